@@ -32,7 +32,7 @@ from tests.fakes.informer import FakeInformer
 from tests.fakes.moderation import FakeModeration
 from tests.fakes.storage import FakeStorage
 from tests.unit.operator.environment import Feed, read_now
-from tests.unit.operator.harness import ALL_SHARDS, MINT, Operator, Stage
+from tests.unit.operator.harness import ALL_SHARDS, MINT, Operator, Simulation
 
 BATCHES = GatewayBatch.plural
 FILES = GatewayFile.plural
@@ -97,10 +97,10 @@ def build_batches(
 class BatchOperator(Operator):
     """One process's worth of the operator with batches."""
 
-    def __init__(self, stage: "BatchStage", lag: float, shards: Shards = ALL_SHARDS) -> None:
-        super().__init__(stage, lag, shards)
-        self.batches = build_batches(self, stage.judge, stage.storage, stage.providers)
-        self.batch_feed = Feed(stage.kube, self.batches, lag, shards, BATCHES)
+    def __init__(self, sim: "BatchSimulation", lag: float, shards: Shards = ALL_SHARDS) -> None:
+        super().__init__(sim, lag, shards)
+        self.batches = build_batches(self, sim.judge, sim.storage, sim.providers)
+        self.batch_feed = Feed(sim.kube, self.batches, lag, shards, BATCHES)
         self._parts.append(asyncio.create_task(self.batches.queue.run()))
 
     async def end(self) -> None:
@@ -122,8 +122,8 @@ class BatchOperator(Operator):
         await super().kill()
 
 
-class BatchStage(Stage):
-    """A stage with a moderation model of a tenth of a cent a line."""
+class BatchSimulation(Simulation):
+    """A simulation with a moderation model of a tenth of a cent a line."""
 
     def __init__(self, judge: Judge | None = None, *, lag: float = 0.01) -> None:
         self.judge = judge or Judge()

@@ -1,4 +1,4 @@
-"""What is around an operator on stage: a record behind a network, counters on its clock, a feed."""
+"""The surroundings of a simulated operator: a slow API server, counters on its clock, a feed."""
 
 import asyncio
 import copy

@@ -8,7 +8,7 @@ import copy
 import hashlib
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self
 
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.batch import GatewayBatch
@@ -84,10 +84,10 @@ class Ledger(FakeStorage):
 class Controllers:
     """The controllers of files and uploads of one process."""
 
-    def __init__(self, stage: "Stage") -> None:
-        self.storage = FileStorage(stage.context, stage.ledger)
-        self.intake = Intake(self.storage, stage.accounts)
-        settlement = Settlement(self.storage, FileRecorder(stage.kube, stage.ledger))
+    def __init__(self, sim: "Simulation") -> None:
+        self.storage = FileStorage(sim.context, sim.ledger)
+        self.intake = Intake(self.storage, sim.accounts)
+        settlement = Settlement(self.storage, FileRecorder(sim.kube, sim.ledger))
         self.files = FileController(self.storage, self.intake, Removal(self.storage, settlement))
         self.uploads = UploadController(self.storage, settlement)
 
@@ -96,7 +96,7 @@ class Controllers:
         await asyncio.gather(self.files.queue.run(), self.uploads.queue.run())
 
 
-class Stage:
+class Simulation:
     """Everything around the controllers."""
 
     def __init__(self) -> None:
@@ -115,6 +115,13 @@ class Stage:
         self.put_account("demo")
         for kind in (FILES, UPLOADS):
             self.kube.listen(kind, lambda change, kind=kind: self._follow(kind, change))  # type: ignore[misc]
+
+    @classmethod
+    async def start(cls) -> Self:
+        """A simulation whose controllers run."""
+        sim = cls()
+        await sim.boot()
+        return sim
 
     @property
     def context(self) -> Context:
@@ -143,9 +150,9 @@ class Stage:
                 token = await self.ledger.begin_rebuild(account, pool)  # type: ignore[arg-type]
                 assert token is not None
                 await self.ledger.finish_rebuild(account, pool, token, {})  # type: ignore[arg-type]
-        return await self.start()
+        return await self.resume()
 
-    async def start(self) -> Controllers:
+    async def resume(self) -> Controllers:
         """Starts controllers on what is there."""
         controllers = self.controllers = Controllers(self)
         self._running = asyncio.create_task(controllers.run())

@@ -9,7 +9,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from gateway_core.api.account import AccountDefaults, GatewayAccount, GatewayUser
 from gateway_core.api.ids import (
@@ -73,7 +73,7 @@ WEBHOOK_SECRET = "whsec_" + "c2VjcmV0IG9mIHRoZSBzdGFnZSE4MTY0ODE2NDgxNjQ="
 OPEN_AT_END = ("work", "callback", "conditions", "observedGeneration")
 """What may change in the status of a task that has ended: none of it is its client's answer."""
 ROUTE = {"providerName": "simulated", "upstreamModel": "q4"}
-"""The stage's only route, as a task's request names it."""
+"""The simulation's only route, as a task's request names it."""
 ALL_SHARDS = Shards()
 SIGNER = MediaSigner(b"m" * 32)
 MINT = IdMint(b"i" * 32)
@@ -82,62 +82,58 @@ MINT = IdMint(b"i" * 32)
 class Operator:
     """One process's worth of the operator; `kill` leaves nothing of it."""
 
-    def __init__(self, stage: "Stage", lag: float, shards: Shards = ALL_SHARDS) -> None:
+    def __init__(self, sim: "Simulation", lag: float, shards: Shards = ALL_SHARDS) -> None:
         self.metrics = Metrics()
         self.context = Context(
-            kube=stage.kube,
-            store=stage.store,
+            kube=sim.kube,
+            store=sim.store,
             shards=shards,
             mint=MINT,
-            failpoints=stage.failpoints,
+            failpoints=sim.failpoints,
             metrics=self.metrics,
             now=read_now,
         )
-        self.providers = Providers(
-            stage.providers, stage.kube, stage.build_upstream, lambda _: None
-        )
+        self.providers = Providers(sim.providers, sim.kube, sim.build_upstream, lambda _: None)
         self.reservations = Reservations(
-            stage.counters,
-            Rebuilder(stage.kube, JournalStore(stage.store), stage.counters),
+            sim.counters,
+            Rebuilder(sim.kube, JournalStore(sim.store), sim.counters),
             AccountDefaults(),
             read_now,
         )
-        self.credentials = Credentials(
-            stage.accounts, stage.users, stage.keys, stage.guardrails, read_now
-        )
+        self.credentials = Credentials(sim.accounts, sim.users, sim.keys, sim.guardrails, read_now)
         self.calls = ProviderCalls(
             self.providers,
             self.metrics,
-            TaskTraces(stage.tracer, tells_providers=stage.tells_providers),
-            lambda notice: stage.notify_url and stage.notify_url + notice.name,
+            TaskTraces(sim.tracer, tells_providers=sim.tells_providers),
+            lambda notice: sim.notify_url and sim.notify_url + notice.name,
         )
-        self.outputs = Outputs(stage.store, SIGNER, "https://media.example")
-        self.aggregator = UsageAggregator(stage.kube, self.metrics, read_now, pause_seconds=1.0)
-        keyring = Keyring(stage.accounts, stage.kube, read_now)
-        self.callbacks = CallbackClient(stage.receivers, keyring, read_now, stage.callback_schedule)
-        self.catalog = lambda: build_catalog(model for _, model in stage.models.items())[0]
+        self.outputs = Outputs(sim.store, SIGNER, "https://media.example")
+        self.aggregator = UsageAggregator(sim.kube, self.metrics, read_now, pause_seconds=1.0)
+        keyring = Keyring(sim.accounts, sim.kube, read_now)
+        self.callbacks = CallbackClient(sim.receivers, keyring, read_now, sim.callback_schedule)
+        self.catalog = lambda: build_catalog(model for _, model in sim.models.items())[0]
         self.controller = TaskController(
             self.context,
             reservations=self.reservations,
             credentials=self.credentials,
             calls=self.calls,
-            inputs=Inputs(stage.store, self.catalog),
+            inputs=Inputs(sim.store, self.catalog),
             outputs=self.outputs,
             aggregator=self.aggregator,
             callbacks=self.callbacks,
         )
         self.cache, self.queue = self.controller.cache, self.controller.queue
         wanted = FakeInformer(
-            stage.kube,
+            sim.kube,
             TASKS,
             partial(read_wanted, shards=shards),
             field_selector=REDELIVERY_SELECTOR,
         )
         self.controller.follow_redeliveries(wanted)
-        for obj in stage.kube.list_objects(TASKS):
+        for obj in sim.kube.list_objects(TASKS):
             wanted.upsert(copy.deepcopy(obj))
-        self.resync = Resync(self.context, self.controller, stage.counters)
-        self.feed = Feed(stage.kube, self.controller, lag, shards)
+        self.resync = Resync(self.context, self.controller, sim.counters)
+        self.feed = Feed(sim.kube, self.controller, lag, shards)
         schedule = Schedule(
             lambda name: self.metrics.note_sweep(name, read_now()), *self.resync.plan(60)
         )
@@ -167,7 +163,7 @@ class Operator:
         await asyncio.gather(*self._parts, return_exceptions=True)
 
 
-class Stage:
+class Simulation:
     """Everything around an operator, and what has happened to each task."""
 
     def __init__(self, upstream: FakeUpstream | None = None, *, lag: float = 0.01) -> None:
@@ -199,6 +195,13 @@ class Stage:
         self.put_account()
         self.put_model()
         self.put_provider()
+
+    @classmethod
+    async def start(cls, *given: Any, **named: Any) -> Self:
+        """A simulation whose operator runs; the arguments are those of the constructor."""
+        sim = cls(*given, **named)
+        await sim.boot()
+        return sim
 
     def build_upstream(self, _spec: ProviderSpec, _credential: str | None) -> Upstream:
         """What the operator reaches the provider through."""

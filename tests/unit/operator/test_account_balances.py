@@ -24,7 +24,7 @@ START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 KINDS = (GatewayAccount, GatewayKey, GatewayGuardrail)
 
 
-class Scene:
+class Simulation:
     """An account with a key and a guardrail, and the part of the operator under test."""
 
     def __init__(self) -> None:
@@ -92,156 +92,130 @@ class Scene:
 
 
 @pytest.fixture
-def scene() -> Scene:
-    return Scene()
+def sim() -> Simulation:
+    return Simulation()
 
 
-def test_the_record_is_shown(scene: Scene) -> None:
-    @in_virtual_time
-    async def play() -> None:
-        scene.charge(300_000, "key/key-a", "guardrail/grd-x")
-        await scene.balances.look()
-        assert scene.show(GatewayAccount, "demo") == {
-            "balanceMicros": 5_700_000,
-            "balance": "5.70",
-            "chargedMicros": 300_000,
-            "charged": "0.30",
-        }
-        assert scene.show(GatewayKey, "key-a") == {
-            "usedMicros": 300_000,
-            "used": "0.30",
-            "resetTime": "2026-11-21T13:01:00Z",
-        }
-        assert scene.show(GatewayGuardrail, "grd-x") == {
-            "usedMicros": 300_000,
-            "used": "0.30",
-            "resetTime": "2026-11-23T00:00:00Z",
-        }
-        assert scene.show(GatewayKey, "key-b") == {}
-
-    play()
+@in_virtual_time
+async def test_balance_follows_usage_objects(sim: Simulation) -> None:
+    sim.charge(300_000, "key/key-a", "guardrail/grd-x")
+    await sim.balances.look()
+    assert sim.show(GatewayAccount, "demo") == {
+        "balanceMicros": 5_700_000,
+        "balance": "5.70",
+        "chargedMicros": 300_000,
+        "charged": "0.30",
+    }
+    assert sim.show(GatewayKey, "key-a") == {
+        "usedMicros": 300_000,
+        "used": "0.30",
+        "resetTime": "2026-11-21T13:01:00Z",
+    }
+    assert sim.show(GatewayGuardrail, "grd-x") == {
+        "usedMicros": 300_000,
+        "used": "0.30",
+        "resetTime": "2026-11-23T00:00:00Z",
+    }
+    assert sim.show(GatewayKey, "key-b") == {}
 
 
-def test_what_shows_it_already_is_not_written(scene: Scene) -> None:
-    @in_virtual_time
-    async def play() -> None:
-        scene.charge(300_000, "key/key-a")
-        await scene.balances.look()
-        before = scene.count_writes()
-        reads = len(scene.kube.calls)
-        for _ in range(5):
-            await scene.balances.look()
-        assert scene.count_writes() == before
-        assert len(scene.kube.calls) - reads <= 7, "and hardly anything is read"
-
-    play()
+@in_virtual_time
+async def test_unchanged_status_is_not_written(sim: Simulation) -> None:
+    sim.charge(300_000, "key/key-a")
+    await sim.balances.look()
+    before = sim.count_writes()
+    reads = len(sim.kube.calls)
+    for _ in range(5):
+        await sim.balances.look()
+    assert sim.count_writes() == before
+    assert len(sim.kube.calls) - reads <= 7, "and hardly anything is read"
 
 
-def test_a_window_that_has_passed_is_shown_without_any_new_charge(scene: Scene) -> None:
-    @in_virtual_time
-    async def play() -> None:
-        scene.charge(300_000, "key/key-a")
-        await scene.balances.look()
-        scene.now += timedelta(minutes=62)
-        await scene.balances.look()
-        shown = scene.show(GatewayKey, "key-a")
-        assert (shown["usedMicros"], shown["used"]) == (0, "0.00")
-        assert "resetTime" not in shown
-
-    play()
+@in_virtual_time
+async def test_passed_window_is_shown_without_new_charge(sim: Simulation) -> None:
+    sim.charge(300_000, "key/key-a")
+    await sim.balances.look()
+    sim.now += timedelta(minutes=62)
+    await sim.balances.look()
+    shown = sim.show(GatewayKey, "key-a")
+    assert (shown["usedMicros"], shown["used"]) == (0, "0.00")
+    assert "resetTime" not in shown
 
 
-def test_a_busy_account_is_written_once_a_minute_and_funds_are_shown_soon(scene: Scene) -> None:
-    @in_virtual_time
-    async def play() -> None:
-        running = asyncio.create_task(scene.balances.run())
-        await scene.pass_time(5)
-        before = scene.count_writes()
-        for _ in range(300):
-            scene.charge(1000)
-            await scene.pass_time(1)
-        looks = 300 / LOOK_SECONDS
-        assert looks - 1 <= scene.count_writes() - before <= looks + 1
-        owner = {"name": "O", "email": "o@example.com"}
-        funds = {"paidMicros": 9_000_000}
-        scene.put(
-            GatewayAccount, "demo", generation=2, displayName="Demo", owner=owner, funds=funds
-        )
-        await scene.pass_time(3)
-        assert scene.show(GatewayAccount, "demo")["balance"] == "8.70"
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
-
-    play()
+@in_virtual_time
+async def test_a_busy_account_is_written_once_a_minute_and_funds_are_shown_soon(
+    sim: Simulation,
+) -> None:
+    running = asyncio.create_task(sim.balances.run())
+    await sim.pass_time(5)
+    before = sim.count_writes()
+    for _ in range(300):
+        sim.charge(1000)
+        await sim.pass_time(1)
+    looks = 300 / LOOK_SECONDS
+    assert looks - 1 <= sim.count_writes() - before <= looks + 1
+    owner = {"name": "O", "email": "o@example.com"}
+    funds = {"paidMicros": 9_000_000}
+    sim.put(GatewayAccount, "demo", generation=2, displayName="Demo", owner=owner, funds=funds)
+    await sim.pass_time(3)
+    assert sim.show(GatewayAccount, "demo")["balance"] == "8.70"
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
 
 
-def test_a_write_that_comes_too_late_is_made_up_for(scene: Scene) -> None:
-    @in_virtual_time
-    async def play() -> None:
-        scene.charge(300_000, "key/key-a")
-        scene.kube.order_faults("patch_status", Fault(WriteConflict("changed")))
-        await scene.balances.look()
-        await scene.balances.look()
-        assert scene.show(GatewayAccount, "demo")["chargedMicros"] == 300_000
-
-    play()
+@in_virtual_time
+async def test_lost_compare_and_set_is_retried(sim: Simulation) -> None:
+    sim.charge(300_000, "key/key-a")
+    sim.kube.order_faults("patch_status", Fault(WriteConflict("changed")))
+    await sim.balances.look()
+    await sim.balances.look()
+    assert sim.show(GatewayAccount, "demo")["chargedMicros"] == 300_000
 
 
 @pytest.mark.parametrize("method", ["patch_status", "list_page"])
 @pytest.mark.parametrize(
     "error", [WriteConflict("changed"), KubernetesUnavailable("away"), KeyError("odd")]
 )
-def test_funds_are_shown_though_the_first_attempts_fail(
-    scene: Scene, method: str, error: Exception
+@in_virtual_time
+async def test_new_funds_are_shown_after_failed_attempts(
+    sim: Simulation, method: str, error: Exception
 ) -> None:
-    @in_virtual_time
-    async def play() -> None:
-        scene.charge(300_000)
-        running = asyncio.create_task(scene.balances.run())
-        await scene.pass_time(5)
-        owner = {"name": "O", "email": "o@example.com"}
-        funds = {"paidMicros": 9_000_000}
-        scene.kube.order_faults(method, Fault(error), Fault(error))
-        scene.put(
-            GatewayAccount, "demo", generation=2, displayName="Demo", owner=owner, funds=funds
-        )
-        soon = SOON_SECONDS + 2 * (AGAIN_SECONDS + SOON_SECONDS)
-        await scene.pass_time(3 * LOOK_SECONDS if isinstance(error, KeyError) else soon + 1)
-        assert scene.show(GatewayAccount, "demo")["balance"] == "8.70"
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
-
-    play()
+    sim.charge(300_000)
+    running = asyncio.create_task(sim.balances.run())
+    await sim.pass_time(5)
+    owner = {"name": "O", "email": "o@example.com"}
+    funds = {"paidMicros": 9_000_000}
+    sim.kube.order_faults(method, Fault(error), Fault(error))
+    sim.put(GatewayAccount, "demo", generation=2, displayName="Demo", owner=owner, funds=funds)
+    soon = SOON_SECONDS + 2 * (AGAIN_SECONDS + SOON_SECONDS)
+    await sim.pass_time(3 * LOOK_SECONDS if isinstance(error, KeyError) else soon + 1)
+    assert sim.show(GatewayAccount, "demo")["balance"] == "8.70"
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
 
 
-def test_one_account_that_fails_holds_up_no_other(scene: Scene) -> None:
-    @in_virtual_time
-    async def play() -> None:
-        owner = {"name": "O", "email": "o@example.com"}
-        names = [f"other-{number}" for number in range(8)]
-        for name in names:
-            scene.put(GatewayAccount, name, displayName=name, owner=owner)
-        scene.charge(300_000)
-        before = len(scene.kube.calls)
-        scene.kube.order_faults("patch_status", *[Fault(KubernetesUnavailable("away"))] * 4)
-        await scene.balances.look()
-        shown = [name for name in (*names, "demo") if scene.show(GatewayAccount, name)]
-        assert len(shown) == 5
-        assert len(scene.kube.calls) > before
-        await scene.balances.look()
-        assert all(scene.show(GatewayAccount, name) for name in (*names, "demo"))
-
-    play()
+@in_virtual_time
+async def test_failing_account_delays_no_other(sim: Simulation) -> None:
+    owner = {"name": "O", "email": "o@example.com"}
+    names = [f"other-{number}" for number in range(8)]
+    for name in names:
+        sim.put(GatewayAccount, name, displayName=name, owner=owner)
+    sim.charge(300_000)
+    before = len(sim.kube.calls)
+    sim.kube.order_faults("patch_status", *[Fault(KubernetesUnavailable("away"))] * 4)
+    await sim.balances.look()
+    shown = [name for name in (*names, "demo") if sim.show(GatewayAccount, name)]
+    assert len(shown) == 5
+    assert len(sim.kube.calls) > before
+    await sim.balances.look()
+    assert all(sim.show(GatewayAccount, name) for name in (*names, "demo"))
 
 
-def test_an_account_that_never_paid_or_spent_shows_nothing_left(scene: Scene) -> None:
-    @in_virtual_time
-    async def play() -> None:
-        owner = {"name": "O", "email": "o@example.com"}
-        scene.put(GatewayAccount, "empty", displayName="Empty", owner=owner)
-        await scene.balances.look()
-        assert scene.show(GatewayAccount, "empty")["balance"] == "0.00"
-
-    play()
+@in_virtual_time
+async def test_account_without_funds_or_charges_has_no_balance_left(sim: Simulation) -> None:
+    owner = {"name": "O", "email": "o@example.com"}
+    sim.put(GatewayAccount, "empty", displayName="Empty", owner=owner)
+    await sim.balances.look()
+    assert sim.show(GatewayAccount, "empty")["balance"] == "0.00"

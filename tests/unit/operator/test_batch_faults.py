@@ -18,7 +18,7 @@ from tests.fakes.clock import in_virtual_time
 from tests.unit.operator.batch_harness import (
     BATCHES,
     PRICE,
-    BatchStage,
+    BatchSimulation,
     Judge,
     make_line,
     make_lines,
@@ -45,32 +45,27 @@ HALF = "\ud83d"
         ),
     ],
 )
-def test_what_nobody_can_write_down_fails_a_batch_and_is_told(
+@in_virtual_time
+async def test_unreadable_line_fails_the_batch_with_its_problem(
     change: dict[str, Any], param: str
 ) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        stage = BatchStage()
-        await stage.boot()
-        name = await stage.submit([make_line("r-0", "x"), {**make_line("r-1", "x"), **change}])
-        status = await stage.finish_batch(name)
-        told = [(e["code"], e["param"], e["line"]) for e in status["errors"]]
-        assert told == [("invalid_value", param, 2)]
-
-    run()
+    sim = await BatchSimulation.start()
+    name = await sim.submit([make_line("r-0", "x"), {**make_line("r-1", "x"), **change}])
+    status = await sim.finish_batch(name)
+    told = [(e["code"], e["param"], e["line"]) for e in status["errors"]]
+    assert told == [("invalid_value", param, 2)]
 
 
 @in_virtual_time
-async def test_a_method_that_is_no_text_fails_the_batch_and_no_more() -> None:
-    stage = BatchStage()
-    await stage.boot()
-    name = await stage.submit([{**make_line("r-0", "x"), "url": HALF, "other": HALF}])
-    status = await stage.finish_batch(name)
+async def test_method_of_wrong_type_fails_the_batch() -> None:
+    sim = await BatchSimulation.start()
+    name = await sim.submit([{**make_line("r-0", "x"), "url": HALF, "other": HALF}])
+    status = await sim.finish_batch(name)
     assert [e["code"] for e in status["errors"]] == ["url_mismatch"]
 
 
 @in_virtual_time
-async def test_a_line_that_nobody_expected_ends_alone() -> None:
+async def test_unexpected_exception_fails_one_line() -> None:
     judge = Judge()
 
     def fail(text: str, _times: int) -> None:
@@ -78,89 +73,85 @@ async def test_a_line_that_nobody_expected_ends_alone() -> None:
             raise TypeError("str is not valid UTF-8: surrogates not allowed")
 
     judge.errors_of = fail
-    stage = BatchStage(judge)
-    await stage.boot()
-    name = await stage.submit(make_lines(500))
-    status = await stage.finish_batch(name)
+    sim = await BatchSimulation.start(judge)
+    name = await sim.submit(make_lines(500))
+    status = await sim.finish_batch(name)
     assert status["counts"] == {"total": 500, "completed": 499, "failed": 1, "sent": 500}
-    _, [error] = await stage.read_results(name)
+    _, [error] = await sim.read_results(name)
     assert (error["custom_id"], error["response"]["status_code"]) == ("r-3", 500)
     assert error["response"]["body"]["error"]["code"] == "internal_error"
     assert judge.asked["text 3"] <= 3
     assert max(judge.asked[f"text {n}"] for n in range(500) if n != 3) == 1
-    [lane] = stage.operator.batches.runner.limiters._limiters.values()  # type: ignore[attr-defined]
+    [lane] = sim.operator.batches.runner.limiters._limiters.values()  # type: ignore[attr-defined]
     assert lane.under_way == 0
 
 
 @in_virtual_time
 async def test_a_cancelled_batch_ends_while_the_counters_are_away() -> None:
-    stage = BatchStage(Judge(latency=1.0))
-    operator = await stage.boot()
-    name = await stage.submit(make_lines(200))
-    await stage.wait(lambda: len(stage.judge.bodies) > 20)
+    sim = BatchSimulation(Judge(latency=1.0))
+    operator = await sim.boot()
+    name = await sim.submit(make_lines(200))
+    await sim.wait(lambda: len(sim.judge.bodies) > 20)
     await operator.kill()
-    asked = sum(stage.judge.asked.values())
-    stage.counters.away = True
-    await stage.cancel_batch(name)
-    await stage.boot_without_books()
-    await stage.wait(lambda: stage.batch_status(name).get("phase") == "Cancelled", seconds=60)
+    asked = sum(sim.judge.asked.values())
+    sim.counters.away = True
+    await sim.cancel_batch(name)
+    await sim.boot_without_books()
+    await sim.wait(lambda: sim.batch_status(name).get("phase") == "Cancelled", seconds=60)
     # and nothing more is asked for: nobody is sure of the hold
-    assert sum(stage.judge.asked.values()) == asked
-    stage.counters.away = False
-    await stage.kill()
+    assert sum(sim.judge.asked.values()) == asked
+    sim.counters.away = False
+    await sim.kill()
 
 
 @in_virtual_time
-async def test_a_batch_that_cannot_be_begun_in_its_window_fails() -> None:
-    stage = BatchStage()
-    await stage.boot()
-    stage.counters.away = True
+async def test_batch_that_cannot_start_in_its_window_fails() -> None:
+    sim = await BatchSimulation.start()
+    sim.counters.away = True
     with patch("gateway_core.batches.lifecycle.WINDOW_SECONDS", 60):
-        name = await stage.submit(make_lines(5))
-        await stage.wait(lambda: stage.batch_status(name).get("phase") == "Failed", seconds=120)
-    assert [e["code"] for e in stage.batch_status(name)["errors"]] == ["batch_expired"]
-    stage.counters.away = False
-    await stage.kill()
+        name = await sim.submit(make_lines(5))
+        await sim.wait(lambda: sim.batch_status(name).get("phase") == "Failed", seconds=120)
+    assert [e["code"] for e in sim.batch_status(name)["errors"]] == ["batch_expired"]
+    sim.counters.away = False
+    await sim.kill()
 
 
 @in_virtual_time
-async def test_a_batch_that_is_deleted_goes_once_its_charge_is_counted() -> None:
-    stage = BatchStage(Judge(latency=1.0))
-    await stage.boot()
-    name = await stage.submit(make_lines(50))
-    await stage.wait(lambda: len(stage.judge.bodies) > 10)
-    stage.counters.away = True
-    await stage.kube.delete(BATCHES, name)
-    await stage.wait(lambda: stage.batch_status(name).get("phase") == "Cancelled", seconds=60)
-    await stage.pass_time(20)
-    assert stage.is_batch_there(name)
-    stage.counters.away = False
-    await stage.wait(lambda: not stage.is_batch_there(name), seconds=60)
-    assert await stage.balance() == (len(stage.judge.bodies) * PRICE, 0)
+async def test_deleted_batch_goes_after_its_charge_is_aggregated() -> None:
+    sim = await BatchSimulation.start(Judge(latency=1.0))
+    name = await sim.submit(make_lines(50))
+    await sim.wait(lambda: len(sim.judge.bodies) > 10)
+    sim.counters.away = True
+    await sim.kube.delete(BATCHES, name)
+    await sim.wait(lambda: sim.batch_status(name).get("phase") == "Cancelled", seconds=60)
+    await sim.pass_time(20)
+    assert sim.is_batch_there(name)
+    sim.counters.away = False
+    await sim.wait(lambda: not sim.is_batch_there(name), seconds=60)
+    assert await sim.balance() == (len(sim.judge.bodies) * PRICE, 0)
 
 
 @in_virtual_time
-async def test_no_batch_is_let_go_before_its_charge_is_counted() -> None:
-    stage = BatchStage(Judge(latency=1.0))
-    await stage.boot()
-    name = await stage.submit(make_lines(20))
-    await stage.wait(lambda: len(stage.judge.bodies) == 20)
-    stage.counters.away = True
-    await stage.wait(lambda: stage.batch_status(name).get("phase") == "Completed", seconds=60)
-    await stage.pass_time(60)
+async def test_finalizer_stays_until_charge_is_aggregated() -> None:
+    sim = await BatchSimulation.start(Judge(latency=1.0))
+    name = await sim.submit(make_lines(20))
+    await sim.wait(lambda: len(sim.judge.bodies) == 20)
+    sim.counters.away = True
+    await sim.wait(lambda: sim.batch_status(name).get("phase") == "Completed", seconds=60)
+    await sim.pass_time(60)
     # one that were closed by now could be deleted, and its hold were nobody's
-    assert stage.batch_status(name).get("work") is None
-    await stage.kube.delete(BATCHES, name)
-    await stage.pass_time(20)
-    assert stage.is_batch_there(name)
-    stage.counters.away = False
-    await stage.wait(lambda: not stage.is_batch_there(name), seconds=60)
-    assert await stage.balance() == (20 * PRICE, 0)
-    await stage.kill()
+    assert sim.batch_status(name).get("work") is None
+    await sim.kube.delete(BATCHES, name)
+    await sim.pass_time(20)
+    assert sim.is_batch_there(name)
+    sim.counters.away = False
+    await sim.wait(lambda: not sim.is_batch_there(name), seconds=60)
+    assert await sim.balance() == (20 * PRICE, 0)
+    await sim.kill()
 
 
 @in_virtual_time
-async def test_long_lines_that_were_never_run_are_read_beside_the_loop() -> None:
+async def test_long_unrun_lines_are_parsed_in_a_thread() -> None:
     beside, here, in_thread = list[str](), list[str](), False
 
     def read(data: bytes) -> str:
@@ -176,27 +167,26 @@ async def test_long_lines_that_were_never_run_are_read_beside_the_loop() -> None
         finally:
             in_thread = False
 
-    stage = BatchStage(Judge(latency=100.0))
-    await stage.boot()
+    sim = await BatchSimulation.start(Judge(latency=100.0))
     lines = make_lines(20)
     lines[15]["body"]["input"] = "long" * 20_000
-    name = await stage.submit(lines)
+    name = await sim.submit(lines)
     with (
         patch.object(finalizing, "read_custom_id", read),
         patch("asyncio.to_thread", to_thread),
     ):
-        await stage.wait(lambda: bool(stage.judge.bodies))
-        await stage.cancel_batch(name)
-        await stage.finish_batch(name, seconds=900)
-    _, errors = await stage.read_results(name)
+        await sim.wait(lambda: bool(sim.judge.bodies))
+        await sim.cancel_batch(name)
+        await sim.finish_batch(name, seconds=900)
+    _, errors = await sim.read_results(name)
     assert [e["custom_id"] for e in errors] == [f"r-{n}" for n in range(8, 20)]
     # and none is read where only those with an answer are told
     assert sorted(beside + here) == sorted(f"r-{n}" for n in range(8, 20))
     assert beside == ["r-15"]
-    await stage.kill()
+    await sim.kill()
 
 
-async def test_lines_that_were_never_run_are_told_in_small_steps() -> None:
+async def test_unrun_lines_are_rendered_in_small_steps() -> None:
     turns, told = 0, Counter[int]()
 
     async def count_turns() -> None:
@@ -227,7 +217,7 @@ async def test_lines_that_were_never_run_are_told_in_small_steps() -> None:
 
 
 @pytest.mark.parametrize("gives", ["a place that is left", "a provider that takes more"])
-async def test_who_gives_up_in_the_instant_of_his_turn_holds_up_nobody(gives: str) -> None:
+async def test_waiter_cancelled_at_its_turn_returns_the_slot(gives: str) -> None:
     lane = ProviderLimiter(Allowance(calls=1))
     await lane.enter("demo", "batch-1")
     given_up, waiting = (
@@ -248,7 +238,7 @@ async def test_who_gives_up_in_the_instant_of_his_turn_holds_up_nobody(gives: st
     assert lane.under_way == (0 if gives == "a place that is left" else 1)
 
 
-def test_a_run_has_only_so_many_bytes_under_way() -> None:
+def test_bytes_in_flight_of_a_run_are_bounded() -> None:
     window, size = Window(Share(FairSemaphore(MOST_BYTES), "demo")), 1024 * 1024
     for place in range(16):
         assert window.has_room()

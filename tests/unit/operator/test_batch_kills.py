@@ -26,7 +26,7 @@ from tests.unit.operator.batch_harness import (
     FILES,
     PRICE,
     BatchOperator,
-    BatchStage,
+    BatchSimulation,
     Judge,
     make_lines,
 )
@@ -100,9 +100,9 @@ class SternJudge(Judge):
 class Trip(Failpoints):
     """Kills the operator that reaches a step for the so-manieth time."""
 
-    def __init__(self, stage: BatchStage, step: str, count: int = 1) -> None:
+    def __init__(self, sim: BatchSimulation, step: str, count: int = 1) -> None:
         super().__init__()
-        self._stage, self._step, self._left = stage, step, count
+        self._sim, self._step, self._left = sim, step, count
 
     @property
     def passed(self) -> bool:
@@ -110,7 +110,7 @@ class Trip(Failpoints):
 
     def reach(self, name: str) -> None:
         assert name in self.names
-        operator = self._stage.operator
+        operator = self._sim.operator
         if name != self._step or self.passed or not isinstance(operator, BatchOperator):
             return
         self._left -= 1
@@ -119,17 +119,19 @@ class Trip(Failpoints):
             raise asyncio.CancelledError
 
 
-def build_stage(latency: float = 0.5, lag: float = 0.01) -> tuple[BatchStage, WatchedStore]:
+def build_simulation(
+    latency: float = 0.5, lag: float = 0.01
+) -> tuple[BatchSimulation, WatchedStore]:
     store = WatchedStore()
-    stage = BatchStage(SternJudge(store, latency), lag=lag)
-    stage.store = store
-    return stage, store
+    sim = BatchSimulation(SternJudge(store, latency), lag=lag)
+    sim.store = store
+    return sim, store
 
 
-async def check(stage: BatchStage, name: str, *, one_owner: bool = True) -> None:
+async def check(sim: BatchSimulation, name: str, *, one_owner: bool = True) -> None:
     """What holds of a batch that is closed, whatever befell the gateway."""
-    status = stage.batch_status(name)
-    output, errors = await stage.read_results(name)
+    status = sim.batch_status(name)
+    output, errors = await sim.read_results(name)
     wanted = [f"r-{n}" for n in range(LINES)]
     told = sorted((line["custom_id"] for line in output + errors), key=wanted.index)
     began = "startTime" in status
@@ -148,106 +150,100 @@ async def check(stage: BatchStage, name: str, *, one_owner: bool = True) -> None
     if status["phase"] == "Completed":
         assert [e["custom_id"] for e in errors] == [i for i in wanted if i.endswith(str(REFUSED))]
     assert status["chargedMicros"] == len(output) * PRICE
-    assert await stage.balance() == (len(output) * PRICE, 0)
-    await stage.open_books("demo")
-    assert await stage.balance() == (len(output) * PRICE, 0)
+    assert await sim.balance() == (len(output) * PRICE, 0)
+    await sim.open_books("demo")
+    assert await sim.balance() == (len(output) * PRICE, 0)
     named = {status[f] for f in ("outputFileName", "errorFileName") if f in status}
     made = {
         obj["metadata"]["name"]
-        for obj in stage.kube.list_objects(FILES)
+        for obj in sim.kube.list_objects(FILES)
         if obj["spec"]["request"]["purpose"] == "batch_output"
     }
     assert made == named
     if one_owner:
-        assert isinstance(stage.judge, SternJudge)
-        assert isinstance(stage.store, WatchedStore)
-        assert stage.judge.needless == []
+        assert isinstance(sim.judge, SternJudge)
+        assert isinstance(sim.store, WatchedStore)
+        assert sim.judge.needless == []
         # what arrived after the folder was removed is the sweep's of orphans
-        left = [key for key in stage.store.contents if key.startswith("batches/")]
-        assert set(left) <= stage.store.came_late
+        left = [key for key in sim.store.contents if key.startswith("batches/")]
+        assert set(left) <= sim.store.came_late
 
 
 @pytest.mark.parametrize(
     ("step", "count"), [*((step, 1) for step in STEPS), *((step, 2) for step in REPEATED)]
 )
-def test_a_kill_at_any_step_loses_and_doubles_nothing(step: str, count: int) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        stage, _ = build_stage()
-        trip = stage.failpoints = Trip(stage, step, count)
-        await stage.boot()
-        name = await stage.submit(make_lines(LINES))
-        await stage.wait(lambda: trip.passed, what=step, step=0.05)
-        await stage.restart()
-        await stage.finish_batch(name)
-        assert stage.batch_status(name)["phase"] == "Completed"
-        await check(stage, name)
-        await stage.kill()
-
-    run()
+@in_virtual_time
+async def test_kill_at_any_step_loses_and_doubles_nothing(step: str, count: int) -> None:
+    sim, _ = build_simulation()
+    trip = sim.failpoints = Trip(sim, step, count)
+    await sim.boot()
+    name = await sim.submit(make_lines(LINES))
+    await sim.wait(lambda: trip.passed, what=step, step=0.05)
+    await sim.restart()
+    await sim.finish_batch(name)
+    assert sim.batch_status(name)["phase"] == "Completed"
+    await check(sim, name)
+    await sim.kill()
 
 
 @in_virtual_time
-async def test_a_write_that_arrives_late_takes_nothing_away() -> None:
-    stage, store = build_stage()
+async def test_late_checkpoint_write_removes_no_result() -> None:
+    sim, store = build_simulation()
     store.delays = 1
-    await stage.boot()
-    name = await stage.submit(make_lines(LINES))
-    await stage.wait(lambda: len(store.checkpointed) > LINES // 2, what="checkpoints")
+    await sim.boot()
+    name = await sim.submit(make_lines(LINES))
+    await sim.wait(lambda: len(store.checkpointed) > LINES // 2, what="checkpoints")
     store.settle()
-    await stage.finish_batch(name)
-    await check(stage, name)
+    await sim.finish_batch(name)
+    await check(sim, name)
 
 
 @in_virtual_time
-async def test_a_twin_that_ends_its_run_later_changes_nothing() -> None:
-    stage, _ = build_stage()
-    await stage.boot()
-    name = await stage.submit(make_lines(LINES))
-    await stage.wait(lambda: stage.batch_status(name).get("phase") == "InProgress")
-    stage.boot_twin(2.0)
-    await stage.finish_batch(name)
-    await stage.pass_time(60)
+async def test_second_owner_that_ends_later_changes_nothing() -> None:
+    sim, _ = build_simulation()
+    await sim.boot()
+    name = await sim.submit(make_lines(LINES))
+    await sim.wait(lambda: sim.batch_status(name).get("phase") == "InProgress")
+    sim.boot_twin(2.0)
+    await sim.finish_batch(name)
+    await sim.pass_time(60)
     fixed = [
         obj["status"]["results"]
-        for obj in stage.batch_history[name]
+        for obj in sim.batch_history[name]
         if "results" in obj.get("status", {})
     ]
     assert fixed
     assert all(results == fixed[0] for results in fixed)
-    await check(stage, name, one_owner=False)
+    await check(sim, name, one_owner=False)
 
 
 @pytest.mark.parametrize("when", ["run", "finalizing"])
-def test_lost_bytes_of_the_input_fail_the_batch_at_no_cost(when: str) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        stage, store = build_stage()
-        step = "after-batch-checkpoint" if when == "run" else "after-batch-file"
-        trip = stage.failpoints = Trip(stage, step)
-        await stage.boot()
-        name = await stage.submit(make_lines(LINES))
-        await stage.wait(lambda: trip.passed, what=step, step=0.05)
-        await stage.kill()
-        [key] = [key for key in store.contents if b"custom_id" in store.contents[key][:12]]
-        store.contents[key] = store.contents[key].replace(b"text 39", b"texx 39")
-        await stage.boot()
-        status = await stage.finish_batch(name)
-        assert status["phase"] == "Failed"
-        assert [e["code"] for e in status["errors"]] == ["file_not_found"]
-        assert status["chargedMicros"] == 0
-        assert not {"outputFileName", "errorFileName"} & status.keys()
-        assert await stage.balance() == (0, 0)
-        for obj in stage.kube.list_objects(FILES):
-            request, meta = obj["spec"]["request"], obj["metadata"]
-            assert request["purpose"] == "batch" or "deletionTimestamp" in meta
-        await stage.kill()
-
-    run()
+@in_virtual_time
+async def test_lost_bytes_of_the_input_fail_the_batch_at_no_cost(when: str) -> None:
+    sim, store = build_simulation()
+    step = "after-batch-checkpoint" if when == "run" else "after-batch-file"
+    trip = sim.failpoints = Trip(sim, step)
+    await sim.boot()
+    name = await sim.submit(make_lines(LINES))
+    await sim.wait(lambda: trip.passed, what=step, step=0.05)
+    await sim.kill()
+    [key] = [key for key in store.contents if b"custom_id" in store.contents[key][:12]]
+    store.contents[key] = store.contents[key].replace(b"text 39", b"texx 39")
+    await sim.boot()
+    status = await sim.finish_batch(name)
+    assert status["phase"] == "Failed"
+    assert [e["code"] for e in status["errors"]] == ["file_not_found"]
+    assert status["chargedMicros"] == 0
+    assert not {"outputFileName", "errorFileName"} & status.keys()
+    assert await sim.balance() == (0, 0)
+    for obj in sim.kube.list_objects(FILES):
+        request, meta = obj["spec"]["request"], obj["metadata"]
+        assert request["purpose"] == "batch" or "deletionTimestamp" in meta
+    await sim.kill()
 
 
 @dataclass
-class Scene:
+class Scenario:
     """What befalls the gateway, when, with provider and feed so slow."""
 
     latency: float = 0.5
@@ -259,10 +255,10 @@ class Scene:
 ACTIONS = ("kill", "kill", "store away", "counters away", "counters lose", "late", "well", "cancel")
 
 
-def draw_scenes(*more_actions: str) -> st.SearchStrategy[Scene]:
+def draw_scenarios(*more_actions: str) -> st.SearchStrategy[Scenario]:
     pauses = st.sampled_from([0.0, 0.003, 0.01, 0.05, 0.3, 1.0, 1.6, 4.0])
     return st.builds(
-        Scene,
+        Scenario,
         latency=st.sampled_from([0.01, 0.5, 3.0]),
         lag=st.sampled_from([0.001, 0.05, 2.0]),
         busy=st.integers(min_value=0, max_value=2),
@@ -270,55 +266,55 @@ def draw_scenes(*more_actions: str) -> st.SearchStrategy[Scene]:
     )
 
 
-async def befall(stage: BatchStage, store: WatchedStore, action: str, name: str) -> None:
+async def befall(sim: BatchSimulation, store: WatchedStore, action: str, name: str) -> None:
     """Has one thing happen."""
     if action == "kill":
         store.note_restart()
-        await stage.restart()
+        await sim.restart()
     elif action == "twin":
-        stage.boot_twin(0.5)
+        sim.boot_twin(0.5)
     elif action == "late":
         store.delays += 1
     elif action == "store away":
         store.away = True
     elif action == "counters away":
-        stage.counters.away = True
+        sim.counters.away = True
     elif action == "counters lose":
-        stage.counters.lose()
+        sim.counters.lose()
     elif action == "well":
-        make_well(stage, store)
+        make_well(sim, store)
     elif action == "cancel":
         with suppress(WriteConflict, ObjectNotFound):
-            await stage.cancel_batch(name)
+            await sim.cancel_batch(name)
 
 
-def make_well(stage: BatchStage, store: WatchedStore) -> None:
+def make_well(sim: BatchSimulation, store: WatchedStore) -> None:
     """Ends every fault."""
-    store.away = stage.counters.away = False
+    store.away = sim.counters.away = False
     store.delays = 0
     store.settle()
 
 
-async def play(scene: Scene) -> None:
-    """Plays a scene to its end, and checks what must be true then."""
-    stage, store = build_stage(scene.latency, scene.lag)
-    refuses = stage.judge.errors_of
-    stage.judge.errors_of = lambda text, times: (
-        UpstreamLimited("full", retry_after=0.5) if times < scene.busy else refuses(text, times)
+async def play(scenario: Scenario) -> None:
+    """Plays a scenario to its end, and checks what must be true then."""
+    sim, store = build_simulation(scenario.latency, scenario.lag)
+    refuses = sim.judge.errors_of
+    sim.judge.errors_of = lambda text, times: (
+        UpstreamLimited("full", retry_after=0.5) if times < scenario.busy else refuses(text, times)
     )
-    await stage.boot()
-    name = await stage.submit(make_lines(LINES))
-    for seconds, action in scene.events:
-        await stage.pass_time(seconds)
-        await befall(stage, store, action, name)
-    make_well(stage, store)
-    await stage.finish_batch(name, seconds=900)
-    twins = any(action == "twin" for _, action in scene.events)
-    if "counters lose" in dict(map(reversed, scene.events)):  # type: ignore[arg-type]
-        await stage.open_books("demo")
-    await stage.pass_time(60)
-    await check(stage, name, one_owner=not twins)
-    await stage.kill()
+    await sim.boot()
+    name = await sim.submit(make_lines(LINES))
+    for seconds, action in scenario.events:
+        await sim.pass_time(seconds)
+        await befall(sim, store, action, name)
+    make_well(sim, store)
+    await sim.finish_batch(name, seconds=900)
+    twins = any(action == "twin" for _, action in scenario.events)
+    if "counters lose" in dict(map(reversed, scenario.events)):  # type: ignore[arg-type]
+        await sim.open_books("demo")
+    await sim.pass_time(60)
+    await check(sim, name, one_owner=not twins)
+    await sim.kill()
 
 
 @pytest.mark.timeout(PATIENCE_SECONDS)
@@ -327,12 +323,12 @@ async def play(scene: Scene) -> None:
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-@given(draw_scenes())
-@example(Scene(events=[(1.6, "kill")] * 8))
-@example(Scene(events=[(2.0, "late"), (1.6, "kill"), (3.0, "well"), (0.01, "kill")]))
-@example(Scene(0.01, 0.001, 1, [(0.0, "late"), (4.0, "kill"), (0.003, "store away")]))
-def test_invariants_hold(scene: Scene) -> None:
-    in_virtual_time(lambda: play(scene))()
+@given(draw_scenarios())
+@example(Scenario(events=[(1.6, "kill")] * 8))
+@example(Scenario(events=[(2.0, "late"), (1.6, "kill"), (3.0, "well"), (0.01, "kill")]))
+@example(Scenario(0.01, 0.001, 1, [(0.0, "late"), (4.0, "kill"), (0.003, "store away")]))
+def test_invariants_hold(scenario: Scenario) -> None:
+    in_virtual_time(lambda: play(scenario))()
 
 
 @pytest.mark.timeout(PATIENCE_SECONDS)
@@ -341,7 +337,7 @@ def test_invariants_hold(scene: Scene) -> None:
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-@given(draw_scenes("twin", "twin", "twin"))
-@example(Scene(lag=2.0, events=[(1.0, "twin"), (1.6, "kill"), (1.0, "twin")]))
-def test_two_owners_at_once_do_no_harm(scene: Scene) -> None:
-    in_virtual_time(lambda: play(scene))()
+@given(draw_scenarios("twin", "twin", "twin"))
+@example(Scenario(lag=2.0, events=[(1.0, "twin"), (1.6, "kill"), (1.0, "twin")]))
+def test_two_owners_at_once_do_no_harm(scenario: Scenario) -> None:
+    in_virtual_time(lambda: play(scenario))()

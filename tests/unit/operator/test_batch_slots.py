@@ -12,7 +12,7 @@ from gateway_core.concurrency import FairSemaphore
 from gateway_operator.batches import bounds as slots_module
 from gateway_operator.batches.bounds import SLICE_SECONDS, Share, Slots, Window
 from tests.fakes.clock import in_virtual_time
-from tests.unit.operator.batch_harness import BatchOperator, BatchStage, Judge, make_lines
+from tests.unit.operator.batch_harness import BatchOperator, BatchSimulation, Judge, make_lines
 
 
 class Crowd:
@@ -63,7 +63,7 @@ async def open_crowd(places: int) -> AsyncIterator[Crowd]:
 
 
 @in_virtual_time
-async def test_an_account_with_many_batches_leaves_places_for_others() -> None:
+async def test_account_with_many_batches_leaves_slots_for_others() -> None:
     async with open_crowd(4) as crowd:
         assert len(await crowd.come("many", 100)) == 2
         assert len(await crowd.come("few", 1)) == 1
@@ -74,7 +74,7 @@ async def test_an_account_with_many_batches_leaves_places_for_others() -> None:
 
 
 @in_virtual_time
-async def test_who_waits_is_woken_by_a_change_and_by_the_end_of_its_time() -> None:
+async def test_waiter_is_woken_by_change_and_by_timeout() -> None:
     async with open_crowd(2) as crowd:
         [first] = await crowd.come("a", 3, seconds=50)
         woken = next(name for name in crowd.tasks if name != first)
@@ -95,7 +95,7 @@ async def test_who_waits_is_woken_by_a_change_and_by_the_end_of_its_time() -> No
 
 
 @in_virtual_time
-async def test_the_oldest_of_who_has_most_makes_way_where_others_wait() -> None:
+async def test_longest_run_of_account_with_most_slots_yields() -> None:
     async with open_crowd(8) as crowd:
         await crowd.come("lone", 1)
         await asyncio.sleep(1)
@@ -125,11 +125,11 @@ def shrink(slots: Slots) -> None:
 
 
 @pytest.fixture
-def one_place() -> Iterator[Callable[[BatchStage], Awaitable[None]]]:
-    """Boots a stage whose account has one run at a time, for a few seconds where others wait."""
+def one_place() -> Iterator[Callable[[BatchSimulation], Awaitable[None]]]:
+    """Boots a sim whose account has one run at a time, for a few seconds where others wait."""
 
-    async def boot(stage: BatchStage) -> None:
-        operator = await stage.boot()
+    async def boot(sim: BatchSimulation) -> None:
+        operator = await sim.boot()
         assert isinstance(operator, BatchOperator)
         shrink(operator.batches.slots.runs)
 
@@ -137,59 +137,53 @@ def one_place() -> Iterator[Callable[[BatchStage], Awaitable[None]]]:
         yield boot
 
 
-Boot = Callable[[BatchStage], Awaitable[None]]
+Boot = Callable[[BatchSimulation], Awaitable[None]]
 
 
-def test_runs_take_turns_and_ask_for_nothing_twice(one_place: Boot) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        stage = BatchStage(Judge(latency=0.8))
-        stage.put_provider(requestsPerSecond=20)
-        await one_place(stage)
-        names = [await stage.submit(make_lines(200, prefix=f"of {n}")) for n in range(3)]
-        seen: set[tuple[str, ...]] = set()
+@in_virtual_time
+async def test_runs_take_turns_and_repeat_no_line(one_place: Boot) -> None:
+    sim = BatchSimulation(Judge(latency=0.8))
+    sim.put_provider(requestsPerSecond=20)
+    await one_place(sim)
+    names = [await sim.submit(make_lines(200, prefix=f"of {n}")) for n in range(3)]
+    seen: set[tuple[str, ...]] = set()
 
-        def look() -> bool:
-            running = [str(stage.batch_status(n).get("phase")) for n in names]
-            seen.add(tuple(running))
-            assert len(stage.operator.batches._runs) <= 1  # type: ignore[attr-defined]
-            return all(map(stage.is_batch_closed, names))
+    def look() -> bool:
+        running = [str(sim.batch_status(n).get("phase")) for n in names]
+        seen.add(tuple(running))
+        assert len(sim.operator.batches._runs) <= 1  # type: ignore[attr-defined]
+        return all(map(sim.is_batch_closed, names))
 
-        await stage.wait(look, seconds=300, step=0.5)
-        assert ("InProgress",) * 3 in seen
-        ends = [stage.batch_status(n)["counts"]["completed"] for n in names]
-        assert ends == [200] * 3
-        assert set(stage.judge.asked.values()) == {1}
-        begun = [int(body["input"].split()[1]) for body in stage.judge.bodies]
-        assert begun != sorted(begun), "none is run to its end before the next"
-        assert stage.operator.batches.runner.budget.held == 0  # type: ignore[attr-defined]
-        await stage.kill()
-
-    run()
+    await sim.wait(look, seconds=300, step=0.5)
+    assert ("InProgress",) * 3 in seen
+    ends = [sim.batch_status(n)["counts"]["completed"] for n in names]
+    assert ends == [200] * 3
+    assert set(sim.judge.asked.values()) == {1}
+    begun = [int(body["input"].split()[1]) for body in sim.judge.bodies]
+    assert begun != sorted(begun), "none is run to its end before the next"
+    assert sim.operator.batches.runner.budget.held == 0  # type: ignore[attr-defined]
+    await sim.kill()
 
 
-def test_one_that_waits_is_cancelled_at_once(one_place: Boot) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        stage = BatchStage(Judge(latency=100.0))
-        await one_place(stage)
-        names = [await stage.submit(make_lines(20, prefix=f"of {n}")) for n in range(2)]
-        await stage.wait(lambda: len(stage.judge.bodies) > 1)
-        await stage.wait(lambda: all("startTime" in stage.batch_status(n) for n in names))
-        [running] = stage.operator.batches._runs  # type: ignore[attr-defined]
-        waiting = next(name for name in names if name != running)
-        await stage.cancel_batch(waiting)
-        status = await stage.finish_batch(waiting, seconds=10)
-        assert status["counts"] == {"total": 20, "completed": 0, "failed": 20, "sent": 0}
-        assert stage.batch_status(running)["phase"] == "InProgress"
-        # nor does the end of the process wait for those who wait
-        other = await stage.submit(make_lines(2, prefix="other"))
-        await stage.wait(lambda: "startTime" in stage.batch_status(other))
-        assert isinstance(stage.operator, BatchOperator)
-        async with asyncio.timeout(20):
-            await stage.operator.end()
-
-    run()
+@in_virtual_time
+async def test_waiting_batch_is_cancelled_at_once(one_place: Boot) -> None:
+    sim = BatchSimulation(Judge(latency=100.0))
+    await one_place(sim)
+    names = [await sim.submit(make_lines(20, prefix=f"of {n}")) for n in range(2)]
+    await sim.wait(lambda: len(sim.judge.bodies) > 1)
+    await sim.wait(lambda: all("startTime" in sim.batch_status(n) for n in names))
+    [running] = sim.operator.batches._runs  # type: ignore[attr-defined]
+    waiting = next(name for name in names if name != running)
+    await sim.cancel_batch(waiting)
+    status = await sim.finish_batch(waiting, seconds=10)
+    assert status["counts"] == {"total": 20, "completed": 0, "failed": 20, "sent": 0}
+    assert sim.batch_status(running)["phase"] == "InProgress"
+    # nor does the end of the process wait for those who wait
+    other = await sim.submit(make_lines(2, prefix="other"))
+    await sim.wait(lambda: "startTime" in sim.batch_status(other))
+    assert isinstance(sim.operator, BatchOperator)
+    async with asyncio.timeout(20):
+        await sim.operator.end()
 
 
 def test_accounts_share_the_bytes_and_each_run_goes_on_with_one_line() -> None:
@@ -210,44 +204,44 @@ def test_accounts_share_the_bytes_and_each_run_goes_on_with_one_line() -> None:
 
 
 @in_virtual_time
-async def test_results_that_wait_for_the_store_are_of_the_same_bytes() -> None:
-    stage = BatchStage(Judge(latency=0.05))
-    operator = await stage.boot()
+async def test_results_waiting_for_the_store_count_in_the_byte_budget() -> None:
+    sim = BatchSimulation(Judge(latency=0.05))
+    operator = await sim.boot()
     assert isinstance(operator, BatchOperator)
     budget = operator.batches.runner.budget
     budget.resize(100_000)
-    name = await stage.submit(make_lines(2000))
-    await stage.wait(lambda: budget.held > 10_000)
-    stage.store.away = True
-    await stage.pass_time(60)
+    name = await sim.submit(make_lines(2000))
+    await sim.wait(lambda: budget.held > 10_000)
+    sim.store.away = True
+    await sim.pass_time(60)
     waiting = budget.held
     assert waiting < 60_000
-    assert 0 < len(stage.judge.bodies) < 1000
-    stage.store.away = False
-    await stage.finish_batch(name, seconds=300)
+    assert 0 < len(sim.judge.bodies) < 1000
+    sim.store.away = False
+    await sim.finish_batch(name, seconds=300)
     assert budget.held == 0
-    assert set(stage.judge.asked.values()) == {1}
-    await stage.kill()
+    assert set(sim.judge.asked.values()) == {1}
+    await sim.kill()
 
 
 @in_virtual_time
-async def test_checks_and_ends_wait_for_a_place_and_hear_of_a_cancel() -> None:
-    stage = BatchStage()
-    operator = await stage.boot()
+async def test_validation_and_finalizing_wait_for_slots_and_can_be_cancelled() -> None:
+    sim = BatchSimulation()
+    operator = await sim.boot()
     assert isinstance(operator, BatchOperator)
     slots = operator.batches.slots
     shrink(slots.checks)
     shrink(slots.endings)
     async with slots.checks.take("demo", "batch-another"):
-        cancelled, checked = [await stage.submit(make_lines(5)) for _ in range(2)]
-        await stage.pass_time(30)
-        assert not any(stage.batch_status(name) for name in (cancelled, checked))
-        await stage.cancel_batch(cancelled)
-        assert (await stage.finish_batch(cancelled, seconds=5))["phase"] == "Cancelled"
-        assert not stage.batch_status(checked)
+        cancelled, checked = [await sim.submit(make_lines(5)) for _ in range(2)]
+        await sim.pass_time(30)
+        assert not any(sim.batch_status(name) for name in (cancelled, checked))
+        await sim.cancel_batch(cancelled)
+        assert (await sim.finish_batch(cancelled, seconds=5))["phase"] == "Cancelled"
+        assert not sim.batch_status(checked)
     async with slots.endings.take("demo", "batch-another"):
-        await stage.wait(lambda: stage.batch_status(checked).get("phase") == "Finalizing")
-        await stage.pass_time(30)
-        assert stage.batch_status(checked)["phase"] == "Finalizing"
-    assert (await stage.finish_batch(checked, seconds=5))["phase"] == "Completed"
-    await stage.kill()
+        await sim.wait(lambda: sim.batch_status(checked).get("phase") == "Finalizing")
+        await sim.pass_time(30)
+        assert sim.batch_status(checked)["phase"] == "Finalizing"
+    assert (await sim.finish_batch(checked, seconds=5))["phase"] == "Completed"
+    await sim.kill()

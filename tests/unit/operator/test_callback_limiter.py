@@ -54,7 +54,7 @@ async def crowd():
     await made.let_go()
 
 
-async def test_a_host_has_so_many_at_once(crowd):
+async def test_attempts_at_one_host_are_bounded(crowd):
     for _ in range(PER_HOST + 5):
         crowd.send("a", "h")
     await crowd.settle()
@@ -62,7 +62,7 @@ async def test_a_host_has_so_many_at_once(crowd):
     await crowd.let_go()
 
 
-async def test_a_full_host_holds_up_no_other_host_and_no_other_account(crowd):
+async def test_full_host_delays_no_other_host_or_account(crowd):
     for _ in range(PER_HOST + 5):
         crowd.send("a", "dead")
     crowd.send("a", "alive")
@@ -87,7 +87,7 @@ async def test_a_slow_host_gets_one_until_it_answers(crowd):
     assert len(crowd.inside) == PER_HOST
 
 
-async def test_an_account_with_a_host_for_each_task_has_its_bound(crowd):
+async def test_account_bound_covers_all_its_hosts(crowd):
     for number in range(PER_ACCOUNT + 10):
         crowd.send("a", f"h{number}", slow=True)
     await crowd.settle()
@@ -101,7 +101,7 @@ async def test_an_account_with_a_host_for_each_task_has_its_bound(crowd):
     assert len(crowd.inside) == PER_ACCOUNT_SLOW + 5, "slow ones have a gate of their own"
 
 
-async def test_hosts_that_answer_late_get_a_few_and_hold_up_none_that_are_quick(crowd):
+async def test_late_hosts_get_few_attempts_and_delay_no_quick_host(crowd):
     late = [f"late{number}" for number in range(PER_ACCOUNT // PER_HOST)]
     for host in late:
         crowd.send("a", host, slow=True, answers=True)
@@ -146,14 +146,14 @@ async def test_hosts_remembered_as_slow_are_bounded_though_the_oldest_is_busy(mo
     assert len(lanes._lanes) == 10
 
 
-async def test_all_together_have_a_bound(crowd):
+async def test_attempts_of_the_process_are_bounded(crowd):
     for number in range(IN_ALL + 10):
         crowd.send(f"account{number}", "h")
     await crowd.settle()
     assert len(crowd.inside) == IN_ALL
 
 
-async def test_nothing_is_kept_of_hosts_that_are_well():
+async def test_idle_quick_hosts_are_forgotten():
     lanes = CallbackLimiter()
     async with AsyncExitStack() as stack:
         for number in range(50):

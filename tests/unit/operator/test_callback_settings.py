@@ -52,7 +52,9 @@ def test_lists_have_commas(monkeypatch: pytest.MonkeyPatch) -> None:
         ("FETCH_ALLOWED_CIDRS", "inside"),
     ],
 )
-def test_mistakes_are_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+def test_invalid_schedules_are_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
     monkeypatch.setenv(f"GATEWAY_{name}", value)
     with pytest.raises(ValidationError):
         read()

@@ -24,7 +24,7 @@ from gateway_core.providers.upstream import (
 )
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream, Outcome
-from tests.unit.operator.harness import QUOTE, ROUTE, TASKS, Stage
+from tests.unit.operator.harness import QUOTE, ROUTE, TASKS, Simulation
 
 DEADLINE = 300
 
@@ -65,7 +65,7 @@ ACTIONS = (
 
 
 @dataclass
-class Scene:
+class Scenario:
     """What happens: how the provider is, and what befalls the gateway when."""
 
     guarantee: SubmissionGuarantee = KEY
@@ -80,12 +80,12 @@ class Scene:
     events: list[tuple[float, str, int]] = field(default_factory=list)
 
 
-def draw_scenes(*more_actions: str) -> st.SearchStrategy[Scene]:
-    """Scenes in which `more_actions` happen beside the usual ones."""
+def draw_scenarios(*more_actions: str) -> st.SearchStrategy[Scenario]:
+    """Scenarios in which `more_actions` happen beside the usual ones."""
     pauses = st.sampled_from([0.0, 0.001, 0.003, 0.005, 0.01, 0.05, 0.5, 1.0, 4.0, 20.0])
     actions = st.sampled_from([*ACTIONS, *more_actions])
     return st.builds(
-        Scene,
+        Scenario,
         guarantee=st.sampled_from([KEY, LOOKUP, NONE]),
         lag=st.sampled_from(LAGS),
         latency=st.sampled_from([0.002, 0.1, 3.0]),
@@ -101,145 +101,139 @@ def draw_scenes(*more_actions: str) -> st.SearchStrategy[Scene]:
     )
 
 
-async def befall(stage: Stage, action: str, name: str, number: int) -> None:
+async def befall(sim: Simulation, action: str, name: str, number: int) -> None:
     """Has one thing happen."""
     if action == "kill":
-        await stage.restart()
+        await sim.restart()
     elif action == "record away":
-        stage.kube.away = True
+        sim.kube.away = True
     elif action == "counters away":
-        stage.counters.away = True
+        sim.counters.away = True
     elif action == "counters lose":
-        stage.counters.lose()
+        sim.counters.lose()
     elif action == "store away":
-        stage.store.away = True
+        sim.store.away = True
     elif action == "provider away":
-        stage.upstream.away = True
+        sim.upstream.away = True
     elif action == "all well":
-        make_well(stage)
+        make_well(sim)
     elif action == "twin":
-        stage.boot_twin(LAGS[number])
-    elif stage.kube.away or not stage.is_there(name):
+        sim.boot_twin(LAGS[number])
+    elif sim.kube.away or not sim.is_there(name):
         return
     with suppress(WriteConflict, ObjectNotFound):  # an admin who comes too late has nothing to say
         if action == "cancel":
-            await stage.cancel(name)
+            await sim.cancel(name)
         elif action == "delete":
-            await stage.kube.delete(TASKS, name)
+            await sim.kube.delete(TASKS, name)
         elif action == "touch":
-            await stage.change(name, {"metadata": {"annotations": {"note": "x"}}})
+            await sim.change(name, {"metadata": {"annotations": {"note": "x"}}})
 
 
-def make_well(stage: Stage) -> None:
+def make_well(sim: Simulation) -> None:
     """Ends every fault."""
-    stage.kube.away = stage.counters.away = stage.store.away = stage.upstream.away = False
+    sim.kube.away = sim.counters.away = sim.store.away = sim.upstream.away = False
 
 
-def is_done_with(stage: Stage, name: str) -> bool:
+def is_done_with(sim: Simulation, name: str) -> bool:
     """Whether nothing is left to do; a task deleted before it was taken in is nobody's business."""
-    finalizers = stage.history[name][-1]["metadata"].get("finalizers") or ()
-    if not stage.is_there(name) and TASK_FINALIZER not in finalizers:
+    finalizers = sim.history[name][-1]["metadata"].get("finalizers") or ()
+    if not sim.is_there(name) and TASK_FINALIZER not in finalizers:
         return True
-    return stage.is_closed(name)
+    return sim.is_closed(name)
 
 
-async def run(scene: Scene) -> Stage:
-    """Plays a scene to its end, and checks what must be true of its tasks then."""
+async def run(scenario: Scenario) -> Simulation:
+    """Plays a scenario to its end, and checks what must be true of its tasks then."""
     upstream = FakeUpstream(
-        scene.guarantee, latency=scene.latency, submit_seconds=scene.latency + 10
+        scenario.guarantee, latency=scenario.latency, submit_seconds=scenario.latency + 10
     )
-    upstream.submissions.extend(scene.submissions)
-    upstream.polls.extend(scene.polls)
-    upstream.finds.extend(scene.finds)
-    upstream.fetches.extend(scene.fetches)
-    stage = Stage(upstream, lag=scene.lag)
-    await stage.boot()
-    route = ROUTE if scene.names_route else None
+    upstream.submissions.extend(scenario.submissions)
+    upstream.polls.extend(scenario.polls)
+    upstream.finds.extend(scenario.finds)
+    upstream.fetches.extend(scenario.fetches)
+    sim = await Simulation.start(upstream, lag=scenario.lag)
+    route = ROUTE if scenario.names_route else None
     names = [
-        await stage.apply(f"task-by-hand-{number}", deadline=DEADLINE)
+        await sim.apply(f"task-by-hand-{number}", deadline=DEADLINE)
         if by_hand
-        else await stage.admit(deadline=DEADLINE, route=route)
-        for number, by_hand in enumerate(scene.by_hand)
+        else await sim.admit(deadline=DEADLINE, route=route)
+        for number, by_hand in enumerate(scenario.by_hand)
     ]
-    for seconds, action, number in scene.events:
-        await stage.pass_time(seconds)
-        await befall(stage, action, names[number % len(names)], number)
-    make_well(stage)
-    await stage.wait(
-        lambda: all(is_done_with(stage, name) for name in names),
+    for seconds, action, number in scenario.events:
+        await sim.pass_time(seconds)
+        await befall(sim, action, names[number % len(names)], number)
+    make_well(sim)
+    await sim.wait(
+        lambda: all(is_done_with(sim, name) for name in names),
         seconds=DEADLINE + 120,
         what="I1: the end of every task",
         step=1.0,
     )
-    await stage.open_books("demo")
-    await stage.pass_time(800)
-    check_tasks(stage, names)
-    return stage
+    await sim.open_books("demo")
+    await sim.pass_time(800)
+    check_tasks(sim, names)
+    return sim
 
 
-def check_tasks(stage: Stage, names: Iterable[str]) -> None:
+def check_tasks(sim: Simulation, names: Iterable[str]) -> None:
     """The invariants of tasks, once all is quiet."""
-    stage.check_history()
+    sim.check_history()
     for name in names:
-        jobs = stage.count_jobs(name)
+        jobs = sim.count_jobs(name)
         assert jobs <= 1, f"I2: {name} has {jobs} jobs"
-        status = stage.status(name)
+        status = sim.status(name)
         if status.get("phase") == "Completed":
             assert jobs == 1
             assert status["chargedMicros"] == QUOTE, "I7: what completed costs its price"
-    for operator in filter(None, (stage.operator, stage.twin)):
+    for operator in filter(None, (sim.operator, sim.twin)):
         assert operator.is_running, operator.failure
         assert len(operator.cache) == 0
 
 
-async def check_money(stage: Stage) -> None:
+async def check_money(sim: Simulation) -> None:
     """I7: charged is what completed, once, and nothing is held."""
-    charged = sum(stage.status(name).get("chargedMicros", 0) for name in stage.history)
-    await stage.open_books("demo")
-    assert await stage.balance() == (charged, 0)
+    charged = sum(sim.status(name).get("chargedMicros", 0) for name in sim.history)
+    await sim.open_books("demo")
+    assert await sim.balance() == (charged, 0)
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(draw_scenes())
-@example(Scene(events=[(0.005, "kill", 0)] * 12))
-@example(Scene(names_route=True, events=[(0.005, "kill", 0)] * 12))
+@given(draw_scenarios())
+@example(Scenario(events=[(0.005, "kill", 0)] * 12))
+@example(Scenario(names_route=True, events=[(0.005, "kill", 0)] * 12))
 @example(
-    Scene(
+    Scenario(
         names_route=True,
         submissions=[Outcome.UNCLEAR_WITH_JOB],
         events=[(0.03, "kill", 0), (0.01, "touch", 0), (0.01, "kill", 0)],
     )
 )
-@example(Scene(guarantee=LOOKUP, events=[(0.02, "kill", 0)] * 12))
-@example(Scene(guarantee=NONE, submissions=[Outcome.UNCLEAR_WITH_JOB], events=[(0.5, "kill", 0)]))
-@example(Scene(by_hand=(True,), events=[(0.003, "kill", 0)] * 8))
-@example(Scene(events=[(0.0, "delete", 0), (0.003, "record away", 0), (0.0, "kill", 0)]))
-@example(Scene(events=[(1.0, "counters lose", 0), (1.0, "kill", 0)]))
+@example(Scenario(guarantee=LOOKUP, events=[(0.02, "kill", 0)] * 12))
 @example(
-    Scene(
+    Scenario(guarantee=NONE, submissions=[Outcome.UNCLEAR_WITH_JOB], events=[(0.5, "kill", 0)])
+)
+@example(Scenario(by_hand=(True,), events=[(0.003, "kill", 0)] * 8))
+@example(Scenario(events=[(0.0, "delete", 0), (0.003, "record away", 0), (0.0, "kill", 0)]))
+@example(Scenario(events=[(1.0, "counters lose", 0), (1.0, "kill", 0)]))
+@example(
+    Scenario(
         by_hand=(True,),
         lag=0.001,
         latency=0.002,
         events=[(0.005, "counters lose", 0), (0.0, "kill", 0)],
     )
 )
-def test_invariants_hold(scene: Scene) -> None:
-    @in_virtual_time
-    async def play() -> None:
-        await check_money(await run(scene))
-
-    play()
+@in_virtual_time
+async def test_invariants_hold(scenario: Scenario) -> None:
+    await check_money(await run(scenario))
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(draw_scenes("twin", "twin", "twin"))
-@example(Scene(guarantee=LOOKUP, events=[(0.0, "twin", 0)]))
-@example(Scene(guarantee=NONE, latency=3.0, events=[(0.003, "twin", 0), (0.5, "kill", 0)]))
-def test_two_owners_at_once_do_no_harm(scene: Scene) -> None:
+@given(draw_scenarios("twin", "twin", "twin"))
+@example(Scenario(guarantee=LOOKUP, events=[(0.0, "twin", 0)]))
+@example(Scenario(guarantee=NONE, latency=3.0, events=[(0.003, "twin", 0), (0.5, "kill", 0)]))
+@in_virtual_time
+async def test_two_owners_at_once_do_no_harm(scenario: Scenario) -> None:
     """As when one was paused and another took its place. Tasks alone: money is the counters'."""
-
-    @in_virtual_time
-    async def play() -> None:
-        await run(scene)
-
-    play()
+    await run(scenario)

@@ -6,7 +6,7 @@ import pytest
 
 from gateway_core.billing.counters import Budget
 from tests.fakes.clock import in_virtual_time
-from tests.unit.operator.harness import QUOTE, Stage
+from tests.unit.operator.harness import QUOTE, Simulation
 
 REFUSED: dict[str, tuple[dict[str, Any] | None, dict[str, Any], str]] = {
     "unknown": (None, {}, "Key key-a does not exist in account demo."),
@@ -66,78 +66,77 @@ def test_a_key_that_rest_would_refuse_is_refused(case: str) -> None:
 
     @in_virtual_time
     async def run() -> None:
-        stage = Stage()
-        stage.put_user("vera", "viewer")
-        stage.put_user("rita", None)
-        stage.put_user("sam", "owner", suspended=True)
+        sim = Simulation()
+        sim.put_user("vera", "viewer")
+        sim.put_user("rita", None)
+        sim.put_user("sam", "owner", suspended=True)
         if key is not None:
-            stage.put_key(**key)
-        await stage.boot()
-        name = await stage.apply(keyName="key-a", **request)
-        failure = (await stage.finish(name))["failure"]
+            sim.put_key(**key)
+        await sim.boot()
+        name = await sim.apply(keyName="key-a", **request)
+        failure = (await sim.finish(name))["failure"]
         assert text in failure["message"]
         denied = "not allowed" in text
         assert failure["code"] == ("model_not_allowed" if denied else "invalid_request")
-        assert not stage.upstream.jobs
-        assert await stage.balance() == (0, 0)
+        assert not sim.upstream.jobs
+        assert await sim.balance() == (0, 0)
 
     run()
 
 
 @in_virtual_time
-async def test_a_members_key_serves_a_task_made_by_hand() -> None:
-    stage = Stage()
-    stage.put_user("mia", "member")
-    stage.put_key(createdBy="mia", allowedModels=["sim-*"])
-    await stage.boot()
-    assert (await stage.finish(await stage.apply(keyName="key-a")))["phase"] == "Completed"
+async def test_key_of_member_serves_task_from_kubectl() -> None:
+    sim = Simulation()
+    sim.put_user("mia", "member")
+    sim.put_key(createdBy="mia", allowedModels=["sim-*"])
+    await sim.boot()
+    assert (await sim.finish(await sim.apply(keyName="key-a")))["phase"] == "Completed"
 
 
 @in_virtual_time
 async def test_guardrails_without_a_key_are_refused() -> None:
-    stage = Stage()
-    stage.put_guardrail("grd-a")
-    await stage.boot()
-    name = await stage.apply(guardrailNames=["grd-a"])
-    assert "goes with spec.request.keyName" in (await stage.finish(name))["failure"]["message"]
+    sim = Simulation()
+    sim.put_guardrail("grd-a")
+    await sim.boot()
+    name = await sim.apply(guardrailNames=["grd-a"])
+    assert "goes with spec.request.keyName" in (await sim.finish(name))["failure"]["message"]
 
 
 @in_virtual_time
-async def test_a_guardrail_decides_on_what_is_made_by_hand_too() -> None:
-    stage = Stage()
-    stage.put_key()
-    stage.put_guardrail("grd-team", "key-a", deniedModels=["sim-*"])
-    await stage.boot()
-    name = await stage.apply(keyName="key-a", guardrailNames=["grd-team"])
-    failure = (await stage.finish(name))["failure"]
+async def test_guardrail_applies_to_task_from_kubectl() -> None:
+    sim = Simulation()
+    sim.put_key()
+    sim.put_guardrail("grd-team", "key-a", deniedModels=["sim-*"])
+    await sim.boot()
+    name = await sim.apply(keyName="key-a", guardrailNames=["grd-team"])
+    failure = (await sim.finish(name))["failure"]
     assert failure["message"] == 'Model sim-q4 is not allowed for guardrail "team".'
-    silent = await stage.apply("task-silent", keyName="key-a")
-    text = (await stage.finish(silent))["failure"]["message"]
+    silent = await sim.apply("task-silent", keyName="key-a")
+    text = (await sim.finish(silent))["failure"]["message"]
     assert "The guardrails of key key-a are: grd-team." in text, "leaving one out is no way around"
 
 
 @in_virtual_time
 async def test_a_key_with_too_many_guardrails_is_closed() -> None:
-    stage = Stage()
-    stage.put_key()
+    sim = Simulation()
+    sim.put_key()
     for number in range(9):
-        stage.put_guardrail(f"grd-{number}", "key-a")
-    await stage.boot()
-    name = await stage.apply(keyName="key-a")
-    assert "more than 8 guardrails" in (await stage.finish(name))["failure"]["message"]
+        sim.put_guardrail(f"grd-{number}", "key-a")
+    await sim.boot()
+    name = await sim.apply(keyName="key-a")
+    assert "more than 8 guardrails" in (await sim.finish(name))["failure"]["message"]
 
 
 @in_virtual_time
 async def test_a_key_that_is_applied_with_its_task_is_waited_for() -> None:
-    stage = Stage()
-    await stage.boot()
-    name = await stage.apply(keyName="key-a", guardrailNames=["grd-a"])
-    await stage.pass_time(4)
-    stage.put_key()
-    await stage.pass_time(3)
-    stage.put_guardrail("grd-a", "key-a")
-    assert (await stage.finish(name))["phase"] == "Completed"
-    [key, pool] = await stage.counters.read_budgets(
+    sim = await Simulation.start()
+    name = await sim.apply(keyName="key-a", guardrailNames=["grd-a"])
+    await sim.pass_time(4)
+    sim.put_key()
+    await sim.pass_time(3)
+    sim.put_guardrail("grd-a", "key-a")
+    assert (await sim.finish(name))["phase"] == "Completed"
+    [key, pool] = await sim.counters.read_budgets(
         "demo", [Budget("key/key-a"), Budget("guardrail/grd-a")]
     )
     assert (key.used, pool.used) == (QUOTE, QUOTE)

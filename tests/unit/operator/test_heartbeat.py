@@ -50,25 +50,25 @@ async def fail(_: Heartbeat) -> None:
 
 
 @in_virtual_time
-async def test_beats_that_come_back_keep_it_going() -> None:
+async def test_returned_heartbeats_keep_the_process_running() -> None:
     heartbeat = await beat(show, 10_000)
     assert heartbeat.age <= 10
 
 
 @in_virtual_time
-async def test_beats_that_do_not_come_back_end_the_process() -> None:
+async def test_lost_heartbeats_end_the_process() -> None:
     with pytest.raises(Ended):
         await beat(show_nothing, 60)
 
 
 @in_virtual_time
-async def test_it_takes_three() -> None:
+async def test_fewer_than_three_lost_heartbeats_do_not_end_it() -> None:
     heartbeat = await beat(show_nothing, 29)
     assert heartbeat.age == float("inf")
 
 
 @in_virtual_time
-async def test_a_record_that_was_away_gives_the_watch_its_time_to_come_back() -> None:
+async def test_watch_has_time_to_recover_after_outage() -> None:
     calls = 0
 
     async def flap(_: Heartbeat) -> None:
@@ -81,7 +81,7 @@ async def test_a_record_that_was_away_gives_the_watch_its_time_to_come_back() ->
 
 
 @in_virtual_time
-async def test_the_watch_is_known_to_run_once_a_beat_has_come_through_it() -> None:
+async def test_wait_ends_with_the_first_heartbeat() -> None:
     async def renew() -> None:
         """A renewal that the feed does not show."""
 
@@ -96,5 +96,5 @@ async def test_the_watch_is_known_to_run_once_a_beat_has_come_through_it() -> No
 
 
 @in_virtual_time
-async def test_a_record_that_is_away_is_no_reason_to_end() -> None:
+async def test_unavailable_api_server_does_not_end_the_process() -> None:
     await beat(fail, 10_000)

@@ -14,7 +14,7 @@ from gateway_operator.tasks.resync import HOLD_SECONDS
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream, Outcome
 from tests.unit.operator.environment import TickingCounters
-from tests.unit.operator.harness import QUOTE, Stage
+from tests.unit.operator.harness import QUOTE, Simulation
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -47,121 +47,113 @@ class FailingCounters(TickingCounters):
         raise CountersUnavailable("no answer in time")
 
 
-def lose_at_intent(stage: Stage) -> None:
+def lose_at_intent(sim: Simulation) -> None:
     """Has the money lost, and rebuilt from the record, while an intent is on its way there."""
-    write = stage.kube.replace_status
+    write = sim.kube.replace_status
 
     async def lose_and_write(plural: str, obj: Object, status: Mapping[str, Any]) -> Object:
-        stage.kube.replace_status = write  # type: ignore[method-assign]
-        stage.counters.lose()
-        await stage.open_books("demo")
+        sim.kube.replace_status = write  # type: ignore[method-assign]
+        sim.counters.lose()
+        await sim.open_books("demo")
         return await write(plural, obj, status)
 
-    stage.kube.replace_status = lose_and_write  # type: ignore[method-assign]
+    sim.kube.replace_status = lose_and_write  # type: ignore[method-assign]
 
 
 @in_virtual_time
-async def test_an_adopted_task_that_a_rebuild_has_missed_is_held_again() -> None:
-    stage = Stage()
-    await stage.boot()
-    lose_at_intent(stage)
-    name = await stage.apply()
-    await stage.wait(lambda: stage.upstream.jobs)
-    assert await stage.balance() == (0, QUOTE)
-    assert (await stage.finish(name))["chargedMicros"] == QUOTE
-    assert await stage.balance() == (QUOTE, 0)
+async def test_task_missed_by_rebuild_is_reserved_again() -> None:
+    sim = await Simulation.start()
+    lose_at_intent(sim)
+    name = await sim.apply()
+    await sim.wait(lambda: sim.upstream.jobs)
+    assert await sim.balance() == (0, QUOTE)
+    assert (await sim.finish(name))["chargedMicros"] == QUOTE
+    assert await sim.balance() == (QUOTE, 0)
 
 
 @in_virtual_time
-async def test_so_is_one_whose_operator_was_killed_before_it_heard_of_its_intent() -> None:
-    stage = Stage()
-    await stage.boot()
-    lose_at_intent(stage)
-    name = await stage.apply()
-    await stage.wait(lambda: stage.status(name).get("phase") == "Submitting", step=0.001)
-    assert await stage.balance() == (0, 0)
-    await stage.restart()
-    assert (await stage.finish(name))["chargedMicros"] == QUOTE
-    assert await stage.balance() == (QUOTE, 0)
+async def test_task_of_killed_operator_missed_by_rebuild_is_reserved_again() -> None:
+    sim = await Simulation.start()
+    lose_at_intent(sim)
+    name = await sim.apply()
+    await sim.wait(lambda: sim.status(name).get("phase") == "Submitting", step=0.001)
+    assert await sim.balance() == (0, 0)
+    await sim.restart()
+    assert (await sim.finish(name))["chargedMicros"] == QUOTE
+    assert await sim.balance() == (QUOTE, 0)
 
 
 @in_virtual_time
-async def test_money_that_was_lost_while_no_operator_ran_is_there_before_the_job() -> None:
+async def test_lost_reservation_is_restored_before_the_job() -> None:
     upstream = FakeUpstream()
     upstream.submissions.append(Outcome.BUSY)
-    stage = Stage(upstream)
-    await stage.boot()
-    names = [await stage.admit(), await stage.apply()]
-    await stage.wait(lambda: all(stage.status(n).get("phase") == "Submitting" for n in names))
-    await stage.kill()
-    stage.counters.lose()
-    await stage.boot_without_books()
+    sim = await Simulation.start(upstream)
+    names = [await sim.admit(), await sim.apply()]
+    await sim.wait(lambda: all(sim.status(n).get("phase") == "Submitting" for n in names))
+    await sim.kill()
+    sim.counters.lose()
+    await sim.boot_without_books()
     for name in names:
-        await stage.finish(name)
-    assert await stage.balance() == (2 * QUOTE, 0)
+        await sim.finish(name)
+    assert await sim.balance() == (2 * QUOTE, 0)
 
 
 @in_virtual_time
-async def test_an_admitted_task_is_asked_for_once_in_a_life() -> None:
+async def test_admitted_task_is_checked_once_per_process() -> None:
     upstream = FakeUpstream(seconds=20)
     upstream.submissions.extend([Outcome.BUSY] * 3)
-    stage = Stage(upstream)
-    stage.counters = counters = LoggingCounters()
-    await stage.boot()
-    name = await stage.admit()
-    await stage.wait(lambda: stage.upstream.count("submit") == 2)
+    sim = Simulation(upstream)
+    sim.counters = counters = LoggingCounters()
+    await sim.boot()
+    name = await sim.admit()
+    await sim.wait(lambda: sim.upstream.count("submit") == 2)
     assert counters.asked == [(name, True), (name, False)], "at the door, and as it was taken in"
-    await stage.restart()
-    await stage.wait(lambda: stage.status(name).get("phase") == "Running")
+    await sim.restart()
+    await sim.wait(lambda: sim.status(name).get("phase") == "Running")
     assert counters.asked[2:] == [(name, False)], "the new process cannot know"
-    await stage.restart()
-    await stage.finish(name)
+    await sim.restart()
+    await sim.finish(name)
     assert len(counters.asked) == 3, "what runs was let through"
-    assert await stage.balance() == (QUOTE, 0)
+    assert await sim.balance() == (QUOTE, 0)
 
 
 @in_virtual_time
-async def test_an_admitted_task_goes_on_without_counters_and_is_made_up_for() -> None:
-    stage = Stage(FakeUpstream(seconds=20))
-    await stage.boot()
-    name = await stage.admit()
+async def test_admitted_task_continues_without_counters_and_is_reserved_later() -> None:
+    sim = await Simulation.start(FakeUpstream(seconds=20))
+    name = await sim.admit()
     # as a rebuild that its create came too late for
-    await stage.counters.settle("demo", name, 0, AT)
-    stage.counters.away = True
-    await stage.wait(lambda: stage.upstream.jobs)
-    await stage.pass_time(5)
-    stage.counters.away = False
-    assert await stage.balance() == (0, 0)
-    await stage.finish(name)
-    assert await stage.balance() == (QUOTE, 0)
+    await sim.counters.settle("demo", name, 0, AT)
+    sim.counters.away = True
+    await sim.wait(lambda: sim.upstream.jobs)
+    await sim.pass_time(5)
+    sim.counters.away = False
+    assert await sim.balance() == (0, 0)
+    await sim.finish(name)
+    assert await sim.balance() == (QUOTE, 0)
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_an_adopted_task_waits_for_counters_until_its_hold_is_sure(killed: bool) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        stage = Stage()
-        await stage.boot()
-        lose_at_intent(stage)
-        name = await stage.apply()
-        await stage.wait(lambda: stage.status(name).get("phase") == "Submitting", step=0.001)
-        stage.counters.away = True
-        if killed:
-            await stage.restart()
-        await stage.pass_time(20)
-        assert not stage.upstream.jobs
-        stage.counters.away = False
-        await asyncio.sleep(3)
-        assert await stage.balance() in [(0, QUOTE), (QUOTE, 0)]
-        assert (await stage.finish(name))["phase"] == "Completed"
-        assert await stage.balance() == (QUOTE, 0)
-
-    run()
+@in_virtual_time
+async def test_an_adopted_task_waits_for_counters_until_its_hold_is_sure(killed: bool) -> None:
+    sim = await Simulation.start()
+    lose_at_intent(sim)
+    name = await sim.apply()
+    await sim.wait(lambda: sim.status(name).get("phase") == "Submitting", step=0.001)
+    sim.counters.away = True
+    if killed:
+        await sim.restart()
+    await sim.pass_time(20)
+    assert not sim.upstream.jobs
+    sim.counters.away = False
+    await asyncio.sleep(3)
+    assert await sim.balance() in [(0, QUOTE), (QUOTE, 0)]
+    assert (await sim.finish(name))["phase"] == "Completed"
+    assert await sim.balance() == (QUOTE, 0)
 
 
-def halt(stage: Stage, call: str) -> tuple[asyncio.Event, asyncio.Event]:
+def halt(sim: Simulation, call: str) -> tuple[asyncio.Event, asyncio.Event]:
     """Has the first who makes this call to the counters halted before it; (halted, go on)."""
-    real = getattr(stage.counters, call)
+    real = getattr(sim.counters, call)
     halted, going_on = asyncio.Event(), asyncio.Event()
 
     async def wait_and_call(*arguments: Any) -> Any:
@@ -170,113 +162,106 @@ def halt(stage: Stage, call: str) -> tuple[asyncio.Event, asyncio.Event]:
             await going_on.wait()
         return await real(*arguments)
 
-    setattr(stage.counters, call, wait_and_call)
+    setattr(sim.counters, call, wait_and_call)
     return halted, going_on
 
 
 @pytest.mark.parametrize(("pause", "lost"), [(30, False), (30, True), (700, False)])
-def test_a_hold_that_comes_late_is_not_charged_a_second_time(pause: float, lost: bool) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        stage = Stage()
-        operator = await stage.boot()
-        name = await stage.admit()
-        halted, going_on = halt(stage, "hold")
-        await asyncio.wait_for(halted.wait(), 5)
-        operator.feed.deaf = True
-        stage.boot_twin(0.01)
-        await stage.finish(name)
-        if lost:
-            stage.counters.lose()
-            await stage.open_books("demo")
-        await stage.pass_time(pause)
-        going_on.set()
-        await stage.pass_time(5)
-        assert await stage.balance() == (QUOTE, 0), "undone by who took it"
-        await stage.pass_time(400)
-        assert await stage.balance() == (QUOTE, 0)
-
-    run()
+@in_virtual_time
+async def test_late_reservation_is_not_charged_twice(pause: float, lost: bool) -> None:
+    sim = Simulation()
+    operator = await sim.boot()
+    name = await sim.admit()
+    halted, going_on = halt(sim, "hold")
+    await asyncio.wait_for(halted.wait(), 5)
+    operator.feed.deaf = True
+    sim.boot_twin(0.01)
+    await sim.finish(name)
+    if lost:
+        sim.counters.lose()
+        await sim.open_books("demo")
+    await sim.pass_time(pause)
+    going_on.set()
+    await sim.pass_time(5)
+    assert await sim.balance() == (QUOTE, 0), "undone by who took it"
+    await sim.pass_time(400)
+    assert await sim.balance() == (QUOTE, 0)
 
 
 @in_virtual_time
 async def test_a_late_hold_whose_owner_is_killed_is_ended_without_a_charge() -> None:
-    stage = Stage()
-    operator = await stage.boot()
-    name = await stage.admit()
-    halted, going_on = halt(stage, "hold")
+    sim = Simulation()
+    operator = await sim.boot()
+    name = await sim.admit()
+    halted, going_on = halt(sim, "hold")
     await asyncio.wait_for(halted.wait(), 5)
     operator.feed.deaf = True
-    stage.boot_twin(0.01)
-    await stage.finish(name)
-    stage.counters.lose()
-    await stage.open_books("demo")
-    await stage.pass_time(100)
+    sim.boot_twin(0.01)
+    await sim.finish(name)
+    sim.counters.lose()
+    await sim.open_books("demo")
+    await sim.pass_time(100)
     going_on.set()
-    await stage.pass_time(0.001)
+    await sim.pass_time(0.001)
     await operator.kill()
-    assert await stage.balance() == (QUOTE, QUOTE)
-    await stage.pass_time(200)
-    assert await stage.balance() == (QUOTE, 0)
+    assert await sim.balance() == (QUOTE, QUOTE)
+    await sim.pass_time(200)
+    assert await sim.balance() == (QUOTE, 0)
 
 
 @in_virtual_time
-async def test_a_late_adoption_takes_no_hold() -> None:
-    stage = Stage()
-    slow = stage.slow_store(0.0)
-    operator = await stage.boot()
+async def test_late_adoption_takes_no_reservation() -> None:
+    sim = Simulation()
+    slow = sim.slow_store(0.0)
+    operator = await sim.boot()
     slow.seconds = 100.0
-    name = await stage.apply()
-    await stage.pass_time(1)
+    name = await sim.apply()
+    await sim.pass_time(1)
     operator.feed.deaf = True
     slow.seconds = 0.0
-    stage.boot_twin(0.01)
-    await stage.finish(name)
-    stage.counters.lose()
-    await stage.open_books("demo")
-    await stage.pass_time(110)
-    assert await stage.balance() == (QUOTE, 0)
+    sim.boot_twin(0.01)
+    await sim.finish(name)
+    sim.counters.lose()
+    await sim.open_books("demo")
+    await sim.pass_time(110)
+    assert await sim.balance() == (QUOTE, 0)
 
 
 @pytest.mark.parametrize("others", [True, False])
-def test_a_task_that_ends_while_the_money_is_rebuilt_keeps_no_hold(others: bool) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        stage = Stage(FakeUpstream(seconds=20))
-        await stage.boot()
-        name = await stage.admit()
-        await stage.wait(lambda: stage.status(name).get("phase") == "Running")
-        stage.counters.lose()
-        if others:
-            halted, going_on = halt(stage, "finish_rebuild")
-            rebuild = asyncio.create_task(stage.open_books("demo"))
-            await asyncio.wait_for(halted.wait(), 5)
-        await stage.wait(lambda: stage.status(name).get("phase") == "Completed")
-        if others:
-            going_on.set()
-            await rebuild
-        await stage.pass_time(5)
-        assert await stage.balance() == (QUOTE, 0), "before any sweep"
-
-    run()
+@in_virtual_time
+async def test_task_that_ends_during_rebuild_keeps_no_reservation(others: bool) -> None:
+    sim = await Simulation.start(FakeUpstream(seconds=20))
+    name = await sim.admit()
+    await sim.wait(lambda: sim.status(name).get("phase") == "Running")
+    sim.counters.lose()
+    if others:
+        halted, going_on = halt(sim, "finish_rebuild")
+        rebuild = asyncio.create_task(sim.open_books("demo"))
+        await asyncio.wait_for(halted.wait(), 5)
+    await sim.wait(lambda: sim.status(name).get("phase") == "Completed")
+    if others:
+        going_on.set()
+        await rebuild
+    await sim.pass_time(5)
+    assert await sim.balance() == (QUOTE, 0), "before any sweep"
 
 
 @pytest.mark.parametrize("is_done", [False, True])
 @in_virtual_time
-async def test_a_settlement_without_an_answer_is_asked_for_once_more(is_done: bool) -> None:
-    stage = Stage()
-    stage.counters = FailingCounters(is_done)
-    await stage.boot()
-    await stage.finish(await stage.admit())
-    assert await stage.balance() == (QUOTE, 0)
+async def test_unanswered_settlement_is_repeated_once(is_done: bool) -> None:
+    sim = Simulation()
+    sim.counters = FailingCounters(is_done)
+    await sim.boot()
+    await sim.finish(await sim.admit())
+    assert await sim.balance() == (QUOTE, 0)
 
 
 @in_virtual_time
-async def test_a_task_is_closed_though_its_settlement_gets_no_answer() -> None:
-    stage = Stage()
-    stage.counters = FailingCounters(False, False)
-    await stage.boot()
-    await stage.finish(await stage.admit())
-    assert await stage.balance() == (0, QUOTE)
-    await stage.pass_time(HOLD_SECONDS + 70)
-    assert await stage.balance() == (QUOTE, 0)
+async def test_task_is_closed_despite_unanswered_settlement() -> None:
+    sim = Simulation()
+    sim.counters = FailingCounters(False, False)
+    await sim.boot()
+    await sim.finish(await sim.admit())
+    assert await sim.balance() == (0, QUOTE)
+    await sim.pass_time(HOLD_SECONDS + 70)
+    assert await sim.balance() == (QUOTE, 0)

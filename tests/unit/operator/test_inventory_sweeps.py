@@ -13,14 +13,13 @@ from gateway_core.files.addresses import PUT_SECONDS, TICKET_SECONDS
 from gateway_operator.files.quotacheck import LONGEST_PUT_SECONDS
 from gateway_operator.files.storage import take_inventory
 from tests.fakes.clock import in_virtual_time
-from tests.unit.operator.file_harness import BATCHES, DAY, FILES, UPLOADS, Stage, later
+from tests.unit.operator.file_harness import BATCHES, DAY, FILES, UPLOADS, Simulation, later
 
 
 @in_virtual_time
-async def test_bytes_that_nothing_names_go_once_they_are_old():
-    stage = Stage()
-    await stage.boot()
-    lost = stage.name_file()
+async def test_old_orphaned_bytes_are_removed():
+    sim = await Simulation.start()
+    lost = sim.name_file()
     orphans = [
         file_key("demo", lost),
         temporary_key("demo", lost),
@@ -28,28 +27,27 @@ async def test_bytes_that_nothing_names_go_once_they_are_old():
         batch_folder("demo", "batch-gone") + "0001",
     ]
     for key in orphans:
-        await stage.store.put(key, b"orphan")
-    await stage.store.put("tasks/demo/task-a.json", b"not ours to look at")
-    name = await stage.add_file()
-    assert await stage.reconcile() == 0
+        await sim.store.put(key, b"orphan")
+    await sim.store.put("tasks/demo/task-a.json", b"not ours to look at")
+    name = await sim.add_file()
+    assert await sim.reconcile() == 0
     await asyncio.sleep(DAY - 10)
-    assert await stage.reconcile() == 0
+    assert await sim.reconcile() == 0
     await asyncio.sleep(20)
-    assert await stage.reconcile() == 4
-    assert sorted(stage.store.contents) == [file_key("demo", name), "tasks/demo/task-a.json"]
-    assert stage.count("gateway_orphans_removed_total", folder="files") == 1
-    assert stage.count("gateway_orphan_bytes_removed_total") == 24
-    assert await stage.reconcile() == 0
-    await stage.kill()
+    assert await sim.reconcile() == 4
+    assert sorted(sim.store.contents) == [file_key("demo", name), "tasks/demo/task-a.json"]
+    assert sim.count("gateway_orphans_removed_total", folder="files") == 1
+    assert sim.count("gateway_orphan_bytes_removed_total") == 24
+    assert await sim.reconcile() == 0
+    await sim.kill()
 
 
 @in_virtual_time
-async def test_what_belongs_to_something_stays_however_old_it_is():
-    stage = Stage()
-    await stage.boot()
-    await stage.kill()
-    await stage.add_file()
-    pending = await stage.add_upload(b"12345")
+async def test_owned_bytes_stay_at_any_age():
+    sim = await Simulation.start()
+    await sim.kill()
+    await sim.add_file()
+    pending = await sim.add_upload(b"12345")
     batch = {
         "metadata": {"name": "batch-a"},
         "spec": {
@@ -62,297 +60,281 @@ async def test_what_belongs_to_something_stays_however_old_it_is():
             }
         },
     }
-    made = await stage.kube.create(BATCHES, batch)
+    made = await sim.kube.create(BATCHES, batch)
     named = {"outputFileName": "file-output", "errorFileName": "file-errors"}
-    await stage.kube.patch_status(BATCHES, made, named)
-    await stage.store.put(file_key("demo", "file-output"), b"x")
-    await stage.store.put(file_key("demo", "file-errors"), b"x")
-    await stage.store.put(batch_folder("demo", "batch-a") + "0001", b"result")
-    await stage.store.put(file_key("demo", "file-read"), b"x")
-    await stage.store.put(upload_folder("demo", "upload-read") + "part_a", b"x")
-    before = dict(stage.store.contents)
+    await sim.kube.patch_status(BATCHES, made, named)
+    await sim.store.put(file_key("demo", "file-output"), b"x")
+    await sim.store.put(file_key("demo", "file-errors"), b"x")
+    await sim.store.put(batch_folder("demo", "batch-a") + "0001", b"result")
+    await sim.store.put(file_key("demo", "file-read"), b"x")
+    await sim.store.put(upload_folder("demo", "upload-read") + "part_a", b"x")
+    before = dict(sim.store.contents)
     await asyncio.sleep(10 * DAY)
-    assert await stage.reconcile() == 0
-    assert stage.store.contents == before
-    assert stage.find(UPLOADS, pending) is not None
+    assert await sim.reconcile() == 0
+    assert sim.store.contents == before
+    assert sim.find(UPLOADS, pending) is not None
 
 
 @in_virtual_time
 async def test_nothing_of_an_unknown_account_is_removed():
-    stage = Stage()
-    await stage.boot()
-    await stage.store.put(file_key("nobody", "file-a"), b"another gateway's")
-    await stage.store.put("files/odd", b"nobody wrote this")
+    sim = await Simulation.start()
+    await sim.store.put(file_key("nobody", "file-a"), b"another gateway's")
+    await sim.store.put("files/odd", b"nobody wrote this")
     await asyncio.sleep(10 * DAY)
-    assert await stage.reconcile() == 0
-    assert len(stage.store.contents) == 2
-    await stage.kill()
+    assert await sim.reconcile() == 0
+    assert len(sim.store.contents) == 2
+    await sim.kill()
 
 
 @in_virtual_time
-async def test_one_that_is_recorded_after_the_list_keeps_its_bytes():
-    stage = Stage()
-    await stage.boot()
-    name = stage.name_file()
-    await stage.store.put(file_key("demo", name), b"late")
+async def test_object_created_after_the_list_keeps_its_bytes():
+    sim = await Simulation.start()
+    name = sim.name_file()
+    await sim.store.put(file_key("demo", name), b"late")
     await asyncio.sleep(2 * DAY)
-    listed = stage.store.list_entries
+    listed = sim.store.list_entries
     made = False
 
     async def list_late(prefix: str, *, start_after: str | None = None):
         nonlocal made
         if prefix == "files/" and not made:
             made = True
-            await stage.kube.create(FILES, stage.build_file(name, b"late"))
+            await sim.kube.create(FILES, sim.build_file(name, b"late"))
         async for entry in listed(prefix, start_after=start_after):
             yield entry
 
-    stage.store.list_entries = list_late  # type: ignore[method-assign]
-    assert await stage.reconcile() == 0
-    assert file_key("demo", name) in stage.store.contents
-    await stage.kill()
+    sim.store.list_entries = list_late  # type: ignore[method-assign]
+    assert await sim.reconcile() == 0
+    assert file_key("demo", name) in sim.store.contents
+    await sim.kill()
 
 
 @in_virtual_time
-async def test_parts_that_came_after_the_settlement_go_and_the_files_own_stay():
-    stage = Stage()
-    await stage.boot()
-    upload = await stage.add_upload(b"12345", b"678")
-    parts = stage.list_parts(upload)
-    file = await stage.complete(upload, *parts)
-    await stage.wait(lambda: stage.is_settled(upload))
-    await stage.add_part(upload, b"late")
+async def test_late_parts_are_removed_and_parts_of_the_file_stay():
+    sim = await Simulation.start()
+    upload = await sim.add_upload(b"12345", b"678")
+    parts = sim.list_parts(upload)
+    file = await sim.complete(upload, *parts)
+    await sim.wait(lambda: sim.is_settled(upload))
+    await sim.add_part(upload, b"late")
     await asyncio.sleep(DAY + 10)
-    assert await stage.reconcile() == 2
-    assert stage.list_parts(upload) == sorted(parts)
-    assert stage.ready(file) == ("True", "Available")
-    await stage.kill()
+    assert await sim.reconcile() == 2
+    assert sim.list_parts(upload) == sorted(parts)
+    assert sim.ready(file) == ("True", "Available")
+    await sim.kill()
 
 
 @in_virtual_time
-async def test_what_another_attempt_at_a_file_has_left_beside_it_goes():
-    stage = Stage()
-    await stage.boot()
-    name = await stage.add_file(b"abc", purpose="temporary")
+async def test_bytes_of_another_attempt_at_a_file_are_removed():
+    sim = await Simulation.start()
+    name = await sim.add_file(b"abc", purpose="temporary")
     stray = f"{temporary_key('demo', name)}/another"
-    await stage.store.put(stray, b"abc")
+    await sim.store.put(stray, b"abc")
     await asyncio.sleep(DAY + 10)
-    assert await stage.reconcile() == 1
-    assert list(stage.store.contents) == [file_key("demo", name)]
-    assert stage.ready(name) == ("True", "Available")
-    await stage.kill()
+    assert await sim.reconcile() == 1
+    assert list(sim.store.contents) == [file_key("demo", name)]
+    assert sim.ready(name) == ("True", "Available")
+    await sim.kill()
 
 
 @in_virtual_time
-async def test_missing_bytes_are_told_and_taken_back_once_they_are_there():
-    stage = Stage()
-    await stage.boot()
-    whole, broken = await stage.add_file(b"abc"), await stage.add_file(b"abc")
-    await stage.wait(lambda: stage.ready(broken) == ("True", "Available"))
-    await stage.store.delete(file_key("demo", broken))
-    await stage.reconcile()
-    assert stage.ready(broken) == ("False", "BytesMissing")
-    assert stage.ready(whole) == ("True", "Available")
-    assert stage.count("gateway_files_broken") == 1
-    await stage.reconcile()
-    assert len(stage.kube.events) == 1, "told once"
-    await stage.store.put(file_key("demo", broken), b"ab")
-    await stage.reconcile()
-    assert "2 bytes" in stage.find(FILES, broken)["status"]["conditions"][0]["message"]
-    await stage.store.put(file_key("demo", broken), b"abc")
-    await stage.reconcile()
-    assert stage.ready(broken) == ("True", "Available")
-    assert stage.count("gateway_files_broken") == 0
-    await stage.kill()
+async def test_missing_bytes_are_reported_until_they_are_back():
+    sim = await Simulation.start()
+    whole, broken = await sim.add_file(b"abc"), await sim.add_file(b"abc")
+    await sim.wait(lambda: sim.ready(broken) == ("True", "Available"))
+    await sim.store.delete(file_key("demo", broken))
+    await sim.reconcile()
+    assert sim.ready(broken) == ("False", "BytesMissing")
+    assert sim.ready(whole) == ("True", "Available")
+    assert sim.count("gateway_files_broken") == 1
+    await sim.reconcile()
+    assert len(sim.kube.events) == 1, "told once"
+    await sim.store.put(file_key("demo", broken), b"ab")
+    await sim.reconcile()
+    assert "2 bytes" in sim.find(FILES, broken)["status"]["conditions"][0]["message"]
+    await sim.store.put(file_key("demo", broken), b"abc")
+    await sim.reconcile()
+    assert sim.ready(broken) == ("True", "Available")
+    assert sim.count("gateway_files_broken") == 0
+    await sim.kill()
 
 
 @in_virtual_time
-async def test_a_ledger_that_agrees_is_left_alone():
-    stage = Stage()
-    await stage.boot()
-    await stage.add_file(b"123")
-    await stage.add_file(b"temporary", purpose="temporary")
-    await stage.add_upload(b"12345")
+async def test_consistent_ledger_is_not_changed():
+    sim = await Simulation.start()
+    await sim.add_file(b"123")
+    await sim.add_file(b"temporary", purpose="temporary")
+    await sim.add_upload(b"12345")
     await asyncio.sleep(200)
-    assert await stage.prove() == 0
-    assert stage.count("gateway_stored_bytes", state="files") == 3
-    assert stage.count("gateway_stored_bytes", state="temporary") == 9
-    assert stage.count("gateway_stored_bytes", state="reserved") == 5
-    assert stage.count("gateway_files", purpose="user_data") == 1
-    assert await stage.used() == 8
-    await stage.kill()
+    assert await sim.prove() == 0
+    assert sim.count("gateway_stored_bytes", state="files") == 3
+    assert sim.count("gateway_stored_bytes", state="temporary") == 9
+    assert sim.count("gateway_stored_bytes", state="reserved") == 5
+    assert sim.count("gateway_files", purpose="user_data") == 1
+    assert await sim.used() == 8
+    await sim.kill()
 
 
 @in_virtual_time
-async def test_a_claim_without_an_object_is_released_once_no_create_can_be_under_way():
-    stage = Stage()
-    await stage.boot()
-    assert await stage.ledger.claim("demo", "files", stage.name_file(), 7, 100)
-    assert await stage.ledger.claim("demo", "files", "upload-never", 9, 100)
+async def test_stray_claim_is_released_after_the_longest_create():
+    sim = await Simulation.start()
+    assert await sim.ledger.claim("demo", "files", sim.name_file(), 7, 100)
+    assert await sim.ledger.claim("demo", "files", "upload-never", 9, 100)
     await asyncio.sleep(100)
-    assert await stage.prove() == 0
-    assert await stage.used() == 16
+    assert await sim.prove() == 0
+    assert await sim.used() == 16
     await asyncio.sleep(30)
-    assert await stage.prove() == 2
-    assert await stage.used() == 0
-    await stage.kill()
+    assert await sim.prove() == 2
+    assert await sim.used() == 0
+    await sim.kill()
 
 
 @in_virtual_time
-async def test_what_was_prepared_keeps_its_room_for_as_long_as_it_can_be_confirmed():
-    stage = Stage()
-    await stage.boot()
-    name = stage.name_file()
-    assert await stage.ledger.claim("demo", "temporary", name, 7, 100)
-    await stage.store.put(put_key("demo", name), b"put")
+async def test_prepared_claim_stays_while_it_can_be_confirmed():
+    sim = await Simulation.start()
+    name = sim.name_file()
+    assert await sim.ledger.claim("demo", "temporary", name, 7, 100)
+    await sim.store.put(put_key("demo", name), b"put")
     await asyncio.sleep(TICKET_SECONDS)
-    assert await stage.prove() == 0
+    assert await sim.prove() == 0
     await asyncio.sleep(200)
-    assert await stage.prove() == 1
-    assert (await stage.ledger.read_used("demo", "temporary")).bytes == 0
-    assert await stage.reconcile() == 0
+    assert await sim.prove() == 1
+    assert (await sim.ledger.read_used("demo", "temporary")).bytes == 0
+    assert await sim.reconcile() == 0
     await asyncio.sleep(TICKET_SECONDS)
-    assert await stage.reconcile() == 1
-    assert stage.store.contents == {}
-    await stage.kill()
+    assert await sim.reconcile() == 1
+    assert sim.store.contents == {}
+    await sim.kill()
 
 
 @in_virtual_time
-async def test_what_was_prepared_and_never_put_keeps_its_room_while_it_can_be_put():
-    stage = Stage()
-    await stage.boot()
-    assert await stage.ledger.claim("demo", "temporary", stage.name_file(), 7, 100)
-    put = stage.name_file()
-    assert await stage.ledger.claim("demo", "temporary", put, 11, 100)
-    await stage.store.put(put_key("demo", put), b"put")
+async def test_prepared_claim_stays_while_bytes_can_be_put():
+    sim = await Simulation.start()
+    assert await sim.ledger.claim("demo", "temporary", sim.name_file(), 7, 100)
+    put = sim.name_file()
+    assert await sim.ledger.claim("demo", "temporary", put, 11, 100)
+    await sim.store.put(put_key("demo", put), b"put")
     await asyncio.sleep(PUT_SECONDS + 30)
-    assert await stage.prove() == 0
+    assert await sim.prove() == 0
     await asyncio.sleep(LONGEST_PUT_SECONDS)
-    stage.store.away = True
-    assert await stage.prove() == 0, "it is not known what was put"
-    stage.store.away = False
-    assert await stage.prove() == 1
-    [left] = await stage.ledger.list_claims("demo", "temporary", 0)
+    sim.store.away = True
+    assert await sim.prove() == 0, "it is not known what was put"
+    sim.store.away = False
+    assert await sim.prove() == 1
+    [left] = await sim.ledger.list_claims("demo", "temporary", 0)
     assert left.member == put
-    await stage.kill()
+    await sim.kill()
 
 
 @in_virtual_time
-async def test_what_a_killed_call_has_stored_itself_is_not_waited_for():
-    stage = Stage()
-    await stage.boot()
-    name = stage.name_file()
-    await stage.store.put(f"{temporary_key('demo', name)}/stored", b"stored")
-    assert await stage.ledger.claim("demo", "temporary", name, 6, 100)
+async def test_claim_of_killed_call_is_released():
+    sim = await Simulation.start()
+    name = sim.name_file()
+    await sim.store.put(f"{temporary_key('demo', name)}/stored", b"stored")
+    assert await sim.ledger.claim("demo", "temporary", name, 6, 100)
     await asyncio.sleep(100)
-    assert await stage.prove() == 0
+    assert await sim.prove() == 0
     await asyncio.sleep(30)
-    assert await stage.prove() == 1
-    assert (await stage.ledger.read_used("demo", "temporary")).bytes == 0
-    await stage.kill()
+    assert await sim.prove() == 1
+    assert (await sim.ledger.read_used("demo", "temporary")).bytes == 0
+    await sim.kill()
 
 
 @in_virtual_time
-async def test_what_was_put_stays_while_it_is_confirmed_however_soon_orphans_go():
-    stage = Stage()
-    await stage.boot()
-    key = put_key("demo", stage.name_file())
-    await stage.store.put(key, b"put")
-    await stage.store.put(file_key("demo", stage.name_file()), b"orphan")
+async def test_put_bytes_stay_while_they_can_be_confirmed():
+    sim = await Simulation.start()
+    key = put_key("demo", sim.name_file())
+    await sim.store.put(key, b"put")
+    await sim.store.put(file_key("demo", sim.name_file()), b"orphan")
     await asyncio.sleep(TICKET_SECONDS + 200)
-    assert await stage.reconcile(orphan_seconds=3600) == 1
-    assert list(stage.store.contents) == [key]
+    assert await sim.reconcile(orphan_seconds=3600) == 1
+    assert list(sim.store.contents) == [key]
     await asyncio.sleep(200)
-    assert await stage.reconcile(orphan_seconds=3600) == 1
-    assert stage.store.contents == {}
-    await stage.kill()
+    assert await sim.reconcile(orphan_seconds=3600) == 1
+    assert sim.store.contents == {}
+    await sim.kill()
 
 
 @in_virtual_time
-async def test_an_object_that_is_not_counted_makes_the_pool_stale():
-    stage = Stage()
-    await stage.boot()
-    await stage.add_file(b"123", claimed=False)
+async def test_object_without_member_makes_the_pool_stale():
+    sim = await Simulation.start()
+    await sim.add_file(b"123", claimed=False)
     await asyncio.sleep(100)
-    assert await stage.prove() == 0, "it may be on its way"
+    assert await sim.prove() == 0, "it may be on its way"
     await asyncio.sleep(30)
-    assert await stage.prove() == 1
-    assert await stage.ledger.begin_rebuild("demo", "files") is not None, "it is stale"
-    assert stage.count("gateway_storage_repairs_total", kind="missing") == 1
-    assert await stage.prove() == 0, "what is stale is made from the record"
-    await stage.kill()
+    assert await sim.prove() == 1
+    assert await sim.ledger.begin_rebuild("demo", "files") is not None, "it is stale"
+    assert sim.count("gateway_storage_repairs_total", kind="missing") == 1
+    assert await sim.prove() == 0, "what is stale is made from the record"
+    await sim.kill()
 
 
 @in_virtual_time
-async def test_wrong_bytes_of_a_member_make_the_pool_stale():
-    stage = Stage()
-    await stage.boot()
-    name = stage.name_file()
-    assert await stage.ledger.claim("demo", "files", name, 99, 1000)
-    await stage.add_file(b"123", name=name, claimed=False)
+async def test_wrong_size_of_member_makes_the_pool_stale():
+    sim = await Simulation.start()
+    name = sim.name_file()
+    assert await sim.ledger.claim("demo", "files", name, 99, 1000)
+    await sim.add_file(b"123", name=name, claimed=False)
     await asyncio.sleep(130)
-    assert await stage.prove() == 1
-    assert stage.count("gateway_storage_repairs_total", kind="size") == 1
-    await stage.kill()
+    assert await sim.prove() == 1
+    assert sim.count("gateway_storage_repairs_total", kind="size") == 1
+    await sim.kill()
 
 
 @in_virtual_time
-async def test_what_a_file_of_another_account_takes_is_a_stray():
-    stage = Stage()
-    await stage.boot()
-    stage.put_account("other")
-    name = await stage.add_file(b"123", account="other")
-    assert await stage.ledger.claim("demo", "files", name, 3, 100)
+async def test_member_named_as_file_of_another_account_is_stray():
+    sim = await Simulation.start()
+    sim.put_account("other")
+    name = await sim.add_file(b"123", account="other")
+    assert await sim.ledger.claim("demo", "files", name, 3, 100)
     await asyncio.sleep(130)
-    assert await stage.prove() == 1
-    assert (await stage.used("demo"), await stage.used("other")) == (0, 3)
-    await stage.kill()
+    assert await sim.prove() == 1
+    assert (await sim.used("demo"), await sim.used("other")) == (0, 3)
+    await sim.kill()
 
 
 @in_virtual_time
-async def test_a_reservation_that_is_being_settled_is_no_difference():
-    stage = Stage()
-    await stage.boot()
-    await stage.kill()
-    upload = await stage.add_upload(b"12345")
-    await stage.complete(upload, *stage.list_parts(upload))
+async def test_upload_being_settled_is_no_difference():
+    sim = await Simulation.start()
+    await sim.kill()
+    upload = await sim.add_upload(b"12345")
+    await sim.complete(upload, *sim.list_parts(upload))
     await asyncio.sleep(300)
-    stage.store.away = True
-    controllers = await stage.start()
-    assert await stage.prove() == 0
-    assert await stage.used() == 5
-    stage.store.away = False
-    await stage.wait(lambda: not controllers.uploads._ends)
-    assert await stage.used() == 5
-    await stage.kill()
+    sim.store.away = True
+    controllers = await sim.resume()
+    assert await sim.prove() == 0
+    assert await sim.used() == 5
+    sim.store.away = False
+    await sim.wait(lambda: not controllers.uploads._ends)
+    assert await sim.used() == 5
+    await sim.kill()
 
 
 @in_virtual_time
-async def test_what_no_event_has_told_of_is_taken_up():
-    stage = Stage()
-    await stage.boot()
-    name = await stage.add_file(expirationTime=later(600))
-    upload = await stage.add_upload(b"12345")
+async def test_overdue_objects_are_rechecked():
+    sim = await Simulation.start()
+    name = await sim.add_file(expirationTime=later(600))
+    upload = await sim.add_upload(b"12345")
     await asyncio.sleep(1)
-    stage.deafen()
-    assert stage.controllers is not None
-    stage.controllers.files.forget(name)
-    stage.controllers.uploads.queue.forget(upload)
+    sim.deafen()
+    assert sim.controllers is not None
+    sim.controllers.files.forget(name)
+    sim.controllers.uploads.queue.forget(upload)
     await asyncio.sleep(4000)
-    assert stage.find(FILES, name) is not None
+    assert sim.find(FILES, name) is not None
     for _ in range(2):  # the first deletes the file, the second removes its bytes
-        await stage.prove()
+        await sim.prove()
         await asyncio.sleep(100)
-    assert stage.find(FILES, name) is None
-    assert stage.find(UPLOADS, upload)["status"]["work"] == "Settled"
-    assert stage.store.contents == {}
-    await stage.kill()
+    assert sim.find(FILES, name) is None
+    assert sim.find(UPLOADS, upload)["status"]["work"] == "Settled"
+    assert sim.store.contents == {}
+    await sim.kill()
 
 
 @in_virtual_time
-async def test_a_survey_reads_every_page():
-    stage = Stage()
+async def test_inventory_reads_every_page():
+    sim = Simulation()
     for _ in range(250):
-        await stage.add_file(claimed=False)
-    survey = await take_inventory(stage.kube)
+        await sim.add_file(claimed=False)
+    survey = await take_inventory(sim.kube)
     assert len(survey.files) == 250

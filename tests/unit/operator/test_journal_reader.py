@@ -102,7 +102,7 @@ class PagedObjects(SlowObjects):
 
 
 @in_virtual_time
-async def test_a_large_backlog_shrinks_at_once_and_to_nothing() -> None:
+async def test_large_backlog_is_aggregated_without_pause() -> None:
     """1,500 objects in rounds of 10, listings as slow as those of ten times as many."""
     bench = Bench(10, PagedObjects())
     for n in range(1, 501):
@@ -115,7 +115,7 @@ async def test_a_large_backlog_shrinks_at_once_and_to_nothing() -> None:
 
 
 @in_virtual_time
-async def test_a_day_that_cannot_be_written_holds_up_itself_alone() -> None:
+async def test_unwritable_day_delays_itself_alone() -> None:
     bench = Bench(most=4)
     bench.kube.refused = {"stuck"}
     for n in range(1, 31):
@@ -135,7 +135,7 @@ async def test_a_day_that_cannot_be_written_holds_up_itself_alone() -> None:
 
 
 @in_virtual_time
-async def test_who_takes_over_from_one_that_was_stuck_counts_nothing_twice() -> None:
+async def test_successor_of_stuck_reader_counts_nothing_twice() -> None:
     bench = Bench(most=4)
     bench.kube.refused = {"stuck"}
     for n in range(1, 21):
@@ -169,7 +169,7 @@ async def test_a_damaged_object_stops_its_process_alone_until_it_is_moved_away()
 
 
 @in_virtual_time
-async def test_a_damaged_object_that_is_mended_is_folded() -> None:
+async def test_repaired_object_is_aggregated() -> None:
     bench = Bench()
     for n in range(1, 8):
         await bench.add("p", n, "demo")

@@ -46,7 +46,7 @@ async def test_a_later_use_is_written_once() -> None:
     assert bench.shown("key-a") == "2027-01-15T08:01:00Z"
 
 
-async def test_a_write_that_comes_second_is_made_by_the_next_sweep() -> None:
+async def test_lost_compare_and_set_is_written_by_next_sweep() -> None:
     bench = Bench()
     await bench.counters.note_used("guest", {"key-b": AT})
     bench.kube.order_faults("patch_status", Fault(WriteConflict("changed")))

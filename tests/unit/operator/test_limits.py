@@ -8,7 +8,7 @@ from gateway_core.billing.counters import Budget, BudgetState
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream, Outcome
 from tests.unit.operator.environment import TickingCounters
-from tests.unit.operator.harness import QUOTE, Stage
+from tests.unit.operator.harness import QUOTE, Simulation
 
 URL = "https://client.example/hook"
 
@@ -18,8 +18,8 @@ def limit(calls: float, window: str = "weekly") -> dict[str, Any]:
     return {"limit": {"micros": int(calls * QUOTE), "window": window}}
 
 
-async def held_under(stage: Stage, subject: str) -> int:
-    [state] = await stage.counters.read_budgets("demo", [Budget(subject)])
+async def held_under(sim: Simulation, subject: str) -> int:
+    [state] = await sim.counters.read_budgets("demo", [Budget(subject)])
     return state.held
 
 
@@ -34,19 +34,19 @@ class LoggingCounters(TickingCounters):
 
 
 @in_virtual_time
-async def test_a_task_that_waits_fails_once_its_keys_limit_is_lowered() -> None:
-    stage = Stage()
-    stage.put_key(**limit(1))
-    stage.kube.remove("gatewayproviders", "simulated")
-    await stage.boot()
-    name = await stage.admit(keyName="key-a", callbackUrl=URL)
-    await stage.pass_time(20)
-    assert not stage.is_ended(name)
-    stage.put_key(limit={"micros": 10_000, "window": "weekly"})
-    await stage.wait(lambda: stage.is_ended(name), seconds=5)
-    await stage.pass_time(0.1)
-    assert await stage.balance() == (0, 0), "its hold is released with its end"
-    status = await stage.finish(name)
+async def test_waiting_task_fails_when_key_limit_is_lowered() -> None:
+    sim = Simulation()
+    sim.put_key(**limit(1))
+    sim.kube.remove("gatewayproviders", "simulated")
+    await sim.boot()
+    name = await sim.admit(keyName="key-a", callbackUrl=URL)
+    await sim.pass_time(20)
+    assert not sim.is_ended(name)
+    sim.put_key(limit={"micros": 10_000, "window": "weekly"})
+    await sim.wait(lambda: sim.is_ended(name), seconds=5)
+    await sim.pass_time(0.1)
+    assert await sim.balance() == (0, 0), "its hold is released with its end"
+    status = await sim.finish(name)
     assert status["failure"]["code"] == "credit_limit_exceeded"
     assert status["failure"]["limit"] == {
         "limitCents": 1,
@@ -60,7 +60,7 @@ async def test_a_task_that_waits_fails_once_its_keys_limit_is_lowered() -> None:
         " call: it needs 0.30 USD, 0.01 USD are left, 0.00 USD are spent. It resets at"
         " 2026-11-23T00:00:00Z."
     )
-    [attempt] = stage.receivers.attempts
+    [attempt] = sim.receivers.attempts
     assert (
         attempt.body
         == (
@@ -74,20 +74,20 @@ async def test_a_task_that_waits_fails_once_its_keys_limit_is_lowered() -> None:
 
 
 @in_virtual_time
-async def test_so_does_one_whose_provider_is_busy() -> None:
+async def test_task_of_busy_provider_fails_when_key_limit_is_lowered() -> None:
     upstream = FakeUpstream()
     upstream.submissions.extend([Outcome.BUSY] * 100)
-    stage = Stage(upstream)
-    stage.put_guardrail("grd-team", "key-a", **limit(1, "lifetime"))
-    await stage.boot()
-    name = await stage.admit(keyName="key-a", guardrailNames=["grd-team"])
-    await stage.wait(lambda: stage.upstream.count("submit") == 4)
-    stage.put_guardrail("grd-team", "key-a", **limit(0.5, "lifetime"))
-    status = await stage.finish(name)
+    sim = Simulation(upstream)
+    sim.put_guardrail("grd-team", "key-a", **limit(1, "lifetime"))
+    await sim.boot()
+    name = await sim.admit(keyName="key-a", guardrailNames=["grd-team"])
+    await sim.wait(lambda: sim.upstream.count("submit") == 4)
+    sim.put_guardrail("grd-team", "key-a", **limit(0.5, "lifetime"))
+    status = await sim.finish(name)
     assert status["failure"]["limit"] == {"limitCents": 15, "usedCents": 0, "window": "lifetime"}
     assert status["failure"]["message"].startswith('The credit limit of guardrail "team", 0.15 USD')
-    assert not stage.upstream.jobs
-    assert await stage.balance() == (0, 0)
+    assert not sim.upstream.jobs
+    assert await sim.balance() == (0, 0)
 
 
 @in_virtual_time
@@ -95,163 +95,163 @@ async def test_a_task_that_may_have_a_job_is_not_failed() -> None:
     upstream = FakeUpstream()
     upstream.submissions.append(Outcome.UNCLEAR_WITH_JOB)
     upstream.submissions.extend([Outcome.BUSY] * 4)
-    stage = Stage(upstream)
-    stage.put_key(**limit(1))
-    await stage.boot()
-    name = await stage.admit(keyName="key-a")
-    await stage.wait(lambda: stage.upstream.count("submit") == 3)
-    stage.put_key(**limit(0))
-    assert (await stage.finish(name))["phase"] == "Completed"
-    assert await stage.balance() == (QUOTE, 0)
-    assert len(stage.upstream.jobs) == 1
+    sim = Simulation(upstream)
+    sim.put_key(**limit(1))
+    await sim.boot()
+    name = await sim.admit(keyName="key-a")
+    await sim.wait(lambda: sim.upstream.count("submit") == 3)
+    sim.put_key(**limit(0))
+    assert (await sim.finish(name))["phase"] == "Completed"
+    assert await sim.balance() == (QUOTE, 0)
+    assert len(sim.upstream.jobs) == 1
 
 
 @in_virtual_time
-async def test_nor_is_one_that_runs() -> None:
-    stage = Stage(FakeUpstream(seconds=20))
-    stage.put_key(**limit(1))
-    await stage.boot()
-    name = await stage.admit(keyName="key-a")
-    await stage.wait(lambda: stage.status(name).get("phase") == "Running")
-    stage.put_key(**limit(0))
-    assert (await stage.finish(name))["phase"] == "Completed"
+async def test_running_task_does_not_fail_by_lowered_limit() -> None:
+    sim = Simulation(FakeUpstream(seconds=20))
+    sim.put_key(**limit(1))
+    await sim.boot()
+    name = await sim.admit(keyName="key-a")
+    await sim.wait(lambda: sim.status(name).get("phase") == "Running")
+    sim.put_key(**limit(0))
+    assert (await sim.finish(name))["phase"] == "Completed"
 
 
 @in_virtual_time
-async def test_no_more_fail_than_are_too_many() -> None:
-    stage = Stage()
-    stage.put_guardrail("grd-team", "key-a", "key-b", **limit(5))
-    stage.kube.remove("gatewayproviders", "simulated")
-    await stage.boot()
+async def test_only_tasks_beyond_the_limit_fail() -> None:
+    sim = Simulation()
+    sim.put_guardrail("grd-team", "key-a", "key-b", **limit(5))
+    sim.kube.remove("gatewayproviders", "simulated")
+    await sim.boot()
     names = [
-        await stage.admit(keyName=key, guardrailNames=["grd-team"]) for key in ("key-a", "key-b")
+        await sim.admit(keyName=key, guardrailNames=["grd-team"]) for key in ("key-a", "key-b")
     ]
-    names += [await stage.admit(keyName="key-a", guardrailNames=["grd-team"]) for _ in range(3)]
-    await stage.pass_time(20)
-    stage.put_guardrail("grd-team", "key-a", "key-b", **limit(2))
-    await stage.wait(lambda: sum(map(stage.is_ended, names)) == 3, seconds=5)
-    await stage.pass_time(20)
-    assert sum(map(stage.is_ended, names)) == 3
-    assert await held_under(stage, "guardrail/grd-team") == 2 * QUOTE
-    stage.put_provider()
-    phases = [(await stage.finish(name))["phase"] for name in names]
+    names += [await sim.admit(keyName="key-a", guardrailNames=["grd-team"]) for _ in range(3)]
+    await sim.pass_time(20)
+    sim.put_guardrail("grd-team", "key-a", "key-b", **limit(2))
+    await sim.wait(lambda: sum(map(sim.is_ended, names)) == 3, seconds=5)
+    await sim.pass_time(20)
+    assert sum(map(sim.is_ended, names)) == 3
+    assert await held_under(sim, "guardrail/grd-team") == 2 * QUOTE
+    sim.put_provider()
+    phases = [(await sim.finish(name))["phase"] for name in names]
     assert sorted(phases) == ["Completed"] * 2 + ["Failed"] * 3
-    assert await stage.balance() == (2 * QUOTE, 0)
+    assert await sim.balance() == (2 * QUOTE, 0)
 
 
 @in_virtual_time
-async def test_what_others_have_taken_is_told_and_what_it_needs_itself_is_not() -> None:
-    stage = Stage()
-    stage.put_key(**limit(3))
-    await stage.boot()
-    await stage.finish(await stage.admit(keyName="key-a"))
-    stage.kube.remove("gatewayproviders", "simulated")
-    name = await stage.admit(keyName="key-a")
-    await stage.pass_time(10)
-    stage.put_key(**limit(1.5))
-    failure = (await stage.finish(name))["failure"]
+async def test_failure_names_usage_of_others_only() -> None:
+    sim = Simulation()
+    sim.put_key(**limit(3))
+    await sim.boot()
+    await sim.finish(await sim.admit(keyName="key-a"))
+    sim.kube.remove("gatewayproviders", "simulated")
+    name = await sim.admit(keyName="key-a")
+    await sim.pass_time(10)
+    sim.put_key(**limit(1.5))
+    failure = (await sim.finish(name))["failure"]
     assert failure["limit"]["usedCents"] == 30
     assert "it needs 0.30 USD, 0.15 USD are left, 0.30 USD are spent." in failure["message"]
 
 
 @in_virtual_time
-async def test_it_counts_in_the_pools_that_it_was_let_in_with() -> None:
-    stage = Stage()
-    stage.put_guardrail("grd-old", "key-a", **limit(9))
-    stage.put_guardrail("grd-gone", "key-a", **limit(9))
-    stage.kube.remove("gatewayproviders", "simulated")
-    await stage.boot()
+async def test_recorded_guardrails_count() -> None:
+    sim = Simulation()
+    sim.put_guardrail("grd-old", "key-a", **limit(9))
+    sim.put_guardrail("grd-gone", "key-a", **limit(9))
+    sim.kube.remove("gatewayproviders", "simulated")
+    await sim.boot()
     names = ["grd-gone", "grd-old"]
-    name = await stage.admit(keyName="key-a", guardrailNames=names)
-    await stage.pass_time(10)
-    stage.put_guardrail("grd-new", "key-a", **limit(0))
-    stage.put_guardrail("grd-old", **limit(9))
-    stage.kube.remove("gatewayguardrails", "grd-gone")
-    await stage.pass_time(10)
-    assert not stage.is_ended(name), "a pool that it never counted in restricts it as little"
-    stage.put_guardrail("grd-old", **limit(0))
-    assert (await stage.finish(name))["failure"]["code"] == "credit_limit_exceeded"
+    name = await sim.admit(keyName="key-a", guardrailNames=names)
+    await sim.pass_time(10)
+    sim.put_guardrail("grd-new", "key-a", **limit(0))
+    sim.put_guardrail("grd-old", **limit(9))
+    sim.kube.remove("gatewayguardrails", "grd-gone")
+    await sim.pass_time(10)
+    assert not sim.is_ended(name), "a pool that it never counted in restricts it as little"
+    sim.put_guardrail("grd-old", **limit(0))
+    assert (await sim.finish(name))["failure"]["code"] == "credit_limit_exceeded"
 
 
 @in_virtual_time
-async def test_a_name_that_changed_hands_restricts_no_stranger() -> None:
-    stage = Stage()
-    stage.put_key()
-    stage.put_guardrail("grd-a", "key-a", **limit(9))
-    stage.kube.remove("gatewayproviders", "simulated")
-    await stage.boot()
-    name = await stage.admit(keyName="key-a", guardrailNames=["grd-a"])
-    await stage.pass_time(10)
-    stage.put_key(accountName="guest", **limit(0))
-    stage.put_guardrail("grd-a", "key-a", accountName="guest", **limit(0))
-    await stage.pass_time(10)
-    assert not stage.is_ended(name)
+async def test_guardrail_recreated_in_another_account_does_not_restrict() -> None:
+    sim = Simulation()
+    sim.put_key()
+    sim.put_guardrail("grd-a", "key-a", **limit(9))
+    sim.kube.remove("gatewayproviders", "simulated")
+    await sim.boot()
+    name = await sim.admit(keyName="key-a", guardrailNames=["grd-a"])
+    await sim.pass_time(10)
+    sim.put_key(accountName="guest", **limit(0))
+    sim.put_guardrail("grd-a", "key-a", accountName="guest", **limit(0))
+    await sim.pass_time(10)
+    assert not sim.is_ended(name)
 
 
 @in_virtual_time
-async def test_a_task_that_does_not_wait_costs_no_look() -> None:
-    stage = Stage(FakeUpstream(seconds=20))
-    stage.counters = counters = LoggingCounters()
-    stage.put_key(**limit(9))
-    await stage.boot()
-    await stage.finish(await stage.admit(keyName="key-a"))
+async def test_task_that_does_not_wait_reads_no_budgets() -> None:
+    sim = Simulation(FakeUpstream(seconds=20))
+    sim.counters = counters = LoggingCounters()
+    sim.put_key(**limit(9))
+    await sim.boot()
+    await sim.finish(await sim.admit(keyName="key-a"))
     assert counters.reads == 0
 
 
 @in_virtual_time
-async def test_nor_does_one_without_limits_that_waits() -> None:
-    stage = Stage()
-    stage.counters = counters = LoggingCounters()
-    stage.put_key()
-    stage.put_guardrail("grd-a", "key-a", requestsPerMinute=1)
-    stage.kube.remove("gatewayproviders", "simulated")
-    await stage.boot()
-    await stage.admit(keyName="key-a", guardrailNames=["grd-a"])
-    await stage.pass_time(30)
+async def test_waiting_task_without_limits_reads_no_budgets() -> None:
+    sim = Simulation()
+    sim.counters = counters = LoggingCounters()
+    sim.put_key()
+    sim.put_guardrail("grd-a", "key-a", requestsPerMinute=1)
+    sim.kube.remove("gatewayproviders", "simulated")
+    await sim.boot()
+    await sim.admit(keyName="key-a", guardrailNames=["grd-a"])
+    await sim.pass_time(30)
     assert counters.reads == 0
 
 
 @in_virtual_time
-async def test_without_counters_it_goes_on_as_it_was_let_in() -> None:
-    stage = Stage()
-    stage.put_key(**limit(1))
-    stage.kube.remove("gatewayproviders", "simulated")
-    await stage.boot()
-    name = await stage.admit(keyName="key-a")
-    await stage.pass_time(10)
-    stage.counters.away = True
-    stage.put_key(**limit(0))
-    stage.put_provider()
-    await stage.wait(lambda: stage.upstream.jobs)
-    stage.counters.away = False
-    assert (await stage.finish(name))["phase"] == "Completed"
+async def test_task_continues_without_counters() -> None:
+    sim = Simulation()
+    sim.put_key(**limit(1))
+    sim.kube.remove("gatewayproviders", "simulated")
+    await sim.boot()
+    name = await sim.admit(keyName="key-a")
+    await sim.pass_time(10)
+    sim.counters.away = True
+    sim.put_key(**limit(0))
+    sim.put_provider()
+    await sim.wait(lambda: sim.upstream.jobs)
+    sim.counters.away = False
+    assert (await sim.finish(name))["phase"] == "Completed"
 
 
 @in_virtual_time
-async def test_what_is_made_by_hand_and_waits_is_told_what_it_needs() -> None:
-    stage = Stage()
-    stage.put_key(**limit(1))
-    stage.kube.remove("gatewayproviders", "simulated")
-    await stage.boot()
-    name = await stage.apply(keyName="key-a")
-    await stage.pass_time(10)
-    stage.put_key(**limit(0.5))
-    failure = (await stage.finish(name))["failure"]
+async def test_failure_of_task_from_kubectl_names_its_amount() -> None:
+    sim = Simulation()
+    sim.put_key(**limit(1))
+    sim.kube.remove("gatewayproviders", "simulated")
+    await sim.boot()
+    name = await sim.apply(keyName="key-a")
+    await sim.pass_time(10)
+    sim.put_key(**limit(0.5))
+    failure = (await sim.finish(name))["failure"]
     assert failure["limit"]["usedCents"] == 0
     assert "it needs 0.30 USD, 0.15 USD are left, 0.00 USD are spent." in failure["message"]
-    assert await stage.balance() == (0, 0)
+    assert await sim.balance() == (0, 0)
 
 
 @in_virtual_time
-async def test_what_is_made_by_hand_keeps_within_its_keys_limit() -> None:
-    stage = Stage()
-    stage.put_key(**limit(1.5))
-    await stage.boot()
-    first = await stage.apply("task-first", keyName="key-a")
-    assert (await stage.finish(first))["phase"] == "Completed"
-    second = await stage.apply("task-second", keyName="key-a")
-    status = await stage.finish(second)
+async def test_task_from_kubectl_is_bound_by_key_limit() -> None:
+    sim = Simulation()
+    sim.put_key(**limit(1.5))
+    await sim.boot()
+    first = await sim.apply("task-first", keyName="key-a")
+    assert (await sim.finish(first))["phase"] == "Completed"
+    second = await sim.apply("task-second", keyName="key-a")
+    status = await sim.finish(second)
     assert status["failure"]["code"] == "credit_limit_exceeded"
     assert status["failure"]["limit"]["limitCents"] == 45
     assert status["failure"]["limit"]["usedCents"] == 30
-    assert await stage.balance() == (QUOTE, 0)
+    assert await sim.balance() == (QUOTE, 0)

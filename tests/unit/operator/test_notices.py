@@ -8,42 +8,42 @@ from gateway_core.providers.notices import Notice
 from gateway_core.providers.upstream import JobReport, JobState, UpstreamBusy, UpstreamUnclear
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream
-from tests.unit.operator.harness import Stage
+from tests.unit.operator.harness import Simulation
 
 SLOW = (60.0, 60.0)
 
 
-async def boot(upstream: FakeUpstream) -> Stage:
-    """A stage whose operator tells providers where to call."""
-    stage = Stage(upstream)
-    stage.notify_url = "https://api.example/notices/"
-    await stage.boot()
-    return stage
+async def boot(upstream: FakeUpstream) -> Simulation:
+    """A simulation whose operator tells providers where to call."""
+    sim = Simulation(upstream)
+    sim.notify_url = "https://api.example/notices/"
+    await sim.boot()
+    return sim
 
 
-def notify(stage: Stage, name: str, uid: str = "") -> None:
-    assert stage.operator is not None
-    stage.operator.controller.take_notice(Notice(name, uid or stage.uid(name)))
+def notify(sim: Simulation, name: str, uid: str = "") -> None:
+    assert sim.operator is not None
+    sim.operator.controller.take_notice(Notice(name, uid or sim.uid(name)))
 
 
-async def wait_running(stage: Stage, name: str) -> None:
-    await stage.wait(lambda: stage.status(name).get("phase") == "Running")
+async def wait_running(sim: Simulation, name: str) -> None:
+    await sim.wait(lambda: sim.status(name).get("phase") == "Running")
 
 
 @in_virtual_time
-async def test_a_notice_ends_a_task_while_no_poll_is_due() -> None:
-    stage = await boot(FakeUpstream(seconds=5, poll_interval=SLOW))
-    name = await stage.admit()
-    await wait_running(stage, name)
+async def test_notice_makes_a_poll_due() -> None:
+    sim = await boot(FakeUpstream(seconds=5, poll_interval=SLOW))
+    name = await sim.admit()
+    await wait_running(sim, name)
     await asyncio.sleep(6)
-    assert stage.upstream.count("poll") == 0
-    notify(stage, name)
-    await stage.finish(name, seconds=3)
-    assert stage.upstream.count("poll") == 1
+    assert sim.upstream.count("poll") == 0
+    notify(sim, name)
+    await sim.finish(name, seconds=3)
+    assert sim.upstream.count("poll") == 1
 
 
 @in_virtual_time
-async def test_the_provider_is_given_an_address_only_where_push_is_on() -> None:
+async def test_notify_url_is_sent_only_where_push_is_on() -> None:
     seen: list[str | None] = []
 
     class Listening(FakeUpstream):
@@ -51,81 +51,81 @@ async def test_the_provider_is_given_an_address_only_where_push_is_on() -> None:
             seen.append(job.notify_url)
             return await super().submit(job)
 
-    stage = await boot(Listening())
-    name = await stage.admit()
-    await stage.finish(name)
-    stage.notify_url = None
-    await stage.finish(await stage.admit())
+    sim = await boot(Listening())
+    name = await sim.admit()
+    await sim.finish(name)
+    sim.notify_url = None
+    await sim.finish(await sim.admit())
     assert seen == [f"https://api.example/notices/{name}", None]
 
 
 @in_virtual_time
 async def test_a_notice_before_the_jobs_id_is_recorded_counts() -> None:
-    stage = await boot(FakeUpstream(seconds=0.1, poll_interval=SLOW, latency=2.0))
-    name = await stage.admit()
-    await stage.wait(lambda: stage.status(name).get("phase") == "Submitting")
-    notify(stage, name)
-    await wait_running(stage, name)
-    await stage.finish(name, seconds=10)
-    assert stage.upstream.count("submit") == 1
+    sim = await boot(FakeUpstream(seconds=0.1, poll_interval=SLOW, latency=2.0))
+    name = await sim.admit()
+    await sim.wait(lambda: sim.status(name).get("phase") == "Submitting")
+    notify(sim, name)
+    await wait_running(sim, name)
+    await sim.finish(name, seconds=10)
+    assert sim.upstream.count("submit") == 1
 
 
 @in_virtual_time
 async def test_a_notice_during_a_poll_that_was_sent_too_early_counts() -> None:
-    stage = await boot(FakeUpstream(seconds=600, poll_interval=SLOW, latency=4.0))
-    stage.upstream.polls.append(JobReport(JobState.RUNNING))
-    name = await stage.admit()
-    await wait_running(stage, name)
-    notify(stage, name)
+    sim = await boot(FakeUpstream(seconds=600, poll_interval=SLOW, latency=4.0))
+    sim.upstream.polls.append(JobReport(JobState.RUNNING))
+    name = await sim.admit()
+    await wait_running(sim, name)
+    notify(sim, name)
     await asyncio.sleep(3)
-    stage.upstream.polls.append(JobReport(JobState.SUCCEEDED, stage.upstream.outputs))
-    notify(stage, name)
-    await stage.finish(name, seconds=20)
-    assert stage.upstream.count("poll") == 2
+    sim.upstream.polls.append(JobReport(JobState.SUCCEEDED, sim.upstream.outputs))
+    notify(sim, name)
+    await sim.finish(name, seconds=20)
+    assert sim.upstream.count("poll") == 2
 
 
 @in_virtual_time
-async def test_a_flood_costs_the_provider_little() -> None:
-    stage = await boot(FakeUpstream(seconds=300, poll_interval=SLOW))
-    name = await stage.admit()
-    await wait_running(stage, name)
+async def test_flood_of_notices_causes_few_polls() -> None:
+    sim = await boot(FakeUpstream(seconds=300, poll_interval=SLOW))
+    name = await sim.admit()
+    await wait_running(sim, name)
     for _ in range(6000):
-        notify(stage, name)
+        notify(sim, name)
         await asyncio.sleep(0.01)
-    assert stage.upstream.count("poll") <= 11, "1, 2, 4, 8 seconds apart, then 10"
+    assert sim.upstream.count("poll") <= 11, "1, 2, 4, 8 seconds apart, then 10"
 
 
 @in_virtual_time
-async def test_a_flood_does_not_shorten_what_the_provider_asks_for() -> None:
-    stage = await boot(FakeUpstream(seconds=300, poll_interval=SLOW))
-    stage.upstream.polls.append(UpstreamBusy("busy", retry_after=45.0))
-    stage.upstream.polls.append(JobReport(JobState.RUNNING, retry_after=50.0))
-    name = await stage.admit()
-    await wait_running(stage, name)
+async def test_flood_of_notices_respects_retry_after() -> None:
+    sim = await boot(FakeUpstream(seconds=300, poll_interval=SLOW))
+    sim.upstream.polls.append(UpstreamBusy("busy", retry_after=45.0))
+    sim.upstream.polls.append(JobReport(JobState.RUNNING, retry_after=50.0))
+    name = await sim.admit()
+    await wait_running(sim, name)
     for _ in range(1500):
-        notify(stage, name)
+        notify(sim, name)
         await asyncio.sleep(0.1)
-    first, second, third = stage.upstream.times("poll")[:3]
+    first, second, third = sim.upstream.times("poll")[:3]
     assert second - first >= 45
     assert third - second >= 50
 
 
 @in_virtual_time
 async def test_notices_of_other_uids_unknown_and_ended_tasks_do_nothing() -> None:
-    stage = await boot(FakeUpstream(seconds=5))
-    name = await stage.admit()
-    await wait_running(stage, name)
-    before = stage.upstream.count("poll")
-    notify(stage, name, "00000000-0000-4000-8000-000000000000")
-    notify(stage, "task-nobody", "00000000-0000-4000-8000-000000000000")
+    sim = await boot(FakeUpstream(seconds=5))
+    name = await sim.admit()
+    await wait_running(sim, name)
+    before = sim.upstream.count("poll")
+    notify(sim, name, "00000000-0000-4000-8000-000000000000")
+    notify(sim, "task-nobody", "00000000-0000-4000-8000-000000000000")
     await asyncio.sleep(0.1)
-    assert stage.upstream.count("poll") == before
-    await stage.finish(name)
-    after = stage.upstream.count("poll")
-    notify(stage, name)
+    assert sim.upstream.count("poll") == before
+    await sim.finish(name)
+    after = sim.upstream.count("poll")
+    notify(sim, name)
     await asyncio.sleep(30)
-    assert stage.upstream.count("poll") == after
-    assert not stage.operator or len(stage.operator.cache) == 0
+    assert sim.upstream.count("poll") == after
+    assert not sim.operator or len(sim.operator.cache) == 0
 
 
 @pytest.mark.parametrize(
@@ -137,9 +137,9 @@ async def test_polls_go_on_more_slowly_only_where_that_is_declared(
 ) -> None:
     upstream = FakeUpstream(seconds=150, poll_interval=(2.0, 10.0))
     upstream.notified_interval = float(declared) or None
-    stage = await boot(upstream)
-    stage.notify_url = stage.notify_url if push else None
-    await stage.finish(await stage.admit(), seconds=400)
+    sim = await boot(upstream)
+    sim.notify_url = sim.notify_url if push else None
+    await sim.finish(await sim.admit(), seconds=400)
     polls = upstream.count("poll")
     assert polls <= most
     assert most == 4 or polls > 15
@@ -149,10 +149,10 @@ async def test_polls_go_on_more_slowly_only_where_that_is_declared(
 async def test_a_poll_that_fails_after_a_notice_is_made_again_soon() -> None:
     upstream = FakeUpstream(seconds=20, poll_interval=(2.0, 10.0))
     upstream.notified_interval = 600.0
-    stage = await boot(upstream)
-    name = await stage.admit(deadline=3600)
-    await wait_running(stage, name)
+    sim = await boot(upstream)
+    name = await sim.admit(deadline=3600)
+    await wait_running(sim, name)
     await asyncio.sleep(25)
     upstream.polls.extend([UpstreamUnclear("502"), UpstreamUnclear("502")])
-    notify(stage, name)
-    await stage.finish(name, seconds=15)
+    notify(sim, name)
+    await sim.finish(name, seconds=15)

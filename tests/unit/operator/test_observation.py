@@ -37,7 +37,7 @@ from tests.fakes.tracing import FakeSpan, FakeTracer
 from tests.fakes.upstream import FakeUpstream, Outcome
 from tests.unit.operator.batch_harness import build_batches
 from tests.unit.operator.environment import read_now
-from tests.unit.operator.harness import Operator, Stage
+from tests.unit.operator.harness import Operator, Simulation
 
 TRACE = "a" * 32
 PARENT = f"00-{TRACE}-{'b' * 16}-01"
@@ -92,11 +92,11 @@ def build_gauges(operator: Operator, now: Callable[[], datetime]) -> Gauges:
 
 
 @in_virtual_time
-async def test_a_task_leaves_its_figures() -> None:
-    stage = Stage()
-    operator = await stage.boot()
+async def test_completed_task_is_counted_and_timed() -> None:
+    sim = Simulation()
+    operator = await sim.boot()
     shown = show(operator)
-    await stage.finish(await stage.admit(callbackUrl="https://hooks.example.com/x"))
+    await sim.finish(await sim.admit(callbackUrl="https://hooks.example.com/x"))
     assert shown.read("gateway_tasks_ended_total", reason="Completed") == 1
     assert shown.read("gateway_task_duration_seconds_count", phase="Completed") == 1
     assert shown.read("gateway_task_submit_delay_seconds_count") == 1
@@ -115,12 +115,12 @@ async def test_a_task_leaves_its_figures() -> None:
 
 async def read_sums(upstream: FakeUpstream) -> tuple[float, float, float]:
     """The bound of the lag, the delay of the record, and the true lag of one task's end."""
-    stage = Stage(upstream)
-    operator = await stage.boot()
-    name = await stage.admit()
-    await stage.wait(lambda: stage.is_ended(name), seconds=300)
+    sim = Simulation(upstream)
+    operator = await sim.boot()
+    name = await sim.admit()
+    await sim.wait(lambda: sim.is_ended(name), seconds=300)
     true = asyncio.get_running_loop().time() - upstream.jobs[0].begun - upstream.seconds
-    await stage.finish(name)
+    await sim.finish(name)
     shown = show(operator)
     lag = shown.read("gateway_task_detection_lag_seconds_sum")
     delay = shown.read("gateway_task_record_delay_seconds_sum")
@@ -130,9 +130,7 @@ async def read_sums(upstream: FakeUpstream) -> tuple[float, float, float]:
 
 
 @in_virtual_time
-async def test_the_delay_of_a_record_is_from_when_the_end_was_seen_also_where_copying_fails() -> (
-    None
-):
+async def test_record_delay_includes_failed_copies() -> None:
     upstream = FakeUpstream()
     upstream.fetches.append(UpstreamBusy("later", retry_after=20.0))
     lag, delay, true = await read_sums(upstream)
@@ -141,7 +139,7 @@ async def test_the_delay_of_a_record_is_from_when_the_end_was_seen_also_where_co
 
 
 @in_virtual_time
-async def test_the_lag_of_an_end_is_at_most_from_the_last_poll_that_saw_the_job_run() -> None:
+async def test_detection_lag_starts_at_last_running_poll() -> None:
     upstream = FakeUpstream(seconds=50, poll_interval=(20.0, 20.0))
     lag, delay, true = await read_sums(upstream)
     assert upstream.count("poll") > 2
@@ -152,9 +150,7 @@ async def test_the_lag_of_an_end_is_at_most_from_the_last_poll_that_saw_the_job_
 
 
 @in_virtual_time
-async def test_the_lag_of_a_job_that_was_never_seen_running_is_at_most_from_its_submission() -> (
-    None
-):
+async def test_detection_lag_starts_at_submission_without_running_poll() -> None:
     upstream = FakeUpstream(seconds=1, poll_interval=(20.0, 20.0))
     lag, _, true = await read_sums(upstream)
     assert upstream.count("poll") == 1
@@ -162,33 +158,33 @@ async def test_the_lag_of_a_job_that_was_never_seen_running_is_at_most_from_its_
 
 
 @in_virtual_time
-async def test_polls_tell_how_late_they_are() -> None:
-    stage = Stage(FakeUpstream(seconds=10))
-    operator = await stage.boot()
-    await stage.admit()
-    await stage.wait(lambda: stage.upstream.count("poll"))
+async def test_delay_of_polls_is_measured() -> None:
+    sim = Simulation(FakeUpstream(seconds=10))
+    operator = await sim.boot()
+    await sim.admit()
+    await sim.wait(lambda: sim.upstream.count("poll"))
     shown = show(operator)
     punctual = shown.read("gateway_poll_delay_seconds_sum")
     assert punctual is not None
     assert punctual < 0.5
-    stage.kube.remove("gatewayproviders", "simulated")
-    await stage.pass_time(60)
-    polls = stage.upstream.count("poll")
-    stage.put_provider()
-    await stage.wait(lambda: stage.upstream.count("poll") > polls)
+    sim.kube.remove("gatewayproviders", "simulated")
+    await sim.pass_time(60)
+    polls = sim.upstream.count("poll")
+    sim.put_provider()
+    await sim.wait(lambda: sim.upstream.count("poll") > polls)
     late = shown.read("gateway_poll_delay_seconds_sum")
     assert late is not None
     assert 50 < late < 70
 
 
 @in_virtual_time
-async def test_failures_are_counted_by_what_they_were() -> None:
+async def test_failures_are_counted_by_outcome() -> None:
     upstream = FakeUpstream()
     upstream.submissions.extend([Outcome.BUSY, Outcome.UNCLEAR_WITHOUT_JOB])
     upstream.polls.extend([UpstreamGone("who?"), JobReport(JobState.FAILED, message="no")])
-    stage = Stage(upstream)
-    operator = await stage.boot()
-    await stage.finish(await stage.admit(), seconds=200)
+    sim = Simulation(upstream)
+    operator = await sim.boot()
+    await sim.finish(await sim.admit(), seconds=200)
     shown = show(operator)
 
     def count(call: str, outcome: str) -> float | None:
@@ -215,11 +211,11 @@ async def test_failures_are_counted_by_what_they_were() -> None:
         (UpstreamError("x"), "unclear"),
     ],
 )
-def test_each_failure_has_a_word(error: UpstreamError, word: str) -> None:
+def test_each_error_type_has_an_outcome_label(error: UpstreamError, word: str) -> None:
     assert name_outcome(error) == word
 
 
-def test_a_call_that_is_cut_short_is_counted_as_such() -> None:
+def test_cancelled_call_is_counted_as_cut_short() -> None:
     metrics = Metrics()
     providers: Any = None
     calls = ProviderCalls(providers, metrics, TaskTraces(), lambda _notice: None)
@@ -236,26 +232,26 @@ def test_a_call_that_is_cut_short_is_counted_as_such() -> None:
 
 @in_virtual_time
 async def test_gauges_count_tasks_by_phase_and_overdue_ones() -> None:
-    stage = Stage(FakeUpstream(seconds=500))
-    operator = await stage.boot()
+    sim = Simulation(FakeUpstream(seconds=500))
+    operator = await sim.boot()
     shown = show(operator)
     assert shown.read("gateway_tasks", phase="Running") == 0
     assert shown.read("gateway_task_oldest_age_seconds", phase="Running") == 0
-    names = [await stage.admit(deadline=300) for _ in range(3)]
-    await stage.wait(lambda: all(stage.status(n).get("phase") == "Running" for n in names))
-    await stage.wait(lambda: shown.read("gateway_tasks", phase="Running") == 3)
-    await stage.pass_time(30)
+    names = [await sim.admit(deadline=300) for _ in range(3)]
+    await sim.wait(lambda: all(sim.status(n).get("phase") == "Running" for n in names))
+    await sim.wait(lambda: shown.read("gateway_tasks", phase="Running") == 3)
+    await sim.pass_time(30)
     age = shown.read("gateway_task_oldest_age_seconds", phase="Running")
     assert age is not None
     assert 30 <= age < 32
     assert shown.read("gateway_tasks_overdue") == 0
     # at any one moment a poll may be under way
-    await stage.wait(lambda: shown.read("gateway_work_queue_tasks", state="scheduled") == 3)
+    await sim.wait(lambda: shown.read("gateway_work_queue_tasks", state="scheduled") == 3)
     # the controller would end them; gauges of the same tasks an hour later
     late = CollectorRegistry()
     late.register(build_gauges(operator, lambda: read_now() + timedelta(hours=1)))
     assert late.get_sample_value("gateway_tasks_overdue") == 3
-    await stage.kill()
+    await sim.kill()
 
 
 def spans_of(tracer: FakeTracer, name: str) -> list[FakeSpan]:
@@ -266,90 +262,90 @@ STEPS = ("take in", "submit", "poll", "copy", "complete", "close")
 
 
 @in_virtual_time
-async def test_every_step_is_a_span_of_the_trace_that_the_object_names() -> None:
+async def test_each_step_is_a_span_of_the_trace_of_the_object() -> None:
     tracer = FakeTracer()
-    stage = Stage(FakeUpstream(seconds=20))
-    stage.tracer, stage.annotations = tracer, {TRACEPARENT_ANNOTATION: PARENT}
-    await stage.boot()
-    name = await stage.admit(callbackUrl="https://hooks.example.com/x")
-    await stage.finish(name)
-    await stage.wait(lambda: all(span.is_ended for span in tracer.spans), what="the spans' end")
+    sim = Simulation(FakeUpstream(seconds=20))
+    sim.tracer, sim.annotations = tracer, {TRACEPARENT_ANNOTATION: PARENT}
+    await sim.boot()
+    name = await sim.admit(callbackUrl="https://hooks.example.com/x")
+    await sim.finish(name)
+    await sim.wait(lambda: all(span.is_ended for span in tracer.spans), what="the spans' end")
     for step in (*STEPS, "callback attempt"):
         [span] = spans_of(tracer, step)
         assert str(span.parent) == PARENT, step
         assert span.facts["gateway.task"] == name
     [poll] = spans_of(tracer, "poll")
-    assert [event for event, _ in poll.events] == ["poll"] * stage.upstream.count("poll")
+    assert [event for event, _ in poll.events] == ["poll"] * sim.upstream.count("poll")
     assert poll.events[-1][1] == {"outcome": "succeeded"}
 
 
 @in_virtual_time
-async def test_the_trace_goes_on_after_a_kill() -> None:
+async def test_trace_continues_after_a_kill() -> None:
     tracer = FakeTracer()
-    stage = Stage(FakeUpstream(seconds=20))
-    stage.tracer, stage.annotations = tracer, {TRACEPARENT_ANNOTATION: PARENT}
-    await stage.boot()
-    name = await stage.admit()
-    await stage.wait(lambda: stage.status(name).get("phase") == "Running")
-    await stage.restart()
-    await stage.finish(name)
+    sim = Simulation(FakeUpstream(seconds=20))
+    sim.tracer, sim.annotations = tracer, {TRACEPARENT_ANNOTATION: PARENT}
+    await sim.boot()
+    name = await sim.admit()
+    await sim.wait(lambda: sim.status(name).get("phase") == "Running")
+    await sim.restart()
+    await sim.finish(name)
     assert {span.context.trace_id for span in tracer.spans} == {TRACE}
     assert {span.name for span in tracer.spans} == set(STEPS)
 
 
 @in_virtual_time
-async def test_a_task_of_kubectls_is_one_trace_too_named_by_its_uid() -> None:
+async def test_task_from_kubectl_has_a_trace_named_by_its_uid() -> None:
     tracer = FakeTracer()
-    stage = Stage()
-    stage.tracer = tracer
-    await stage.boot()
-    name = await stage.apply()
-    await stage.finish(name)
-    uid = stage.uid(name).replace("-", "")
+    sim = Simulation()
+    sim.tracer = tracer
+    await sim.boot()
+    name = await sim.apply()
+    await sim.finish(name)
+    uid = sim.uid(name).replace("-", "")
     if len(uid) == 32:
         assert {span.context.trace_id for span in tracer.spans} == {uid}
     assert {span.parent for span in tracer.spans} == {None}
 
 
 @in_virtual_time
-async def test_a_step_that_fails_is_a_failed_span_without_the_providers_words() -> None:
+async def test_failed_span_does_not_contain_provider_message() -> None:
     tracer = FakeTracer()
     upstream = FakeUpstream()
     upstream.submissions.append(Outcome.REJECTED)
-    stage = Stage(upstream)
-    stage.tracer = tracer
-    await stage.boot()
-    await stage.finish(await stage.admit())
+    sim = Simulation(upstream)
+    sim.tracer = tracer
+    await sim.boot()
+    await sim.finish(await sim.admit())
     [span] = spans_of(tracer, "submit")
     assert span.problem == "UpstreamRejected"
 
 
 @pytest.mark.parametrize("tells", [True, False])
 @in_virtual_time
-async def test_providers_are_told_of_the_trace_only_where_that_is_wanted(tells: bool) -> None:
+async def test_traceparent_is_sent_only_where_configured(tells: bool) -> None:
     tracer = FakeTracer()
     upstream = NotingUpstream()
-    stage = Stage(upstream)
-    stage.tracer = tracer
-    stage.tells_providers = tells
-    await stage.boot()
-    await stage.finish(await stage.admit())
+    sim = Simulation(upstream)
+    sim.tracer = tracer
+    sim.tells_providers = tells
+    await sim.boot()
+    await sim.finish(await sim.admit())
     [span] = spans_of(tracer, "submit")
     told = [job.traceparent for job in upstream.inputs]
     assert told == [str(span.context) if tells else None]
 
 
 @in_virtual_time
-async def test_what_is_logged_about_a_task_names_it_its_account_request_and_trace() -> None:
+async def test_log_lines_name_task_account_request_and_trace() -> None:
     upstream = NotingUpstream()
-    stage = Stage(upstream)
-    stage.annotations = {TRACEPARENT_ANNOTATION: PARENT, REQUEST_ID_ANNOTATION: "req_1"}
-    await stage.boot()
-    first = await stage.admit()
-    stage.annotations = {}
-    second = await stage.apply("task-by-hand")
+    sim = Simulation(upstream)
+    sim.annotations = {TRACEPARENT_ANNOTATION: PARENT, REQUEST_ID_ANNOTATION: "req_1"}
+    await sim.boot()
+    first = await sim.admit()
+    sim.annotations = {}
+    second = await sim.apply("task-by-hand")
     for name in (first, second):
-        await stage.finish(name)
+        await sim.finish(name)
     by_task = {entry["task"]: entry for entry in upstream.bound}
     common = {"account": "demo"}
     known = {"request_id": "req_1", "trace_id": TRACE}
@@ -358,12 +354,12 @@ async def test_what_is_logged_about_a_task_names_it_its_account_request_and_trac
 
 
 @in_virtual_time
-async def test_the_sweep_tells_the_age_of_the_oldest_reservations() -> None:
-    stage = Stage(FakeUpstream(seconds=500))
-    operator = await stage.boot()
+async def test_sweep_measures_age_of_oldest_reservations() -> None:
+    sim = Simulation(FakeUpstream(seconds=500))
+    operator = await sim.boot()
     shown = show(operator)
-    await stage.admit()
-    await stage.pass_time(400)
+    await sim.admit()
+    await sim.pass_time(400)
     age = shown.read("gateway_reservation_oldest_age_seconds", state="running")
     assert age is not None
     assert 300 < age < 400
@@ -371,10 +367,10 @@ async def test_the_sweep_tells_the_age_of_the_oldest_reservations() -> None:
     done = shown.read("gateway_sweep_last_success_timestamp_seconds", sweep="holds")
     assert done is not None
     assert 0 <= read_now().timestamp() - done <= 61
-    await stage.kill()
+    await sim.kill()
 
 
-def test_only_a_good_annotation_is_a_parent() -> None:
+def test_invalid_traceparent_annotation_is_ignored() -> None:
     tracer = FakeTracer()
     traces = TaskTraces(tracer)
     for text in ("nonsense", "", "00-" + "0" * 32 + "-" + "b" * 16 + "-01"):

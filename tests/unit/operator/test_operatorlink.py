@@ -45,7 +45,7 @@ async def inner() -> AsyncIterator[Inner]:
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 3, 7, 16])
-def test_the_owner_is_the_replica_that_has_the_tasks_shard(replicas: int) -> None:
+def test_owner_is_replica_of_the_shard(replicas: int) -> None:
     link = OperatorLink("http://op-{ordinal}.op.ns.svc:8082/", replicas, SIGNER)
     for number in range(200):
         name = f"task-{number}"
@@ -53,14 +53,14 @@ def test_the_owner_is_the_replica_that_has_the_tasks_shard(replicas: int) -> Non
         assert link.find_owner(name) == f"http://op-{owners[0]}.op.ns.svc:8082"
 
 
-async def test_a_notice_is_taken(inner: Inner) -> None:
+async def test_notice_is_delivered(inner: Inner) -> None:
     async with OperatorLink(inner.url, 1, SIGNER) as link:
         await link.deliver(NOTICE)
         await link.deliver(NOTICE)
     assert inner.taken == [NOTICE, NOTICE]
 
 
-async def test_a_forged_notice_is_not_taken_from_inside_either(inner: Inner) -> None:
+async def test_forged_notice_is_refused_on_inner_port(inner: Inner) -> None:
     async with OperatorLink(inner.url, 1, NoticeSigner(b"x" * 32)) as link:
         with pytest.raises(NoticeUndelivered, match="404"):
             await link.deliver(NOTICE)
@@ -72,7 +72,7 @@ async def test_a_forged_notice_is_not_taken_from_inside_either(inner: Inner) -> 
     assert inner.taken == []
 
 
-async def test_an_operator_that_is_away_is_told_of_without_the_address() -> None:
+async def test_error_of_unavailable_operator_hides_the_address() -> None:
     inner = Inner()
     async with OperatorLink(inner.url, 1, SIGNER) as link:
         with pytest.raises(NoticeUndelivered) as caught:

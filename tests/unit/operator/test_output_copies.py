@@ -56,7 +56,7 @@ async def test_there_is_always_room_for_a_newcomer() -> None:
 
 
 @in_virtual_time
-async def test_those_who_have_least_enter_first_and_shares_become_even() -> None:
+async def test_holders_with_fewest_slots_enter_first() -> None:
     crowd = Crowd(FairSemaphore(12))
     assert await crowd.come("a", 50) == 6
     assert await crowd.come("b", 50) == 3
@@ -72,7 +72,7 @@ async def test_those_who_have_least_enter_first_and_shares_become_even() -> None
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 3])
 @in_virtual_time
-async def test_who_is_cancelled_while_he_waits_or_enters_keeps_no_place(turns: int) -> None:
+async def test_cancelled_waiter_keeps_no_slot(turns: int) -> None:
     places = FairSemaphore(2)
     first, second = Crowd(places), Crowd(places)
     await first.come("a", 1)
@@ -101,7 +101,7 @@ class Dripping(FakeUpstream):
 
 
 @in_virtual_time
-async def test_outputs_of_other_providers_are_copied_beside_those_that_drip() -> None:
+async def test_slow_outputs_do_not_delay_other_providers() -> None:
     store = FakeObjects()
     outputs = Outputs(store, MediaSigner(b"m" * 32), "https://media.example")
     slow = [Dripping() for _ in range(4)]

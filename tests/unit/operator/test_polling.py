@@ -19,7 +19,7 @@ from gateway_operator.tasks import polling
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import Fault
 from tests.fakes.upstream import FakeUpstream
-from tests.unit.operator.harness import QUOTE, Stage
+from tests.unit.operator.harness import QUOTE, Simulation
 
 GONE = UpstreamGone("The provider does not know the job.")
 UNCLEAR = UpstreamUnclear("The provider answered with HTTP status 500.")
@@ -27,45 +27,41 @@ UNCLEAR = UpstreamUnclear("The provider answered with HTTP status 500.")
 
 class TestPace:
     @in_virtual_time
-    async def test_it_slows_down_with_age_between_the_declared_bounds(self) -> None:
-        stage = Stage(FakeUpstream(seconds=550, poll_interval=(1.0, 15.0)))
-        await stage.boot()
-        await stage.finish(await stage.admit(), seconds=600)
-        times = stage.upstream.times("poll")
+    async def test_interval_grows_with_age_between_declared_bounds(self) -> None:
+        sim = await Simulation.start(FakeUpstream(seconds=550, poll_interval=(1.0, 15.0)))
+        await sim.finish(await sim.admit(), seconds=600)
+        times = sim.upstream.times("poll")
         pauses = [after - before for before, after in itertools.pairwise(times)]
         assert min(pauses) >= 0.9
         assert max(pauses) <= 15 * 1.1 + 0.1
         assert sum(pauses[:5]) < sum(pauses[-5:]) / 3
 
     @in_virtual_time
-    async def test_a_wish_to_be_left_alone_is_honoured(self) -> None:
-        stage = Stage()
-        stage.upstream.polls.append(JobReport(JobState.RUNNING, retry_after=40.0))
-        await stage.boot()
-        await stage.finish(await stage.admit())
-        first, second = stage.upstream.times("poll")[:2]
+    async def test_retry_after_of_running_job_is_respected(self) -> None:
+        sim = await Simulation.start()
+        sim.upstream.polls.append(JobReport(JobState.RUNNING, retry_after=40.0))
+        await sim.finish(await sim.admit())
+        first, second = sim.upstream.times("poll")[:2]
         assert second - first >= 40
 
     @in_virtual_time
-    async def test_also_when_it_comes_with_a_refusal(self) -> None:
-        stage = Stage()
-        stage.upstream.polls.append(UpstreamBusy("busy", retry_after=40.0))
-        await stage.boot()
-        await stage.finish(await stage.admit())
-        first, second = stage.upstream.times("poll")[:2]
+    async def test_retry_after_of_busy_provider_is_respected(self) -> None:
+        sim = await Simulation.start()
+        sim.upstream.polls.append(UpstreamBusy("busy", retry_after=40.0))
+        await sim.finish(await sim.admit())
+        first, second = sim.upstream.times("poll")[:2]
         assert second - first >= 40
 
     @in_virtual_time
-    async def test_a_change_of_the_object_brings_no_poll_forward(self) -> None:
-        stage = Stage()
-        stage.upstream.polls.append(JobReport(JobState.RUNNING, retry_after=40.0))
-        await stage.boot()
-        name = await stage.admit()
-        await stage.wait(lambda: stage.upstream.count("poll") == 1)
+    async def test_change_of_object_causes_no_poll(self) -> None:
+        sim = await Simulation.start()
+        sim.upstream.polls.append(JobReport(JobState.RUNNING, retry_after=40.0))
+        name = await sim.admit()
+        await sim.wait(lambda: sim.upstream.count("poll") == 1)
         for number in range(10):
-            await stage.change(name, {"metadata": {"annotations": {"note": str(number)}}})
-            await stage.pass_time(1)
-        assert stage.upstream.count("poll") == 1
+            await sim.change(name, {"metadata": {"annotations": {"note": str(number)}}})
+            await sim.pass_time(1)
+        assert sim.upstream.count("poll") == 1
 
 
 class TestTrouble:
@@ -78,132 +74,116 @@ class TestTrouble:
         ],
         ids=["unclear", "busy", "denied"],
     )
-    def test_an_answer_that_tells_nothing_ends_nothing(self, error: UpstreamError) -> None:
-        @in_virtual_time
-        async def run() -> None:
-            stage = Stage()
-            stage.upstream.polls.extend([error] * 8)
-            await stage.boot()
-            name = await stage.admit()
-            assert (await stage.finish(name, seconds=300))["phase"] == "Completed"
-            assert await stage.balance() == (QUOTE, 0)
-
-        run()
+    @in_virtual_time
+    async def test_failed_polls_do_not_end_the_task(self, error: UpstreamError) -> None:
+        sim = await Simulation.start()
+        sim.upstream.polls.extend([error] * 8)
+        name = await sim.admit()
+        assert (await sim.finish(name, seconds=300))["phase"] == "Completed"
+        assert await sim.balance() == (QUOTE, 0)
 
     @in_virtual_time
-    async def test_pauses_grow_while_it_lasts(self) -> None:
-        stage = Stage()
-        stage.upstream.polls.extend([UNCLEAR] * 1000)
-        await stage.boot()
-        await stage.admit(deadline=3600)
-        await stage.pass_time(600)
-        assert 15 <= stage.upstream.count("poll") <= 45
+    async def test_pauses_grow_during_outage(self) -> None:
+        sim = await Simulation.start()
+        sim.upstream.polls.extend([UNCLEAR] * 1000)
+        await sim.admit(deadline=3600)
+        await sim.pass_time(600)
+        assert 15 <= sim.upstream.count("poll") <= 45
 
     @in_virtual_time
-    async def test_a_provider_that_answers_nothing_ends_the_task_at_its_deadline(self) -> None:
-        stage = Stage()
-        stage.upstream.polls.extend([UNCLEAR] * 1000)
-        await stage.boot()
-        name = await stage.admit(deadline=100)
-        status = await stage.finish(name, seconds=120)
+    async def test_silent_provider_ends_task_at_deadline(self) -> None:
+        sim = await Simulation.start()
+        sim.upstream.polls.extend([UNCLEAR] * 1000)
+        name = await sim.admit(deadline=100)
+        status = await sim.finish(name, seconds=120)
         assert status["failure"] == {
             "code": "deadline_exceeded",
             "message": "The provider did not finish the job within 100 seconds.",
         }
-        assert stage.age_at_end(name) == pytest.approx(100, abs=3)
-        assert await stage.balance() == (0, 0)
-        assert stage.upstream.jobs[0].cancelled, "the job is stopped, for it costs"
+        assert sim.age_at_end(name) == pytest.approx(100, abs=3)
+        assert await sim.balance() == (0, 0)
+        assert sim.upstream.jobs[0].cancelled, "the job is stopped, for it costs"
 
     @in_virtual_time
-    async def test_a_job_that_is_not_known_for_a_moment_is_not_lost(self) -> None:
-        stage = Stage()
-        stage.upstream.polls.extend([GONE] * 5)
-        await stage.boot()
-        assert (await stage.finish(await stage.admit()))["phase"] == "Completed"
+    async def test_briefly_unknown_job_is_not_lost(self) -> None:
+        sim = await Simulation.start()
+        sim.upstream.polls.extend([GONE] * 5)
+        assert (await sim.finish(await sim.admit()))["phase"] == "Completed"
 
     @in_virtual_time
     async def test_a_job_that_stays_unknown_is_lost(self) -> None:
-        stage = Stage()
-        stage.upstream.polls.extend([GONE] * 1000)
-        await stage.boot()
-        name = await stage.admit()
-        status = await stage.finish(name, seconds=200)
+        sim = await Simulation.start()
+        sim.upstream.polls.extend([GONE] * 1000)
+        name = await sim.admit()
+        status = await sim.finish(name, seconds=200)
         assert status["failure"] == {
             "code": "job_lost",
             "message": "The provider has lost the job.",
         }
-        times = stage.upstream.times("poll")
+        times = sim.upstream.times("poll")
         assert len(times) >= polling.LOST_ANSWERS
         assert times[-1] - times[0] >= polling.LOST_SECONDS
-        assert await stage.balance() == (0, 0)
+        assert await sim.balance() == (0, 0)
 
     @in_virtual_time
-    async def test_an_answer_in_between_begins_the_count_anew(self) -> None:
-        stage = Stage()
-        stage.upstream.polls.extend(([GONE] * 4 + [JobReport(JobState.RUNNING)]) * 6)
-        await stage.boot()
-        name = await stage.admit()
-        assert (await stage.finish(name, seconds=590))["phase"] == "Completed"
+    async def test_answer_resets_count_of_unknown_job(self) -> None:
+        sim = await Simulation.start()
+        sim.upstream.polls.extend(([GONE] * 4 + [JobReport(JobState.RUNNING)]) * 6)
+        name = await sim.admit()
+        assert (await sim.finish(name, seconds=590))["phase"] == "Completed"
 
     @in_virtual_time
-    async def test_a_provider_taken_away_is_waited_for(self) -> None:
-        stage = Stage(FakeUpstream(seconds=20))
-        await stage.boot()
-        name = await stage.admit()
-        await stage.wait(lambda: stage.status(name).get("phase") == "Running")
-        stage.kube.remove("gatewayproviders", "simulated")
-        await stage.pass_time(60)
-        assert not stage.is_ended(name)
-        stage.put_provider()
-        assert (await stage.finish(name))["phase"] == "Completed"
+    async def test_removed_provider_is_awaited(self) -> None:
+        sim = await Simulation.start(FakeUpstream(seconds=20))
+        name = await sim.admit()
+        await sim.wait(lambda: sim.status(name).get("phase") == "Running")
+        sim.kube.remove("gatewayproviders", "simulated")
+        await sim.pass_time(60)
+        assert not sim.is_ended(name)
+        sim.put_provider()
+        assert (await sim.finish(name))["phase"] == "Completed"
 
 
 class TestFetching:
     @pytest.mark.parametrize(
         "error", [UpstreamUnclear("cut"), UpstreamBusy("busy"), UpstreamGone("gone")]
     )
-    def test_a_failure_is_tried_again(self, error: UpstreamError) -> None:
-        @in_virtual_time
-        async def run() -> None:
-            stage = Stage()
-            stage.upstream.fetches.extend([error] * 3)
-            await stage.boot()
-            assert (await stage.finish(await stage.admit(), seconds=120))["phase"] == "Completed"
-
-        run()
+    @in_virtual_time
+    async def test_failed_download_is_retried(self, error: UpstreamError) -> None:
+        sim = await Simulation.start()
+        sim.upstream.fetches.extend([error] * 3)
+        assert (await sim.finish(await sim.admit(), seconds=120))["phase"] == "Completed"
 
     @in_virtual_time
-    async def test_but_not_for_ever(self) -> None:
-        stage = Stage()
-        stage.upstream.fetches.extend([UpstreamUnclear("cut")] * 100)
-        await stage.boot()
-        status = await stage.finish(await stage.admit(), seconds=300)
+    async def test_download_is_given_up_after_some_attempts(self) -> None:
+        sim = await Simulation.start()
+        sim.upstream.fetches.extend([UpstreamUnclear("cut")] * 100)
+        status = await sim.finish(await sim.admit(), seconds=300)
         assert status["failure"] == {
             "code": "output_unavailable",
             "message": "The output could not be fetched from the provider.",
         }
-        assert stage.upstream.count("fetch") == polling.MOST_COPY_ATTEMPTS
-        assert await stage.balance() == (0, 0)
+        assert sim.upstream.count("fetch") == polling.MOST_COPY_ATTEMPTS
+        assert await sim.balance() == (0, 0)
 
     @in_virtual_time
-    async def test_what_is_not_allowed_is_not_tried_again(self) -> None:
-        stage = Stage()
-        stage.upstream.fetches.append(OutputRejected("The output's address is not allowed."))
-        await stage.boot()
-        status = await stage.finish(await stage.admit())
+    async def test_refused_output_is_not_retried(self) -> None:
+        sim = await Simulation.start()
+        sim.upstream.fetches.append(OutputRejected("The output's address is not allowed."))
+        status = await sim.finish(await sim.admit())
         assert status["failure"]["code"] == "output_unavailable"
-        assert stage.upstream.count("fetch") == 1
+        assert sim.upstream.count("fetch") == 1
 
     @in_virtual_time
-    async def test_copying_again_after_a_death_replaces_what_was_there(self) -> None:
-        stage = Stage()
-        stage.kube.order_faults("replace_status", None, None, Fault(KubernetesUnavailable("away")))
-        await stage.boot()
-        name = await stage.admit()
-        await stage.wait(lambda: stage.upstream.count("fetch") == 1)
-        await stage.pass_time(0.1)
-        await stage.restart()
-        status = await stage.finish(name)
-        assert stage.upstream.count("fetch") == 2
-        media = [key for key in stage.store.contents if key.startswith("media/")]
+    async def test_copy_after_kill_replaces_the_first(self) -> None:
+        sim = Simulation()
+        sim.kube.order_faults("replace_status", None, None, Fault(KubernetesUnavailable("away")))
+        await sim.boot()
+        name = await sim.admit()
+        await sim.wait(lambda: sim.upstream.count("fetch") == 1)
+        await sim.pass_time(0.1)
+        await sim.restart()
+        status = await sim.finish(name)
+        assert sim.upstream.count("fetch") == 2
+        media = [key for key in sim.store.contents if key.startswith("media/")]
         assert media == [video["key"] for video in status["result"]["videos"]]

@@ -42,7 +42,7 @@ from tests.fakes.upstream import FakeUpstream
 NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
 
 
-class Scene:
+class Simulation:
     """The controller on fakes, with one good object of each kind."""
 
     def __init__(self) -> None:
@@ -177,50 +177,50 @@ ALL = [
 
 
 @in_virtual_time
-async def test_what_is_good_is_ready() -> None:
-    scene = Scene()
+async def test_valid_objects_are_ready() -> None:
+    sim = Simulation()
     for plural, name in ALL:
-        assert await scene.shown(plural, name) == ("True", "Available", "in use")
+        assert await sim.shown(plural, name) == ("True", "Available", "in use")
 
 
 @in_virtual_time
-async def test_nothing_is_written_twice() -> None:
-    scene = Scene()
-    await scene.settle()
-    assert scene.writes == 4
+async def test_unchanged_condition_is_not_written() -> None:
+    sim = Simulation()
+    await sim.settle()
+    assert sim.writes == 4
     for plural, name in ALL:
-        scene.put(plural, name, scene.kube.find(plural, name)["spec"])  # type: ignore[index]
-    await scene.settle()
-    assert scene.writes == 8
+        sim.put(plural, name, sim.kube.find(plural, name)["spec"])  # type: ignore[index]
+    await sim.settle()
+    assert sim.writes == 8
 
 
 @in_virtual_time
 async def test_a_new_generation_is_observed() -> None:
-    scene = Scene()
-    await scene.settle()
-    scene.put_account(displayName="renamed")
-    await scene.settle()
-    ready = scene.ready("gatewayaccounts", "demo")
+    sim = Simulation()
+    await sim.settle()
+    sim.put_account(displayName="renamed")
+    await sim.settle()
+    ready = sim.ready("gatewayaccounts", "demo")
     assert ready["observedGeneration"] == 2
     assert ready["lastTransitionTime"] == "2026-11-21T10:00:00Z"
 
 
 @in_virtual_time
 async def test_an_account_shows_the_limits_in_effect() -> None:
-    scene = Scene()
-    scene.put_account("own", requestsPerMinute=5, storageBytes=0)
-    await scene.settle()
+    sim = Simulation()
+    sim.put_account("own", requestsPerMinute=5, storageBytes=0)
+    await sim.settle()
     shown = {
-        name: (scene.kube.find("gatewayaccounts", name) or {})["status"] for name in ("demo", "own")
+        name: (sim.kube.find("gatewayaccounts", name) or {})["status"] for name in ("demo", "own")
     }
     assert [shown["demo"][f] for f in ("requestsPerMinute", "storageBytes")] == [60, 7]
     assert [shown["own"][f] for f in ("requestsPerMinute", "storageBytes")] == [5, 0]
-    writes = scene.writes
-    await scene.settle()
-    assert scene.writes == writes
-    scene.put_account("own", requestsPerMinute=5)
-    await scene.settle()
-    assert (scene.kube.find("gatewayaccounts", "own") or {})["status"]["storageBytes"] == 7
+    writes = sim.writes
+    await sim.settle()
+    assert sim.writes == writes
+    sim.put_account("own", requestsPerMinute=5)
+    await sim.settle()
+    assert (sim.kube.find("gatewayaccounts", "own") or {})["status"]["storageBytes"] == 7
 
 
 class TestKeys:
@@ -236,150 +236,147 @@ class TestKeys:
             ({"metadata": {"n": "x" * 20_000}}, Reason.TOO_LARGE),
         ],
     )
-    def test_one_that_opens_nothing(self, spec: dict[str, Any], reason: Reason) -> None:
-        @in_virtual_time
-        async def run() -> None:
-            scene = Scene()
-            scene.put_key(**spec)
-            status, shown, _ = await scene.shown("gatewaykeys", "key")
-            assert (status, shown) == ("False", reason.value)
-
-        run()
+    @in_virtual_time
+    async def test_unusable_key_is_not_ready(self, spec: dict[str, Any], reason: Reason) -> None:
+        sim = Simulation()
+        sim.put_key(**spec)
+        status, shown, _ = await sim.shown("gatewaykeys", "key")
+        assert (status, shown) == ("False", reason.value)
 
     @in_virtual_time
-    async def test_one_that_runs_out_while_nothing_changes(self) -> None:
-        scene = Scene()
-        scene.put_key(expirationTime="2026-11-21T10:01:00Z")
-        await scene.settle()
-        assert scene.ready("gatewaykeys", "key")["status"] == "True"
-        scene.now = NOW + timedelta(minutes=1)
+    async def test_key_expires_without_a_change(self) -> None:
+        sim = Simulation()
+        sim.put_key(expirationTime="2026-11-21T10:01:00Z")
+        await sim.settle()
+        assert sim.ready("gatewaykeys", "key")["status"] == "True"
+        sim.now = NOW + timedelta(minutes=1)
         await asyncio.sleep(60)
-        assert scene.ready("gatewaykeys", "key")["reason"] == "Expired"
+        assert sim.ready("gatewaykeys", "key")["reason"] == "Expired"
 
     @in_virtual_time
-    async def test_one_that_runs_out_in_a_long_while(self) -> None:
-        scene = Scene()
-        scene.put_key(expirationTime="2026-11-21T22:00:00Z")
-        await scene.settle()
+    async def test_key_with_distant_expiry_expires(self) -> None:
+        sim = Simulation()
+        sim.put_key(expirationTime="2026-11-21T22:00:00Z")
+        await sim.settle()
         begin, passed = asyncio.get_running_loop().time(), 0.0
-        while scene.ready("gatewaykeys", "key")["status"] == "True":
+        while sim.ready("gatewaykeys", "key")["status"] == "True":
             await asyncio.sleep(60)
             passed = asyncio.get_running_loop().time() - begin
             assert passed <= 12 * 3600 + 60
-            scene.now = NOW + timedelta(seconds=passed)
+            sim.now = NOW + timedelta(seconds=passed)
         assert passed >= 12 * 3600
 
     @in_virtual_time
-    async def test_one_of_a_suspended_account(self) -> None:
-        scene = Scene()
-        scene.put_account(suspended=True)
-        assert (await scene.shown("gatewayaccounts", "demo"))[1] == "Suspended"
-        assert (await scene.shown("gatewaykeys", "key"))[1] == "Suspended"
+    async def test_key_of_suspended_account_is_not_ready(self) -> None:
+        sim = Simulation()
+        sim.put_account(suspended=True)
+        assert (await sim.shown("gatewayaccounts", "demo"))[1] == "Suspended"
+        assert (await sim.shown("gatewaykeys", "key"))[1] == "Suspended"
 
     @in_virtual_time
-    async def test_one_whose_creator_is_gone_or_no_member(self) -> None:
-        scene = Scene()
-        scene.put_key(createdBy="mia")
-        assert (await scene.shown("gatewaykeys", "key"))[1] == "UserNotFound"
-        scene.put_user("mia", "other")
-        assert (await scene.shown("gatewaykeys", "key"))[1] == "NotAMember"
-        scene.put_user("mia", "other", "demo")
-        assert (await scene.shown("gatewaykeys", "key"))[0] == "True"
-        scene.put_user("mia", "demo", suspended=True)
-        status, reason, message = await scene.shown("gatewaykeys", "key")
+    async def test_key_without_active_creator_is_not_ready(self) -> None:
+        sim = Simulation()
+        sim.put_key(createdBy="mia")
+        assert (await sim.shown("gatewaykeys", "key"))[1] == "UserNotFound"
+        sim.put_user("mia", "other")
+        assert (await sim.shown("gatewaykeys", "key"))[1] == "NotAMember"
+        sim.put_user("mia", "other", "demo")
+        assert (await sim.shown("gatewaykeys", "key"))[0] == "True"
+        sim.put_user("mia", "demo", suspended=True)
+        status, reason, message = await sim.shown("gatewaykeys", "key")
         assert (status, reason) == ("False", "Suspended")
         assert "mia" in message
-        scene.kube.remove("gatewayusers", "mia")
-        assert (await scene.shown("gatewaykeys", "key"))[1] == "UserNotFound"
+        sim.kube.remove("gatewayusers", "mia")
+        assert (await sim.shown("gatewaykeys", "key"))[1] == "UserNotFound"
 
 
 class TestUsers:
     @in_virtual_time
-    async def test_one_of_accounts_that_are_there(self) -> None:
-        scene = Scene()
-        scene.put_user("mia", "demo", "later")
-        status, reason, message = await scene.shown("gatewayusers", "mia")
+    async def test_user_is_ready_once_its_accounts_exist(self) -> None:
+        sim = Simulation()
+        sim.put_user("mia", "demo", "later")
+        status, reason, message = await sim.shown("gatewayusers", "mia")
         assert (status, reason) == ("False", "AccountNotFound")
         assert "later" in message
-        scene.put_account("later")
-        assert (await scene.shown("gatewayusers", "mia"))[0] == "True"
-        scene.kube.remove("gatewayaccounts", "later")
-        assert (await scene.shown("gatewayusers", "mia"))[0] == "False"
+        sim.put_account("later")
+        assert (await sim.shown("gatewayusers", "mia"))[0] == "True"
+        sim.kube.remove("gatewayaccounts", "later")
+        assert (await sim.shown("gatewayusers", "mia"))[0] == "False"
 
     @in_virtual_time
-    async def test_one_who_is_suspended(self) -> None:
-        scene = Scene()
-        scene.put_user("mia", suspended=True)
-        assert (await scene.shown("gatewayusers", "mia"))[1] == "Suspended"
+    async def test_suspended_user_is_not_ready(self) -> None:
+        sim = Simulation()
+        sim.put_user("mia", suspended=True)
+        assert (await sim.shown("gatewayusers", "mia"))[1] == "Suspended"
 
 
 class TestGuardrails:
     @in_virtual_time
-    async def test_one_of_keys_that_are_there(self) -> None:
-        scene = Scene()
-        scene.put_guardrail("grd-a", "key", "key-later")
-        status, reason, message = await scene.shown("gatewayguardrails", "grd-a")
+    async def test_guardrail_is_ready_once_its_keys_exist(self) -> None:
+        sim = Simulation()
+        sim.put_guardrail("grd-a", "key", "key-later")
+        status, reason, message = await sim.shown("gatewayguardrails", "grd-a")
         assert (status, reason) == ("False", "KeyNotFound")
         assert "key-later" in message
-        scene.put_key("key-later", accountName="other")
-        assert (await scene.shown("gatewayguardrails", "grd-a"))[1] == "KeyNotFound"
-        scene.put_key("key-later")
-        assert (await scene.shown("gatewayguardrails", "grd-a"))[0] == "True"
+        sim.put_key("key-later", accountName="other")
+        assert (await sim.shown("gatewayguardrails", "grd-a"))[1] == "KeyNotFound"
+        sim.put_key("key-later")
+        assert (await sim.shown("gatewayguardrails", "grd-a"))[0] == "True"
 
     @in_virtual_time
-    async def test_one_without_its_account(self) -> None:
-        scene = Scene()
-        scene.put_guardrail("grd-a", accountName="nobody")
-        assert (await scene.shown("gatewayguardrails", "grd-a"))[1] == "AccountNotFound"
+    async def test_guardrail_without_account_is_not_ready(self) -> None:
+        sim = Simulation()
+        sim.put_guardrail("grd-a", accountName="nobody")
+        assert (await sim.shown("gatewayguardrails", "grd-a"))[1] == "AccountNotFound"
 
     @in_virtual_time
-    async def test_the_ninth_of_a_key_is_told_until_one_goes(self) -> None:
-        scene = Scene()
+    async def test_ninth_guardrail_of_key_is_not_ready_until_one_goes(self) -> None:
+        sim = Simulation()
         for number in range(10):
-            scene.kube.clock = lambda number=number: f"2026-11-21T10:00:{59 - number}Z"  # type: ignore[misc]
-            scene.put_guardrail(f"grd-{number}", "key")
-        scene.put_guardrail("grd-foreign", "key", accountName="other")
-        await scene.settle()
-        reasons = {n: scene.ready("gatewayguardrails", f"grd-{n}")["reason"] for n in range(10)}
+            sim.kube.clock = lambda number=number: f"2026-11-21T10:00:{59 - number}Z"  # type: ignore[misc]
+            sim.put_guardrail(f"grd-{number}", "key")
+        sim.put_guardrail("grd-foreign", "key", accountName="other")
+        await sim.settle()
+        reasons = {n: sim.ready("gatewayguardrails", f"grd-{n}")["reason"] for n in range(10)}
         # made last are those that were put first: the clock went back
         too_many = {n for n, reason in reasons.items() if reason == "TooManyGuardrails"}
         assert too_many == {0, 1}
-        scene.put_guardrail("grd-5")
-        assert (await scene.shown("gatewayguardrails", "grd-1"))[0] == "True"
-        assert (await scene.shown("gatewayguardrails", "grd-0"))[1] == "TooManyGuardrails"
-        scene.kube.remove("gatewayguardrails", "grd-6")
-        assert (await scene.shown("gatewayguardrails", "grd-0"))[0] == "True"
+        sim.put_guardrail("grd-5")
+        assert (await sim.shown("gatewayguardrails", "grd-1"))[0] == "True"
+        assert (await sim.shown("gatewayguardrails", "grd-0"))[1] == "TooManyGuardrails"
+        sim.kube.remove("gatewayguardrails", "grd-6")
+        assert (await sim.shown("gatewayguardrails", "grd-0"))[0] == "True"
 
 
 class TestCost:
     """What a change costs grows with what depends on the object, not with what there is."""
 
     @in_virtual_time
-    async def test_a_change_has_its_dependents_looked_at_and_no_other(self) -> None:
-        scene = Scene()
+    async def test_change_checks_dependents_only(self) -> None:
+        sim = Simulation()
         for number in range(300):
-            scene.put_account(f"acct-{number}")
-            scene.put_key(f"key-{number}", accountName=f"acct-{number}")
-        looks = scene.count_looks()
-        await scene.settle()
+            sim.put_account(f"acct-{number}")
+            sim.put_key(f"key-{number}", accountName=f"acct-{number}")
+        looks = sim.count_looks()
+        await sim.settle()
         # each once, and once more for the echo of its own condition
         assert len(looks) <= 2 * 604 + 4
         looks.clear()
-        scene.put_account("acct-7", suspended=True)
-        assert (await scene.shown("gatewaykeys", "key-7"))[1] == "Suspended"
+        sim.put_account("acct-7", suspended=True)
+        assert (await sim.shown("gatewaykeys", "key-7"))[1] == "Suspended"
         assert set(looks) == {"gatewayaccounts/acct-7", "gatewaykeys/key-7"}
         looks.clear()
         balance = {"balanceMicros": 5}
-        account: Any = scene.kube.find("gatewayaccounts", "acct-8")
-        await scene.kube.patch_status("gatewayaccounts", account, balance)
-        await scene.settle()
+        account: Any = sim.kube.find("gatewayaccounts", "acct-8")
+        await sim.kube.patch_status("gatewayaccounts", account, balance)
+        await sim.settle()
         assert looks == ["gatewayaccounts/acct-8"]
 
     @in_virtual_time
-    async def test_time_alone_has_only_providers_looked_at(self) -> None:
-        scene = Scene()
-        looks = scene.count_looks()
-        await scene.settle()
+    async def test_only_providers_are_checked_by_time(self) -> None:
+        sim = Simulation()
+        looks = sim.count_looks()
+        await sim.settle()
         looks.clear()
         await asyncio.sleep(10 * RECHECK_SECONDS)
         assert set(looks) == {"gatewayproviders/simulated"}
@@ -396,83 +393,80 @@ class TestModels:
             ({"fields": [{"name": "colour"}]}, Reason.INVALID_FIELD),
         ],
     )
-    def test_one_that_cannot_be_called(self, spec: dict[str, Any], reason: Reason) -> None:
-        @in_virtual_time
-        async def run() -> None:
-            scene = Scene()
-            scene.put_model(**spec)
-            assert (await scene.shown("gatewaymodels", "model"))[:2] == ("False", reason.value)
-
-        run()
+    @in_virtual_time
+    async def test_invalid_model_is_not_ready(self, spec: dict[str, Any], reason: Reason) -> None:
+        sim = Simulation()
+        sim.put_model(**spec)
+        assert (await sim.shown("gatewaymodels", "model"))[:2] == ("False", reason.value)
 
     @in_virtual_time
-    async def test_one_without_its_provider(self) -> None:
-        scene = Scene()
-        scene.kube.remove("gatewayproviders", "simulated")
-        status, reason, message = await scene.shown("gatewaymodels", "model")
+    async def test_model_without_provider_is_not_ready(self) -> None:
+        sim = Simulation()
+        sim.kube.remove("gatewayproviders", "simulated")
+        status, reason, message = await sim.shown("gatewaymodels", "model")
         assert (status, reason) == ("False", "ProviderNotFound")
         assert "simulated" in message
 
     @in_virtual_time
-    async def test_one_whose_provider_is_not_ready(self) -> None:
-        scene = Scene()
-        scene.problem = Problem(Reason.INVALID_EXPRESSION, "http.poll.state: bad")
-        assert (await scene.shown("gatewayproviders", "simulated"))[1] == "InvalidExpression"
-        status, reason, message = await scene.shown("gatewaymodels", "model")
+    async def test_model_of_unready_provider_is_not_ready(self) -> None:
+        sim = Simulation()
+        sim.problem = Problem(Reason.INVALID_EXPRESSION, "http.poll.state: bad")
+        assert (await sim.shown("gatewayproviders", "simulated"))[1] == "InvalidExpression"
+        status, reason, message = await sim.shown("gatewaymodels", "model")
         assert (status, reason) == ("False", "ProviderNotReady")
         assert message == "provider simulated is not ready: http.poll.state: bad"
 
     @in_virtual_time
-    async def test_one_good_route_is_enough(self) -> None:
-        scene = Scene()
-        scene.put_model(
+    async def test_one_usable_route_makes_model_ready(self) -> None:
+        sim = Simulation()
+        sim.put_model(
             routes=[
                 {"name": "a", "providerName": "nobody", "upstreamModel": "q4"},
                 {"name": "b", "providerName": "simulated", "upstreamModel": "q4"},
             ]
         )
-        assert (await scene.shown("gatewaymodels", "model"))[0] == "True"
+        assert (await sim.shown("gatewaymodels", "model"))[0] == "True"
 
     @in_virtual_time
     async def test_keyed_route_is_the_first_usable_route(self) -> None:
-        scene = Scene()
-        scene.put_model(
+        sim = Simulation()
+        sim.put_model(
             routes=[
                 {"name": "a", "providerName": "nobody", "upstreamModel": "q3"},
                 {"name": "b", "providerName": "simulated", "upstreamModel": "q4"},
             ]
         )
-        await scene.settle()
+        await sim.settle()
         route = {"providerName": "simulated", "upstreamModel": "q4"}
-        assert scene.keyed_route() == route
-        writes = scene.kube.calls.count(("patch_status", "gatewaymodels"))
-        await scene.settle()
-        assert scene.kube.calls.count(("patch_status", "gatewaymodels")) == writes
+        assert sim.keyed_route() == route
+        writes = sim.kube.calls.count(("patch_status", "gatewaymodels"))
+        await sim.settle()
+        assert sim.kube.calls.count(("patch_status", "gatewaymodels")) == writes
 
     @in_virtual_time
-    async def test_keyed_route_goes_with_the_providers_keys(self) -> None:
-        scene = Scene()
-        await scene.settle()
-        assert scene.keyed_route() is not None
-        scene.guarantee = SubmissionGuarantee.LOOKUP
-        scene.put_provider(config="changed")
-        await scene.settle()
-        assert scene.keyed_route() is None
+    async def test_keyed_route_is_removed_with_the_providers_keys(self) -> None:
+        sim = Simulation()
+        await sim.settle()
+        assert sim.keyed_route() is not None
+        sim.guarantee = SubmissionGuarantee.LOOKUP
+        sim.put_provider(config="changed")
+        await sim.settle()
+        assert sim.keyed_route() is None
 
     @in_virtual_time
-    async def test_keyed_route_goes_with_the_model(self) -> None:
-        scene = Scene()
-        await scene.settle()
-        scene.put_model(disabled=True)
-        await scene.settle()
-        assert scene.keyed_route() is None
+    async def test_keyed_route_is_removed_from_disabled_model(self) -> None:
+        sim = Simulation()
+        await sim.settle()
+        sim.put_model(disabled=True)
+        await sim.settle()
+        assert sim.keyed_route() is None
 
     @in_virtual_time
-    async def test_of_two_for_one_id_one_is_told(self) -> None:
-        scene = Scene()
-        scene.put_model("other", modelId="model")
-        assert (await scene.shown("gatewaymodels", "model"))[0] == "True"
-        assert (await scene.shown("gatewaymodels", "other"))[1] == "DuplicateModel"
+    async def test_second_model_of_one_id_is_not_ready(self) -> None:
+        sim = Simulation()
+        sim.put_model("other", modelId="model")
+        assert (await sim.shown("gatewaymodels", "model"))[0] == "True"
+        assert (await sim.shown("gatewaymodels", "other"))[1] == "DuplicateModel"
 
 
 class TestOddities:
@@ -481,47 +475,44 @@ class TestOddities:
     @pytest.mark.parametrize(
         "error", [RequestRejected("422 too long"), KubernetesUnavailable("away"), ValueError("odd")]
     )
-    def test_a_write_that_fails(self, error: Exception) -> None:
-        @in_virtual_time
-        async def run() -> None:
-            scene = Scene()
-            scene.kube.order_faults("patch_status", Fault(error))
-            await scene.settle()
-            assert scene.ready("gatewaymodels", "model")["status"] == "True"
-            await asyncio.sleep(RECHECK_SECONDS + 1)
-            assert scene.ready("gatewayaccounts", "demo")["status"] == "True"
-            await scene.settle()
-
-        run()
-
     @in_virtual_time
-    async def test_a_conflict_is_looked_at_again_at_once(self) -> None:
-        scene = Scene()
-        scene.kube.order_faults("patch_status", Fault(WriteConflict("x")))
-        await scene.settle()
-        assert scene.ready("gatewayaccounts", "demo")["status"] == "True"
-
-    @in_virtual_time
-    async def test_a_long_problem_is_cut_to_what_a_condition_holds(self) -> None:
-        scene = Scene()
-        scene.problem = Problem(Reason.INVALID_FIELD, "x" * 10_000)
-        _, _, message = await scene.shown("gatewayproviders", "simulated")
-        assert len(message) <= 4096
-        before = scene.writes
+    async def test_failed_write_of_condition_is_retried(self, error: Exception) -> None:
+        sim = Simulation()
+        sim.kube.order_faults("patch_status", Fault(error))
+        await sim.settle()
+        assert sim.ready("gatewaymodels", "model")["status"] == "True"
         await asyncio.sleep(RECHECK_SECONDS + 1)
-        assert scene.writes == before
+        assert sim.ready("gatewayaccounts", "demo")["status"] == "True"
+        await sim.settle()
+
+    @in_virtual_time
+    async def test_conflict_is_retried_at_once(self) -> None:
+        sim = Simulation()
+        sim.kube.order_faults("patch_status", Fault(WriteConflict("x")))
+        await sim.settle()
+        assert sim.ready("gatewayaccounts", "demo")["status"] == "True"
+
+    @in_virtual_time
+    async def test_long_message_is_shortened_once(self) -> None:
+        sim = Simulation()
+        sim.problem = Problem(Reason.INVALID_FIELD, "x" * 10_000)
+        _, _, message = await sim.shown("gatewayproviders", "simulated")
+        assert len(message) <= 4096
+        before = sim.writes
+        await asyncio.sleep(RECHECK_SECONDS + 1)
+        assert sim.writes == before
 
 
 @in_virtual_time
-async def test_lists_of_what_is_revoked_or_beyond_the_bounds_are_not_kept() -> None:
+async def test_lists_of_revoked_or_too_large_objects_are_dropped() -> None:
     """An account may have thousands of these, as large as etcd takes (I11)."""
-    scene = Scene()
+    sim = Simulation()
     long = ["x" * 250] * 65
-    scene.put_key("key-revoked", revoked=True, allowedModels=["a"], metadata={"n": "x"})
-    scene.put_key("key-large", allowedModels=long)
-    scene.put_guardrail("grd-large", "key", deniedModels=long)
-    assert (await scene.shown("gatewayguardrails", "grd-large"))[:2] == ("False", "TooLarge")
-    keys, guardrails = scene.kinds[2].table, scene.kinds[3].table
+    sim.put_key("key-revoked", revoked=True, allowedModels=["a"], metadata={"n": "x"})
+    sim.put_key("key-large", allowedModels=long)
+    sim.put_guardrail("grd-large", "key", deniedModels=long)
+    assert (await sim.shown("gatewayguardrails", "grd-large"))[:2] == ("False", "TooLarge")
+    keys, guardrails = sim.kinds[2].table, sim.kinds[3].table
     for name in ("key-revoked", "key-large"):
         spec = keys.get(name).spec
         assert (spec.allowed_models, spec.metadata) == (None, None)
@@ -545,24 +536,24 @@ def test_guardrail_that_the_schema_refuses_allows_nothing(spec: dict[str, Any]) 
 
 
 @in_virtual_time
-async def test_changes_are_felt_by_others_at_once() -> None:
-    scene = Scene()
-    await scene.settle()
-    scene.put_account(suspended=True)
+async def test_dependents_follow_within_half_a_second() -> None:
+    sim = Simulation()
+    await sim.settle()
+    sim.put_account(suspended=True)
     await asyncio.sleep(0.5)
-    assert scene.ready("gatewaykeys", "key")["reason"] == "Suspended"
-    scene.put_account(suspended=False)
+    assert sim.ready("gatewaykeys", "key")["reason"] == "Suspended"
+    sim.put_account(suspended=False)
     await asyncio.sleep(0.5)
-    assert scene.ready("gatewaykeys", "key")["status"] == "True"
+    assert sim.ready("gatewaykeys", "key")["status"] == "True"
 
 
 @in_virtual_time
-async def test_own_writes_end_in_peace() -> None:
+async def test_own_write_of_condition_causes_no_further_write() -> None:
     """A condition written is a change too; it must not be answered with another write."""
-    scene = Scene()
-    await scene.settle()
+    sim = Simulation()
+    await sim.settle()
     await asyncio.sleep(1000)
-    assert scene.writes == 4
+    assert sim.writes == 4
 
 
 OPENAI = {"type": "openai", "openai": {"baseUrl": "http://judge.example/v1"}}
@@ -570,34 +561,34 @@ OPENAI = {"type": "openai", "openai": {"baseUrl": "http://judge.example/v1"}}
 
 @in_virtual_time
 async def test_a_moderation_model_is_ready_where_its_provider_answers_at_once() -> None:
-    scene = Scene()
-    scene.put_provider("judge", **OPENAI)
+    sim = Simulation()
+    sim.put_provider("judge", **OPENAI)
     route = {"name": "main", "providerName": "judge", "upstreamModel": "omni"}
-    scene.put_model("judging", action="moderations", routes=[route])
-    assert await scene.shown("gatewayproviders", "judge") == ("True", "Available", "in use")
-    assert await scene.shown("gatewaymodels", "judging") == ("True", "Available", "in use")
+    sim.put_model("judging", action="moderations", routes=[route])
+    assert await sim.shown("gatewayproviders", "judge") == ("True", "Available", "in use")
+    assert await sim.shown("gatewaymodels", "judging") == ("True", "Available", "in use")
 
 
 @in_virtual_time
-async def test_models_and_providers_of_different_ways_are_told_apart() -> None:
-    scene = Scene()
-    scene.put_provider("judge", **OPENAI)
+async def test_model_needs_provider_of_its_kind() -> None:
+    sim = Simulation()
+    sim.put_provider("judge", **OPENAI)
     route = {"name": "main", "providerName": "judge", "upstreamModel": "omni"}
-    scene.put_model("film", prices=[{"perCallMicros": 1}], routes=[route])
-    scene.put_model("judging", action="moderations")
-    _, reason, message = await scene.shown("gatewaymodels", "judging")
+    sim.put_model("film", prices=[{"perCallMicros": 1}], routes=[route])
+    sim.put_model("judging", action="moderations")
+    _, reason, message = await sim.shown("gatewaymodels", "judging")
     assert (reason, "serves no moderations" in message) == ("ProviderNotReady", True)
-    scene.put_model("judging", action="moderations", prices=[{"perImageMicros": 1}])
-    _, reason, message = await scene.shown("gatewaymodels", "judging")
+    sim.put_model("judging", action="moderations", prices=[{"perImageMicros": 1}])
+    _, reason, message = await sim.shown("gatewaymodels", "judging")
     assert (reason, "are priced by call" in message) == ("InvalidPrice", True)
 
 
 @in_virtual_time
-async def test_an_openai_provider_says_what_is_to_be_mended() -> None:
-    scene = Scene()
+async def test_invalid_openai_provider_names_its_fields() -> None:
+    sim = Simulation()
     bad = {"baseUrl": "http://169.254.169.254/v1", "headers": [{"name": "X", "value": "{key}"}]}
-    scene.put_provider("judge", type="openai", openai=bad)
-    _, reason, message = await scene.shown("gatewayproviders", "judge")
+    sim.put_provider("judge", type="openai", openai=bad)
+    _, reason, message = await sim.shown("gatewayproviders", "judge")
     assert reason == "InvalidField"
     assert "openai.baseUrl: must not name" in message
     assert "openai.headers.X" in message

@@ -77,7 +77,7 @@ class RefusingRecords(FakeKubernetes):
 
 class TestDaysOfUsage:
     @in_virtual_time
-    async def test_those_past_are_moved_and_the_sum_stays(self) -> None:
+    async def test_past_days_move_into_the_sum(self) -> None:
         kube, store = FakeKubernetes(), FakeObjects()
         for day in range(1, 22):
             put_usage(kube, f"2026-11-{day:02}", day)
@@ -94,31 +94,28 @@ class TestDaysOfUsage:
     @pytest.mark.parametrize("method", ["patch_status", "delete", "create"])
     @pytest.mark.parametrize("applied", [True, False])
     @pytest.mark.parametrize("number", [0, 1])
-    def test_a_death_in_between_moves_nothing_twice(
+    @in_virtual_time
+    async def test_kill_between_steps_moves_nothing_twice(
         self, method: str, applied: bool, number: int
     ) -> None:
-        @in_virtual_time
-        async def play() -> None:
-            kube, store = FakeKubernetes(), FakeObjects()
-            put_usage(kube, "2026-11-01", 5)
-            put_usage(kube, "2026-11-02", 7)
-            fault = Fault(KubernetesUnavailable("killed"), applied=applied)
-            kube.order_faults(method, *[None] * number, fault)
-            for _ in range(3):
-                try:
-                    await DayClosing(kube, store, RetentionRules(), lambda: NOW).sweep()
-                except KubernetesUnavailable:
-                    assert (await read_ledger(kube, JournalStore(store), "demo")).charged == 12
-            assert (await read_ledger(kube, JournalStore(store), "demo")).charged == 12
-            [obj] = kube.list_objects(USAGES)
-            assert obj["metadata"]["name"] == "demo-before"
-            assert obj["status"]["throughDay"] == "2026-11-02"
-            assert len(store.contents) == 2
-
-        play()
+        kube, store = FakeKubernetes(), FakeObjects()
+        put_usage(kube, "2026-11-01", 5)
+        put_usage(kube, "2026-11-02", 7)
+        fault = Fault(KubernetesUnavailable("killed"), applied=applied)
+        kube.order_faults(method, *[None] * number, fault)
+        for _ in range(3):
+            try:
+                await DayClosing(kube, store, RetentionRules(), lambda: NOW).sweep()
+            except KubernetesUnavailable:
+                assert (await read_ledger(kube, JournalStore(store), "demo")).charged == 12
+        assert (await read_ledger(kube, JournalStore(store), "demo")).charged == 12
+        [obj] = kube.list_objects(USAGES)
+        assert obj["metadata"]["name"] == "demo-before"
+        assert obj["status"]["throughDay"] == "2026-11-02"
+        assert len(store.contents) == 2
 
     @in_virtual_time
-    async def test_no_more_than_a_page_of_days_is_held_in_memory(self) -> None:
+    async def test_memory_is_bounded_by_a_page_of_days(self) -> None:
         """The days of all accounts fall due at the same midnight."""
         kube = CountedRecords()
         for account in range(450):
@@ -129,7 +126,7 @@ class TestDaysOfUsage:
         assert kube.most_held <= 200
 
     @in_virtual_time
-    async def test_what_is_refused_for_one_account_holds_up_no_other(self) -> None:
+    async def test_refused_account_delays_no_other(self) -> None:
         kube = RefusingRecords("demo-0-before")
         for account, day in ((0, "2026-11-01"), (0, "2026-11-03"), (1, "2026-11-02")):
             spec = {"accountName": f"demo-{account}", "day": day}
@@ -144,7 +141,7 @@ class TestDaysOfUsage:
         assert {"demo-0-2026-11-01", "demo-0-2026-11-03"} <= set(left), "none goes out of turn"
 
     @in_virtual_time
-    async def test_a_day_waits_for_runs_that_are_not_marked(self) -> None:
+    async def test_day_waits_for_unmarked_runs(self) -> None:
         kube, store = FakeKubernetes(), FakeObjects()
         task = kube.put(TASKS, {"metadata": {"name": "task-0"}, "status": {"phase": "Completed"}})
         pending = [{"name": "task-0", "uid": task["metadata"]["uid"]}]
@@ -157,7 +154,7 @@ class TestDaysOfUsage:
 
 class TestBytesOfThePast:
     @in_virtual_time
-    async def test_go_when_no_result_can_be_asked_for_any_more(self) -> None:
+    async def test_bytes_are_removed_after_31_days(self) -> None:
         store = FakeObjects()
         keys = ["tasks/demo/task-a.json", "media/uid/0", "inputs/demo/task-a-1.json"]
         for key in (*keys, "usage/demo/2026-11-01.u.json", "files/demo/a"):

@@ -52,7 +52,7 @@ class Bench:
         return sorted(o["metadata"]["name"] for o in self.kube.list_objects("gatewaykeys"))
 
 
-async def test_the_keys_revoked_first_go_beyond_the_number_kept() -> None:
+async def test_keys_revoked_first_are_removed_first() -> None:
     bench = Bench()
     for name, minute in (("key-c", 1), ("key-b", 2), ("key-a", 3), ("key-d", 4)):
         bench.put_key(name, minute)
@@ -96,7 +96,7 @@ async def test_a_removed_key_leaves_its_place_in_guardrails() -> None:
 
 
 @pytest.mark.parametrize("error", [RequestRejected, WriteConflict, WriteOutcomeUnknown])
-async def test_key_stays_while_it_cannot_be_taken_out_of_a_guardrail(
+async def test_key_stays_while_guardrail_cannot_be_changed(
     error: type[Exception],
 ) -> None:
     bench = Bench()
@@ -117,7 +117,7 @@ async def test_key_stays_while_it_cannot_be_taken_out_of_a_guardrail(
     assert guardrail["spec"]["keyNames"] == []
 
 
-async def test_refusal_for_one_account_holds_up_no_other() -> None:
+async def test_refused_account_delays_no_other() -> None:
     bench = Bench()
     for account in ("demo", "guest"):
         for n in range(3):
@@ -127,7 +127,7 @@ async def test_refusal_for_one_account_holds_up_no_other() -> None:
     assert await bench.sweep() == 1
 
 
-async def test_nothing_goes_while_the_store_does_not_take_what_is_left_of_it() -> None:
+async def test_key_stays_while_its_archive_cannot_be_written() -> None:
     bench = Bench()
     for n in range(3):
         bench.put_key(f"key-{n}", n)
@@ -139,7 +139,7 @@ async def test_nothing_goes_while_the_store_does_not_take_what_is_left_of_it() -
     assert await bench.sweep() == 1
 
 
-async def test_a_sweep_that_was_cut_short_goes_on() -> None:
+async def test_interrupted_sweep_is_continued() -> None:
     bench = Bench()
     for n in range(4):
         bench.put_key(f"key-{n}", n)
@@ -150,7 +150,7 @@ async def test_a_sweep_that_was_cut_short_goes_on() -> None:
     assert bench.names == ["key-2", "key-3"]
 
 
-async def test_what_is_left_is_small() -> None:
+async def test_archived_key_is_small() -> None:
     store = FakeObjects()
     spec = {"accountName": "demo", "displayName": "x" * 100, "allowedModels": ["x" * 253] * 60}
     spec["keyNames"] = [f"key-{n:026}" for n in range(1000)]
@@ -166,7 +166,7 @@ async def test_what_is_left_is_small() -> None:
     assert orjson.loads(content)["metadata"]["name"] == "grd-a"
 
 
-async def test_of_each_account_only_the_newest_remains_are_kept() -> None:
+async def test_newest_archived_keys_of_account_are_kept() -> None:
     store = FakeObjects()
     for account in ("a", "a-b", "b"):
         for n in range(6 if account != "b" else 2):
@@ -185,7 +185,7 @@ async def test_of_each_account_only_the_newest_remains_are_kept() -> None:
     assert await RemovedTrim(store, most=4).sweep() == 0
 
 
-async def test_remains_go_after_their_time() -> None:
+async def test_archived_keys_expire() -> None:
     store = FakeObjects()
     for folder in ("keys", "guardrails"):
         for days in (30, 32):

@@ -23,9 +23,7 @@ from tests.fakes.clock import in_virtual_time
     ],
 )
 @in_virtual_time
-async def test_a_sweep_that_fails_is_told_of_and_comes_again(
-    error: Exception, told: tuple[str, str]
-) -> None:
+async def test_failed_sweep_is_logged_and_repeated(error: Exception, told: tuple[str, str]) -> None:
     failures = chain([error], repeat(None))
     noted: list[str] = []
 

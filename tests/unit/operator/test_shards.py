@@ -10,7 +10,7 @@ from gateway_operator.metrics import Metrics
 from gateway_operator.shards import Shards
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream
-from tests.unit.operator.harness import QUOTE, TASKS, Operator, Stage
+from tests.unit.operator.harness import QUOTE, TASKS, Operator, Simulation
 
 
 def names(count: int, owns: Callable[[str], bool]) -> list[str]:
@@ -21,7 +21,7 @@ def names(count: int, owns: Callable[[str], bool]) -> list[str]:
 
 @pytest.mark.parametrize("replicas", [1, 2, 3, 5, 16])
 @pytest.mark.parametrize("limit", [1, 10, 16, 64, 1000])
-def test_the_parts_of_a_limit_are_no_more_than_the_limit(replicas: int, limit: int) -> None:
+def test_parts_of_limit_do_not_exceed_it(replicas: int, limit: int) -> None:
     parts = [Shards.divide(replicas, ordinal).scale(limit) for ordinal in range(replicas)]
     assert min(parts) >= 1
     assert sum(parts) <= max(limit, replicas)
@@ -30,13 +30,13 @@ def test_the_parts_of_a_limit_are_no_more_than_the_limit(replicas: int, limit: i
 
 
 @pytest.mark.parametrize("replicas", [2, 3, 16])
-def test_one_replica_sees_to_what_there_is_once(replicas: int) -> None:
+def test_each_task_is_worked_by_one_replica(replicas: int) -> None:
     owners = [Shards.divide(replicas, ordinal).owns_rest for ordinal in range(replicas)]
     assert owners == [True] + [False] * (replicas - 1)
 
 
 @pytest.mark.parametrize("replicas", [1, 3, 16])
-def test_all_replicas_together_tell_of_all_shards(replicas: int) -> None:
+def test_metrics_of_replicas_cover_all_shards(replicas: int) -> None:
     told: list[str] = []
     for ordinal in range(replicas):
         metrics = Metrics()
@@ -50,127 +50,117 @@ def test_all_replicas_together_tell_of_all_shards(replicas: int) -> None:
 
 
 @pytest.mark.parametrize("replicas", [2, 3])
-def test_tasks_made_by_hand_reach_the_owners_of_their_shards(replicas: int) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        stage = Stage(FakeUpstream(seconds=30))
-        await stage.open_books("demo")
-        owners = stage.boot_replicas(replicas)
-        made = [await stage.apply(f"task-by-hand-{number}") for number in range(12)]
-        await stage.wait(lambda: all(stage.status(n).get("phase") == "Running" for n in made))
-        for owner in owners:
-            assert set(owner.cache.names()) == {
-                n for n in made if owner.context.shards.owns_name(n)
-            }
-        for name in made:
-            assert (await stage.finish(name))["phase"] == "Completed"
-            assert stage.count_jobs(name) == 1
-        stage.check_history()
-        assert await stage.balance() == (QUOTE * len(made), 0)
-
-    run()
+@in_virtual_time
+async def test_tasks_from_kubectl_reach_their_shard_owners(replicas: int) -> None:
+    sim = Simulation(FakeUpstream(seconds=30))
+    await sim.open_books("demo")
+    owners = sim.boot_replicas(replicas)
+    made = [await sim.apply(f"task-by-hand-{number}") for number in range(12)]
+    await sim.wait(lambda: all(sim.status(n).get("phase") == "Running" for n in made))
+    for owner in owners:
+        assert set(owner.cache.names()) == {n for n in made if owner.context.shards.owns_name(n)}
+    for name in made:
+        assert (await sim.finish(name))["phase"] == "Completed"
+        assert sim.count_jobs(name) == 1
+    sim.check_history()
+    assert await sim.balance() == (QUOTE * len(made), 0)
 
 
 @in_virtual_time
-async def test_a_label_of_ones_own_making_finds_the_right_owner_all_the_same() -> None:
-    stage = Stage()
-    await stage.open_books("demo")
-    stage.boot_replicas(2)
+async def test_wrong_shard_label_is_corrected() -> None:
+    sim = Simulation()
+    await sim.open_books("demo")
+    sim.boot_replicas(2)
     [name] = names(1, Shards.divide(2, 0).owns_name)
     metadata = {"name": name, "labels": {SHARD_LABEL: "15"}}
-    await stage.kube.create(TASKS, {"metadata": metadata, "spec": stage.spec()})
-    assert (await stage.finish(name))["phase"] == "Completed"
-    assert stage.history[name][-1]["metadata"]["labels"][SHARD_LABEL] == str(shard_of(name))
-    assert stage.count_jobs(name) == 1
+    await sim.kube.create(TASKS, {"metadata": metadata, "spec": sim.spec()})
+    assert (await sim.finish(name))["phase"] == "Completed"
+    assert sim.history[name][-1]["metadata"]["labels"][SHARD_LABEL] == str(shard_of(name))
+    assert sim.count_jobs(name) == 1
 
 
 @in_virtual_time
-async def test_what_is_refused_at_adoption_is_closed_whosever_shard_it_is() -> None:
-    stage = Stage()
-    await stage.open_books("demo")
-    stage.boot_replicas(2)
-    made = [await stage.apply(f"task-by-hand-{n}", accountName="nobody") for n in range(6)]
+async def test_task_refused_at_adoption_is_closed_in_any_shard() -> None:
+    sim = Simulation()
+    await sim.open_books("demo")
+    sim.boot_replicas(2)
+    made = [await sim.apply(f"task-by-hand-{n}", accountName="nobody") for n in range(6)]
     for name in made:
-        assert (await stage.finish(name))["failure"]["code"] == "invalid_request"
-    assert stage.upstream.calls == []
+        assert (await sim.finish(name))["failure"]["code"] == "invalid_request"
+    assert sim.upstream.calls == []
 
 
 @in_virtual_time
-async def test_what_is_refused_at_adoption_is_told_once() -> None:
+async def test_task_refused_at_adoption_sends_one_callback() -> None:
     """The adopter writes the terminal state, and the shard's owner sends the callback."""
-    stage = Stage()
-    await stage.open_books("demo")
-    stage.boot_replicas(2)
+    sim = Simulation()
+    await sim.open_books("demo")
+    sim.boot_replicas(2)
     url = "https://example.com/hook"
     made = [
-        await stage.apply(f"task-by-hand-{n}", modelId="nothing", callbackUrl=url) for n in range(6)
+        await sim.apply(f"task-by-hand-{n}", modelId="nothing", callbackUrl=url) for n in range(6)
     ]
     for name in made:
-        await stage.wait(lambda name=name: stage.status(name).get("work") == "Settled", seconds=120)
-        assert stage.status(name)["failure"]["code"] == "invalid_request"
-    assert len(stage.receivers.attempts) == len(made)
+        await sim.wait(lambda name=name: sim.status(name).get("work") == "Settled", seconds=120)
+        assert sim.status(name)["failure"]["code"] == "invalid_request"
+    assert len(sim.receivers.attempts) == len(made)
 
 
 @in_virtual_time
-async def test_the_adopters_death_before_the_label_loses_nothing() -> None:
-    stage = Stage()
-    await stage.open_books("demo")
-    first, _ = stage.boot_replicas(2)
+async def test_kill_before_labelling_loses_nothing() -> None:
+    sim = Simulation()
+    await sim.open_books("demo")
+    first, _ = sim.boot_replicas(2)
     [name] = names(1, Shards.divide(2, 1).owns_name)
     await first.kill()
-    await stage.apply(name)
-    await stage.pass_time(5)
-    assert not stage.status(name)
-    stage.replicas.append(Operator(stage, stage.lag, Shards.divide(2, 0)))
-    assert (await stage.finish(name))["phase"] == "Completed"
-    assert stage.count_jobs(name) == 1
+    await sim.apply(name)
+    await sim.pass_time(5)
+    assert not sim.status(name)
+    sim.replicas.append(Operator(sim, sim.lag, Shards.divide(2, 0)))
+    assert (await sim.finish(name))["phase"] == "Completed"
+    assert sim.count_jobs(name) == 1
 
 
 @pytest.mark.parametrize("counts", [(1, 2, 1), (2, 3, 2), (1, 3, 1)])
 @pytest.mark.parametrize("guarantee", list(SubmissionGuarantee))
 @pytest.mark.parametrize("overlap", [0.0, 3.0])
-def test_a_change_of_their_number_loses_and_doubles_nothing(
+@in_virtual_time
+async def test_change_of_replicas_loses_and_doubles_nothing(
     counts: tuple[int, ...], guarantee: SubmissionGuarantee, overlap: float
 ) -> None:
     """Old and new owners side by side for a while, as while a StatefulSet is rolled."""
-
-    @in_virtual_time
-    async def run() -> None:
-        stage = Stage(FakeUpstream(guarantee=guarantee, seconds=8))
-        await stage.open_books("demo")
-        made: list[str] = []
-        for count in counts:
-            before, stage.replicas = stage.replicas, []
-            stage.boot_replicas(count)
-            for _ in range(4):
-                made.append(await stage.admit())
-                made.append(await stage.apply(f"task-by-hand-{len(made)}"))
-                await stage.pass_time(overlap / 4)
-            stage.replicas, now = [*before, *stage.replicas], stage.replicas
-            for operator in before:
-                await operator.kill()
-            stage.replicas = now
-            await stage.pass_time(4)
-        for name in made:
-            status = await stage.finish(name, seconds=120)
-            assert stage.count_jobs(name) <= 1
-            if guarantee is not SubmissionGuarantee.NONE:
-                assert status["phase"] == "Completed", status
-        stage.check_history()
-        charged = sum(stage.status(name)["chargedMicros"] for name in made)
-        assert await stage.balance() == (charged, 0)
-
-    run()
+    sim = Simulation(FakeUpstream(guarantee=guarantee, seconds=8))
+    await sim.open_books("demo")
+    made: list[str] = []
+    for count in counts:
+        before, sim.replicas = sim.replicas, []
+        sim.boot_replicas(count)
+        for _ in range(4):
+            made.append(await sim.admit())
+            made.append(await sim.apply(f"task-by-hand-{len(made)}"))
+            await sim.pass_time(overlap / 4)
+        sim.replicas, now = [*before, *sim.replicas], sim.replicas
+        for operator in before:
+            await operator.kill()
+        sim.replicas = now
+        await sim.pass_time(4)
+    for name in made:
+        status = await sim.finish(name, seconds=120)
+        assert sim.count_jobs(name) <= 1
+        if guarantee is not SubmissionGuarantee.NONE:
+            assert status["phase"] == "Completed", status
+    sim.check_history()
+    charged = sum(sim.status(name)["chargedMicros"] for name in made)
+    assert await sim.balance() == (charged, 0)
 
 
 @in_virtual_time
-async def test_what_a_new_owner_takes_over_is_asked_after_within_seconds() -> None:
-    stage = Stage(FakeUpstream(seconds=400))
-    await stage.boot()
-    name = await stage.admit()
-    await stage.pass_time(300)  # by now it is asked after every half minute
-    await stage.kill()
-    stage.boot_replicas(2)
-    polls = len(stage.upstream.calls)
-    await stage.wait(lambda: len(stage.upstream.calls) > polls, seconds=3)
-    assert (await stage.finish(name, seconds=200))["phase"] == "Completed"
+async def test_new_owner_polls_within_seconds() -> None:
+    sim = await Simulation.start(FakeUpstream(seconds=400))
+    name = await sim.admit()
+    await sim.pass_time(300)  # by now it is asked after every half minute
+    await sim.kill()
+    sim.boot_replicas(2)
+    polls = len(sim.upstream.calls)
+    await sim.wait(lambda: len(sim.upstream.calls) > polls, seconds=3)
+    assert (await sim.finish(name, seconds=200))["phase"] == "Completed"

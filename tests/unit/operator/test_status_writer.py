@@ -25,7 +25,7 @@ TASKS = "gatewaytasks"
 REQUEST = {"accountName": "demo", "service": "sim", "action": "a", "modelId": "m"}
 
 
-class Scene:
+class Simulation:
     """A writer on a record that holds one task."""
 
     def __init__(self) -> None:
@@ -53,63 +53,63 @@ class Scene:
 
 
 @pytest.fixture
-async def scene() -> Scene:
-    return Scene()
+async def sim() -> Simulation:
+    return Simulation()
 
 
-async def test_written_status_is_known_at_once(scene: Scene) -> None:
-    await scene.writer.commit(scene.task, {"phase": "Running"})
-    assert scene.known is not None
-    assert scene.known["status"] == {"phase": "Running"}
+async def test_written_status_is_known_at_once(sim: Simulation) -> None:
+    await sim.writer.commit(sim.task, {"phase": "Running"})
+    assert sim.known is not None
+    assert sim.known["status"] == {"phase": "Running"}
 
 
-async def test_change_by_another_writer_is_read_and_raised(scene: Scene) -> None:
-    other = await scene.kube.patch(TASKS, scene.obj, {"metadata": {"labels": {"a": "b"}}})
+async def test_change_by_another_writer_is_read_and_raised(sim: Simulation) -> None:
+    other = await sim.kube.patch(TASKS, sim.obj, {"metadata": {"labels": {"a": "b"}}})
     with pytest.raises(Superseded):
-        await scene.writer.commit(scene.task, {"phase": "Running"})
-    assert scene.known == other
+        await sim.writer.commit(sim.task, {"phase": "Running"})
+    assert sim.known == other
 
 
-async def test_missing_object_is_forgotten(scene: Scene) -> None:
-    scene.kube.remove(TASKS, "task-a")
+async def test_missing_object_is_forgotten(sim: Simulation) -> None:
+    sim.kube.remove(TASKS, "task-a")
     with pytest.raises(Superseded):
-        await scene.writer.commit(scene.task, {"phase": "Running"})
-    assert scene.known is None
+        await sim.writer.commit(sim.task, {"phase": "Running"})
+    assert sim.known is None
 
 
 @pytest.mark.parametrize("applied", [True, False])
-async def test_unknown_outcome_is_looked_up(scene: Scene, applied: bool) -> None:
-    scene.kube.order_faults("replace_status", Fault(WriteOutcomeUnknown("cut"), applied))
+async def test_unknown_outcome_is_looked_up(sim: Simulation, applied: bool) -> None:
+    sim.kube.order_faults("replace_status", Fault(WriteOutcomeUnknown("cut"), applied))
     with pytest.raises(Superseded):
-        await scene.writer.commit(scene.task, {"phase": "Running"})
-    assert scene.known is not None
-    assert ("status" in scene.known) is applied
+        await sim.writer.commit(sim.task, {"phase": "Running"})
+    assert sim.known is not None
+    assert ("status" in sim.known) is applied
 
 
-async def test_unavailable_record_leaves_the_known_object(scene: Scene) -> None:
-    scene.kube.away = True
+async def test_unavailable_record_leaves_the_known_object(sim: Simulation) -> None:
+    sim.kube.away = True
     with pytest.raises(KubernetesUnavailable):
-        await scene.writer.commit(scene.task, {"phase": "Running"})
-    assert scene.known == scene.obj
+        await sim.writer.commit(sim.task, {"phase": "Running"})
+    assert sim.known == sim.obj
 
 
 @pytest.mark.parametrize(
     "error", [WriteConflict("x"), ObjectNotFound("x"), WriteOutcomeUnknown("x")]
 )
-async def test_failed_amendment_is_superseded(scene: Scene, error: Exception) -> None:
-    scene.kube.order_faults("patch", Fault(error))
+async def test_failed_amendment_is_superseded(sim: Simulation, error: Exception) -> None:
+    sim.kube.order_faults("patch", Fault(error))
     with pytest.raises(Superseded):
-        await scene.writer.amend(scene.task, {"metadata": {"finalizers": []}})
+        await sim.writer.amend(sim.task, {"metadata": {"finalizers": []}})
 
 
-async def test_held_back_status_is_written_with_the_next_commit(scene: Scene) -> None:
-    scene.writer.hold_back(scene.task, {"phase": "Submitting"})
-    assert scene.cache.is_unwritten("task-a")
-    held = scene.cache.get("task-a")
+async def test_held_back_status_is_written_with_the_next_commit(sim: Simulation) -> None:
+    sim.writer.hold_back(sim.task, {"phase": "Submitting"})
+    assert sim.cache.is_unwritten("task-a")
+    held = sim.cache.get("task-a")
     assert held is not None
-    await scene.writer.commit(held, {"startTime": "2030-01-01T00:00:00Z"})
-    obj = scene.kube.find(TASKS, "task-a")
+    await sim.writer.commit(held, {"startTime": "2030-01-01T00:00:00Z"})
+    obj = sim.kube.find(TASKS, "task-a")
     assert obj is not None
     assert obj["status"] == {"phase": "Submitting", "startTime": "2030-01-01T00:00:00Z"}
     with pytest.raises(Superseded):
-        scene.writer.hold_back(scene.task, {"phase": "Submitting"})
+        sim.writer.hold_back(sim.task, {"phase": "Submitting"})

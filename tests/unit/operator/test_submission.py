@@ -1,8 +1,6 @@
 """A job is started once, whatever happens on the way (I2), and never sooner than it may be."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -17,7 +15,7 @@ from gateway_operator.tasks.attempts import FRESH_SECONDS
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import Fault
 from tests.fakes.upstream import FakeUpstream, Outcome
-from tests.unit.operator.harness import QUOTE, TASKS, Stage
+from tests.unit.operator.harness import QUOTE, TASKS, Simulation
 
 KEY, LOOKUP, NONE = (
     SubmissionGuarantee.IDEMPOTENCY_KEY,
@@ -27,194 +25,166 @@ KEY, LOOKUP, NONE = (
 EVERY = pytest.mark.parametrize("guarantee", [KEY, LOOKUP, NONE])
 
 
-def play(test: Callable[..., Any]) -> None:
-    """Runs a test that has parameters in virtual time."""
-    in_virtual_time(test)()
-
-
 class TestRefusals:
     @EVERY
     @pytest.mark.parametrize("outcome", [Outcome.BUSY, Outcome.DENIED])
-    def test_what_was_not_taken_is_submitted_again(
+    @in_virtual_time
+    async def test_refused_submission_is_repeated(
         self, guarantee: SubmissionGuarantee, outcome: Outcome
     ) -> None:
-        async def run() -> None:
-            stage = Stage(FakeUpstream(guarantee))
-            stage.upstream.submissions.extend([outcome] * 3)
-            await stage.boot()
-            name = await stage.admit()
-            assert (await stage.finish(name))["phase"] == "Completed"
-            assert stage.count_jobs(name) == 1
-            assert stage.upstream.count("submit") == 4
-
-        play(run)
+        sim = await Simulation.start(FakeUpstream(guarantee))
+        sim.upstream.submissions.extend([outcome] * 3)
+        name = await sim.admit()
+        assert (await sim.finish(name))["phase"] == "Completed"
+        assert sim.count_jobs(name) == 1
+        assert sim.upstream.count("submit") == 4
 
     @EVERY
-    def test_a_rejected_input_fails_the_task(self, guarantee: SubmissionGuarantee) -> None:
-        async def run() -> None:
-            stage = Stage(FakeUpstream(guarantee))
-            stage.upstream.submissions.append(Outcome.REJECTED)
-            await stage.boot()
-            status = await stage.finish(await stage.admit())
-            assert status["failure"] == {
-                "code": "generation_failed",
-                "message": "The prompt is not allowed.",
-            }
-            assert stage.upstream.count("submit") == 1
-            assert await stage.balance() == (0, 0)
-
-        play(run)
+    @in_virtual_time
+    async def test_a_rejected_input_fails_the_task(self, guarantee: SubmissionGuarantee) -> None:
+        sim = await Simulation.start(FakeUpstream(guarantee))
+        sim.upstream.submissions.append(Outcome.REJECTED)
+        status = await sim.finish(await sim.admit())
+        assert status["failure"] == {
+            "code": "generation_failed",
+            "message": "The prompt is not allowed.",
+        }
+        assert sim.upstream.count("submit") == 1
+        assert await sim.balance() == (0, 0)
 
     @in_virtual_time
-    async def test_a_provider_that_says_when_to_come_back_is_left_alone_until_then(self) -> None:
-        stage = Stage(FakeUpstream(retry_after=30.0))
-        stage.upstream.submissions.append(Outcome.BUSY)
-        await stage.boot()
-        await stage.finish(await stage.admit())
-        first, second = stage.upstream.times("submit")
+    async def test_retry_after_is_respected(self) -> None:
+        sim = await Simulation.start(FakeUpstream(retry_after=30.0))
+        sim.upstream.submissions.append(Outcome.BUSY)
+        await sim.finish(await sim.admit())
+        first, second = sim.upstream.times("submit")
         assert second - first >= 30
 
     @in_virtual_time
-    async def test_it_is_left_alone_whatever_else_happens_to_the_task(self) -> None:
-        stage = Stage(FakeUpstream(retry_after=30.0))
-        stage.upstream.submissions.append(Outcome.BUSY)
-        await stage.boot()
-        name = await stage.admit()
-        await stage.wait(lambda: stage.upstream.count("submit") == 1)
+    async def test_retry_after_is_respected_when_the_task_changes(self) -> None:
+        sim = await Simulation.start(FakeUpstream(retry_after=30.0))
+        sim.upstream.submissions.append(Outcome.BUSY)
+        name = await sim.admit()
+        await sim.wait(lambda: sim.upstream.count("submit") == 1)
         for number in range(5):
-            await stage.pass_time(1)
-            await stage.change(name, {"metadata": {"annotations": {"note": str(number)}}})
-        await stage.finish(name)
-        first, second = stage.upstream.times("submit")
+            await sim.pass_time(1)
+            await sim.change(name, {"metadata": {"annotations": {"note": str(number)}}})
+        await sim.finish(name)
+        first, second = sim.upstream.times("submit")
         assert second - first >= 30
 
     @EVERY
-    def test_pauses_grow(self, guarantee: SubmissionGuarantee) -> None:
-        async def run() -> None:
-            stage = Stage(FakeUpstream(guarantee))
-            stage.upstream.submissions.extend([Outcome.BUSY] * 500)
-            await stage.boot()
-            await stage.admit(deadline=3600)
-            await stage.pass_time(600)
-            assert 15 <= stage.upstream.count("submit") <= 40
-
-        play(run)
+    @in_virtual_time
+    async def test_pauses_between_submissions_grow(self, guarantee: SubmissionGuarantee) -> None:
+        sim = await Simulation.start(FakeUpstream(guarantee))
+        sim.upstream.submissions.extend([Outcome.BUSY] * 500)
+        await sim.admit(deadline=3600)
+        await sim.pass_time(600)
+        assert 15 <= sim.upstream.count("submit") <= 40
 
 
 class TestDenial:
     """A provider that refuses the gateway's credentials."""
 
     @EVERY
-    def test_after_a_minute_the_task_fails(self, guarantee: SubmissionGuarantee) -> None:
-        async def run() -> None:
-            stage = Stage(FakeUpstream(guarantee))
-            stage.upstream.submissions.extend([Outcome.DENIED] * 100)
-            await stage.boot()
-            name = await stage.admit()
-            status = await stage.finish(name, seconds=120)
-            assert status["failure"]["code"] == "provider_unavailable"
-            assert stage.count_jobs(name) == 0
-            assert await stage.balance() == (0, 0)
-            times = stage.upstream.times("submit")
-            assert times[-1] - times[0] > 60
-
-        play(run)
+    @in_virtual_time
+    async def test_task_fails_after_a_minute_of_refused_credentials(
+        self, guarantee: SubmissionGuarantee
+    ) -> None:
+        sim = await Simulation.start(FakeUpstream(guarantee))
+        sim.upstream.submissions.extend([Outcome.DENIED] * 100)
+        name = await sim.admit()
+        status = await sim.finish(name, seconds=120)
+        assert status["failure"]["code"] == "provider_unavailable"
+        assert sim.count_jobs(name) == 0
+        assert await sim.balance() == (0, 0)
+        times = sim.upstream.times("submit")
+        assert times[-1] - times[0] > 60
 
     @in_virtual_time
-    async def test_admins_are_told_once(self) -> None:
-        stage = Stage()
-        stage.upstream.submissions.extend([Outcome.DENIED] * 100)
-        await stage.boot()
+    async def test_refused_credentials_cause_one_event(self) -> None:
+        sim = await Simulation.start()
+        sim.upstream.submissions.extend([Outcome.DENIED] * 100)
         for _ in range(3):
-            await stage.admit(reserved=1)
-        await stage.pass_time(50)
-        told = [event for event in stage.kube.events if event[1] == "CredentialsRefused"]
+            await sim.admit(reserved=1)
+        await sim.pass_time(50)
+        told = [event for event in sim.kube.events if event[1] == "CredentialsRefused"]
         assert [event[0] for event in told] == ["simulated"]
 
     @in_virtual_time
-    async def test_a_minute_is_a_minute_of_nothing_but_refusals(self) -> None:
-        stage = Stage(FakeUpstream(retry_after=50.0))
+    async def test_other_outcomes_reset_the_minute_of_refusals(self) -> None:
+        sim = Simulation(FakeUpstream(retry_after=50.0))
         denied, busy = Outcome.DENIED, Outcome.BUSY
-        stage.upstream.submissions.extend([denied, busy, busy, denied, denied])
-        await stage.boot()
-        assert (await stage.finish(await stage.admit(), seconds=300))["phase"] == "Completed"
+        sim.upstream.submissions.extend([denied, busy, busy, denied, denied])
+        await sim.boot()
+        assert (await sim.finish(await sim.admit(), seconds=300))["phase"] == "Completed"
 
 
 class TestUnclearOutcome:
     @pytest.mark.parametrize("outcome", [Outcome.UNCLEAR_WITH_JOB, Outcome.UNCLEAR_WITHOUT_JOB])
     @pytest.mark.parametrize("guarantee", [KEY, LOOKUP])
-    def test_a_key_or_a_look_up_clears_it_up(
+    @in_virtual_time
+    async def test_unclear_outcome_is_resolved_by_key_or_lookup(
         self, guarantee: SubmissionGuarantee, outcome: Outcome
     ) -> None:
-        async def run() -> None:
-            stage = Stage(FakeUpstream(guarantee))
-            stage.upstream.submissions.append(outcome)
-            await stage.boot()
-            name = await stage.admit()
-            assert (await stage.finish(name))["phase"] == "Completed"
-            assert stage.count_jobs(name) == 1
-            assert await stage.balance() == (QUOTE, 0)
-
-        play(run)
+        sim = await Simulation.start(FakeUpstream(guarantee))
+        sim.upstream.submissions.append(outcome)
+        name = await sim.admit()
+        assert (await sim.finish(name))["phase"] == "Completed"
+        assert sim.count_jobs(name) == 1
+        assert await sim.balance() == (QUOTE, 0)
 
     @pytest.mark.parametrize("outcome", [Outcome.UNCLEAR_WITH_JOB, Outcome.UNCLEAR_WITHOUT_JOB])
-    def test_without_either_it_is_not_tried_again(self, outcome: Outcome) -> None:
-        async def run() -> None:
-            stage = Stage(FakeUpstream(NONE))
-            stage.upstream.submissions.append(outcome)
-            await stage.boot()
-            status = await stage.finish(await stage.admit())
-            assert status["failure"]["code"] == "submission_unknown"
-            assert stage.upstream.count("submit") == 1
-            assert await stage.balance() == (0, 0)
-
-        play(run)
+    @in_virtual_time
+    async def test_unclear_outcome_without_key_or_lookup_fails_the_task(
+        self, outcome: Outcome
+    ) -> None:
+        sim = await Simulation.start(FakeUpstream(NONE))
+        sim.upstream.submissions.append(outcome)
+        status = await sim.finish(await sim.admit())
+        assert status["failure"]["code"] == "submission_unknown"
+        assert sim.upstream.count("submit") == 1
+        assert await sim.balance() == (0, 0)
 
     @in_virtual_time
-    async def test_unless_the_providers_owner_says_so(self) -> None:
-        stage = Stage(FakeUpstream(NONE, resubmits_unknown=True))
-        stage.upstream.submissions.append(Outcome.UNCLEAR_WITHOUT_JOB)
-        await stage.boot()
-        name = await stage.admit()
-        assert (await stage.finish(name))["phase"] == "Completed"
-        first, second = stage.upstream.times("submit")
-        assert second - first >= stage.upstream.submit_seconds, "the first cannot be under way"
+    async def test_unclear_outcome_is_resubmitted_where_configured(self) -> None:
+        sim = await Simulation.start(FakeUpstream(NONE, resubmits_unknown=True))
+        sim.upstream.submissions.append(Outcome.UNCLEAR_WITHOUT_JOB)
+        name = await sim.admit()
+        assert (await sim.finish(name))["phase"] == "Completed"
+        first, second = sim.upstream.times("submit")
+        assert second - first >= sim.upstream.submit_seconds, "the first cannot be under way"
 
     @in_virtual_time
-    async def test_a_look_up_that_fails_is_no_answer(self) -> None:
-        stage = Stage(FakeUpstream(LOOKUP))
-        stage.upstream.submissions.append(Outcome.UNCLEAR_WITH_JOB)
-        stage.upstream.finds.extend([UpstreamUnclear("500"), UpstreamBusy("busy")] * 3)
-        await stage.boot()
-        name = await stage.admit()
-        await stage.finish(name, seconds=120)
-        assert stage.count_jobs(name) == 1
-        assert stage.upstream.count("submit") == 1
+    async def test_failed_lookup_is_repeated(self) -> None:
+        sim = await Simulation.start(FakeUpstream(LOOKUP))
+        sim.upstream.submissions.append(Outcome.UNCLEAR_WITH_JOB)
+        sim.upstream.finds.extend([UpstreamUnclear("500"), UpstreamBusy("busy")] * 3)
+        name = await sim.admit()
+        await sim.finish(name, seconds=120)
+        assert sim.count_jobs(name) == 1
+        assert sim.upstream.count("submit") == 1
 
     @in_virtual_time
-    async def test_a_job_that_shows_late_is_waited_for_before_another_is_started(self) -> None:
-        stage = Stage(FakeUpstream(LOOKUP))
-        stage.upstream.submissions.append(Outcome.UNCLEAR_WITHOUT_JOB)
-        await stage.boot()
-        name = await stage.admit()
-        await stage.finish(name)
-        first, second = stage.upstream.times("submit")
-        assert second - first >= stage.upstream.submit_seconds
+    async def test_lookup_waits_for_late_job_before_new_one(self) -> None:
+        sim = await Simulation.start(FakeUpstream(LOOKUP))
+        sim.upstream.submissions.append(Outcome.UNCLEAR_WITHOUT_JOB)
+        name = await sim.admit()
+        await sim.finish(name)
+        first, second = sim.upstream.times("submit")
+        assert second - first >= sim.upstream.submit_seconds
 
     @pytest.mark.parametrize("guarantee", [LOOKUP, NONE])
-    def test_busy_after_unclear_proves_nothing_of_the_first(
+    @in_virtual_time
+    async def test_busy_after_unclear_does_not_rule_out_first_job(
         self, guarantee: SubmissionGuarantee
     ) -> None:
-        async def run() -> None:
-            stage = Stage(FakeUpstream(guarantee))
-            stage.upstream.submissions.extend([Outcome.UNCLEAR_WITH_JOB, Outcome.BUSY])
-            stage.upstream.finds.append(UpstreamBusy("busy"))
-            await stage.boot()
-            name = await stage.admit()
-            await stage.finish(name, seconds=120)
-            assert stage.count_jobs(name) == 1
-
-        play(run)
+        sim = await Simulation.start(FakeUpstream(guarantee))
+        sim.upstream.submissions.extend([Outcome.UNCLEAR_WITH_JOB, Outcome.BUSY])
+        sim.upstream.finds.append(UpstreamBusy("busy"))
+        name = await sim.admit()
+        await sim.finish(name, seconds=120)
+        assert sim.count_jobs(name) == 1
 
 
 class TestRecordTrouble:
@@ -230,171 +200,157 @@ class TestRecordTrouble:
         ],
         ids=["nothing written", "lost", "answer lost"],
     )
-    def test_no_other_job_is_started(self, guarantee: SubmissionGuarantee, fault: Fault) -> None:
-        async def run() -> None:
-            stage = Stage(FakeUpstream(guarantee))
-            stage.kube.order_faults("replace_status", None, fault, fault)
-            await stage.boot()
-            name = await stage.admit()
-            assert (await stage.finish(name))["phase"] == "Completed"
-            assert stage.count_jobs(name) == 1
-            assert stage.upstream.count("submit") == 1
-
-        play(run)
-
-    @EVERY
-    def test_nor_when_the_task_is_changed_meanwhile(self, guarantee: SubmissionGuarantee) -> None:
-        async def run() -> None:
-            stage = Stage(FakeUpstream(guarantee, latency=4.0), lag=60)
-            await stage.boot()
-            name = await stage.admit()
-            stage.show(name)
-            await stage.wait(lambda: stage.status(name))
-            await stage.pass_time(3)
-            await stage.change(name, {"metadata": {"annotations": {"note": "x"}}})
-            assert (await stage.finish(name))["phase"] == "Completed"
-            assert stage.count_jobs(name) == 1
-            assert stage.upstream.count("submit") == 1
-
-        play(run)
+    @in_virtual_time
+    async def test_failed_write_of_job_id_starts_no_second_job(
+        self, guarantee: SubmissionGuarantee, fault: Fault
+    ) -> None:
+        sim = Simulation(FakeUpstream(guarantee))
+        sim.kube.order_faults("replace_status", None, fault, fault)
+        await sim.boot()
+        name = await sim.admit()
+        assert (await sim.finish(name))["phase"] == "Completed"
+        assert sim.count_jobs(name) == 1
+        assert sim.upstream.count("submit") == 1
 
     @EVERY
-    def test_an_intent_whose_answer_is_lost_starts_one_job(
+    @in_virtual_time
+    async def test_change_during_submission_starts_no_second_job(
         self, guarantee: SubmissionGuarantee
     ) -> None:
-        async def run() -> None:
-            stage = Stage(FakeUpstream(guarantee))
-            fault = Fault(WriteOutcomeUnknown("cut"), applied=True)
-            stage.kube.order_faults("replace_status", fault)
-            await stage.boot()
-            name = await stage.admit()
-            assert (await stage.finish(name))["phase"] == "Completed"
-            assert stage.count_jobs(name) == 1
+        sim = await Simulation.start(FakeUpstream(guarantee, latency=4.0), lag=60)
+        name = await sim.admit()
+        sim.show(name)
+        await sim.wait(lambda: sim.status(name))
+        await sim.pass_time(3)
+        await sim.change(name, {"metadata": {"annotations": {"note": "x"}}})
+        assert (await sim.finish(name))["phase"] == "Completed"
+        assert sim.count_jobs(name) == 1
+        assert sim.upstream.count("submit") == 1
 
-        play(run)
+    @EVERY
+    @in_virtual_time
+    async def test_intent_with_lost_response_starts_one_job(
+        self, guarantee: SubmissionGuarantee
+    ) -> None:
+        sim = Simulation(FakeUpstream(guarantee))
+        fault = Fault(WriteOutcomeUnknown("cut"), applied=True)
+        sim.kube.order_faults("replace_status", fault)
+        await sim.boot()
+        name = await sim.admit()
+        assert (await sim.finish(name))["phase"] == "Completed"
+        assert sim.count_jobs(name) == 1
 
 
 class TestTakeover:
     """Another process goes on where one was killed."""
 
     @EVERY
-    def test_a_job_that_was_recorded_is_polled_on(self, guarantee: SubmissionGuarantee) -> None:
-        async def run() -> None:
-            stage = Stage(FakeUpstream(guarantee))
-            await stage.boot()
-            name = await stage.admit()
-            await stage.wait(lambda: stage.status(name).get("phase") == "Running")
-            await stage.restart()
-            assert (await stage.finish(name))["phase"] == "Completed"
-            assert stage.upstream.count("submit") == 1
-
-        play(run)
+    @in_virtual_time
+    async def test_a_job_that_was_recorded_is_polled_on(
+        self, guarantee: SubmissionGuarantee
+    ) -> None:
+        sim = await Simulation.start(FakeUpstream(guarantee))
+        name = await sim.admit()
+        await sim.wait(lambda: sim.status(name).get("phase") == "Running")
+        await sim.restart()
+        assert (await sim.finish(name))["phase"] == "Completed"
+        assert sim.upstream.count("submit") == 1
 
     @pytest.mark.parametrize("guarantee", [KEY, LOOKUP])
     @pytest.mark.parametrize("reached", [True, False])
-    def test_a_submission_that_was_cut_short_is_taken_up(
+    @in_virtual_time
+    async def test_interrupted_submission_is_continued(
         self, guarantee: SubmissionGuarantee, reached: bool
     ) -> None:
-        async def run() -> None:
-            stage = Stage(FakeUpstream(guarantee, latency=2.0))
-            await stage.boot()
-            name = await stage.admit()
-            await stage.wait(lambda: stage.status(name))
-            if reached:
-                await stage.wait(lambda: stage.upstream.jobs)
-            await stage.restart()
-            assert (await stage.finish(name))["phase"] == "Completed"
-            assert stage.count_jobs(name) == 1
-
-        play(run)
+        sim = await Simulation.start(FakeUpstream(guarantee, latency=2.0))
+        name = await sim.admit()
+        await sim.wait(lambda: sim.status(name))
+        if reached:
+            await sim.wait(lambda: sim.upstream.jobs)
+        await sim.restart()
+        assert (await sim.finish(name))["phase"] == "Completed"
+        assert sim.count_jobs(name) == 1
 
     @in_virtual_time
-    async def test_the_dead_ones_call_may_still_arrive_and_is_found(self) -> None:
-        stage = Stage(FakeUpstream(LOOKUP, latency=20.0, submit_seconds=40.0))
-        await stage.boot()
-        name = await stage.admit()
-        await stage.wait(lambda: stage.status(name))
-        await stage.pass_time(1)
-        await stage.restart()
-        stage.upstream.latency = 0.02
-        await stage.finish(name, seconds=120)
-        assert stage.count_jobs(name) == 1
-        assert stage.upstream.count("submit") == 1
+    async def test_late_call_of_killed_owner_is_found(self) -> None:
+        sim = await Simulation.start(FakeUpstream(LOOKUP, latency=20.0, submit_seconds=40.0))
+        name = await sim.admit()
+        await sim.wait(lambda: sim.status(name))
+        await sim.pass_time(1)
+        await sim.restart()
+        sim.upstream.latency = 0.02
+        await sim.finish(name, seconds=120)
+        assert sim.count_jobs(name) == 1
+        assert sim.upstream.count("submit") == 1
 
     @in_virtual_time
-    async def test_it_waits_until_no_call_can_be_under_way(self) -> None:
-        stage = Stage(FakeUpstream(LOOKUP))
-        await stage.boot()
-        name = await stage.admit()
-        stage.upstream.latency = 1000.0
-        await stage.wait(lambda: stage.status(name))
+    async def test_successor_waits_until_no_call_can_be_in_flight(self) -> None:
+        sim = await Simulation.start(FakeUpstream(LOOKUP))
+        name = await sim.admit()
+        sim.upstream.latency = 1000.0
+        await sim.wait(lambda: sim.status(name))
         began = asyncio.get_running_loop().time()
-        await stage.pass_time(0.01)
-        stage.upstream.latency = 0.02
-        await stage.restart()
-        await stage.finish(name)
-        [submitted] = stage.upstream.times("submit")
-        assert submitted - began >= stage.upstream.submit_seconds
+        await sim.pass_time(0.01)
+        sim.upstream.latency = 0.02
+        await sim.restart()
+        await sim.finish(name)
+        [submitted] = sim.upstream.times("submit")
+        assert submitted - began >= sim.upstream.submit_seconds
 
     @in_virtual_time
-    async def test_without_means_the_outcome_is_unknown_only_after_that_wait(self) -> None:
-        stage = Stage(FakeUpstream(NONE))
-        await stage.boot()
-        name = await stage.admit()
-        await stage.wait(lambda: stage.upstream.jobs)
+    async def test_outcome_is_unknown_only_after_the_wait(self) -> None:
+        sim = await Simulation.start(FakeUpstream(NONE))
+        name = await sim.admit()
+        await sim.wait(lambda: sim.upstream.jobs)
         began = asyncio.get_running_loop().time()
-        await stage.restart()
-        status = await stage.finish(name)
+        await sim.restart()
+        status = await sim.finish(name)
         assert status["failure"]["code"] == "submission_unknown"
         ended = asyncio.get_running_loop().time()
-        assert ended - began >= stage.upstream.submit_seconds
-        assert stage.count_jobs(name) == 1
-        assert await stage.balance() == (0, 0)
+        assert ended - began >= sim.upstream.submit_seconds
+        assert sim.count_jobs(name) == 1
+        assert await sim.balance() == (0, 0)
 
     @in_virtual_time
-    async def test_an_intent_that_is_old_is_written_anew_before_a_job_is_started(self) -> None:
+    async def test_old_intent_is_renewed_before_submission(self) -> None:
         """So that an owner who was paused finds out that he is not the owner any more."""
-        stage = Stage(FakeUpstream(LOOKUP, retry_after=20.0))
-        stage.upstream.submissions.append(Outcome.BUSY)
-        await stage.boot()
-        name = await stage.admit()
-        await stage.finish(name)
+        sim = await Simulation.start(FakeUpstream(LOOKUP, retry_after=20.0))
+        sim.upstream.submissions.append(Outcome.BUSY)
+        name = await sim.admit()
+        await sim.finish(name)
         intents = {
             obj["status"]["upstream"]["intentTime"]
-            for obj in stage.history[name]
+            for obj in sim.history[name]
             if "upstream" in obj.get("status", {})
         }
         assert len(intents) == 2
 
     @in_virtual_time
-    async def test_reading_the_input_may_take_long(self) -> None:
-        stage = Stage(FakeUpstream(NONE))
-        slow = stage.slow_store(8.0)
-        await stage.boot()
-        name = await stage.admit_stored(b'{"prompt":"long"}')
-        await stage.pass_time(40)
-        assert stage.upstream.calls == []
+    async def test_slow_read_of_input_renews_the_intent(self) -> None:
+        sim = Simulation(FakeUpstream(NONE))
+        slow = sim.slow_store(8.0)
+        await sim.boot()
+        name = await sim.admit_stored(b'{"prompt":"long"}')
+        await sim.pass_time(40)
+        assert sim.upstream.calls == []
         slow.seconds = 0.5
-        await stage.wait(lambda: stage.upstream.jobs)
-        [submitted] = stage.upstream.times("submit")
-        assert submitted - stage.newest_intent(name) <= 6, "the intent is fresh at the call"
+        await sim.wait(lambda: sim.upstream.jobs)
+        [submitted] = sim.upstream.times("submit")
+        assert submitted - sim.newest_intent(name) <= 6, "the intent is fresh at the call"
 
 
 @pytest.mark.parametrize("guarantee", [KEY, LOOKUP, NONE])
 @pytest.mark.parametrize("outcome", [Outcome.BUSY, Outcome.UNCLEAR_WITHOUT_JOB])
-def test_the_deadline_holds_however_long_the_provider_wants_to_be_left_alone(
+@in_virtual_time
+async def test_deadline_holds_during_long_retry_after(
     guarantee: SubmissionGuarantee, outcome: Outcome
 ) -> None:
-    async def run() -> None:
-        stage = Stage(FakeUpstream(guarantee, retry_after=120.0, submit_seconds=300.0))
-        stage.upstream.submissions.extend([outcome] * 1000)
-        await stage.boot()
-        name = await stage.admit(deadline=20)
-        status = await stage.finish(name, seconds=25)
-        assert status["failure"]["code"] == "provider_unavailable"
-        assert await stage.balance() == (0, 0)
-
-    play(run)
+    sim = await Simulation.start(FakeUpstream(guarantee, retry_after=120.0, submit_seconds=300.0))
+    sim.upstream.submissions.extend([outcome] * 1000)
+    name = await sim.admit(deadline=20)
+    status = await sim.finish(name, seconds=25)
+    assert status["failure"]["code"] == "provider_unavailable"
+    assert await sim.balance() == (0, 0)
 
 
 class OneIdForAll(FakeUpstream):
@@ -411,38 +367,36 @@ class OneIdForAll(FakeUpstream):
 
 @EVERY
 @pytest.mark.parametrize("restarted", [True, False])
-def test_no_task_takes_the_job_of_another(guarantee: SubmissionGuarantee, restarted: bool) -> None:
-    async def run() -> None:
-        stage = Stage(OneIdForAll(guarantee, seconds=20))
-        await stage.boot()
-        first = await stage.admit()
-        await stage.wait(lambda: stage.status(first).get("phase") == "Running")
-        if restarted:
-            await stage.restart()
-        second = await stage.admit(deadline=60)
-        assert (await stage.finish(first))["phase"] == "Completed"
-        ended = await stage.finish(second, seconds=100)
-        expected = "submission_unknown" if guarantee is NONE else "provider_unavailable"
-        assert ended["failure"]["code"] == expected
-        assert await stage.balance() == (QUOTE, 0)
-
-    play(run)
+@in_virtual_time
+async def test_no_task_takes_the_job_of_another(
+    guarantee: SubmissionGuarantee, restarted: bool
+) -> None:
+    sim = await Simulation.start(OneIdForAll(guarantee, seconds=20))
+    first = await sim.admit()
+    await sim.wait(lambda: sim.status(first).get("phase") == "Running")
+    if restarted:
+        await sim.restart()
+    second = await sim.admit(deadline=60)
+    assert (await sim.finish(first))["phase"] == "Completed"
+    ended = await sim.finish(second, seconds=100)
+    expected = "submission_unknown" if guarantee is NONE else "provider_unavailable"
+    assert ended["failure"]["code"] == expected
+    assert await sim.balance() == (QUOTE, 0)
 
 
 @in_virtual_time
-async def test_a_takeover_waits_as_long_whatever_the_other_ones_clock_says() -> None:
-    stage = Stage(FakeUpstream(NONE))
-    await stage.boot()
-    name = await stage.admit()
-    await stage.wait(lambda: stage.upstream.jobs)
-    await stage.kill()
-    upstream = stage.status(name)["upstream"] | {"intentTime": "2026-11-21T09:00:00.000000Z"}
-    obj = await stage.kube.get(TASKS, name)
+async def test_takeover_wait_does_not_depend_on_other_clock() -> None:
+    sim = await Simulation.start(FakeUpstream(NONE))
+    name = await sim.admit()
+    await sim.wait(lambda: sim.upstream.jobs)
+    await sim.kill()
+    upstream = sim.status(name)["upstream"] | {"intentTime": "2026-11-21T09:00:00.000000Z"}
+    obj = await sim.kube.get(TASKS, name)
     assert "jobId" not in upstream
-    await stage.kube.patch_status(TASKS, obj, {"upstream": upstream})
+    await sim.kube.patch_status(TASKS, obj, {"upstream": upstream})
     began = asyncio.get_running_loop().time()
-    await stage.boot_without_books()
-    status = await stage.finish(name)
+    await sim.boot_without_books()
+    status = await sim.finish(name)
     assert status["failure"]["code"] == "submission_unknown"
     ended = asyncio.get_running_loop().time()
-    assert ended - began >= FRESH_SECONDS + stage.upstream.submit_seconds
+    assert ended - began >= FRESH_SECONDS + sim.upstream.submit_seconds

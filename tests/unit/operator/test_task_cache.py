@@ -24,7 +24,7 @@ def known(live: TaskCache) -> dict[str, Any]:
     return task.source
 
 
-def test_a_newer_version_is_taken() -> None:
+def test_newer_version_replaces_older() -> None:
     live = TaskCache()
     assert live.upsert(make(1))
     assert live.upsert(make(2))
@@ -32,7 +32,7 @@ def test_a_newer_version_is_taken() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_an_older_or_equal_one_is_not(version: int) -> None:
+def test_older_or_equal_version_is_ignored(version: int) -> None:
     """An equal one is the echo of an own write, which changes nothing."""
     live = TaskCache()
     live.upsert(make(2))
@@ -40,13 +40,13 @@ def test_an_older_or_equal_one_is_not(version: int) -> None:
     assert live.version("task-a") == 2
 
 
-def test_versions_are_numbers() -> None:
+def test_versions_compare_as_numbers() -> None:
     live = TaskCache()
     live.upsert(make(9))
     assert live.upsert(make(10))
 
 
-def test_what_is_gone_is_not_taken_up_from_an_old_event() -> None:
+def test_old_event_does_not_bring_back_dropped_task() -> None:
     live = TaskCache()
     live.upsert(make(5))
     live.drop("task-a")
@@ -55,7 +55,7 @@ def test_what_is_gone_is_not_taken_up_from_an_old_event() -> None:
     assert live.get("task-a") is None
 
 
-def test_a_task_made_anew_under_its_name_is_taken() -> None:
+def test_recreated_task_is_kept() -> None:
     live = TaskCache()
     live.upsert(make(5))
     live.drop("task-a")
@@ -92,7 +92,7 @@ def test_tombstones_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 class TestLeaving:
     """The watch shows a task that ended as it was before, under the version that ended it."""
 
-    def test_such_a_task_is_to_be_read_and_not_taken(self) -> None:
+    def test_task_leaving_the_watch_is_read_by_name(self) -> None:
         live = TaskCache()
         running = make(5, status={"phase": "Running"})
         live.upsert(running)
@@ -100,21 +100,21 @@ class TestLeaving:
         assert live.is_unread("task-a")
         assert live.version("task-a") == 5
 
-    def test_reading_it_is_enough(self) -> None:
+    def test_read_clears_the_need_to_read(self) -> None:
         live = TaskCache()
         live.upsert(make(5))
         live.leave(make(6))
         assert live.upsert(make(6, status={"phase": "Completed"}))
         assert not live.is_unread("task-a")
 
-    def test_an_older_reading_is_not(self) -> None:
+    def test_stale_read_does_not_clear_the_need_to_read(self) -> None:
         live = TaskCache()
         live.upsert(make(5))
         live.leave(make(8))
         live.upsert(make(7))
         assert live.is_unread("task-a")
 
-    def test_what_one_has_written_oneself_need_not_be_read(self) -> None:
+    def test_own_write_need_not_be_read(self) -> None:
         live = TaskCache()
         ended = make(6, status={"phase": "Completed"})
         live.upsert(ended)
@@ -122,14 +122,14 @@ class TestLeaving:
         assert not live.is_unread("task-a")
         assert known(live) == ended
 
-    def test_what_has_been_closed_need_not_be_read(self) -> None:
+    def test_closed_task_need_not_be_read(self) -> None:
         live = TaskCache()
         live.upsert(make(7))
         live.drop("task-a")
         live.leave(make(6))
         assert not live.is_unread("task-a")
 
-    def test_what_is_found_gone_is_done_with(self) -> None:
+    def test_task_found_gone_need_not_be_read(self) -> None:
         live = TaskCache()
         live.leave(make(6))
         assert live.is_unread("task-a")
@@ -137,7 +137,7 @@ class TestLeaving:
         assert not live.is_unread("task-a")
 
 
-def test_who_managed_which_field_is_dropped() -> None:
+def test_managed_fields_are_dropped() -> None:
     live = TaskCache()
     obj = make(1)
     obj["metadata"]["managedFields"] = [{}]
@@ -154,7 +154,7 @@ def test_who_managed_which_field_is_dropped() -> None:
         max_size=30,
     )
 )
-def test_whatever_the_order_of_events_the_version_never_goes_back(
+def test_version_never_decreases_in_any_order_of_events(
     events: list[tuple[str, int]],
 ) -> None:
     live, highest = TaskCache(), -1
@@ -176,7 +176,7 @@ def make_running(name: str, job_id: str) -> dict[str, Any]:
     return make(1, name, status={"upstream": {"providerName": "sim", "jobId": job_id}})
 
 
-def test_a_job_is_one_live_tasks() -> None:
+def test_job_belongs_to_one_live_task() -> None:
     live = TaskCache()
     live.upsert(make_running("task-a", "j1"))
     assert not live.claim_job("sim", "j1", "task-b")
@@ -186,7 +186,7 @@ def test_a_job_is_one_live_tasks() -> None:
     assert not live.claim_job("sim", "j1", "task-c"), "a late answer may still name it"
 
 
-def test_jobs_of_the_past_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_past_jobs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "_MOST_GONE", 2)
     live = TaskCache()
     for number in range(3):

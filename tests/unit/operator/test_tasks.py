@@ -13,220 +13,202 @@ from gateway_operator.tasks.controller import MOST_ADOPTIONS
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import Fault
 from tests.fakes.upstream import FakeUpstream
-from tests.unit.operator.harness import QUOTE, TASKS, Stage
+from tests.unit.operator.harness import QUOTE, TASKS, Simulation
 
 
 class TestFromRest:
     @in_virtual_time
     async def test_three_status_writes_and_one_finalizer_removal(self) -> None:
-        stage = Stage()
-        await stage.boot()
-        name = await stage.admit()
-        status = await stage.finish(name)
+        sim = await Simulation.start()
+        name = await sim.admit()
+        status = await sim.finish(name)
         assert status["phase"] == "Completed"
-        writes = [call for call in stage.kube.calls if call[1] == TASKS]
+        writes = [call for call in sim.kube.calls if call[1] == TASKS]
         assert writes.count(("replace_status", TASKS)) == 3
         assert writes.count(("patch", TASKS)) == 1
-        assert stage.count_jobs(name) == 1
-        assert await stage.balance() == (QUOTE, 0)
-        stage.check_history()
-        await stage.check_archive()
+        assert sim.count_jobs(name) == 1
+        assert await sim.balance() == (QUOTE, 0)
+        sim.check_history()
+        await sim.check_archive()
 
     @in_virtual_time
-    async def test_no_write_for_however_many_polls(self) -> None:
-        stage = Stage(FakeUpstream(seconds=500))
-        await stage.boot()
-        name = await stage.admit()
-        await stage.finish(name, seconds=600)
-        assert stage.upstream.count("poll") > 20
-        assert stage.kube.calls.count(("replace_status", TASKS)) == 3
+    async def test_polls_write_nothing(self) -> None:
+        sim = await Simulation.start(FakeUpstream(seconds=500))
+        name = await sim.admit()
+        await sim.finish(name, seconds=600)
+        assert sim.upstream.count("poll") > 20
+        assert sim.kube.calls.count(("replace_status", TASKS)) == 3
 
     @in_virtual_time
-    async def test_the_status_tells_the_story(self) -> None:
-        stage = Stage()
-        await stage.boot()
-        name = await stage.admit()
-        status = await stage.finish(name)
+    async def test_conditions_follow_the_phases(self) -> None:
+        sim = await Simulation.start()
+        name = await sim.admit()
+        status = await sim.finish(name)
         [video] = status["result"]["videos"]
-        assert video["url"].startswith("https://media.example/media/" + stage.uid(name))
-        assert stage.store.contents[video["key"]] == b"a video"
+        assert video["url"].startswith("https://media.example/media/" + sim.uid(name))
+        assert sim.store.contents[video["key"]] == b"a video"
         assert video["bytes"] == len(b"a video")
         assert video["contentType"] == "video/mp4"
         assert status["chargedMicros"] == QUOTE
         assert status["cost"] == "0.30"
         assert status["upstream"]["providerName"] == "simulated"
-        phases = [obj.get("status", {}).get("phase") for obj in stage.history[name]]
+        phases = [obj.get("status", {}).get("phase") for obj in sim.history[name]]
         assert list(dict.fromkeys(phases)) == [None, "Submitting", "Running", "Completed"]
 
     @in_virtual_time
-    async def test_the_provider_gets_the_input_as_it_was_admitted(self) -> None:
-        stage = Stage()
-        await stage.boot()
-        name = await stage.admit(input='{"prompt":"as admitted"}')
-        await stage.finish(name)
-        [job] = stage.upstream.jobs
+    async def test_provider_receives_admitted_input(self) -> None:
+        sim = await Simulation.start()
+        name = await sim.admit(input='{"prompt":"as admitted"}')
+        await sim.finish(name)
+        [job] = sim.upstream.jobs
         assert job.input == {"prompt": "as admitted"}
-        assert job.reference == stage.uid(name)
+        assert job.reference == sim.uid(name)
 
     @in_virtual_time
-    async def test_fewer_seconds_than_asked_for_cost_less(self) -> None:
-        stage = Stage(FakeUpstream(made_seconds=4.5))
-        await stage.boot()
-        name = await stage.admit()
-        status = await stage.finish(name)
+    async def test_shorter_output_costs_less(self) -> None:
+        sim = await Simulation.start(FakeUpstream(made_seconds=4.5))
+        name = await sim.admit()
+        status = await sim.finish(name)
         assert status["chargedMicros"] == 270_000
-        assert await stage.balance() == (270_000, 0)
+        assert await sim.balance() == (270_000, 0)
 
     @in_virtual_time
-    async def test_more_seconds_than_asked_for_cost_what_was_held(self) -> None:
-        stage = Stage(FakeUpstream(made_seconds=60.0))
-        await stage.boot()
-        assert (await stage.finish(await stage.admit()))["chargedMicros"] == QUOTE
+    async def test_longer_output_costs_the_reservation(self) -> None:
+        sim = await Simulation.start(FakeUpstream(made_seconds=60.0))
+        assert (await sim.finish(await sim.admit()))["chargedMicros"] == QUOTE
 
     @in_virtual_time
-    async def test_many_at_once(self) -> None:
-        stage = Stage()
-        await stage.boot()
-        names = [await stage.admit(reserved=10) for _ in range(50)]
+    async def test_many_tasks_run_concurrently(self) -> None:
+        sim = await Simulation.start()
+        names = [await sim.admit(reserved=10) for _ in range(50)]
         for name in names:
-            await stage.finish(name)
-        assert len(stage.upstream.jobs) == 50
-        assert await stage.balance() == (500, 0)
-        stage.check_history()
+            await sim.finish(name)
+        assert len(sim.upstream.jobs) == 50
+        assert await sim.balance() == (500, 0)
+        sim.check_history()
 
     @in_virtual_time
-    async def test_a_task_of_a_model_that_is_gone_ends_all_the_same(self) -> None:
-        stage = Stage(FakeUpstream(seconds=20, made_seconds=1.0))
-        await stage.boot()
-        name = await stage.admit()
-        await stage.wait(lambda: stage.upstream.jobs)
-        stage.kube.remove("gatewaymodels", "sim-q4")
-        assert (await stage.finish(name))["chargedMicros"] == 60_000
+    async def test_task_of_removed_model_completes(self) -> None:
+        sim = await Simulation.start(FakeUpstream(seconds=20, made_seconds=1.0))
+        name = await sim.admit()
+        await sim.wait(lambda: sim.upstream.jobs)
+        sim.kube.remove("gatewaymodels", "sim-q4")
+        assert (await sim.finish(name))["chargedMicros"] == 60_000
 
     @in_virtual_time
-    async def test_a_provider_that_comes_late_is_waited_for(self) -> None:
-        stage = Stage()
-        stage.kube.remove("gatewayproviders", "simulated")
-        await stage.boot()
-        name = await stage.admit()
-        await stage.wait(lambda: stage.kube.calls.count(("replace_status", TASKS)) == 0)
-        stage.put_provider()
-        assert (await stage.finish(name))["phase"] == "Completed"
-        assert await stage.balance() == (QUOTE, 0)
+    async def test_late_provider_is_awaited(self) -> None:
+        sim = Simulation()
+        sim.kube.remove("gatewayproviders", "simulated")
+        await sim.boot()
+        name = await sim.admit()
+        await sim.wait(lambda: sim.kube.calls.count(("replace_status", TASKS)) == 0)
+        sim.put_provider()
+        assert (await sim.finish(name))["phase"] == "Completed"
+        assert await sim.balance() == (QUOTE, 0)
 
     @in_virtual_time
-    async def test_the_first_usable_route_is_taken(self) -> None:
-        stage = Stage()
-        stage.put_model(
+    async def test_first_usable_route_is_used(self) -> None:
+        sim = Simulation()
+        sim.put_model(
             routes=[
                 {"name": "a", "providerName": "nobody", "upstreamModel": "x"},
                 {"name": "b", "providerName": "simulated", "upstreamModel": "q4"},
             ]
         )
-        await stage.boot()
-        status = await stage.finish(await stage.admit())
+        await sim.boot()
+        status = await sim.finish(await sim.admit())
         assert status["upstream"]["providerName"] == "simulated"
 
     @in_virtual_time
-    async def test_counters_that_are_away_stop_nothing(self) -> None:
-        stage = Stage()
-        await stage.boot()
-        name = await stage.admit()
-        stage.counters.away = True
-        assert (await stage.finish(name))["phase"] == "Completed"
-        stage.counters.away = False
-        assert await stage.balance() == (0, QUOTE)
-        assert stage.operator
-        await stage.wait(lambda: stage.operator.metrics.stray_holds._value.get(), seconds=400)
-        assert await stage.balance() == (QUOTE, 0)
+    async def test_unavailable_counters_do_not_stop_tasks(self) -> None:
+        sim = await Simulation.start()
+        name = await sim.admit()
+        sim.counters.away = True
+        assert (await sim.finish(name))["phase"] == "Completed"
+        sim.counters.away = False
+        assert await sim.balance() == (0, QUOTE)
+        assert sim.operator
+        await sim.wait(lambda: sim.operator.metrics.stray_holds._value.get(), seconds=400)
+        assert await sim.balance() == (QUOTE, 0)
 
     @in_virtual_time
-    async def test_counters_that_have_lost_everything_are_rebuilt_from_the_record(self) -> None:
-        stage = Stage(FakeUpstream(seconds=30))
-        await stage.boot()
-        first = await stage.admit()
-        await stage.wait(lambda: stage.upstream.jobs)
-        stage.counters.lose()
-        await stage.finish(first)
-        await stage.open_books("demo")
-        assert await stage.balance() == (QUOTE, 0)
+    async def test_lost_counters_are_rebuilt_from_kubernetes(self) -> None:
+        sim = await Simulation.start(FakeUpstream(seconds=30))
+        first = await sim.admit()
+        await sim.wait(lambda: sim.upstream.jobs)
+        sim.counters.lose()
+        await sim.finish(first)
+        await sim.open_books("demo")
+        assert await sim.balance() == (QUOTE, 0)
 
     @in_virtual_time
-    async def test_a_record_that_is_away_for_a_while_stops_nothing(self) -> None:
-        stage = Stage()
-        await stage.boot()
-        names = [await stage.admit() for _ in range(3)]
-        await stage.wait(lambda: all(stage.status(n).get("phase") == "Running" for n in names))
-        stage.kube.away = True
-        await stage.wait(lambda: stage.upstream.count("fetch") > 6)
-        stage.kube.away = False
+    async def test_unavailable_kubernetes_api_delays_tasks_only(self) -> None:
+        sim = await Simulation.start()
+        names = [await sim.admit() for _ in range(3)]
+        await sim.wait(lambda: all(sim.status(n).get("phase") == "Running" for n in names))
+        sim.kube.away = True
+        await sim.wait(lambda: sim.upstream.count("fetch") > 6)
+        sim.kube.away = False
         for name in names:
-            assert (await stage.finish(name, seconds=120))["phase"] == "Completed"
-        assert len(stage.upstream.jobs) == 3
-        stage.check_history()
+            assert (await sim.finish(name, seconds=120))["phase"] == "Completed"
+        assert len(sim.upstream.jobs) == 3
+        sim.check_history()
 
     @pytest.mark.parametrize("applied", [True, False])
     @pytest.mark.parametrize("number", range(3))
-    def test_a_write_whose_answer_is_lost_is_looked_up(self, number: int, applied: bool) -> None:
-        @in_virtual_time
-        async def run() -> None:
-            stage = Stage()
-            fault = Fault(WriteOutcomeUnknown("cut"), applied=applied)
-            stage.kube.order_faults("replace_status", *[None] * number, fault)
-            await stage.boot()
-            name = await stage.admit()
-            assert (await stage.finish(name))["phase"] == "Completed"
-            assert stage.count_jobs(name) == 1
-            assert await stage.balance() == (QUOTE, 0)
-            stage.check_history()
-
-        run()
+    @in_virtual_time
+    async def test_write_with_lost_response_is_read_back(self, number: int, applied: bool) -> None:
+        sim = Simulation()
+        fault = Fault(WriteOutcomeUnknown("cut"), applied=applied)
+        sim.kube.order_faults("replace_status", *[None] * number, fault)
+        await sim.boot()
+        name = await sim.admit()
+        assert (await sim.finish(name))["phase"] == "Completed"
+        assert sim.count_jobs(name) == 1
+        assert await sim.balance() == (QUOTE, 0)
+        sim.check_history()
 
     @in_virtual_time
-    async def test_a_record_that_answers_no_write_is_not_hammered(self) -> None:
-        stage = Stage()
-        await stage.boot()
+    async def test_failing_writes_are_repeated_with_back_off(self) -> None:
+        sim = await Simulation.start()
         cut = [Fault(WriteOutcomeUnknown("500"), applied=False) for _ in range(10_000)]
-        stage.kube.order_faults("replace_status", *cut)
-        await stage.admit()
-        begin = len(stage.kube.calls)
-        await stage.pass_time(10)
-        assert len(stage.kube.calls) - begin < 100
+        sim.kube.order_faults("replace_status", *cut)
+        await sim.admit()
+        begin = len(sim.kube.calls)
+        await sim.pass_time(10)
+        assert len(sim.kube.calls) - begin < 100
 
 
 class TestOutputs:
     @in_virtual_time
-    async def test_several_outputs_are_kept_in_order(self) -> None:
-        stage = Stage(FakeUpstream(outputs=("https://p/a", "https://p/b")))
-        await stage.boot()
-        name = await stage.admit()
-        videos = (await stage.finish(name))["result"]["videos"]
-        uid = stage.uid(name)
+    async def test_outputs_keep_their_order(self) -> None:
+        sim = await Simulation.start(FakeUpstream(outputs=("https://p/a", "https://p/b")))
+        name = await sim.admit()
+        videos = (await sim.finish(name))["result"]["videos"]
+        uid = sim.uid(name)
         assert [video["key"] for video in videos] == [f"media/{uid}/0", f"media/{uid}/1"]
 
     @in_virtual_time
     async def test_an_output_that_is_too_large_fails_the_task(self) -> None:
-        stage = Stage(FakeUpstream(content=b"x" * 1001))
-        await stage.boot()
-        name = await stage.admit()
-        status = await stage.finish(name)
+        sim = await Simulation.start(FakeUpstream(content=b"x" * 1001))
+        name = await sim.admit()
+        status = await sim.finish(name)
         assert status["failure"] == {
             "code": "output_unavailable",
             "message": "The output is larger than allowed.",
         }
-        assert await stage.balance() == (0, 0)
+        assert await sim.balance() == (0, 0)
 
     @in_virtual_time
-    async def test_a_store_that_is_away_is_waited_for(self) -> None:
-        stage = Stage()
-        await stage.boot()
-        name = await stage.admit()
-        stage.store.away = True
-        await stage.wait(lambda: stage.upstream.count("fetch") > 2)
-        assert not stage.is_ended(name)
-        stage.store.away = False
-        assert (await stage.finish(name))["phase"] == "Completed"
-        assert await stage.balance() == (QUOTE, 0)
+    async def test_unavailable_store_is_awaited(self) -> None:
+        sim = await Simulation.start()
+        name = await sim.admit()
+        sim.store.away = True
+        await sim.wait(lambda: sim.upstream.count("fetch") > 2)
+        assert not sim.is_ended(name)
+        sim.store.away = False
+        assert (await sim.finish(name))["phase"] == "Completed"
+        assert await sim.balance() == (QUOTE, 0)
 
 
 @pytest.mark.parametrize("guarantee", list(SubmissionGuarantee))
@@ -238,29 +220,24 @@ class TestOutputs:
         (JobReport(JobState.CANCELLED), "cancelled the job"),
     ],
 )
-def test_a_job_that_fails_fails_the_task_and_costs_nothing(
+@in_virtual_time
+async def test_failed_job_fails_the_task_at_no_cost(
     guarantee: SubmissionGuarantee, report: JobReport, text: str
 ) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        stage = Stage(FakeUpstream(guarantee))
-        stage.upstream.polls.append(report)
-        await stage.boot()
-        status = await stage.finish(await stage.admit())
-        assert status["failure"]["code"] == "generation_failed"
-        assert text in status["failure"]["message"]
-        assert await stage.balance() == (0, 0)
-
-    run()
+    sim = await Simulation.start(FakeUpstream(guarantee))
+    sim.upstream.polls.append(report)
+    status = await sim.finish(await sim.admit())
+    assert status["failure"]["code"] == "generation_failed"
+    assert text in status["failure"]["message"]
+    assert await sim.balance() == (0, 0)
 
 
 @in_virtual_time
-async def test_a_burst_of_new_tasks_keeps_no_end_waiting() -> None:
-    stage = Stage(FakeUpstream(seconds=20))
-    await stage.boot()
-    running = await stage.admit()
-    await stage.wait(lambda: stage.status(running).get("phase") == "Running")
-    write, under_way, most = stage.kube.replace_status, set[str](), 0
+async def test_burst_of_new_tasks_does_not_delay_ends() -> None:
+    sim = await Simulation.start(FakeUpstream(seconds=20))
+    running = await sim.admit()
+    await sim.wait(lambda: sim.status(running).get("phase") == "Running")
+    write, under_way, most = sim.kube.replace_status, set[str](), 0
     going_on = asyncio.Event()
 
     async def halt_intents(plural: str, obj: Object, status: Mapping[str, Any]) -> Object:
@@ -273,15 +250,15 @@ async def test_a_burst_of_new_tasks_keeps_no_end_waiting() -> None:
             under_way.discard(name)
         return await write(plural, obj, status)
 
-    stage.kube.replace_status = halt_intents  # type: ignore[method-assign]
-    burst = [await stage.admit() for _ in range(3 * MOST_ADOPTIONS)]
-    await stage.finish(running)
+    sim.kube.replace_status = halt_intents  # type: ignore[method-assign]
+    burst = [await sim.admit() for _ in range(3 * MOST_ADOPTIONS)]
+    await sim.finish(running)
     assert most == len(under_way) == MOST_ADOPTIONS
     cancelled = burst[-1]
-    await stage.cancel(cancelled)
+    await sim.cancel(cancelled)
     going_on.set()
     for name in burst:
-        ended = await stage.finish(name)
+        ended = await sim.finish(name)
         assert ended["phase"] == ("Failed" if name == cancelled else "Completed")
     assert most == MOST_ADOPTIONS
-    assert stage.upstream.count("submit") == len(burst), "the one that was cancelled was not"
+    assert sim.upstream.count("submit") == len(burst), "the one that was cancelled was not"

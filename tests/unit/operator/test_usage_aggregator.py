@@ -20,7 +20,7 @@ from gateway_operator.billing.aggregator import UsageAggregator
 from gateway_operator.metrics import Metrics
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import FakeKubernetes, Fault
-from tests.unit.operator.test_usage_folds import mark, put_task
+from tests.unit.billing.test_usage_store import mark, put_task
 
 USAGES = GatewayUsage.plural
 
@@ -40,7 +40,7 @@ def read_pending(kube: FakeKubernetes) -> list[str]:
 
 
 @in_virtual_time
-async def test_a_lone_task_waits_for_nobody() -> None:
+async def test_lone_task_is_written_at_once() -> None:
     kube = FakeKubernetes()
     folding, loop = build(kube), asyncio.get_running_loop()
     begin = loop.time()
@@ -49,7 +49,7 @@ async def test_a_lone_task_waits_for_nobody() -> None:
 
 
 @in_virtual_time
-async def test_what_comes_within_the_pause_is_written_together() -> None:
+async def test_tasks_within_the_pause_share_a_write() -> None:
     kube = FakeKubernetes()
     folding, loop = build(kube), asyncio.get_running_loop()
     await folding.fold(put_task(kube, 0, 5))
@@ -73,7 +73,7 @@ async def test_a_full_batch_does_not_wait() -> None:
 
 
 @in_virtual_time
-async def test_all_that_waited_are_told_of_a_failure_and_can_come_again() -> None:
+async def test_failure_is_raised_to_all_and_can_be_retried() -> None:
     kube = FakeKubernetes()
     folding = build(kube)
     tasks = [put_task(kube, n, 5) for n in range(5)]
@@ -100,7 +100,7 @@ async def test_acknowledged_names_go_with_the_next_write() -> None:
 
 
 @in_virtual_time
-async def test_one_that_gives_up_leaves_the_others() -> None:
+async def test_cancelled_waiter_leaves_the_others() -> None:
     kube = FakeKubernetes()
     folding = build(kube)
     await folding.fold(put_task(kube, 0, 5))
@@ -115,7 +115,7 @@ async def test_one_that_gives_up_leaves_the_others() -> None:
 
 
 @in_virtual_time
-async def test_what_is_marked_is_not_folded() -> None:
+async def test_marked_task_is_not_aggregated() -> None:
     kube = FakeKubernetes()
     task = put_task(kube, 0, 5)
     await mark(kube, task)
@@ -138,40 +138,33 @@ async def fill_pending(kube: FakeKubernetes, **changes: Any) -> list[Object]:
 
 
 @pytest.mark.parametrize("count", [1, 200])
-def test_what_an_absent_replica_has_not_marked_holds_up_nobody(count: int) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        kube = FakeKubernetes()
-        away = await fill_pending(kube)
-        folding = build(kube)
-        kube.calls.clear()
-        mine = [put_task(kube, number, 5) for number in range(1000, 1000 + count)]
-        await asyncio.wait_for(asyncio.gather(*map(folding.fold, mine)), 10)
-        [usage] = kube.list_objects(USAGES)
-        assert usage["status"]["chargedMicros"] == 5 * (MOST_PENDING + count)
-        assert len(kube.calls) < 4 * MOST_PENDING
-        for task in away:
-            marked = await kube.get("gatewaytasks", task["metadata"]["name"])
-            assert is_aggregated(marked)
-            assert TASK_FINALIZER not in marked["metadata"]["finalizers"]
-
-    run()
+@in_virtual_time
+async def test_unmarked_names_of_absent_replica_delay_nothing(count: int) -> None:
+    kube = FakeKubernetes()
+    away = await fill_pending(kube)
+    folding = build(kube)
+    kube.calls.clear()
+    mine = [put_task(kube, number, 5) for number in range(1000, 1000 + count)]
+    await asyncio.wait_for(asyncio.gather(*map(folding.fold, mine)), 10)
+    [usage] = kube.list_objects(USAGES)
+    assert usage["status"]["chargedMicros"] == 5 * (MOST_PENDING + count)
+    assert len(kube.calls) < 4 * MOST_PENDING
+    for task in away:
+        marked = await kube.get("gatewaytasks", task["metadata"]["name"])
+        assert is_aggregated(marked)
+        assert TASK_FINALIZER not in marked["metadata"]["finalizers"]
 
 
 @pytest.mark.parametrize("count", [1, 200])
-def test_without_room_for_names_the_fold_is_put_off(count: int) -> None:
+@in_virtual_time
+async def test_aggregation_is_deferred_without_room_for_names(count: int) -> None:
     """Tasks that are open once more are left to their owner; who waits is told, at no haste."""
-
-    @in_virtual_time
-    async def run() -> None:
-        kube = FakeKubernetes()
-        await fill_pending(kube, work=None)
-        folding = build(kube)
-        kube.calls.clear()
-        mine = [put_task(kube, number, 5) for number in range(1000, 1000 + count)]
-        folds = asyncio.gather(*map(folding.fold, mine), return_exceptions=True)
-        results = await asyncio.wait_for(folds, 10)
-        assert {type(result) for result in results} == {AggregationDeferred}
-        assert len(kube.calls) < 4 * MOST_PENDING
-
-    run()
+    kube = FakeKubernetes()
+    await fill_pending(kube, work=None)
+    folding = build(kube)
+    kube.calls.clear()
+    mine = [put_task(kube, number, 5) for number in range(1000, 1000 + count)]
+    folds = asyncio.gather(*map(folding.fold, mine), return_exceptions=True)
+    results = await asyncio.wait_for(folds, 10)
+    assert {type(result) for result in results} == {AggregationDeferred}
+    assert len(kube.calls) < 4 * MOST_PENDING

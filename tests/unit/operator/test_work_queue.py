@@ -57,7 +57,7 @@ def now() -> float:
 
 
 @in_virtual_time
-async def test_what_is_added_is_worked() -> None:
+async def test_added_name_is_worked() -> None:
     work = Work()
     async with running(work) as queue:
         queue.add("a")
@@ -66,7 +66,7 @@ async def test_what_is_added_is_worked() -> None:
 
 
 @in_virtual_time
-async def test_names_are_worked_beside_each_other() -> None:
+async def test_names_are_worked_concurrently() -> None:
     work = Work(seconds=1)
     async with running(work) as queue:
         for number in range(1000):
@@ -78,7 +78,7 @@ async def test_names_are_worked_beside_each_other() -> None:
 
 
 @in_virtual_time
-async def test_a_name_that_comes_in_while_it_is_worked_is_worked_once_more() -> None:
+async def test_name_added_while_worked_is_worked_again() -> None:
     work = Work(seconds=1)
     async with running(work) as queue:
         queue.add("a")
@@ -100,7 +100,7 @@ async def test_add_after_waits() -> None:
 
 
 @in_virtual_time
-async def test_the_sooner_of_two_plans_holds_alone() -> None:
+async def test_earlier_of_two_schedules_wins() -> None:
     work = Work()
     async with running(work) as queue:
         begin = now()
@@ -112,7 +112,7 @@ async def test_the_sooner_of_two_plans_holds_alone() -> None:
 
 
 @in_virtual_time
-async def test_adding_undoes_a_plan() -> None:
+async def test_add_cancels_the_schedule() -> None:
     work = Work()
     async with running(work) as queue:
         queue.add_after("a", 10)
@@ -122,7 +122,7 @@ async def test_adding_undoes_a_plan() -> None:
 
 
 @in_virtual_time
-async def test_what_is_planned_while_it_is_worked_stays_planned() -> None:
+async def test_schedule_made_while_worked_stays() -> None:
     work = Work(seconds=1)
     async with running(work) as queue:
         begin = now()
@@ -134,7 +134,7 @@ async def test_what_is_planned_while_it_is_worked_stays_planned() -> None:
 
 
 @in_virtual_time
-async def test_nothing_planned_in_the_past_is_lost() -> None:
+async def test_schedule_in_the_past_runs_at_once() -> None:
     work = Work()
     async with running(work) as queue:
         queue.add_after("a", -5)
@@ -144,7 +144,7 @@ async def test_nothing_planned_in_the_past_is_lost() -> None:
 
 
 @in_virtual_time
-async def test_plans_are_kept_in_the_order_they_fall_due() -> None:
+async def test_schedules_run_in_order_of_time() -> None:
     work = Work()
     async with running(work) as queue:
         begin = now()
@@ -156,7 +156,7 @@ async def test_plans_are_kept_in_the_order_they_fall_due() -> None:
 
 
 @in_virtual_time
-async def test_a_failure_is_tried_again_with_growing_pauses() -> None:
+async def test_failures_are_retried_with_back_off() -> None:
     work = Work()
     work.failures["a"] = 12
     async with running(work) as queue:
@@ -172,7 +172,7 @@ async def test_a_failure_is_tried_again_with_growing_pauses() -> None:
 
 
 @in_virtual_time
-async def test_success_ends_the_growing_of_pauses() -> None:
+async def test_success_resets_the_back_off() -> None:
     work = Work()
     work.failures["a"] = 5
     async with running(work) as queue:
@@ -186,7 +186,7 @@ async def test_success_ends_the_growing_of_pauses() -> None:
 
 
 @in_virtual_time
-async def test_a_failure_of_one_name_holds_up_no_other() -> None:
+async def test_failing_name_delays_no_other() -> None:
     work = Work()
     work.failures["bad"] = 100
     async with running(work) as queue:
@@ -197,7 +197,7 @@ async def test_a_failure_of_one_name_holds_up_no_other() -> None:
 
 
 @in_virtual_time
-async def test_what_is_forgotten_is_not_worked() -> None:
+async def test_forgotten_name_is_not_worked() -> None:
     work = Work()
     async with running(work) as queue:
         queue.add_after("a", 5)
@@ -207,7 +207,7 @@ async def test_what_is_forgotten_is_not_worked() -> None:
 
 
 @in_virtual_time
-async def test_the_end_stops_what_is_under_way_and_starts_nothing_more() -> None:
+async def test_cancelled_queue_stops_work_and_starts_none() -> None:
     work = Work(seconds=10)
     async with running(work) as queue:
         queue.add("a")
@@ -232,29 +232,26 @@ actions = st.lists(
 
 
 @given(actions, st.sampled_from([0.0, 0.3, 2.0]))
-def test_every_name_is_looked_at_after_it_was_last_added(
+@in_virtual_time
+async def test_each_name_is_worked_after_its_last_add(
     steps: list[tuple[str, str, float]], seconds: float
 ) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        work = Work(seconds)
-        added: dict[str, float] = {}
-        async with running(work) as queue:
-            for action, name, amount in steps:
-                if action == "add":
-                    queue.add(name)
-                    added[name] = now()
-                elif action == "after":
-                    queue.add_after(name, amount)
-                    added.setdefault(name, now())
-                elif action == "fail":
-                    work.failures[name] += 1
-                else:
-                    await asyncio.sleep(amount)
-            await asyncio.sleep(3000)
-            for name, at in added.items():
-                assert work.times[name][-1] >= at
-                assert work.done[name] >= 1, "what fails is tried until it succeeds"
-            assert len(queue) == 0
-
-    run()
+    work = Work(seconds)
+    added: dict[str, float] = {}
+    async with running(work) as queue:
+        for action, name, amount in steps:
+            if action == "add":
+                queue.add(name)
+                added[name] = now()
+            elif action == "after":
+                queue.add_after(name, amount)
+                added.setdefault(name, now())
+            elif action == "fail":
+                work.failures[name] += 1
+            else:
+                await asyncio.sleep(amount)
+        await asyncio.sleep(3000)
+        for name, at in added.items():
+            assert work.times[name][-1] >= at
+            assert work.done[name] >= 1, "what fails is tried until it succeeds"
+        assert len(queue) == 0

@@ -75,21 +75,18 @@ KINDS = pytest.mark.parametrize(
 
 
 @pytest.mark.parametrize("kind", [UPLOADS, BATCHES], ids=["uploads", "batches"])
-def test_oldest_beyond_number_of_each_account_are_removed(kind: EndedKind) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        kube = Record()
-        for number in range(6):
-            kube.put_ended(kind, number, 100 + number)
-        for number in range(3):
-            kube.put_ended(kind, number, 5000, account="other")
-        removal = build(kube, kind)
-        assert await removal.sweep() == 3
-        wanted = {f"demo-{n}" for n in range(3)} | {f"other-{n}" for n in range(3)}
-        assert kube.names(kind) == wanted
-        assert await removal.sweep() == 0
-
-    run()
+@in_virtual_time
+async def test_oldest_beyond_number_of_each_account_are_removed(kind: EndedKind) -> None:
+    kube = Record()
+    for number in range(6):
+        kube.put_ended(kind, number, 100 + number)
+    for number in range(3):
+        kube.put_ended(kind, number, 5000, account="other")
+    removal = build(kube, kind)
+    assert await removal.sweep() == 3
+    wanted = {f"demo-{n}" for n in range(3)} | {f"other-{n}" for n in range(3)}
+    assert kube.names(kind) == wanted
+    assert await removal.sweep() == 0
 
 
 @in_virtual_time
@@ -105,16 +102,13 @@ async def test_number_of_tasks_counts_all_accounts_and_is_reported() -> None:
 
 
 @pytest.mark.parametrize("rules", [{"kept_seconds": 0}, {"most": 0}])
-def test_objects_younger_than_the_least_age_stay(rules: dict[str, Any]) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        kube = Record()
-        kube.put_ended(TASKS, 0, 599)
-        kube.put_ended(TASKS, 1, 600)
-        assert await build(kube, TASKS, least_seconds=600, **rules).sweep() == 1
-        assert kube.names(TASKS) == {"demo-0"}
-
-    run()
+@in_virtual_time
+async def test_objects_younger_than_the_least_age_stay(rules: dict[str, Any]) -> None:
+    kube = Record()
+    kube.put_ended(TASKS, 0, 599)
+    kube.put_ended(TASKS, 1, 600)
+    assert await build(kube, TASKS, least_seconds=600, **rules).sweep() == 1
+    assert kube.names(TASKS) == {"demo-0"}
 
 
 @in_virtual_time
@@ -136,31 +130,25 @@ async def test_tasks_without_a_time_of_aggregation_stay() -> None:
 
 
 @KINDS
-def test_objects_beyond_their_time_are_removed(kind: EndedKind) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        kube = Record()
-        for number, age in enumerate((DAY - 1, DAY, 10 * DAY)):
-            kube.put_ended(kind, number, age)
-        assert await build(kube, kind).sweep() == 2
-        assert kube.names(kind) == {"demo-0"}
-
-    run()
+@in_virtual_time
+async def test_objects_beyond_their_time_are_removed(kind: EndedKind) -> None:
+    kube = Record()
+    for number, age in enumerate((DAY - 1, DAY, 10 * DAY)):
+        kube.put_ended(kind, number, age)
+    assert await build(kube, kind).sweep() == 2
+    assert kube.names(kind) == {"demo-0"}
 
 
 @KINDS
-def test_objects_that_are_not_settled_stay_and_are_not_counted(kind: EndedKind) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        kube = Record()
-        for number in range(20):
-            kube.put_ended(kind, number, 40 * DAY, work="")
-        for number in range(20, 23):
-            kube.put_ended(kind, number, 10)
-        assert await build(kube, kind).sweep() == 0
-        assert len(kube.names(kind)) == 23
-
-    run()
+@in_virtual_time
+async def test_objects_that_are_not_settled_stay_and_are_not_counted(kind: EndedKind) -> None:
+    kube = Record()
+    for number in range(20):
+        kube.put_ended(kind, number, 40 * DAY, work="")
+    for number in range(20, 23):
+        kube.put_ended(kind, number, 10)
+    assert await build(kube, kind).sweep() == 0
+    assert len(kube.names(kind)) == 23
 
 
 @in_virtual_time

@@ -122,66 +122,63 @@ PAUSES = st.lists(st.sampled_from([0.0, 0.0, 0.01, 0.02, 0.5]), min_size=1, max_
     janitors=st.lists(PAUSES, max_size=2),
     kills=st.lists(st.tuples(st.sampled_from([0.01, 0.05, 0.5]), st.integers(0, 4))),
 )
-def test_every_charge_counts_once(
+@in_virtual_time
+async def test_every_charge_counts_once(
     prices: list[int],
     owners: list[tuple[list[float], int, bool]],
     janitors: list[list[float]],
     kills: list[tuple[float, int]],
 ) -> None:
-    @in_virtual_time
-    async def play() -> None:
-        kube, store = FakeKubernetes(), FakeObjects()
-        seen = [put_task(kube, number, price) for number, price in enumerate(prices)]
-        expected = sum(prices)
+    kube, store = FakeKubernetes(), FakeObjects()
+    seen = [put_task(kube, number, price) for number, price in enumerate(prices)]
+    expected = sum(prices)
 
-        async def check() -> None:
-            ledger = await read_ledger(kube, JournalStore(FakeObjects()), "demo")
-            assert ledger.charged == expected
-            assert not ledger.holds
+    async def check() -> None:
+        ledger = await read_ledger(kube, JournalStore(FakeObjects()), "demo")
+        assert ledger.charged == expected
+        assert not ledger.holds
 
-        def begin(pauses: list[float], batch: int, remove: bool) -> asyncio.Task[None]:
-            paused = PausedRecords(kube, cycle(pauses))
-            return asyncio.create_task(close_all(paused, seen, batch, remove=remove))
+    def begin(pauses: list[float], batch: int, remove: bool) -> asyncio.Task[None]:
+        paused = PausedRecords(kube, cycle(pauses))
+        return asyncio.create_task(close_all(paused, seen, batch, remove=remove))
 
-        running = [begin(*owner) for owner in owners]
-        running += [
-            asyncio.create_task(move_days(PausedRecords(kube, cycle(pauses)), store))
-            for pauses in janitors
-        ]
-        for seconds, victim in kills:
-            await asyncio.sleep(seconds)
-            await check()
-            running[victim % len(running)].cancel()
-        rounds = 0
-        while any(not task.done() for task in running):
-            await check()
-            await asyncio.sleep(0.02)
-            rounds += 1
-            if janitors and rounds % 1000 == 0:
-                # a day that a janitor left closed when he was killed is moved by his successor
-                await move_days(kube, store)
-        for task in running:
-            assert task.cancelled() or task.exception() is None
-
-        # whoever is left finishes the work, and the days go to the sum of past days
-        if janitors:
-            await move_days(kube, store)
-        await close_all(kube, seen, 2, remove=True)
+    running = [begin(*owner) for owner in owners]
+    running += [
+        asyncio.create_task(move_days(PausedRecords(kube, cycle(pauses)), store))
+        for pauses in janitors
+    ]
+    for seconds, victim in kills:
+        await asyncio.sleep(seconds)
         await check()
-        for _ in range(2):
-            await move_days(kube, store)
+        running[victim % len(running)].cancel()
+    rounds = 0
+    while any(not task.done() for task in running):
         await check()
-        assert kube.list_objects(TASKS) == []
-        [before] = kube.list_objects(GatewayUsage.plural)
-        assert before["metadata"]["name"] == "demo-before"
-        assert before["status"]["chargedMicros"] == expected
-        assert before["status"]["requests"] == len(prices)
+        await asyncio.sleep(0.02)
+        rounds += 1
+        if janitors and rounds % 1000 == 0:
+            # a day that a janitor left closed when he was killed is moved by his successor
+            await move_days(kube, store)
+    for task in running:
+        assert task.cancelled() or task.exception() is None
 
-    play()
+    # whoever is left finishes the work, and the days go to the sum of past days
+    if janitors:
+        await move_days(kube, store)
+    await close_all(kube, seen, 2, remove=True)
+    await check()
+    for _ in range(2):
+        await move_days(kube, store)
+    await check()
+    assert kube.list_objects(TASKS) == []
+    [before] = kube.list_objects(GatewayUsage.plural)
+    assert before["metadata"]["name"] == "demo-before"
+    assert before["status"]["chargedMicros"] == expected
+    assert before["status"]["requests"] == len(prices)
 
 
 @in_virtual_time
-async def test_a_paused_owner_that_wakes_adds_nothing() -> None:
+async def test_paused_owner_that_resumes_adds_nothing() -> None:
     kube = FakeKubernetes()
     seen = [put_task(kube, number, 5) for number in range(3)]
     # he has read the usage object, and is stopped with his write in hand
@@ -197,7 +194,7 @@ async def test_a_paused_owner_that_wakes_adds_nothing() -> None:
 
 
 @in_virtual_time
-async def test_a_write_whose_answer_is_lost_is_not_repeated() -> None:
+async def test_write_with_lost_response_is_not_repeated() -> None:
     kube = FakeKubernetes()
     seen = [put_task(kube, 0, 5)]
     lost = Fault(WriteOutcomeUnknown("no answer"), applied=True)
@@ -207,7 +204,7 @@ async def test_a_write_whose_answer_is_lost_is_not_repeated() -> None:
 
 
 @in_virtual_time
-async def test_names_go_once_their_tasks_are_marked() -> None:
+async def test_names_are_dropped_once_tasks_are_marked() -> None:
     kube = FakeKubernetes()
     first, second = put_task(kube, 0, 5), put_task(kube, 1, 5)
     await aggregate_runs(kube, "demo", DAY, [first], (), NOW)
@@ -218,7 +215,7 @@ async def test_names_go_once_their_tasks_are_marked() -> None:
 
 
 @in_virtual_time
-async def test_names_that_nobody_acknowledged_make_room_when_it_is_needed() -> None:
+async def test_unacknowledged_names_make_room_when_marked() -> None:
     kube = FakeKubernetes()
     seen = [put_task(kube, number, 1) for number in range(MOST_PENDING + 50)]
     for start in range(0, MOST_PENDING, 200):
@@ -239,7 +236,7 @@ async def test_names_that_nobody_acknowledged_make_room_when_it_is_needed() -> N
 
 
 @in_virtual_time
-async def test_another_task_of_the_same_name_is_another_charge() -> None:
+async def test_recreated_task_of_same_name_is_charged_again() -> None:
     kube = FakeKubernetes()
     first = put_task(kube, 0, 5)
     await aggregate_runs(kube, "demo", DAY, [first], (), NOW)
@@ -250,7 +247,7 @@ async def test_another_task_of_the_same_name_is_another_charge() -> None:
 
 
 @in_virtual_time
-async def test_a_task_that_lost_its_finalizer_by_hand_is_folded_all_the_same() -> None:
+async def test_task_without_finalizer_is_aggregated() -> None:
     kube = FakeKubernetes()
     task = put_task(kube, 0, 5, finalizers=[])
     assert not is_aggregated(task)
@@ -260,7 +257,7 @@ async def test_a_task_that_lost_its_finalizer_by_hand_is_folded_all_the_same() -
 
 
 @in_virtual_time
-async def test_nothing_is_added_to_a_day_that_is_closed() -> None:
+async def test_closed_day_takes_no_charge() -> None:
     kube = FakeKubernetes()
     task = put_task(kube, 0, 5)
     usage = kube.put(

@@ -34,7 +34,7 @@ class SecretRecords(FakeKubernetes):
         return data
 
 
-class Scene:
+class Simulation:
     """Providers on a record; `made` are (credential, upstream) in the order they were built."""
 
     def __init__(self) -> None:
@@ -77,85 +77,85 @@ class Scene:
 
 @in_virtual_time
 async def test_a_provider_is_made_once() -> None:
-    scene = Scene()
-    scene.put()
-    first = await scene.find()
+    sim = Simulation()
+    sim.put()
+    first = await sim.find()
     assert first is not None
-    assert await scene.find() is first
-    assert await scene.check() is None
-    assert len(scene.made) == 1
+    assert await sim.find() is first
+    assert await sim.check() is None
+    assert len(sim.made) == 1
 
 
 @in_virtual_time
 async def test_many_who_ask_at_once_get_one() -> None:
-    scene = Scene()
-    scene.put(credentialsSecretRef=REF)
-    found = await asyncio.gather(*(scene.find() for _ in range(20)))
+    sim = Simulation()
+    sim.put(credentialsSecretRef=REF)
+    found = await asyncio.gather(*(sim.find() for _ in range(20)))
     assert len(set(map(id, found))) == 1
-    assert len(scene.made) == 1
+    assert len(sim.made) == 1
 
 
 @in_virtual_time
 async def test_an_unknown_one_is_none() -> None:
-    scene = Scene()
-    assert await scene.find() is None
-    problem = await scene.check()
+    sim = Simulation()
+    assert await sim.find() is None
+    problem = await sim.check()
     assert problem is not None
     assert problem.reason is Reason.PROVIDER_NOT_FOUND
 
 
 @in_virtual_time
 async def test_a_changed_one_is_made_anew_and_the_old_one_closed_later() -> None:
-    scene = Scene()
-    scene.put()
-    await scene.find()
-    scene.put(maxConcurrentRequests=5)
-    assert await scene.find() is scene.made[1][1]
-    old = scene.made[0][1]
+    sim = Simulation()
+    sim.put()
+    await sim.find()
+    sim.put(maxConcurrentRequests=5)
+    assert await sim.find() is sim.made[1][1]
+    old = sim.made[0][1]
     assert not old.closed, "calls under way go on"
     await asyncio.sleep(200)
     assert old.closed
-    assert not scene.made[1][1].closed
+    assert not sim.made[1][1].closed
 
 
 @in_virtual_time
 async def test_one_that_is_taken_away_is_closed_later() -> None:
-    scene = Scene()
-    scene.put()
-    await scene.find()
-    scene.kube.remove(KIND, "simulated")
-    assert await scene.find() is None
+    sim = Simulation()
+    sim.put()
+    await sim.find()
+    sim.kube.remove(KIND, "simulated")
+    assert await sim.find() is None
     await asyncio.sleep(200)
-    assert scene.made[0][1].closed
+    assert sim.made[0][1].closed
 
 
 @in_virtual_time
 async def test_the_credential_is_the_secrets_without_white_space() -> None:
-    scene = Scene()
-    scene.put(credentialsSecretRef=REF)
-    await scene.find()
-    assert scene.made[0][0] == "s3cr3t"
+    sim = Simulation()
+    sim.put(credentialsSecretRef=REF)
+    await sim.find()
+    assert sim.made[0][0] == "s3cr3t"
 
 
 @in_virtual_time
 async def test_a_rotated_credential_is_taken_up_without_a_restart() -> None:
-    scene = Scene()
-    scene.put(credentialsSecretRef=REF)
-    await scene.find()
-    scene.kube.secrets["creds"] = {"token": b"n3w"}
+    sim = Simulation()
+    sim.put(credentialsSecretRef=REF)
+    await sim.find()
+    sim.kube.secrets["creds"] = {"token": b"n3w"}
     await asyncio.sleep(SECRET_SECONDS + 1)
-    await scene.find()
-    assert [credential for credential, _ in scene.made] == ["s3cr3t", "n3w"]
+    await sim.find()
+    assert [credential for credential, _ in sim.made] == ["s3cr3t", "n3w"]
 
 
 @in_virtual_time
 async def test_secrets_are_not_read_for_every_call() -> None:
-    scene = Scene()
-    scene.put(credentialsSecretRef=REF)
+    sim = Simulation()
+    sim.put(credentialsSecretRef=REF)
     for _ in range(100):
-        await scene.find()
+        await sim.find()
         await asyncio.sleep(1)
-    assert scene.kube.calls.count(("read_secret", "secrets")) <= 5
+    assert sim.kube.calls.count(("read_secret", "secrets")) <= 5
 
 
 @pytest.mark.parametrize(
@@ -168,43 +168,42 @@ async def test_secrets_are_not_read_for_every_call() -> None:
     ],
     ids=["no secret", "no key", "empty", "another key"],
 )
-def test_a_missing_credential_is_told_and_mended(spoil: Callable[[dict[str, Any]], Any]) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        scene = Scene()
-        spoil(scene.kube.secrets)
-        scene.put(credentialsSecretRef=REF)
-        assert await scene.find() is None
-        problem = await scene.check()
-        assert problem is not None
-        assert problem.reason is Reason.SECRET_NOT_FOUND
-        assert "creds" in problem.message
-        scene.kube.secrets["creds"] = {"token": b"x"}
-        await asyncio.sleep(SECRET_SECONDS + 1)
-        assert await scene.find() is not None
-        assert await scene.check() is None
-
-    run()
+@in_virtual_time
+async def test_a_missing_credential_is_told_and_mended(
+    spoil: Callable[[dict[str, Any]], Any],
+) -> None:
+    sim = Simulation()
+    spoil(sim.kube.secrets)
+    sim.put(credentialsSecretRef=REF)
+    assert await sim.find() is None
+    problem = await sim.check()
+    assert problem is not None
+    assert problem.reason is Reason.SECRET_NOT_FOUND
+    assert "creds" in problem.message
+    sim.kube.secrets["creds"] = {"token": b"x"}
+    await asyncio.sleep(SECRET_SECONDS + 1)
+    assert await sim.find() is not None
+    assert await sim.check() is None
 
 
 @in_virtual_time
 async def test_a_credential_that_is_taken_away_stops_the_provider() -> None:
-    scene = Scene()
-    scene.put(credentialsSecretRef=REF)
-    await scene.find()
-    scene.kube.secrets.clear()
+    sim = Simulation()
+    sim.put(credentialsSecretRef=REF)
+    await sim.find()
+    sim.kube.secrets.clear()
     await asyncio.sleep(SECRET_SECONDS + 1)
-    assert await scene.find() is None
+    assert await sim.find() is None
 
 
 @in_virtual_time
 async def test_what_is_wrong_with_the_resource_is_told() -> None:
-    scene = Scene()
-    scene.problem = Problem(Reason.INVALID_EXPRESSION, "http.poll.state: bad")
-    scene.put()
-    assert await scene.find() is None
-    assert await scene.check() == scene.problem
-    assert scene.made == []
+    sim = Simulation()
+    sim.problem = Problem(Reason.INVALID_EXPRESSION, "http.poll.state: bad")
+    sim.put()
+    assert await sim.find() is None
+    assert await sim.check() == sim.problem
+    assert sim.made == []
 
 
 @pytest.mark.parametrize(
@@ -214,27 +213,26 @@ async def test_what_is_wrong_with_the_resource_is_told() -> None:
         (RuntimeError("boom"), "RuntimeError"),
     ],
 )
-def test_one_that_cannot_be_made_is_a_problem_and_not_an_error(error: Exception, text: str) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        scene = Scene()
-        scene.error = error
-        scene.put()
-        assert await scene.find() is None
-        problem = await scene.check()
-        assert problem is not None
-        assert text in problem.message
-
-    run()
+@in_virtual_time
+async def test_one_that_cannot_be_made_is_a_problem_and_not_an_error(
+    error: Exception, text: str
+) -> None:
+    sim = Simulation()
+    sim.error = error
+    sim.put()
+    assert await sim.find() is None
+    problem = await sim.check()
+    assert problem is not None
+    assert text in problem.message
 
 
 @in_virtual_time
 async def test_a_secret_the_operator_may_not_read_is_told() -> None:
-    scene = Scene()
-    scene.kube.error = RequestForbidden("403")
-    scene.put(credentialsSecretRef=REF)
-    assert await scene.find() is None
-    problem = await scene.check()
+    sim = Simulation()
+    sim.kube.error = RequestForbidden("403")
+    sim.put(credentialsSecretRef=REF)
+    assert await sim.find() is None
+    problem = await sim.check()
     assert problem is not None
     assert problem.reason is Reason.SECRET_FORBIDDEN
     assert problem.message == (
@@ -246,78 +244,78 @@ async def test_a_secret_the_operator_may_not_read_is_told() -> None:
 class TestRecordAway:
     @in_virtual_time
     async def test_what_was_known_goes_on(self) -> None:
-        scene = Scene()
-        scene.put(credentialsSecretRef=REF)
-        known = await scene.find()
-        scene.kube.away = True
+        sim = Simulation()
+        sim.put(credentialsSecretRef=REF)
+        known = await sim.find()
+        sim.kube.away = True
         for _ in range(200):
             await asyncio.sleep(1)
-            assert await scene.find() is known
-        assert scene.kube.calls.count(("read_secret", "secrets")) < 80
+            assert await sim.find() is known
+        assert sim.kube.calls.count(("read_secret", "secrets")) < 80
 
     @in_virtual_time
     async def test_what_was_not_is_told_to_be_tried_again(self) -> None:
-        scene = Scene()
-        scene.put(credentialsSecretRef=REF)
-        scene.kube.away = True
+        sim = Simulation()
+        sim.put(credentialsSecretRef=REF)
+        sim.kube.away = True
         with pytest.raises(KubernetesUnavailable):
-            await scene.find()
-        scene.kube.away = False
-        assert await scene.find() is not None
+            await sim.find()
+        sim.kube.away = False
+        assert await sim.find() is not None
 
 
 @in_virtual_time
 async def test_the_end_closes_all() -> None:
-    scene = Scene()
-    scene.put()
-    await scene.find()
-    await scene.providers.close()
-    assert scene.made[0][1].closed
+    sim = Simulation()
+    sim.put()
+    await sim.find()
+    await sim.providers.close()
+    assert sim.made[0][1].closed
 
 
 class TestStartFails:
     @in_virtual_time
     async def test_it_is_started_again_after_growing_pauses(self) -> None:
-        scene = Scene()
-        scene.outage = AdapterFailed("the provider is away")
-        scene.put(credentialsSecretRef=REF)
+        sim = Simulation()
+        sim.outage = AdapterFailed("the provider is away")
+        sim.put(credentialsSecretRef=REF)
         for _ in range(1200):
-            assert await scene.find() is None
+            assert await sim.find() is None
             await asyncio.sleep(1)
-        problem = await scene.check()
+        problem = await sim.check()
         assert problem is not None
         assert problem.reason is Reason.ADAPTER_FAILED
-        began = scene.started_in_vain
+        began = sim.started_in_vain
         pauses = [round(after - before) for before, after in pairwise(began)]
         assert pauses[0] <= 8
         assert pauses == sorted(pauses)
         assert 290 <= pauses[-1] <= 305
-        scene.outage = None
+        sim.outage = None
         await asyncio.sleep(LONGEST_START_PAUSE)
-        assert await scene.find() is not None
-        assert await scene.check() is None
-        made = len(scene.made)
+        assert await sim.find() is not None
+        assert await sim.check() is None
+        made = len(sim.made)
         await asyncio.sleep(LONGEST_START_PAUSE)
-        assert await scene.find() is scene.made[-1][1]
-        assert len(scene.made) == made
+        assert await sim.find() is sim.made[-1][1]
+        assert len(sim.made) == made
 
     @in_virtual_time
     async def test_what_is_wrong_with_the_resource_is_not_tried_again(self) -> None:
-        scene = Scene()
-        scene.outage = ValueError("config: region is missing")
-        scene.put()
+        sim = Simulation()
+        sim.outage = ValueError("config: region is missing")
+        sim.put()
         for _ in range(600):
-            await scene.find()
+            await sim.find()
             await asyncio.sleep(1)
-        assert len(scene.started_in_vain) == 1
+        assert len(sim.started_in_vain) == 1
 
 
 @in_virtual_time
 async def test_one_that_was_replaced_a_moment_ago_is_closed_at_the_end() -> None:
-    scene = Scene()
-    scene.put()
-    await scene.find()
-    scene.put(maxConcurrentRequests=5)
-    await scene.find()
-    await scene.providers.close()
-    assert [upstream.closed for _, upstream in scene.made] == [True, True]
+    sim = Simulation()
+    sim.put()
+    await sim.find()
+    sim.put(maxConcurrentRequests=5)
+    await sim.find()
+    await sim.providers.close()
+    assert [upstream.closed for _, upstream in sim.made] == [True, True]
