@@ -48,11 +48,10 @@ from gateway_operator.billing.journalreader import JournalReader
 from gateway_operator.billing.reservations import Reservations
 from gateway_operator.callbacks.client import CallbackClient
 from gateway_operator.callbacks.signing import Keyring
-from gateway_operator.context import Context, Failpoints
+from gateway_operator.context import Context, Failpoints, Shards
+from gateway_operator.files.audit import OrphanRemoval, QuotaCheck
 from gateway_operator.files.controller import FileController, Removal
 from gateway_operator.files.intake import Intake
-from gateway_operator.files.orphans import OrphanRemoval
-from gateway_operator.files.quotacheck import QuotaCheck
 from gateway_operator.files.storage import FileStorage
 from gateway_operator.gauges import Gauges
 from gateway_operator.handlers import LONGEST_RESTART_SECONDS, build_registry, kopf, run_feed
@@ -61,7 +60,6 @@ from gateway_operator.metrics import Metrics
 from gateway_operator.retention.sweeps import plan_sweeps
 from gateway_operator.schedule import Schedule, Sweep
 from gateway_operator.settings import Settings
-from gateway_operator.shards import Shards
 from gateway_operator.tasks.calls import Inputs, Outputs, ProviderCalls, TaskTraces
 from gateway_operator.tasks.controller import TaskController
 from gateway_operator.tasks.delivery import REDELIVERY_SELECTOR, read_wanted
@@ -158,7 +156,7 @@ async def run_operator(
         calls = ProviderCalls(
             providers,
             metrics,
-            TaskTraces(tracer, tells_providers=settings.trace_providers),
+            TaskTraces(tracer, sends_traceparent=settings.trace_providers),
             partial(notices.locate, settings.notify_url),
         )
         media_signer = MediaSigner(load_key(settings.secrets_dir, "media-key"))

@@ -31,7 +31,7 @@ from gateway_core.api.task import GatewayTask
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.concurrency import Supervisor
 from gateway_core.tasks.lifecycle import OPEN_SELECTOR
-from gateway_operator.shards import Shards
+from gateway_operator.context import Shards
 
 
 @contextmanager

@@ -108,10 +108,10 @@ class Metrics:
             " later), or useless.",
             "outcome",
         )
-        self.folded = self._counter(
+        self.aggregated = self._counter(
             "gateway_tasks_folded_total", "Ended tasks whose charge was added to the usage."
         )
-        self.folded_calls = self._counter(
+        self.aggregated_calls = self._counter(
             "gateway_calls_folded_total", "Calls of the usage journal that were added to the usage."
         )
         self.journal_objects = self._gauge(

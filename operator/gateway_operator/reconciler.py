@@ -153,7 +153,7 @@ class WorkQueue:
         try:
             await self._work(name)
             self._failures.pop(name, None)
-        except Exception as error:  # the boundary: whatever went wrong is tried again
+        except Exception as error:  # the boundary: every failure is retried
             self._note_failure()
             failures = self._failures[name] = self._failures.get(name, 0) + 1
             delay = back_off(failures)

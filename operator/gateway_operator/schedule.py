@@ -31,9 +31,10 @@ class Sweep:
 
 
 class Schedule:
-    """Runs sweeps until cancelled, whatever fails; `note` is called with the name of each success.
+    """Runs sweeps until cancelled, also after failures.
 
-    Also at the start, so that alerts on the age of the last success measure from there.
+    `note` is called with the name of each sweep at the start and after each success, so that alerts
+    on the age of the last success measure from there.
     """
 
     def __init__(

@@ -12,13 +12,13 @@ from gateway_core.api.ids import SHARDS
 from gateway_core.api.limits import RequestsPerMinute
 from gateway_core.callbacks.schedule import SCHEDULE
 from gateway_core.storage.objects import StoreSettings
+from gateway_operator.context import Shards
 from gateway_operator.retention.objects import (
     DAY_SECONDS,
     MOST_ENDED,
     RESULT_DAYS,
     RetentionRules,
 )
-from gateway_operator.shards import Shards
 
 MOST_DELAY = 7 * 24 * 3600.0
 
@@ -68,11 +68,11 @@ class Settings(StoreSettings):
     # for tests: the contract says the number (§12.1a)
     retention_ended_per_account: Annotated[int, Field(ge=1)] = MOST_ENDED
     reconcile_seconds: Annotated[float, Field(gt=0, le=7 * DAY_SECONDS)] = 3600.0
-    """From one comparison of the object store with the record to the next."""
+    """From one comparison of the object store with the Kubernetes API to the next."""
     orphan_seconds: Annotated[float, Field(ge=0, le=365 * DAY_SECONDS)] = DAY_SECONDS
     """How old bytes have to be that nothing names before they are removed."""
     proof_seconds: Annotated[float, Field(gt=0, le=DAY_SECONDS)] = 300.0
-    """From one comparison of the storage ledger with the record to the next."""
+    """From one comparison of the storage ledger with the Kubernetes API to the next."""
     # for tests: longer than a create can take
     claim_seconds: Annotated[float, Field(ge=0)] = 120.0
     record_quota_bytes: Annotated[int, Field(ge=0, le=2**53 - 1)] = 0

@@ -64,7 +64,7 @@ async def open_kopf(port: int, ca: str) -> AsyncIterator[Call]:
     # the other clients need not wait for these imports
     from gateway_operator import handlers
     from gateway_operator.compose import login_to
-    from gateway_operator.shards import Shards
+    from gateway_operator.context import Shards
 
     connection = Connection(f"https://127.0.0.1:{port}", ca_pem=Path(ca).read_text())
     handlers.ERROR_BACKOFFS = [0.0] * 1_000_000

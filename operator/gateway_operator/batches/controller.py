@@ -50,7 +50,7 @@ _log = structlog.get_logger(__name__)
 
 
 class BatchController(Reconciler[GatewayBatch]):
-    """Carries each batch through its steps, from validation to the removal of its finalizer."""
+    """Takes each batch through its steps, from validation to the removal of its finalizer."""
 
     def __init__(
         self,

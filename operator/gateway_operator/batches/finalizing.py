@@ -110,7 +110,7 @@ class Finalizing:
             # without its finalizer it may be deleted at any time, and the hold be given back then
             return after(SETTLE_PAUSE)
         context.failpoints.reach("after-batch-settle")
-        await self.aggregator.fold(batch.source)
+        await self.aggregator.aggregate(batch.source)
         context.failpoints.reach("after-batch-fold")
         await store.open_results(batch).remove()
         context.failpoints.reach("after-batch-removal")
@@ -255,7 +255,7 @@ class Finalizing:
                 code=code,
             )
 
-        async def tell(line: Line) -> LineResult:
+        async def render(line: Line) -> LineResult:
             if batch.status.run_end == Phase.COMPLETED:
                 raise RecordsDamaged(f"the result of line {line.number} is lost")
             if succeeded:
@@ -269,7 +269,7 @@ class Finalizing:
         async with (
             aclosing(read_lines(self.context.store, segments)) as lines,
             aclosing(folder.read(keys)) as results,
-            aclosing(merge(lines, results, tell)) as merged,
+            aclosing(merge(lines, results, render)) as merged,
         ):
             async for result in merged:
                 yield result

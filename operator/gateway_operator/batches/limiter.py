@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from gateway_core.api.provider import GatewayProvider
 from gateway_core.kube.informer import Cache
-from gateway_operator.shards import Shards
+from gateway_operator.context import Shards
 
 SPAN_SECONDS = 1.02
 """The span for one second's requests: a little more, since their latencies differ."""

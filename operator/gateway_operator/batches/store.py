@@ -22,15 +22,14 @@ from gateway_core.batches.lines import Problem
 from gateway_core.batches.results import ResultsFolder
 from gateway_core.kube.errors import ObjectNotFound
 from gateway_operator.accounts.credentials import SIGHT_SECONDS, Credentials, NotYet, Refusal
-from gateway_operator.context import Context
+from gateway_operator.context import Context, find_lacking
 from gateway_operator.reconciler import ObjectCache, StatusWriter
-from gateway_operator.shards import find_lacking
 
 _MOST_GONE = 2000
 
 
 class BatchStore(StatusWriter[GatewayBatch]):
-    """Batches in the record, and their results in the object store."""
+    """Writes to batches, and their results in the object store."""
 
     def __init__(self, context: Context) -> None:
         self.cache = ObjectCache(GatewayBatch, most_gone=_MOST_GONE)

@@ -76,7 +76,7 @@ class BatchHolds:
         return micros
 
     async def ensure(self, batch: GatewayBatch) -> None:
-        """Return once the hold stands whose amount is in the record. NotYet, Superseded.
+        """Return once the hold stands whose amount is recorded. NotYet, Superseded.
 
         One that did not stand may have been settled by another owner while this one was halted:
         then it is undone.

@@ -1,4 +1,4 @@
-"""The usage aggregator: folds the charges of ended runs into usage objects, many in one write.
+"""The usage aggregator: adds the charges of ended runs to usage objects, many in one write.
 
 The first run of an account's day is written at once, those within a pause after it together: a lone
 task is closed without delay, and a busy account costs one write in that time. The pause grows with
@@ -49,7 +49,7 @@ class UsageAggregator:
         """Runs that wait for a write."""
         return sum(len(batch.waiting) for batch in self._batches.values())
 
-    async def fold(self, task: Object) -> None:
+    async def aggregate(self, task: Object) -> None:
         """Return once the ended run's charge is in its account's usage. AggregationDeferred.
 
         A batch that has not run a line has no charge.
@@ -76,7 +76,7 @@ class UsageAggregator:
             batch.users -= 1
 
     def acknowledge(self, task: Object) -> None:
-        """Note that the run is marked as folded: its name may be dropped with the next write."""
+        """Note that the run is marked: its name may be dropped with the next write."""
         if not has_charge(task):
             return
         charge = read_charge(task)
@@ -103,11 +103,11 @@ class UsageAggregator:
             )
         except Exception as error:  # raised to all that waited for this write
             done = set(chosen)
-            text = f"not folded: {type(error).__name__}: {error}"
+            text = f"not aggregated: {type(error).__name__}: {error}"
             batch.failures.update(dict.fromkeys(chosen, text))
         else:
             batch.marked -= marked
-            self._metrics.folded.inc(len(done))
+            self._metrics.aggregated.inc(len(done))
         batch.written = loop.time()
         batch.took = batch.written - begun
         for uid in done:

@@ -1,7 +1,7 @@
 """The journal reader: aggregates the usage journal of calls into usage objects, and removes it.
 
 Run by the owner of shard 0; two concurrent ones do no harm. A process that is killed leaves objects
-that are folded again, which adds nothing to the days whose marks contain them.
+that are aggregated again, which adds nothing to the days whose marks contain them.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class JournalCursor:
     """How far the journal of one process is aggregated, and what of it could not be.
 
     It is read in order. A day that cannot be written now delays itself alone: later objects are
-    folded into the other days, and wait for this one, whose mark must not pass a missing object.
+    added to the other days, and wait for this one, whose mark must not pass a missing object.
     Objects are removed in order, so all from the first one that waits stay.
     """
 
@@ -68,16 +68,16 @@ class JournalCursor:
         waiting = sorted({n for numbers in self.stuck.values() for n in numbers}) if again else []
         return [*waiting[:most], *islice(self._ahead if self.has_more() else (), most)]
 
-    def find_left(self, name: DayName, asked: Iterable[int]) -> float:
-        """The first number that the day waits for and that is not read now: a fold ends there."""
-        there = set(asked)
+    def find_left(self, name: DayName, chosen: Iterable[int]) -> float:
+        """The first number that the day waits for and that is not read now; inf for none."""
+        there = set(chosen)
         return next((n for n in self.stuck.get(name, ()) if n not in there), math.inf)
 
     def advance(
-        self, asked: Iterable[int], *, there: Sequence[int], stuck: Iterable[tuple[DayName, int]]
+        self, chosen: Iterable[int], *, there: Sequence[int], stuck: Iterable[tuple[DayName, int]]
     ) -> None:
-        """End a round: which numbers were `asked` for, which were found, and which have to wait."""
-        tried = {n for n in asked if not self.is_behind(n)}
+        """End a round: which numbers were chosen, which were found, and which have to wait."""
+        tried = {n for n in chosen if not self.is_behind(n)}
         waits: dict[DayName, set[int]] = {
             name: {n for n in numbers if n not in tried} for name, numbers in self.stuck.items()
         }
@@ -89,7 +89,7 @@ class JournalCursor:
         self._ahead = [n for n in self._ahead if n > self._reached]
 
     def find_done(self) -> list[int]:
-        """Numbers that are folded everywhere, without a waiting one before them."""
+        """Numbers that are aggregated everywhere, without a waiting one before them."""
         first = min((numbers[0] for numbers in self.stuck.values()), default=math.inf)
         return [n for n in self._kept if n < first]
 
@@ -111,7 +111,7 @@ ENDED_SECONDS = 3600.0
 """How long a process's journal has to be empty before its marks are dropped: a rebuild or a halted
 owner that has read it is done with it by then."""
 SWEEP = "journal"
-_FOLDS_AT_ONCE = 8
+_PARTS_AT_ONCE = 8
 
 _log = structlog.get_logger(__name__)
 
@@ -138,12 +138,12 @@ class JournalReader:
         context.metrics.note_sweep(SWEEP, context.now())
 
     async def run(self) -> None:
-        """Aggregate until cancelled, whatever fails."""
+        """Aggregate until cancelled, also after failures."""
         while True:
             begun = time.monotonic()
             found = 0
             with self._supervisor.guard(SWEEP, KubernetesError, StoreUnavailable) as attempt:
-                found = await self.fold()
+                found = await self.aggregate()
                 self._context.metrics.note_sweep(SWEEP, self._context.now())
             if not attempt.failed and found and self._has_more():
                 await asyncio.sleep(0)
@@ -152,37 +152,37 @@ class JournalReader:
             took = time.monotonic() - begun
             await asyncio.sleep(max(self._pause if found else IDLE_SECONDS, 3 * took))
 
-    async def fold(self) -> int:
+    async def aggregate(self) -> int:
         """Aggregate one round; how many objects were in it."""
         again = not self._has_more()
         if again:
             await self._list()
         self._note_processes(self._cursors)
-        asked = self._choose(again=again)
-        found = await self._backlog.read((p, n) for p, numbers in asked.items() for n in numbers)
+        chosen = self._choose(again=again)
+        found = await self._backlog.read((p, n) for p, numbers in chosen.items() for n in numbers)
         self._halt(found.damaged)
         parts = divide_objects(
             [obj for obj in found.objects if not self._cursors[obj.process].is_behind(obj.sequence)]
         )
         stuck: list[tuple[str, tuple[str, str], int]] = []
-        slots = asyncio.Semaphore(_FOLDS_AT_ONCE)
+        slots = asyncio.Semaphore(_PARTS_AT_ONCE)
 
-        async def fold_part(whole: DayPart) -> None:
+        async def aggregate_part(whole: DayPart) -> None:
             name = (whole.account, whole.day)
             part = DayPart(*name)
             for process, entries in whole.by_process.items():
-                first_left = self._cursors[process].find_left(name, asked[process])
+                first_left = self._cursors[process].find_left(name, chosen[process])
                 for entry in entries:
                     if entry[0].sequence < first_left:
                         part.by_process[process].append(entry)
                     else:
                         stuck.append((process, name, entry[0].sequence))
             async with slots:
-                for process in await self._fold_part(part) if part.by_process else ():
+                for process in await self._aggregate_part(part) if part.by_process else ():
                     stuck.extend((process, name, o.sequence) for o, _ in part.by_process[process])
 
-        await asyncio.gather(*map(fold_part, parts))
-        for process, numbers in asked.items():
+        await asyncio.gather(*map(aggregate_part, parts))
+        for process, numbers in chosen.items():
             self._cursors[process].advance(
                 numbers,
                 there=[obj.sequence for obj in found.objects if obj.process == process],
@@ -215,7 +215,7 @@ class JournalReader:
     def _halt(self, damaged: dict[Name, JournalDamaged]) -> None:
         for (process, sequence), error in damaged.items():
             self._cursors[process].halt(sequence)
-            _log.error("a journal is damaged and not folded any more", error=str(error))
+            _log.error("a journal is damaged and not aggregated any more", error=str(error))
 
     async def _remove_done(self) -> None:
         done = {process: cursor.find_done() for process, cursor in self._cursors.items()}
@@ -230,8 +230,8 @@ class JournalReader:
         metrics.journal_objects.set(sum(cursor.count_left() for cursor in cursors))
         metrics.journals_damaged.set(sum(cursor.halted is not None for cursor in cursors))
 
-    async def _fold_part(self, part: DayPart) -> Collection[str]:
-        """The processes whose entries could not all be folded."""
+    async def _aggregate_part(self, part: DayPart) -> Collection[str]:
+        """The processes whose entries could not all be aggregated."""
         context, now = self._context, self._context.now()
         added, left = 0, frozenset[str]()
         away = (KubernetesError, StoreUnavailable)
@@ -242,7 +242,7 @@ class JournalReader:
             )
         if attempt.failed:
             return part.by_process
-        context.metrics.folded_calls.inc(added)
+        context.metrics.aggregated_calls.inc(added)
         context.failpoints.reach("after-journal-fold")
         if left:
             _log.warning("no room for more journals", account=part.account, day=part.day)

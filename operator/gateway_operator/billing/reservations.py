@@ -24,10 +24,10 @@ from gateway_core.redis.link import CountersStale, CountersUnavailable
 
 REBUILD_LOOKS = 6
 REBUILD_PAUSE = 0.5
-"""Seconds between two checks of another process's rebuild, and before failed counters are asked
+"""Seconds between two checks of another process's rebuild, and before failed counters are called
 again.
 
-They are asked twice, not until they are back: the end of a run must not wait for them.
+They are called twice, not until they are back: the end of a run must not wait for them.
 """
 
 _log = structlog.get_logger(__name__)
@@ -101,7 +101,7 @@ class Reservations:
         stale, the account is rebuilt first, or another process's rebuild is awaited: that one may
         have read the run while it was open, and then gives it a hold that only the resync would
         end. Where this takes long or fails, or the counters fail twice, the hold is left to the
-        resync, or to the rebuild that counts this run from the record.
+        resync, or to the rebuild that counts this run from its object.
         """
         entry, name = read_entry(run), run["metadata"]["name"]
         account = run["spec"]["request"]["accountName"]

@@ -30,8 +30,8 @@ GRACE_SECONDS = 60.0
 the Kubernetes API may process its create for 60 s, long after the gateway gave up waiting."""
 BATCH_SECONDS = 10.0
 """Between two checks whether a batch reads a deleted file."""
-TOLD_SECONDS = 600.0
-"""How long a removal may fail before an admin is told, and between two events."""
+REPORT_SECONDS = 600.0
+"""How long a removal may fail before an event reports it, and between two such events."""
 
 
 class Removal:
@@ -48,7 +48,7 @@ class Removal:
         self._context = storage.context
         self._settlement = settlement
         self._grace = grace_seconds
-        self._told: dict[str, float] = {}
+        self._reported: dict[str, float] = {}
 
     async def remove(self, obj: Object) -> float | None:
         """Take all steps; or the seconds until the next try, where a batch reads the file.
@@ -77,7 +77,7 @@ class Removal:
             await self._settlement.close(upload, obj)
             context.failpoints.reach("after-file-upload")
         await self._storage.remove_finalizer(GatewayFile.plural, obj)
-        self._told.pop(name, None)
+        self._reported.pop(name, None)
         context.metrics.files_ended.labels("removed").inc()
         context.failpoints.reach("after-file-finalizer")
         return None
@@ -116,12 +116,12 @@ class Removal:
         return upload if upload is not None and _names_file(upload, obj) else None
 
     async def _report(self, obj: Object, error: StoreUnavailable) -> None:
-        """Tell an admin of bytes that could not be removed for a long time."""
+        """Report bytes that could not be removed for a long time."""
         name, now = obj["metadata"]["name"], time.monotonic()
-        if self._context.seconds_since(obj["metadata"]["deletionTimestamp"]) < TOLD_SECONDS:
+        if self._context.seconds_since(obj["metadata"]["deletionTimestamp"]) < REPORT_SECONDS:
             return
-        if now - self._told.get(name, float("-inf")) >= TOLD_SECONDS:
-            self._told[name] = now
+        if now - self._reported.get(name, float("-inf")) >= REPORT_SECONDS:
+            self._reported[name] = now
             text = f"the file stays until its bytes can be removed: {error}"
             await self._context.kube.report_event(obj, reason="BytesNotRemoved", message=text)
 
@@ -165,7 +165,7 @@ class FileController(Reconciler[Object]):
             self._plan(name, obj)
 
     def recheck(self, name: str) -> None:
-        """Reconcile a file, whatever is known of it."""
+        """Reconcile a file, even one that only waits for its expiry."""
         self._news.add(name)
         self.queue.add(name)
 

@@ -20,8 +20,8 @@ from gateway_core.providers.catalog import Problem
 from gateway_core.storage.content import find_foreign
 from gateway_core.storage.objects import ObjectMissing
 from gateway_operator.accounts.readiness import change_ready
+from gateway_operator.context import find_lacking
 from gateway_operator.files.storage import FileStorage
-from gateway_operator.shards import find_lacking
 from gateway_operator.uploads.controller import name_file
 
 AT_ONCE = 4

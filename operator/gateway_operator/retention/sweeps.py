@@ -1,6 +1,21 @@
-"""The sweeps of retention, of which the owner of shard 0 runs each at its own pace."""
+"""The sweeps of retention, of which the owner of shard 0 runs each at its own pace.
+
+Expired bytes go by their age alone, since none is needed later than 30 days after it was last
+written. So bytes that belong to no task (an input that lost a race, an output of a cancelled copy)
+are removed with the rest. The cost of runs is kept in the usage, not here.
+
+Revoked keys go beyond the number that an account keeps, those revoked first. A key that an admin
+declared with `spec.secretName` stays: the next `kubectl apply` would make it anew. Each key is
+removed from the guardrails that name it and archived before it is deleted, so that no place of a
+guardrail is lost and a repeated create still finds it.
+
+The size of the database is that of its file, as etcd's own quota counts it. Intake stops before it
+is full: work in progress needs space to be written to its end. The file shrinks by defragmentation
+alone, so intake resumes after that and not as soon as objects are removed.
+"""
 
 import heapq
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,10 +25,19 @@ import structlog
 
 from gateway_core.admission.intake import IntakeStop
 from gateway_core.api.guardrail import GatewayGuardrail
-from gateway_core.api.key import GatewayKey
+from gateway_core.api.ids import REVOKED_AT_ANNOTATION
+from gateway_core.api.key import MOST_REVOKED, GatewayKey
+from gateway_core.api.times import parse_time
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import (
+    ObjectNotFound,
+    RequestRejected,
+    WriteConflict,
+    WriteOutcomeUnknown,
+)
 from gateway_core.kube.informer import Cache
 from gateway_core.storage.objects import ObjectStore
-from gateway_core.tasks.archive import REMOVED_PREFIXES
+from gateway_core.tasks.archive import REMOVED_PREFIXES, archive_removed
 from gateway_operator.context import Context
 from gateway_operator.files.storage import delete_all
 from gateway_operator.metrics import Metrics
@@ -24,15 +48,100 @@ from gateway_operator.retention.objects import (
     UPLOADS,
     Deletions,
     EndedRemoval,
+    Listed,
     RetentionRules,
 )
-from gateway_operator.retention.revokedkeys import RevokedKeys
 from gateway_operator.retention.usage import DayClosing
 from gateway_operator.schedule import Sweep
 from gateway_operator.settings import Settings
 from gateway_operator.uploads.controller import UploadController
 
 _log = structlog.get_logger(__name__)
+
+
+class RevokedKeys:
+    """Sweeps over the table of keys. Safe to run concurrently and to be cancelled."""
+
+    def __init__(
+        self,
+        kube: KubernetesClient,
+        store: ObjectStore,
+        deletions: Deletions,
+        keys: Cache[GatewayKey],
+        guardrails: Cache[GatewayGuardrail],
+        *,
+        most: int = MOST_REVOKED,
+    ) -> None:
+        self._kube = kube
+        self._store = store
+        self._deletions = deletions
+        self._keys = keys
+        self._guardrails = guardrails
+        self._most = most
+
+    async def sweep(self) -> int:
+        """Remove what is due; how many. KubernetesError, StoreUnavailable."""
+        revoked: defaultdict[str, list[GatewayKey]] = defaultdict(list)
+        for _, key in list(self._keys.items()):
+            if key.spec.revoked and key.spec.secret_name is None:
+                revoked[key.spec.account_name].append(key)
+        removed = 0
+        for account, keys in revoked.items():
+            due = sorted(keys, key=_find_order)[: max(0, len(keys) - self._most)]
+            if not due:
+                continue
+            try:
+                removed += await self._remove(account, {key.metadata.name for key in due})
+            except RequestRejected as error:
+                _log.warning("revoked keys not removed", account=account, error=str(error))
+        if removed:
+            _log.info("revoked keys removed", keys=removed)
+        return removed
+
+    async def _remove(self, account: str, names: set[str]) -> int:
+        assigned = await self._unassign(account, names)
+        due: list[Listed] = []
+        for name in sorted(names - assigned):
+            try:
+                obj = await self._kube.get(GatewayKey.plural, name)
+            except ObjectNotFound:
+                continue
+            # another of its name, made since
+            if not obj["spec"].get("revoked") or obj["spec"]["accountName"] != account:
+                continue
+            await archive_removed(self._store, GatewayKey.plural, account, obj)
+            meta = obj["metadata"]
+            due.append(Listed.read(meta, parse_time(meta["creationTimestamp"])))
+        return await self._deletions.delete(GatewayKey.plural, due)
+
+    async def _unassign(self, account: str, names: set[str]) -> set[str]:
+        """Remove the keys from the account's guardrails; the keys that are still in one.
+
+        These wait for the next sweep: once a key is gone, no sweep looks for its name.
+        """
+        assigned: set[str] = set()
+        for name, guardrail in list(self._guardrails.items()):
+            if guardrail.spec.account_name != account:
+                continue
+            held = names.intersection(guardrail.spec.key_names or ())
+            if not held:
+                continue
+            try:
+                obj = await self._kube.get(GatewayGuardrail.plural, name)
+                left = [key for key in obj["spec"].get("keyNames") or () if key not in names]
+                await self._kube.patch(GatewayGuardrail.plural, obj, {"spec": {"keyNames": left}})
+            except ObjectNotFound:
+                continue
+            except (WriteConflict, WriteOutcomeUnknown, RequestRejected) as error:
+                _log.info("revoked keys are still assigned", guardrail=name, error=str(error))
+                assigned |= held
+        return assigned
+
+
+def _find_order(key: GatewayKey) -> tuple[str, str]:
+    """When it was revoked, as far as known; times of this form sort as text."""
+    noted = key.metadata.annotations.get(REVOKED_AT_ANNOTATION, "")
+    return noted or key.metadata.creation_timestamp or "", key.metadata.name
 
 
 PREFIXES = ("inputs/", "media/", "tasks/", *REMOVED_PREFIXES.values())
@@ -90,7 +199,7 @@ MARK_SECONDS = 90
 
 
 class DatabaseSize:
-    """Compares the size of the record's database with its quota. `quota` is in bytes."""
+    """Compares the size of the Kubernetes API's database with its quota. `quota` is in bytes."""
 
     def __init__(
         self,
@@ -136,7 +245,7 @@ def plan_sweeps(
     uploads: UploadController,
     intake_stop: IntakeStop,
 ) -> tuple[Sweep, ...]:
-    """What is removed, and how often; and the sample of the record's size, if its quota is set."""
+    """What is removed, and how often; and the sample of etcd's size, if its quota is set."""
     kube, store, now, rules = context.kube, context.store, context.now, settings.rules
     deletions = Deletions(kube, context.failpoints)
     remove = partial(EndedRemoval, kube, deletions, now=now)

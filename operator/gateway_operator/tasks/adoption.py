@@ -22,9 +22,8 @@ from gateway_operator.accounts.credentials import (
     Refusal,
     check_model,
 )
-from gateway_operator.context import Context
+from gateway_operator.context import Context, find_lacking
 from gateway_operator.reconciler import AT_ONCE, Next, Superseded, after
-from gateway_operator.shards import find_lacking
 from gateway_operator.tasks.cache import TaskWriter
 from gateway_operator.tasks.calls import Inputs, ProviderCalls
 from gateway_operator.tasks.holds import LEDGER_PAUSE, Holds
@@ -46,7 +45,7 @@ class Adoption:
         """Remove the mark of a folded task from one that has not ended.
 
         A copy of an ended task's object brings it along (`kubectl get -o yaml`, `create`); with it
-        the task would be charged to nobody.
+        the task would never be charged.
         """
         await self.writer.amend(task, {"metadata": {"labels": {FOLDED_LABEL: None}}})
         return AT_ONCE

@@ -25,7 +25,7 @@ class Attempt:
     any call; never, where the task's request names the route and the intent was held back.
     `outcome_known` is false from the moment a call may have made a job until it is certain that it
     has not; `job` is one that was received and may not be recorded yet. While `is_writing` an
-    intent of its own is on its way to the record, and may be there already. `seen_intent` is the
+    intent of its own is being written, and may be there already. `seen_intent` is the
     newest intent of any owner, in force since before `seen_at`. No call is made before `due`.
     """
 

@@ -59,11 +59,11 @@ _OUTCOMES: dict[type[UpstreamError], str] = {
 
 
 class TaskTraces:
-    """Spans of tasks. `tells_providers` is whether calls that start jobs carry `traceparent`."""
+    """Spans of tasks. `sends_traceparent` is whether calls that start jobs carry `traceparent`."""
 
-    def __init__(self, tracer: Tracer = NO_TRACER, *, tells_providers: bool = False) -> None:
+    def __init__(self, tracer: Tracer = NO_TRACER, *, sends_traceparent: bool = False) -> None:
         self._tracer = tracer
-        self._tells_providers = tells_providers
+        self._sends_traceparent = sends_traceparent
 
     def begin(self, task: GatewayTask, name: str, *, kind: SpanKind = SpanKind.INTERNAL) -> Span:
         """The span of a step of the task."""
@@ -84,7 +84,7 @@ class TaskTraces:
 
     def name_for_provider(self, span: Span) -> str | None:
         """`traceparent` for a provider; None unless an admin wants providers to have it."""
-        context = span.context if self._tells_providers else None
+        context = span.context if self._sends_traceparent else None
         return None if context is None else str(context)
 
 

@@ -40,7 +40,7 @@ _BEFORE_DEADLINE = frozenset({Step.ADOPT, Step.SUBMIT, Step.POLL})
 
 
 class TaskController(Reconciler[GatewayTask]):
-    """Carries each task through its steps, from adoption to the removal of its finalizer."""
+    """Takes each task through its steps, from adoption to the removal of its finalizer."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class TaskController(Reconciler[GatewayTask]):
             part.forget(name)
 
     def has_begun(self, name: str) -> bool:
-        """Whether a successor could not tell the outcome of what is in flight."""
+        """Whether a successor could not find out the outcome of what is in flight."""
         return self._submission.has_begun(name) or self._delivery.has_begun(name)
 
     def describe(self, task: GatewayTask) -> Mapping[str, str | None]:
@@ -164,7 +164,7 @@ class TaskController(Reconciler[GatewayTask]):
         }
 
     async def end(self) -> None:
-        """Shut down: complete what a successor could not tell the outcome of.
+        """Shut down: complete calls whose outcome a successor could not find out.
 
         Calls that may start a job and attempts at callbacks get as long as they mostly need,
         everything else a moment: it is cancelled then, and repeated elsewhere without harm.

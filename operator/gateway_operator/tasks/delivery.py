@@ -1,6 +1,6 @@
 """The step between a task's end and its closing: its callback is delivered, or given up (§11).
 
-The terminal state is in the record before the first attempt, so that a GET from inside the
+The terminal state is written before the first attempt, so that a GET from inside the
 receiver's handler sees it. The state of the schedule is written after each attempt, so the next
 process that works the task continues from there.
 """
@@ -37,9 +37,8 @@ from gateway_core.tasks.rendering import render_callback
 from gateway_operator.billing.reservations import Reservations
 from gateway_operator.callbacks.client import CallbackClient, Lane, Message
 from gateway_operator.callbacks.signing import AwaitingSecret, NoKey
-from gateway_operator.context import Context
+from gateway_operator.context import Context, Shards
 from gateway_operator.reconciler import AT_ONCE, Next, WorkQueue, after
-from gateway_operator.shards import Shards
 from gateway_operator.tasks.cache import TaskWriter
 from gateway_operator.tasks.calls import TaskTraces
 
@@ -206,7 +205,7 @@ class Delivery:
         return AT_ONCE
 
     async def _wait_for_key(self, task: GatewayTask, problem: str) -> Next:
-        """Delay the attempt until the account has a secret, and tell an admin."""
+        """Delay the attempt until the account has a secret; an event reports it."""
         now, due = self.context.now(), due_time(task)
         await self.context.events.report_missing_key(task, problem)
         if now >= due + SECRET_PATIENCE:

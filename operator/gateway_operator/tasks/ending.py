@@ -78,7 +78,7 @@ class Ending:
         return AT_ONCE
 
     async def stop_stray(self, job: ReceivedJob) -> None:
-        """Stop a job that cannot be recorded with its task, in one attempt; an admin is told."""
+        """Stop a job that cannot be recorded with its task, in one attempt; an event reports it."""
         provider = job.provider_name
         problem = "was stopped"
         try:
@@ -105,7 +105,7 @@ class Ending:
         failpoints.reach("after-archive")
         await self.reservations.settle(task.source)
         failpoints.reach("after-settle")
-        await self.aggregator.fold(task.source)
+        await self.aggregator.aggregate(task.source)
         failpoints.reach("after-fold")
         kept = [name for name in task.metadata.finalizers if name != TASK_FINALIZER]
         labels = {FOLDED_LABEL: format_label_time(self.context.now()), **task.metadata.labels}
@@ -149,7 +149,7 @@ class Ending:
         """The job of a task whose submission was cut short.
 
         With keys alone the only way to learn the id is to submit again, which would start paid
-        work to stop it; an admin is told instead.
+        work to stop it; an event reports it instead.
         """
         if upstream.can_find:
             with self.calls.watch(task, provider, "find"):

@@ -1,18 +1,19 @@
 """A task's money is held before its job may start, so that its end finds a hold to charge.
 
 Settling a hold is what charges in the counters: without a hold nothing is charged there, and their
-sum falls behind the record's until they are next rebuilt. A rebuild gives a hold to every open task
-whose amount is in the record by then, and nothing else takes one away before the task has ended. So
-a hold that stands once the amount is recorded (by the API with the object, by the operator with the
-intent) stands or is rebuilt until the end, whatever is lost and whichever process is killed.
+sum falls behind that of the objects until they are next rebuilt. A rebuild gives a hold to every
+open task whose object has the amount by then, and nothing else takes one away before the task has
+ended. So a hold that stands once the amount is recorded (by the API with the object, by the
+operator with the intent) stands or is rebuilt until the end, even if counters are lost or a process
+is killed.
 
-A hold taken earlier proves nothing: the counters may be emptied, and rebuilt from a record that
-does not have the amount yet, while the write of it is in flight. The API takes its holds so, and so
-does the adoption of a task made with kubectl. Therefore a process lets a task through to its
-provider only when it has itself seen the hold stand after that: for an admitted task as it adopts
-it, for another one after the intent, for either before it continues what another owner has begun. A
-job that runs was let through once, so it is not asked for again. A task that ends before it is let
-through costs nothing, and needs no hold.
+A hold taken earlier proves nothing: the counters may be emptied, and rebuilt from objects that do
+not have the amount yet, while the write of it is in flight. The API takes its holds so, and so does
+the adoption of a task made with kubectl. Therefore a process lets a task through to its provider
+only when it has itself seen the hold stand after that: for an admitted task as it adopts it, for
+another one after the intent, for either before it continues what another owner has begun. A job
+that runs was let through once, so its hold is not checked again. A task that ends before that costs
+nothing, and needs no hold.
 
 The hold is taken only by a process that sees the task without a job. A write of a predecessor's
 that is still in flight can give it a job then, or end it at no cost, but not charge it: no rebuild
@@ -76,9 +77,9 @@ class Holds:
         return self.context.is_minted(TASK_PREFIX, task.metadata.name, request.account_name)
 
     async def ensure(self, task: GatewayTask) -> bool:
-        """Whether the task, whose amount is in the record, may go on; if not, later.
+        """Whether the task, whose amount is in its object, may go on; if not, later.
 
-        Asks the counters once in the life of this process, and again while they are away: an
+        Takes the hold once in the life of this process, and again while they are away: an
         admitted task goes on all the same then, since its money was held when it was admitted;
         another one waits. Where the money is lost it is rebuilt first.
 
@@ -107,7 +108,7 @@ class Holds:
         return False
 
     async def make_up(self, task: GatewayTask) -> None:
-        """Ask again for a task that went on while the counters were away, if it is one.
+        """Take the hold of a task that went on while the counters were away, if it is one.
 
         Its job runs, so nothing waits for it.
         """
@@ -115,7 +116,7 @@ class Holds:
             await self.ensure(task)
 
     async def _undo_late(self, task: GatewayTask) -> None:
-        """Undo the hold of a task that has ended or gone, as the newest object tells. Superseded.
+        """Undo the hold of a task that has ended or gone, by the newest object. Superseded.
 
         Its cost was counted already, when the hold that stood was settled, or in a rebuild.
         """

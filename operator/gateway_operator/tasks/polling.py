@@ -129,7 +129,7 @@ class Polling:
         await self.holds.make_up(task)
         if polls.span is NO_SPAN:
             polls.span = self.calls.traces.begin(task, "poll", kind=SpanKind.CLIENT)
-        asked_at = context.now()
+        polled_at = context.now()
         try:
             with self.calls.time(job.provider_name, "poll"):
                 report = await upstream.poll(job.job_id)
@@ -139,7 +139,7 @@ class Polling:
         polls.span.add_event("poll", {"outcome": report.state.value})
         polls.failures = polls.gone = 0
         if report.state is JobState.RUNNING:
-            polls.running_at = asked_at
+            polls.running_at = polled_at
             pause = max(self._interval(task, upstream), report.retry_after or 0.0)
             return self._postpone(polls, pause, least=report.retry_after)
         polls.end_span()
@@ -192,7 +192,7 @@ class Polling:
         return AT_ONCE
 
     def _observe_lag(self, task: GatewayTask, polls: _Polls) -> None:
-        """Measure how late the end of a job is in the record."""
+        """Measure how late the end of a job is recorded."""
         now, job, metrics = self.context.now(), task.status.upstream, self.context.metrics
         if polls.ended_at is not None:
             metrics.record_delay.observe(max(0.0, (now - polls.ended_at).total_seconds()))
@@ -203,7 +203,7 @@ class Polling:
             metrics.detection_lag.observe(max(0.0, (now - since).total_seconds()))
 
     async def _price(self, task: GatewayTask, report: JobReport) -> int:
-        """Micro-dollars for what was made, at the price of the time it was asked for."""
+        """Micro-dollars for what was made, at the price of when the task was created."""
         request, reserved = task.spec.request, reserved_micros(task)
         if report.seconds is None:
             return reserved

@@ -1,7 +1,7 @@
-"""Resync: repairs what watch events did not tell.
+"""Resync: repairs what watch events have missed.
 
 Missed versions, tasks that have ended and were not closed, holds without a run. Each sweep compares
-the record with memory. Safe to run twice and on several replicas.
+the Kubernetes API with memory. Safe to run twice and on several replicas.
 """
 
 from collections.abc import AsyncIterator
@@ -72,7 +72,7 @@ class Resync:
         """Find open tasks whose newest version the watch has not shown; how many it repaired.
 
         A version is missed only if two sweeps in a row know of it and memory does not: events are
-        in flight all the time. Tasks in memory that the record does not have are dropped.
+        in flight all the time. Tasks in memory that do not exist any more are dropped.
         """
         cache, behind, seen = self.tasks.cache, dict[str, int](), set[str]()
         known_before = set(cache.names())

@@ -6,8 +6,8 @@ seconds of this process recording its intent by compare-and-set, so that an owne
 finds out that it is no longer the owner. Where the task's request names the route, another owner
 may be submitting there with no intent on record: no owner submits anywhere else. How long another
 owner's call may still be in flight is measured from when its intent was first seen here: no clock
-but this process's own one counts. An id that was received is kept until it is recorded, whatever
-happens to the writes.
+but this process's own one counts. An id that was received is kept until it is recorded, even if
+writes fail.
 """
 
 import asyncio
@@ -201,7 +201,7 @@ class Submission:
         wait = attempt.due - time.monotonic()
         if wait > 0:
             return after(wait)
-        # also where a job is only to be found: once it runs, its hold is not asked for any more
+        # also where a job is only to be found: once it runs, its hold is not checked any more
         if not await self.holds.ensure(task):
             return after(LEDGER_PAUSE)
         upstream = await self.calls.find(intent.provider_name)
@@ -227,7 +227,7 @@ class Submission:
     def _may_refuse(
         self, name: str, attempt: Attempt, intent: UpstreamJob, upstream: Upstream | None
     ) -> bool:
-        """Whether the task may fail by a limit: a job of a failed task would be charged to nobody.
+        """Whether the task may fail by a limit: a job of a failed task is not charged.
 
         An intent that was held back does not stop another owner. Once it is on record, the other
         owner's write does not land, and it decides anew; its call gets the time that it takes.

@@ -22,9 +22,9 @@ from gateway_core.files.files import FileRecorder
 from gateway_core.files.uploads import is_settled, make_file, read_expiry
 from gateway_core.kube.errors import ObjectNotFound
 from gateway_core.storage.content import list_keys
+from gateway_operator.context import find_lacking
 from gateway_operator.files.storage import FileStorage
 from gateway_operator.reconciler import ON_CHANGE, Next, Reconciler, after
-from gateway_operator.shards import find_lacking
 
 _log = structlog.get_logger(__name__)
 

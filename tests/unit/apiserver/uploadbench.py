@@ -16,13 +16,12 @@ import pytest
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.times import format_time
 from gateway_core.files.files import FileRecorder
-from gateway_operator.context import Context, Failpoints
+from gateway_operator.context import Context, Failpoints, Shards
+from gateway_operator.files.audit import OrphanRemoval
 from gateway_operator.files.controller import FileController, Removal
 from gateway_operator.files.intake import Intake
-from gateway_operator.files.orphans import OrphanRemoval
 from gateway_operator.files.storage import FileStorage
 from gateway_operator.metrics import Metrics
-from gateway_operator.shards import Shards
 from gateway_operator.uploads.controller import Settlement, UploadController
 from tests.fakes.informer import FakeInformer
 from tests.unit.apiserver.gateway import Answer, Gateway, call, clear_environment

@@ -27,7 +27,7 @@ from gateway_core.kube.client import WatchEvent
 from gateway_core.providers.registry import Providers
 from gateway_core.providers.upstream import ModerationUpstream, UpstreamError
 from gateway_operator.batches.controller import BatchController
-from gateway_operator.shards import Shards
+from gateway_operator.context import Shards
 from tests.fakes.informer import FakeInformer
 from tests.fakes.moderation import FakeModeration
 from tests.fakes.storage import FakeStorage

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.kube.client import WatchEvent
-from gateway_operator.shards import Shards
+from gateway_operator.context import Shards
 from tests.fakes.clock import START, run_to_end
 from tests.fakes.counters import FakeCounters
 from tests.fakes.kubernetes import FakeKubernetes, has_fields

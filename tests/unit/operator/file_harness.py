@@ -30,14 +30,12 @@ from gateway_core.api.upload import GatewayUpload
 from gateway_core.files.files import FileRecorder
 from gateway_core.kube.client import WatchEvent
 from gateway_core.tasks.lifecycle import OPEN_SELECTOR
-from gateway_operator.context import Context, Failpoints
+from gateway_operator.context import Context, Failpoints, Shards
+from gateway_operator.files.audit import OrphanRemoval, QuotaCheck
 from gateway_operator.files.controller import FileController, Removal
 from gateway_operator.files.intake import Intake
-from gateway_operator.files.orphans import OrphanRemoval
-from gateway_operator.files.quotacheck import QuotaCheck
 from gateway_operator.files.storage import FileStorage
 from gateway_operator.metrics import Metrics
-from gateway_operator.shards import Shards
 from gateway_operator.uploads.controller import Settlement, UploadController
 from tests.fakes.informer import FakeInformer
 from tests.fakes.kubernetes import has_fields

@@ -44,10 +44,9 @@ from gateway_operator.billing.aggregator import UsageAggregator
 from gateway_operator.billing.reservations import Reservations
 from gateway_operator.callbacks.client import CallbackClient
 from gateway_operator.callbacks.signing import Keyring
-from gateway_operator.context import Context, Failpoints
+from gateway_operator.context import Context, Failpoints, Shards
 from gateway_operator.metrics import Metrics
 from gateway_operator.schedule import Schedule
-from gateway_operator.shards import Shards
 from gateway_operator.tasks.calls import Inputs, Outputs, ProviderCalls, TaskTraces
 from gateway_operator.tasks.controller import TaskController
 from gateway_operator.tasks.delivery import REDELIVERY_SELECTOR, read_wanted
@@ -104,7 +103,7 @@ class Operator:
         self.calls = ProviderCalls(
             self.providers,
             self.metrics,
-            TaskTraces(sim.tracer, tells_providers=sim.tells_providers),
+            TaskTraces(sim.tracer, sends_traceparent=sim.sends_traceparent),
             lambda notice: sim.notify_url and sim.notify_url + notice.name,
         )
         self.outputs = Outputs(sim.store, SIGNER, "https://media.example")
@@ -171,7 +170,7 @@ class Simulation:
         self.upstream = upstream or FakeUpstream()
         self.notify_url: str | None = None
         self.tracer: Tracer = NO_TRACER
-        self.tells_providers = False
+        self.sends_traceparent = False
         self.annotations: dict[str, str] = {}
         """What the tasks of `admit` have."""
         self.kube = RemoteRecords(clock=lambda: format_time(read_now()))

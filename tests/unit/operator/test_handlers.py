@@ -8,6 +8,7 @@ import pytest
 from gateway_core.api.ids import SHARD_LABEL, SHARDS
 from gateway_core.api.resource import Object
 from gateway_core.concurrency import Supervisor
+from gateway_operator.context import Shards
 from gateway_operator.handlers import (
     BATCHES,
     FILES,
@@ -18,7 +19,6 @@ from gateway_operator.handlers import (
     build_registry,
     configure,
 )
-from gateway_operator.shards import Shards
 
 LEASE = "lease"
 

@@ -10,7 +10,7 @@ from gateway_core.api.resource import (
     upload_folder,
 )
 from gateway_core.files.addresses import PUT_SECONDS, TICKET_SECONDS
-from gateway_operator.files.quotacheck import LONGEST_PUT_SECONDS
+from gateway_operator.files.audit import LONGEST_PUT_SECONDS
 from gateway_operator.files.storage import take_inventory
 from tests.fakes.clock import in_virtual_time
 from tests.unit.operator.file_harness import BATCHES, DAY, FILES, UPLOADS, Simulation, later

@@ -327,7 +327,7 @@ async def test_traceparent_is_sent_only_where_configured(tells: bool) -> None:
     upstream = NotingUpstream()
     sim = Simulation(upstream)
     sim.tracer = tracer
-    sim.tells_providers = tells
+    sim.sends_traceparent = tells
     await sim.boot()
     await sim.finish(await sim.admit())
     [span] = spans_of(tracer, "submit")

@@ -7,9 +7,9 @@ import pytest
 from aiohttp import ClientSession, web
 
 from gateway_core.providers.notices import Notice, NoticeSigner, NoticeUndelivered, OperatorLink
+from gateway_operator.context import Shards
 from gateway_operator.health import start_health
 from gateway_operator.metrics import Metrics
-from gateway_operator.shards import Shards
 
 SIGNER = NoticeSigner(b"k" * 32)
 NOTICE = Notice("task-abc", "5f0c1d9e-1111-4222-8333-444455556666")

@@ -8,7 +8,7 @@ from gateway_core.api.ids import SHARD_LABEL, SHARDS, shard_of
 from gateway_core.billing.counters import Hold
 from gateway_core.kube.errors import KubernetesUnavailable
 from gateway_core.redis.link import CountersStale
-from gateway_operator.shards import Shards
+from gateway_operator.context import Shards
 from gateway_operator.tasks.resync import HOLD_SECONDS, Resync
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import Fault

@@ -13,8 +13,7 @@ from gateway_core.tasks.archive import archive_removed, read_removed
 from gateway_operator.accounts.kinds import project_guardrail, project_key
 from gateway_operator.context import Failpoints
 from gateway_operator.retention.objects import Deletions, RetentionRules
-from gateway_operator.retention.revokedkeys import RevokedKeys
-from gateway_operator.retention.sweeps import Expiry, RemovedTrim
+from gateway_operator.retention.sweeps import Expiry, RemovedTrim, RevokedKeys
 from tests.fakes.informer import FakeInformer
 from tests.fakes.kubernetes import FakeKubernetes, Fault
 from tests.fakes.objects import FakeObjects

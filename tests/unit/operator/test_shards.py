@@ -6,8 +6,8 @@ import pytest
 
 from gateway_core.api.ids import SHARD_LABEL, shard_of
 from gateway_core.providers.upstream import SubmissionGuarantee
+from gateway_operator.context import Shards
 from gateway_operator.metrics import Metrics
-from gateway_operator.shards import Shards
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream
 from tests.unit.operator.harness import QUOTE, TASKS, Operator, Simulation

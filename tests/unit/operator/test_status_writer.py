@@ -13,10 +13,9 @@ from gateway_core.kube.errors import (
     WriteConflict,
     WriteOutcomeUnknown,
 )
-from gateway_operator.context import Context, Failpoints
+from gateway_operator.context import Context, Failpoints, Shards
 from gateway_operator.metrics import Metrics
 from gateway_operator.reconciler import Superseded
-from gateway_operator.shards import Shards
 from gateway_operator.tasks.cache import TaskCache, TaskWriter
 from tests.fakes.kubernetes import FakeKubernetes, Fault
 from tests.fakes.objects import FakeObjects

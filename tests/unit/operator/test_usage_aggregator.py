@@ -42,19 +42,19 @@ def read_pending(kube: FakeKubernetes) -> list[str]:
 @in_virtual_time
 async def test_lone_task_is_written_at_once() -> None:
     kube = FakeKubernetes()
-    folding, loop = build(kube), asyncio.get_running_loop()
+    aggregator, loop = build(kube), asyncio.get_running_loop()
     begin = loop.time()
-    await folding.fold(put_task(kube, 0, 5))
+    await aggregator.aggregate(put_task(kube, 0, 5))
     assert loop.time() - begin < 0.1
 
 
 @in_virtual_time
 async def test_tasks_within_the_pause_share_a_write() -> None:
     kube = FakeKubernetes()
-    folding, loop = build(kube), asyncio.get_running_loop()
-    await folding.fold(put_task(kube, 0, 5))
+    aggregator, loop = build(kube), asyncio.get_running_loop()
+    await aggregator.aggregate(put_task(kube, 0, 5))
     begin = loop.time()
-    await asyncio.gather(*(folding.fold(put_task(kube, n, 5)) for n in range(1, 100)))
+    await asyncio.gather(*(aggregator.aggregate(put_task(kube, n, 5)) for n in range(1, 100)))
     assert 1.5 < loop.time() - begin < 2.5
     assert count_writes(kube) == 2
     [usage] = kube.list_objects(USAGES)
@@ -64,10 +64,10 @@ async def test_tasks_within_the_pause_share_a_write() -> None:
 @in_virtual_time
 async def test_a_full_batch_does_not_wait() -> None:
     kube = FakeKubernetes()
-    folding, loop = build(kube, most=10), asyncio.get_running_loop()
-    await folding.fold(put_task(kube, 0, 5))
+    aggregator, loop = build(kube, most=10), asyncio.get_running_loop()
+    await aggregator.aggregate(put_task(kube, 0, 5))
     begin = loop.time()
-    await asyncio.gather(*(folding.fold(put_task(kube, n, 5)) for n in range(1, 31)))
+    await asyncio.gather(*(aggregator.aggregate(put_task(kube, n, 5)) for n in range(1, 31)))
     assert loop.time() - begin < 2.5
     assert count_writes(kube) == 4
 
@@ -75,13 +75,13 @@ async def test_a_full_batch_does_not_wait() -> None:
 @in_virtual_time
 async def test_failure_is_raised_to_all_and_can_be_retried() -> None:
     kube = FakeKubernetes()
-    folding = build(kube)
+    aggregator = build(kube)
     tasks = [put_task(kube, n, 5) for n in range(5)]
     kube.order_faults("patch_status", Fault(KubernetesUnavailable("away")))
-    results = await asyncio.gather(*map(folding.fold, tasks), return_exceptions=True)
+    results = await asyncio.gather(*map(aggregator.aggregate, tasks), return_exceptions=True)
     assert {type(result) for result in results} <= {AggregationDeferred, type(None)}
     assert any(isinstance(result, AggregationDeferred) for result in results)
-    await asyncio.gather(*map(folding.fold, tasks))
+    await asyncio.gather(*map(aggregator.aggregate, tasks))
     [usage] = kube.list_objects(USAGES)
     assert usage["status"]["chargedMicros"] == 25
 
@@ -89,23 +89,23 @@ async def test_failure_is_raised_to_all_and_can_be_retried() -> None:
 @in_virtual_time
 async def test_acknowledged_names_go_with_the_next_write() -> None:
     kube = FakeKubernetes()
-    folding = build(kube)
+    aggregator = build(kube)
     first = put_task(kube, 0, 5)
-    await folding.fold(first)
+    await aggregator.aggregate(first)
     await mark(kube, first)
-    folding.acknowledge(first)
+    aggregator.acknowledge(first)
     assert read_pending(kube) == ["task-0"]
-    await folding.fold(put_task(kube, 1, 5))
+    await aggregator.aggregate(put_task(kube, 1, 5))
     assert read_pending(kube) == ["task-1"]
 
 
 @in_virtual_time
 async def test_cancelled_waiter_leaves_the_others() -> None:
     kube = FakeKubernetes()
-    folding = build(kube)
-    await folding.fold(put_task(kube, 0, 5))
-    leaving = asyncio.create_task(folding.fold(put_task(kube, 1, 5)))
-    staying = asyncio.create_task(folding.fold(put_task(kube, 2, 5)))
+    aggregator = build(kube)
+    await aggregator.aggregate(put_task(kube, 0, 5))
+    leaving = asyncio.create_task(aggregator.aggregate(put_task(kube, 1, 5)))
+    staying = asyncio.create_task(aggregator.aggregate(put_task(kube, 2, 5)))
     await asyncio.sleep(0.5)
     leaving.cancel()
     await staying
@@ -120,7 +120,7 @@ async def test_marked_task_is_not_aggregated() -> None:
     task = put_task(kube, 0, 5)
     await mark(kube, task)
     [marked] = kube.list_objects("gatewaytasks")
-    await build(kube).fold(marked)
+    await build(kube).aggregate(marked)
     assert kube.list_objects(USAGES) == []
 
 
@@ -142,10 +142,10 @@ async def fill_pending(kube: FakeKubernetes, **changes: Any) -> list[Object]:
 async def test_unmarked_names_of_absent_replica_delay_nothing(count: int) -> None:
     kube = FakeKubernetes()
     away = await fill_pending(kube)
-    folding = build(kube)
+    aggregator = build(kube)
     kube.calls.clear()
     mine = [put_task(kube, number, 5) for number in range(1000, 1000 + count)]
-    await asyncio.wait_for(asyncio.gather(*map(folding.fold, mine)), 10)
+    await asyncio.wait_for(asyncio.gather(*map(aggregator.aggregate, mine)), 10)
     [usage] = kube.list_objects(USAGES)
     assert usage["status"]["chargedMicros"] == 5 * (MOST_PENDING + count)
     assert len(kube.calls) < 4 * MOST_PENDING
@@ -161,10 +161,10 @@ async def test_aggregation_is_deferred_without_room_for_names(count: int) -> Non
     """Tasks that are open once more are left to their owner; who waits is told, at no haste."""
     kube = FakeKubernetes()
     await fill_pending(kube, work=None)
-    folding = build(kube)
+    aggregator = build(kube)
     kube.calls.clear()
     mine = [put_task(kube, number, 5) for number in range(1000, 1000 + count)]
-    folds = asyncio.gather(*map(folding.fold, mine), return_exceptions=True)
+    folds = asyncio.gather(*map(aggregator.aggregate, mine), return_exceptions=True)
     results = await asyncio.wait_for(folds, 10)
     assert {type(result) for result in results} == {AggregationDeferred}
     assert len(kube.calls) < 4 * MOST_PENDING
