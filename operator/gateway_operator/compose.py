@@ -39,8 +39,15 @@ from gateway_core.storage.choice import open_store
 from gateway_operator.accounts.balances import COPY_SECONDS, Balances, LastUse
 from gateway_operator.accounts.credentials import Credentials
 from gateway_operator.accounts.declaredkeys import DeclaredKeys
-from gateway_operator.accounts.kinds import list_kinds, project_guardrail, project_key
-from gateway_operator.accounts.models import ProvidersInUse, follow_catalog
+from gateway_operator.accounts.kinds import (
+    Accounts,
+    Guardrails,
+    Keys,
+    Users,
+    project_guardrail,
+    project_key,
+)
+from gateway_operator.accounts.models import Models, ProviderKind, ProvidersInUse, follow_catalog
 from gateway_operator.accounts.readiness import ReadinessController
 from gateway_operator.batches.controller import BatchController
 from gateway_operator.billing.aggregator import UsageAggregator
@@ -260,12 +267,16 @@ async def run_operator(
                 context.failpoints,
                 CLOCK.now,
             )
-            kinds = list_kinds(
-                **{field.name: getattr(tables, field.name) for field in fields(tables)},
-                in_use=ProvidersInUse(providers, moderations),
-                declared=declared,
-                defaults=settings.account_defaults,
-                now=CLOCK.now,
+            accounts, users, keys = tables.accounts, tables.users, tables.keys
+            in_use = ProvidersInUse(providers, moderations)
+            # in the order of their references, so that a start checks each object once
+            kinds = (
+                Accounts(accounts, settings.account_defaults),
+                Users(users, accounts),
+                Keys(keys, accounts, users, declared, CLOCK.now),
+                Guardrails(tables.guardrails, accounts, keys),
+                ProviderKind(tables.providers, in_use),
+                Models(tables.models, in_use),
             )
             readiness = ReadinessController(kube, kinds, CLOCK.now)
             balances = Balances(

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -13,15 +12,12 @@ from gateway_core.api.conditions import Reason
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.key import GatewayKey
 from gateway_core.api.limits import MOST_GUARDRAILS
-from gateway_core.api.model import GatewayModel
-from gateway_core.api.provider import GatewayProvider
 from gateway_core.api.resource import Object
 from gateway_core.api.times import parse_time
 from gateway_core.kube.informer import Cache
 from gateway_core.providers.catalog import Problem
 from gateway_operator.accounts.declaredkeys import DeclaredKeys
-from gateway_operator.accounts.models import Models, ProviderKind, ProvidersInUse
-from gateway_operator.accounts.readiness import Finding, ReadinessKind, Ref, refer
+from gateway_operator.accounts.readiness import Finding, Ref, refer
 
 
 @dataclass(eq=False)
@@ -285,27 +281,3 @@ class Guardrails:
 def _rank(obj: GatewayGuardrail) -> tuple[str, str]:
     """Which was made first."""
     return obj.metadata.creation_timestamp or "", obj.metadata.name
-
-
-def list_kinds(
-    *,
-    accounts: Cache[GatewayAccount],
-    users: Cache[GatewayUser],
-    keys: Cache[GatewayKey],
-    guardrails: Cache[GatewayGuardrail],
-    models: Cache[GatewayModel],
-    providers: Cache[GatewayProvider],
-    in_use: ProvidersInUse,
-    declared: DeclaredKeys,
-    defaults: AccountDefaults,
-    now: Callable[[], datetime],
-) -> tuple[ReadinessKind[Any], ...]:
-    """The kinds in the order of their references, so that a start checks each object once."""
-    return (
-        Accounts(accounts, defaults),
-        Users(users, accounts),
-        Keys(keys, accounts, users, declared, now),
-        Guardrails(guardrails, accounts, keys),
-        ProviderKind(providers, in_use),
-        Models(models, in_use),
-    )

@@ -31,7 +31,7 @@ class Slots:
 
     def __init__(self, count: int) -> None:
         self._places = FairSemaphore(count)
-        self._changes: dict[str, asyncio.Event] = {}
+        self._waits: dict[str, asyncio.Timeout] = {}
         self._held: dict[str, tuple[str, float]] = {}
         self._leaving: set[str] = set()
 
@@ -50,16 +50,13 @@ class Slots:
                 self._held.pop(name, None)
                 self._leaving.discard(name)
 
-    def wake(self, name: str) -> None:
-        """End the batch's wait, if it waits: it has changed."""
-        change = self._changes.get(name)
-        if change is not None:
-            change.set()
-
-    def wake_all(self) -> None:
-        """End all waits."""
-        for change in self._changes.values():
-            change.set()
+    def wake(self, name: str | None = None) -> None:
+        """End the wait of a batch that has changed; of all batches without a name."""
+        for waiting in list(self._waits) if name is None else [name]:
+            # removed: a timeout can be rescheduled only until it has fired
+            wait = self._waits.pop(waiting, None)
+            if wait is not None:
+                wait.reschedule(asyncio.get_running_loop().time())
 
     def note_leaving(self, name: str) -> None:
         """Note that the batch returns its slot soon, whether another waits or not."""
@@ -84,19 +81,15 @@ class Slots:
     async def _enter(
         self, stack: AsyncExitStack, account: str, name: str, seconds: float | None
     ) -> bool:
-        change = self._changes[name] = asyncio.Event()
-        entering = asyncio.create_task(stack.enter_async_context(self._places.take(account)))
-        waking = asyncio.create_task(change.wait())
         try:
-            await asyncio.wait(
-                (entering, waking), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
-            )
+            async with asyncio.timeout(seconds) as wait:
+                self._waits[name] = wait
+                await stack.enter_async_context(self._places.take(account))
+        except TimeoutError:
+            return False
         finally:
-            del self._changes[name]
-            entering.cancel()
-            waking.cancel()
-            await asyncio.gather(entering, waking, return_exceptions=True)
-        return not entering.cancelled()
+            self._waits.pop(name, None)
+        return True
 
 
 class BatchSlots:
@@ -110,10 +103,7 @@ class BatchSlots:
     def wake(self, name: str | None = None) -> None:
         """End the wait of a batch that has changed; of all batches without a name."""
         for slots in (self.checks, self.runs, self.endings):
-            if name is None:
-                slots.wake_all()
-            else:
-                slots.wake(name)
+            slots.wake(name)
 
 
 MOST_BYTES = 64 * 1024 * 1024

@@ -9,15 +9,7 @@ from gateway_core.api.batch import ACTION, GatewayBatch
 from gateway_core.api.conditions import Reason
 from gateway_core.api.ids import REQUEST_ID_ANNOTATION, name_to_id
 from gateway_core.api.resource import Object
-from gateway_core.batches.lifecycle import (
-    Step,
-    find_deadline,
-    is_running,
-    is_unwanted,
-    next_step,
-    record_cancelling,
-    record_failure,
-)
+from gateway_core.batches import lifecycle
 from gateway_core.batches.lines import Problem
 from gateway_core.batches.results import RecordsDamaged
 from gateway_core.files.files import FileRecorder
@@ -93,13 +85,13 @@ class BatchController(Reconciler[GatewayBatch]):
         )
         validator = Validator(context, store, inputs, self._holds, moderators, slots.checks)
         self._runs: dict[str, Run] = {}
-        self._steps: dict[Step, Callable[[GatewayBatch], Awaitable[Next]]] = {
-            Step.VALIDATE: validator.validate,
-            Step.RUN: self._run,
-            Step.MARK: self._mark,
-            Step.ABANDON: self._finalizing.abandon,
-            Step.FINALIZE: self._finalizing.finalize,
-            Step.CLOSE: self._finalizing.close,
+        self._steps: dict[lifecycle.Step, Callable[[GatewayBatch], Awaitable[Next]]] = {
+            lifecycle.Step.VALIDATE: validator.validate,
+            lifecycle.Step.RUN: self._run,
+            lifecycle.Step.MARK: self._mark,
+            lifecycle.Step.ABANDON: self._finalizing.abandon,
+            lifecycle.Step.FINALIZE: self._finalizing.finalize,
+            lifecycle.Step.CLOSE: self._finalizing.close,
         }
 
     @property
@@ -138,8 +130,8 @@ class BatchController(Reconciler[GatewayBatch]):
 
     async def step(self, batch: GatewayBatch) -> Next:
         """Take the step that is due, if any."""
-        step = next_step(batch)
-        if step is Step.NOTHING or not self._context.shards.owns(batch.metadata.labels):
+        step = lifecycle.next_step(batch)
+        if step is lifecycle.Step.NOTHING or not self._context.shards.owns(batch.metadata.labels):
             self._store.cache.drop(batch.metadata.name)
             return AT_ONCE
         try:
@@ -176,7 +168,9 @@ class BatchController(Reconciler[GatewayBatch]):
 
     async def _run(self, batch: GatewayBatch) -> Next:
         """Run the remaining lines in a slot, or find out that there are none to run."""
-        is_over = is_unwanted(batch) or self._context.now() >= find_deadline(batch)
+        is_over = lifecycle.is_unwanted(batch) or self._context.now() >= lifecycle.find_deadline(
+            batch
+        )
         account, name = batch.spec.request.account_name, batch.metadata.name
         slots, seconds = self.slots.runs, self._store.seconds_left(batch)
         wait = (
@@ -203,7 +197,7 @@ class BatchController(Reconciler[GatewayBatch]):
         finally:
             del self._runs[name]
         newest = self._store.cache.get(name)
-        if run_end is not None and newest is not None and is_running(newest):
+        if run_end is not None and newest is not None and lifecycle.is_running(newest):
             # else another owner has fixed its results: there is one list of them
             await self._finalizing.fix(newest, run_end)
         return AT_ONCE
@@ -217,7 +211,9 @@ class BatchController(Reconciler[GatewayBatch]):
     async def _fail(self, batch: GatewayBatch, unfit: Unfit) -> Next:
         """End a batch whose bytes were lost while it ran: without Files, at no cost."""
         context, total = self._context, batch.status.counts.total if batch.status.counts else 0
-        failure = record_failure(batch, unfit.reason, unfit.problems, total, context.now())
+        failure = lifecycle.record_failure(
+            batch, unfit.reason, unfit.problems, total, context.now()
+        )
         await self._finalizing.withdraw(batch)
         await self._store.commit(batch, failure)
         context.metrics.count_batch_end(failure["phase"], context.age(batch))
@@ -225,5 +221,5 @@ class BatchController(Reconciler[GatewayBatch]):
 
     async def _mark(self, batch: GatewayBatch) -> Next:
         """Record that the batch is being cancelled."""
-        await self._store.commit(batch, record_cancelling(batch, self._context.now()))
+        await self._store.commit(batch, lifecycle.record_cancelling(batch, self._context.now()))
         return AT_ONCE

@@ -16,14 +16,7 @@ from gateway_core.api.batch import GatewayBatch
 from gateway_core.api.conditions import Reason
 from gateway_core.api.errors import GatewayError
 from gateway_core.api.resource import ObjectRef
-from gateway_core.batches.lifecycle import (
-    Phase,
-    find_deadline,
-    is_running,
-    is_unwanted,
-    record_cancelling,
-    record_progress,
-)
+from gateway_core.batches import lifecycle
 from gateway_core.batches.lines import Line
 from gateway_core.batches.results import LineResult, read_lines, read_sequence
 from gateway_core.concurrency import FairSemaphore
@@ -145,7 +138,7 @@ class Run:
             await self._flush(tasks[0])
             if self._failure is not None:
                 raise self._failure
-            return Phase.COMPLETED if self._end is None else self._end or None
+            return lifecycle.Phase.COMPLETED if self._end is None else self._end or None
         finally:
             left: list[asyncio.Task[Any]] = [*tasks, pump, stopping, *self._calls]
             for task in left:
@@ -276,16 +269,16 @@ class Run:
     async def _check(self) -> None:
         """Check whether the run has to end, and where its calls go now."""
         runner, batch = self._runner, self._store.cache.get(self._name)
-        if batch is None or not is_running(batch):
+        if batch is None or not lifecycle.is_running(batch):
             # it is gone, or another owner has ended its run
             self._finish("")
             return
-        if is_unwanted(batch):
-            self._finish(Phase.CANCELLED)
+        if lifecycle.is_unwanted(batch):
+            self._finish(lifecycle.Phase.CANCELLED)
             if batch.status.cancelling_time is None:
-                await self._write(record_cancelling(batch, self._context.now()))
-        elif self._context.now() >= find_deadline(batch):
-            self._finish(Phase.EXPIRED)
+                await self._write(lifecycle.record_cancelling(batch, self._context.now()))
+        elif self._context.now() >= lifecycle.find_deadline(batch):
+            self._finish(lifecycle.Phase.EXPIRED)
         if not self._context.shards.owns(batch.metadata.labels):
             self._finish("")
         if self._end is not None:
@@ -309,9 +302,9 @@ class Run:
         if waits is not None and loop.time() - self._trouble_at > LONGEST_PROGRESS:
             waits = self._trouble = None
         report = (self._checkpoints.completed, self._checkpoints.failed, waits)
-        if batch is None or report == self._reported or not is_running(batch):
+        if batch is None or report == self._reported or not lifecycle.is_running(batch):
             return False
-        if not await self._write(record_progress(batch, *report, self._context.now())):
+        if not await self._write(lifecycle.record_progress(batch, *report, self._context.now())):
             return False
         self._reported = report
         return True

@@ -42,8 +42,8 @@ def _is_idle(semaphore: FairSemaphore) -> bool:
 
 
 @dataclass(slots=True)
-class Lane:
-    """The attempts of one account at one host.
+class Receiver:
+    """A host that receives the callbacks of one account.
 
     The client sets `is_slow`, whether an attempt takes long, and `answers`, whether it is answered
     then.
@@ -68,10 +68,10 @@ class _Account:
 
 
 class CallbackLimiter:
-    """All lanes of the process."""
+    """All receivers of the process."""
 
     def __init__(self) -> None:
-        self._lanes: dict[tuple[str, str], Lane] = {}
+        self._receivers: dict[tuple[str, str], Receiver] = {}
         self._idle: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._accounts: dict[str, _Account] = {}
         self._all = _bound(IN_ALL)
@@ -88,38 +88,38 @@ class CallbackLimiter:
         return self._taken - self._all.held
 
     @asynccontextmanager
-    async def take(self, account: str, host: str) -> AsyncIterator[Lane]:
-        """Hold a place for one attempt; its lane, on which the client notes whether it is slow."""
-        lane = self._lanes.setdefault((account, host), Lane(_bound(PER_HOST)))
+    async def take(self, account: str, host: str) -> AsyncIterator[Receiver]:
+        """Hold a place for one attempt; the client notes on the receiver whether it is slow."""
+        receiver = self._receivers.setdefault((account, host), Receiver(_bound(PER_HOST)))
         self._idle.pop((account, host), None)
         self._taken += 1
         try:
-            async with lane.semaphore.take(host):
+            async with receiver.semaphore.take(host):
                 semaphores = self._accounts.setdefault(account, _Account())
                 # decided now: earlier attempts may have found the host slow meanwhile
-                second = semaphores.slow if lane.is_slow else semaphores.quick
+                second = semaphores.slow if receiver.is_slow else semaphores.quick
                 async with second.take(account), self._all.take(account):
                     try:
-                        yield lane
+                        yield receiver
                     finally:
-                        lane.semaphore.resize(lane.limit)
+                        receiver.semaphore.resize(receiver.limit)
         finally:
             self._taken -= 1
-            self._tidy(account, host, lane)
+            self._tidy(account, host, receiver)
 
-    def _tidy(self, account: str, host: str, lane: Lane) -> None:
+    def _tidy(self, account: str, host: str, receiver: Receiver) -> None:
         """Forget what is not in use, except which hosts are slow."""
         semaphores = self._accounts.get(account)
         if semaphores is not None and _is_idle(semaphores.quick) and _is_idle(semaphores.slow):
             self._accounts.pop(account)
-        if not _is_idle(lane.semaphore):
+        if not _is_idle(receiver.semaphore):
             return
-        if not lane.is_slow:
-            self._lanes.pop((account, host), None)
+        if not receiver.is_slow:
+            self._receivers.pop((account, host), None)
             return
         self._idle[account, host] = None
         if len(self._idle) > MOST_IDLE_HOSTS:
-            self._lanes.pop(self._idle.popitem(last=False)[0])
+            self._receivers.pop(self._idle.popitem(last=False)[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,20 +156,20 @@ class CallbackClient:
         await self._keyring.find(account)
 
     @asynccontextmanager
-    async def wait_turn(self, account: str, url: str) -> AsyncIterator[Lane]:
+    async def wait_turn(self, account: str, url: str) -> AsyncIterator[Receiver]:
         """Hold a place for the URL's host. What is known of the task may be outdated by then."""
-        async with self.limiter.take(account, _host_of(url)) as lane:
-            yield lane
+        async with self.limiter.take(account, _host_of(url)) as receiver:
+            yield receiver
 
-    async def send(self, message: Message, lane: Lane) -> Outcome:
+    async def send(self, message: Message, receiver: Receiver) -> Outcome:
         """Make one attempt, signed as of now. NoKey, KubernetesUnavailable: nothing was sent."""
         keys = await self._keyring.find(message.account)
         timestamp = int(self._now().timestamp())
         headers = make_headers(keys, message.id, timestamp, message.body)
         # an account's slow hosts take no connections from its other hosts or from other accounts
-        share = message.account, lane.is_slow
+        share = message.account, receiver.is_slow
         answer = await self._sender.send(message.url, headers, message.body, share)
-        lane.is_slow, lane.answers = answer.is_costly, answer.status is not None
+        receiver.is_slow, receiver.answers = answer.is_costly, answer.status is not None
         return Outcome(self._now(), answer.status, answer.text, answer.retry_after)
 
 

@@ -20,22 +20,11 @@ from gateway_core.api.task import SETTLED, GatewayTask
 from gateway_core.api.times import parse_time
 from gateway_core.callbacks.schedule import State
 from gateway_core.observability.tracing import SpanKind
-from gateway_core.tasks.delivery import (
-    SECRET_PATIENCE,
-    Outcome,
-    callback_of,
-    due_time,
-    given_up_time,
-    keep_finalizer,
-    record_new_series,
-    record_obstacle,
-    record_outcome,
-    record_surrender,
-)
+from gateway_core.tasks import delivery as rules
 from gateway_core.tasks.lifecycle import is_closed, wants_redelivery
 from gateway_core.tasks.rendering import render_callback
 from gateway_operator.billing.reservations import Reservations
-from gateway_operator.callbacks.client import CallbackClient, Lane, Message
+from gateway_operator.callbacks.client import CallbackClient, Message, Receiver
 from gateway_operator.callbacks.signing import AwaitingSecret, NoKey
 from gateway_operator.context import Context, Shards
 from gateway_operator.reconciler import AT_ONCE, Next, WorkQueue, after
@@ -79,7 +68,7 @@ class Delivery:
     awaiting: AwaitingSecret
     traces: TaskTraces
     _settled: set[str] = field(default_factory=set, init=False)
-    _unrecorded: dict[str, tuple[_Attempt, Outcome]] = field(default_factory=dict, init=False)
+    _unrecorded: dict[str, tuple[_Attempt, rules.Outcome]] = field(default_factory=dict, init=False)
     _waiting: dict[str, asyncio.Timeout] = field(default_factory=dict, init=False)
     _sending: set[str] = field(default_factory=set, init=False)
 
@@ -106,33 +95,33 @@ class Delivery:
             # money does not wait for a receiver
             self._settled.add(name)
         if wants_redelivery(task):
-            await self.writer.commit(task, record_new_series(task, now))
+            await self.writer.commit(task, rules.record_new_series(task, now))
             return AT_ONCE
         unrecorded = self._unrecorded.get(name)
         if unrecorded is not None and unrecorded[0] == _attempt_of(task):
             return await self._record(task, unrecorded[1])
-        end = given_up_time(task)
+        end = rules.given_up_time(task)
         if end is not None and now >= end:
             return await self._give_up(task, DELETED_MESSAGE)
-        due = due_time(task)
+        due = rules.due_time(task)
         if due > now:
             return self._wait_until(min(due, end) if end else due)
         return await self._attempt(task)
 
     async def reopen(self, task: GatewayTask) -> Next:
         """Open a settled task again, because an admin has raised `spec.redeliveries`."""
-        finalizers = keep_finalizer(task)
+        finalizers = rules.keep_finalizer(task)
         if finalizers is not None:
             # first, so that the object stays until the delivery is settled
             task = await self.writer.amend(task, {"metadata": {"finalizers": finalizers}})
-        await self.writer.commit(task, record_new_series(task, self.context.now()))
+        await self.writer.commit(task, rules.record_new_series(task, self.context.now()))
         return AT_ONCE
 
     async def _attempt(self, task: GatewayTask) -> Next:
         name, request = task.metadata.name, task.spec.request
         url, account = request.callback_url or "", request.account_name
         body = render_callback(name_to_id(name), task.source["status"])
-        message = Message(account, url, callback_of(task).id, body)
+        message = Message(account, url, rules.callback_of(task).id, body)
         try:
             outcome = await self._send(task, message)
         except NoKey as problem:
@@ -142,18 +131,18 @@ class Delivery:
         self.context.failpoints.reach("after-callback")
         return await self._record(task, outcome)
 
-    async def _send(self, task: GatewayTask, message: Message) -> Outcome | None:
+    async def _send(self, task: GatewayTask, message: Message) -> rules.Outcome | None:
         """The outcome of an attempt; None where the task changed before it was made. NoKey."""
         name = task.metadata.name
         # a task without a key takes no place in the limiter
         await self.client.check_keys(message.account)
         self.awaiting.release(message.account)
-        async with AsyncExitStack() as turn:
+        async with AsyncExitStack() as stack:
             try:
                 async with self._limit_wait(task) as waiting:
                     self._waiting[name] = waiting
-                    way = self.client.wait_turn(message.account, message.url)
-                    lane = await turn.enter_async_context(way)
+                    turn = self.client.wait_turn(message.account, message.url)
+                    receiver = await stack.enter_async_context(turn)
             except TimeoutError:
                 return None
             finally:
@@ -165,17 +154,19 @@ class Delivery:
             self._sending.add(name)
             try:
                 self.context.failpoints.reach("before-callback")
-                outcome = await self._send_traced(task, message, lane)
+                outcome = await self._send_traced(task, message, receiver)
                 self._unrecorded[name] = _attempt_of(task), outcome
                 return outcome
             finally:
                 self._sending.discard(name)
 
-    async def _send_traced(self, task: GatewayTask, message: Message, lane: Lane) -> Outcome:
+    async def _send_traced(
+        self, task: GatewayTask, message: Message, receiver: Receiver
+    ) -> rules.Outcome:
         began = time.perf_counter()
         with self.traces.begin(task, "callback attempt", kind=SpanKind.CLIENT) as span:
-            outcome = await self.client.send(message, lane)
-            span.set_attributes({"gateway.attempt": callback_of(task).attempts + 1})
+            outcome = await self.client.send(message, receiver)
+            span.set_attributes({"gateway.attempt": rules.callback_of(task).attempts + 1})
             if outcome.status is not None:
                 span.set_attributes({"http.response.status_code": outcome.status})
         self.context.metrics.attempt_duration.observe(time.perf_counter() - began)
@@ -183,15 +174,15 @@ class Delivery:
 
     def _limit_wait(self, task: GatewayTask) -> asyncio.Timeout:
         """The time that the task may wait for the limiter: until it is given up."""
-        end = given_up_time(task)
+        end = rules.given_up_time(task)
         left = None if end is None else (end - self.context.now()).total_seconds()
         return asyncio.timeout(left)
 
-    async def _record(self, task: GatewayTask, outcome: Outcome) -> Next:
+    async def _record(self, task: GatewayTask, outcome: rules.Outcome) -> Next:
         """Write the outcome of an attempt; kept in memory until that is done."""
         context = self.context
         jitter = random.uniform(-1, 1)  # noqa: S311 - spreads attempts, hides nothing
-        change = record_outcome(task, outcome, self.client.schedule, jitter)
+        change = rules.record_outcome(task, outcome, self.client.schedule, jitter)
         await self.writer.commit(task, change)
         self._unrecorded.pop(task.metadata.name, None)
         context.failpoints.reach("after-callback-record")
@@ -206,23 +197,23 @@ class Delivery:
 
     async def _wait_for_key(self, task: GatewayTask, problem: str) -> Next:
         """Delay the attempt until the account has a secret; an event reports it."""
-        now, due = self.context.now(), due_time(task)
+        now, due = self.context.now(), rules.due_time(task)
         await self.context.events.report_missing_key(task, problem)
-        if now >= due + SECRET_PATIENCE:
+        if now >= due + rules.SECRET_PATIENCE:
             return await self._give_up(task, problem)
-        waiting = record_obstacle(task, problem, now)
+        waiting = rules.record_obstacle(task, problem, now)
         if waiting is not None:
             await self.writer.commit(task, waiting)
-        again = due + SECRET_PATIENCE
+        again = due + rules.SECRET_PATIENCE
         if self.awaiting.join(task.metadata.name, task.spec.request.account_name):
             waited = (now - due).total_seconds()
             pause = min(LONGEST_SECRET_PAUSE, max(SECRET_PAUSE, waited / 10))
             again = min(again, now + timedelta(seconds=pause))
-        end = given_up_time(task)
+        end = rules.given_up_time(task)
         return self._wait_until(min(again, end) if end else again)
 
     async def _give_up(self, task: GatewayTask, problem: str) -> Next:
-        await self.writer.commit(task, record_surrender(task, problem, self.context.now()))
+        await self.writer.commit(task, rules.record_surrender(task, problem, self.context.now()))
         self.context.metrics.attempts.labels(State.UNDELIVERED).inc()
         _log.warning("callback given up", object=task.metadata.name, problem=problem)
         return AT_ONCE
@@ -232,5 +223,5 @@ class Delivery:
 
 
 def _attempt_of(task: GatewayTask) -> _Attempt:
-    callback = callback_of(task)
+    callback = rules.callback_of(task)
     return callback.redeliveries, callback.attempts

@@ -31,14 +31,8 @@ from gateway_core.providers.upstream import (
     UpstreamUnclear,
 )
 from gateway_core.storage.objects import ObjectMissing
+from gateway_core.tasks import lifecycle
 from gateway_core.tasks.archive import InputDamaged
-from gateway_core.tasks.lifecycle import (
-    is_terminal,
-    record_intent,
-    record_job,
-    reserved_micros,
-    withdraw_intent,
-)
 from gateway_operator.accounts.credentials import Refusal
 from gateway_operator.context import Context
 from gateway_operator.reconciler import AT_ONCE, Draining, Next, Superseded, WorkQueue, after
@@ -137,7 +131,7 @@ class Submission:
         if record is not None and is_there and record.job_id == job.id:
             del self._attempts[name]
             return None
-        is_open = task is not None and not is_terminal(task)
+        is_open = task is not None and not lifecycle.is_terminal(task)
         if is_open and (record is None or (is_there and record.job_id is None)):
             return None
         del self._attempts[name]
@@ -173,7 +167,7 @@ class Submission:
             return
         upstream = await self.calls.find(job.provider_name)
         if upstream is None or not is_keyed(upstream):
-            await self.writer.commit(task, withdraw_intent())
+            await self.writer.commit(task, lifecycle.withdraw_intent())
 
     def _note_intent(self, name: str, written: str, begun_at: float) -> None:
         attempt = self._attempts.setdefault(name, Attempt())
@@ -206,7 +200,7 @@ class Submission:
             return after(LEDGER_PAUSE)
         upstream = await self.calls.find(intent.provider_name)
         may_refuse = self._may_refuse(name, attempt, intent, upstream)
-        if may_refuse and not await self.holds.enforce(task, reserved_micros(task)):
+        if may_refuse and not await self.holds.enforce(task, lifecycle.reserved_micros(task)):
             return AT_ONCE
         if upstream is None:
             await self._show_intent(task, attempt)
@@ -307,11 +301,11 @@ class Submission:
     async def _renew_intent(self, task: GatewayTask) -> Next:
         intent = task.status.upstream
         assert intent is not None
-        status = record_intent(
+        status = lifecycle.record_intent(
             task,
             provider=intent.provider_name,
             upstream_model=intent.upstream_model or "",
-            reserved=reserved_micros(task),
+            reserved=lifecycle.reserved_micros(task),
             now=self.context.now(),
         )
         await self.commit_intent(task, status)
@@ -319,7 +313,7 @@ class Submission:
 
     async def _record(self, task: GatewayTask, job_id: str) -> Next:
         context = self.context
-        await self.writer.commit(task, record_job(task, job_id, context.now()))
+        await self.writer.commit(task, lifecycle.record_job(task, job_id, context.now()))
         context.metrics.submit_delay.observe(max(0.0, context.age(task)))
         self._attempts.pop(task.metadata.name, None)
         context.failpoints.reach("after-running")

@@ -86,7 +86,7 @@ async def test_waiter_is_woken_by_change_and_by_timeout() -> None:
         assert len(crowd.refused) == 2
         assert crowd.inside == [first]
         await crowd.come("a", 2)
-        crowd.turns.wake_all()
+        crowd.turns.wake()
         await asyncio.sleep(1)
         assert len(crowd.refused) == 4
         # none of those who have gone has kept a place

@@ -20,8 +20,8 @@ from gateway_operator.callbacks.client import (
 class Crowd:
     """Attempts that have begun, and stay until they are let go."""
 
-    def __init__(self, lanes):
-        self.lanes = lanes
+    def __init__(self, receivers):
+        self.receivers = receivers
         self.inside = []
         self._tasks = []
         self._end = asyncio.Event()
@@ -30,10 +30,10 @@ class Crowd:
         self._tasks.append(asyncio.create_task(self._stay(account, host, slow, answers)))
 
     async def _stay(self, account, host, slow, answers):
-        async with self.lanes.take(account, host) as lane:
+        async with self.receivers.take(account, host) as receiver:
             self.inside.append((account, host))
             await self._end.wait()
-            lane.is_slow, lane.answers = slow, answers
+            receiver.is_slow, receiver.answers = slow, answers
 
     async def settle(self):
         for _ in range(20):
@@ -134,16 +134,16 @@ async def test_waiting_accounts_take_turns_at_the_bound_of_the_process():
 
 async def test_hosts_remembered_as_slow_are_bounded_though_the_oldest_is_busy(monkeypatch):
     monkeypatch.setattr(limiter, "MOST_IDLE_HOSTS", 10)
-    lanes = CallbackLimiter()
-    async with lanes.take("a", "dead") as dead:
+    receivers = CallbackLimiter()
+    async with receivers.take("a", "dead") as dead:
         for number in range(50):
-            async with lanes.take("a", f"h{number}") as lane:
-                lane.is_slow = True
-        assert len(lanes._lanes) == 11
+            async with receivers.take("a", f"h{number}") as receiver:
+                receiver.is_slow = True
+        assert len(receivers._receivers) == 11
         dead.is_slow = True
-    assert ("a", "dead") in lanes._lanes
-    assert ("a", "h49") in lanes._lanes
-    assert len(lanes._lanes) == 10
+    assert ("a", "dead") in receivers._receivers
+    assert ("a", "h49") in receivers._receivers
+    assert len(receivers._receivers) == 10
 
 
 async def test_attempts_of_the_process_are_bounded(crowd):
@@ -154,10 +154,10 @@ async def test_attempts_of_the_process_are_bounded(crowd):
 
 
 async def test_idle_quick_hosts_are_forgotten():
-    lanes = CallbackLimiter()
+    receivers = CallbackLimiter()
     async with AsyncExitStack() as stack:
         for number in range(50):
-            lane = await stack.enter_async_context(lanes.take("a", f"h{number}"))
-            lane.is_slow = number < 3
-    assert len(lanes._lanes) == 3
-    assert not lanes._accounts
+            receiver = await stack.enter_async_context(receivers.take("a", f"h{number}"))
+            receiver.is_slow = number < 3
+    assert len(receivers._receivers) == 3
+    assert not receivers._accounts
