@@ -65,6 +65,7 @@ class Heartbeat:
                 self._unheard = 0
                 _log.info("heartbeat not renewed", error=str(error))
             await asyncio.sleep(self.seconds)
+            # kopf cannot restart one watch, and a watch that hangs raises nothing
             if self._unheard >= 3:
                 _log.error("the watch is dead: heartbeats are renewed and not shown; ending")
                 os._exit(1)

@@ -141,6 +141,7 @@ class WorkQueue:
         now = asyncio.get_running_loop().time()
         while self._heap and self._heap[0][0] <= now:
             due, _, name = heapq.heappop(self._heap)
+            # superseded entries stay in the heap until they are due: to remove one costs O(n)
             if self._due.get(name) == due:
                 self.add(name)
         self._set_timer()
@@ -167,6 +168,7 @@ class WorkQueue:
             )
             self.add_after(name, delay)
         finally:
+            # only here: two tasks on one name could each write from what the other has changed
             del self._running[name]
             if name in self._dirty:
                 self._dirty.discard(name)
@@ -240,6 +242,8 @@ class ObjectCache(Generic[R]):
 
         `version` is the newest that is known to be of the past.
         """
+        # the response to an own write and the watch are two connections: an event that was sent
+        # before the deletion may arrive after it was read by name
         gone = max(version, self.version(name), self._gone.pop(name, -1))
         self._objects.pop(name, None)
         if gone >= 0:
@@ -284,6 +288,7 @@ class StatusWriter(Generic[R]):
         try:
             new = await write(self._cache.kind.plural, resource.source, change)
         except (WriteConflict, ObjectNotFound, WriteOutcomeUnknown) as error:
+            # the read shows whether a write without a response has landed; never repeat it blindly
             await self.refresh(name)
             raise Superseded(f"{name}: {error}") from error
         self._cache.upsert(new)

@@ -344,3 +344,39 @@ async def test_resize_serves_waiters_and_keeps_holders() -> None:
     semaphore.resize(2)
     await waiting
     assert semaphore.held == 2
+
+
+@in_virtual_time
+async def test_waiting_holder_with_fewest_units_is_served_first() -> None:
+    semaphore, served = FairSemaphore(12), list[str]()
+
+    async def enter(holder: str) -> None:
+        await semaphore.acquire(holder)
+        served.append(holder)
+
+    waiting = [asyncio.create_task(enter(holder)) for holder in ["a"] * 10 + ["b"] * 10]
+    await asyncio.sleep(1)
+    assert (served.count("a"), served.count("b")) == (6, 3)
+    for _ in range(3):
+        semaphore.release("a")
+    await asyncio.sleep(1)
+    assert (served.count("a"), served.count("b")) == (7, 4)
+    for task in waiting:
+        task.cancel()
+
+
+@pytest.mark.parametrize("iterations", [0, 1, 2, 3])
+@in_virtual_time
+async def test_waiter_cancelled_as_it_is_served_keeps_no_unit(iterations: int) -> None:
+    semaphore = FairSemaphore(2)
+    await semaphore.acquire("a")
+    waiting = asyncio.create_task(semaphore.acquire("a"))
+    await asyncio.sleep(1)
+    semaphore.release("a")
+    for _ in range(iterations):
+        await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    if not waiting.cancelled():
+        semaphore.release("a")
+    assert (semaphore.held, semaphore.waiting) == (0, 0)

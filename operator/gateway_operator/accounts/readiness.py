@@ -168,6 +168,7 @@ class ReadinessController(Reconciler[Resource]):
         references = frozenset(kind.list_references(obj)) if obj is not None else frozenset()
         before = self._dependents.set_references(ref, references)
         self._spread(ref)
+        # also those that it has left: another of them may be ready now
         for other in before | references:
             if kind.contested and other.startswith(kind.contested):
                 self._spread(other)

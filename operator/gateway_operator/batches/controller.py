@@ -168,17 +168,12 @@ class BatchController(Reconciler[GatewayBatch]):
 
     async def _run(self, batch: GatewayBatch) -> Next:
         """Run the remaining lines in a slot, or find out that there are none to run."""
-        is_over = lifecycle.is_unwanted(batch) or self._context.now() >= lifecycle.find_deadline(
-            batch
-        )
         account, name = batch.spec.request.account_name, batch.metadata.name
-        slots, seconds = self.slots.runs, self._store.seconds_left(batch)
-        wait = (
-            self.slots.endings.take(account, name)
-            if is_over
-            else slots.take(account, name, seconds)
-        )
-        async with wait as has_slot:
+        seconds = self._store.seconds_left(batch)
+        is_over = lifecycle.is_unwanted(batch) or not seconds
+        # a batch that runs no more lines only reads its results, as in finalizing
+        slots = self.slots.endings if is_over else self.slots.runs
+        async with slots.take(account, name, None if is_over else seconds) as has_slot:
             # without a slot: it may be cancelled by now, or its window has ended
             return await self._run_lines(batch, is_over) if has_slot else AT_ONCE
 

@@ -202,6 +202,8 @@ class Finalizing:
             )
         self.context.failpoints.reach("after-batch-bytes")
         kind = "output" if succeeded else "error"
+        # claimed before the object is made: the audit releases a claim without an object, but an
+        # object without a claim would make the account's pool stale
         claim = (account, POOL, name, stored.bytes, NO_LIMIT)
         await self.storage.claim(*claim)
         new = NewFile(

@@ -128,6 +128,7 @@ class Run:
         stopping = asyncio.create_task(self._stop.wait())
         try:
             await asyncio.wait((pump, stopping), return_when=asyncio.FIRST_COMPLETED)
+            # its calls are tasks of their own, and are completed below
             if not pump.done():
                 pump.cancel()
             await asyncio.gather(pump, return_exceptions=True)
@@ -172,6 +173,8 @@ class Run:
                     self._room.clear()
                     await self._room.wait()
                 to = await self._wait_for_destination()
+                # the slot is taken here, not by the call: lines must begin in order, or a line that
+                # waits would hold up the window of those after it
                 await to.limiter.enter(account, self._name)
                 self._window.begin(place, len(line.data or b""))
                 call = asyncio.create_task(self._run_line(line, place, to))

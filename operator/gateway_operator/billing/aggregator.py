@@ -65,6 +65,7 @@ class UsageAggregator:
             batch.full.set()
         try:
             while charge.uid in waiting:
+                # the first call to get the lock writes for all; the others find theirs written
                 async with batch.turn:
                     if charge.uid in waiting:
                         await self._write(charge.account, charge.day, batch)
@@ -89,6 +90,7 @@ class UsageAggregator:
         loop = asyncio.get_running_loop()
         if not batch.full.is_set():
             try:
+                # measured from the last write, so that a lone run does not wait
                 pause = max(self._pause, min(_MOST_PAUSE, 4 * batch.took))
                 async with asyncio.timeout(batch.written + pause - loop.time()):
                     await batch.full.wait()

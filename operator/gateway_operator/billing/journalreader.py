@@ -188,6 +188,7 @@ class JournalReader:
                 there=[obj.sequence for obj in found.objects if obj.process == process],
                 stuck=[(name, n) for whose, name, n in stuck if whose == process],
             )
+        # after the marks are written: an object that is removed unmarked would never be charged
         await self._remove_done()
         self._measure()
         return len(found.objects)

@@ -198,6 +198,7 @@ class FileController(Reconciler[Object]):
             await self._context.kube.delete(GatewayFile.plural, name, uid=meta["uid"])
             self._context.metrics.files_ended.labels("expired").inc()
             if STORED_FINALIZER not in (meta.get("finalizers") or ()):
+                # it is gone at once and needs no removal: look once more, and forget it
                 return after(CONFLICT_SECONDS)
             # the watch shows the deletion
             self._news.discard(name)

@@ -70,6 +70,7 @@ class Adoption:
             return AT_ONCE
         except NotYet:
             return after(LEDGER_PAUSE)
+        # a job may exist already where the request names the route: then no limit may fail the task
         named = self.submission.find_intent(task)
         if named is None and not await self.holds.enforce(task, reserved):
             return AT_ONCE

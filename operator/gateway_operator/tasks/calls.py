@@ -224,6 +224,7 @@ class Outputs:
         videos = []
         for index, url in enumerate(urls):
             item = MediaItem(task_uid, index)
+            # one slot at a time: tasks that hold one and wait for another could block each other
             async with self.places.take(upstream), upstream.fetch(url) as download:
                 try:
                     stored = await self._store.put_stream(

@@ -147,6 +147,7 @@ class Delivery:
                 return None
             finally:
                 self._waiting.pop(name, None)
+            # it may have waited for hours: an admin, or another owner, may have changed it since
             if self.writer.cache.version(name) != int(task.metadata.resource_version):
                 return None
             if self.queue.is_draining:
@@ -155,6 +156,7 @@ class Delivery:
             try:
                 self.context.failpoints.reach("before-callback")
                 outcome = await self._send_traced(task, message, receiver)
+                # before the write of it: if that does not land, the receiver is not called again
                 self._unrecorded[name] = _attempt_of(task), outcome
                 return outcome
             finally:

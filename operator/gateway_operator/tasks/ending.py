@@ -57,6 +57,7 @@ class Ending:
                 return after(STOP_PAUSE)
             await self._abandon(task, f"the job may still be running: {problem}")
         await self.writer.fail(task, Reason.CANCELLED, CANCELLED_MESSAGE)
+        # after the write: if it is superseded, a job that was received here is still known
         self.submission.note_end(name)
         return AT_ONCE
 
@@ -101,6 +102,8 @@ class Ending:
         Each part can be repeated, and the last is the mark that the others are done.
         """
         failpoints = self.context.failpoints
+        # in this order: once the finalizer is gone the object may vanish at any time, and with it
+        # the only source of the archive, the charge and the settlement
         await archive_task(self.context.store, task.source)
         failpoints.reach("after-archive")
         await self.reservations.settle(task.source)

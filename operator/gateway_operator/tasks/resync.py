@@ -80,8 +80,10 @@ class Resync:
             name, version = meta["name"], int(meta["resourceVersion"])
             seen.add(name)
             if cache.version(name) < version:
+                # also where its event is still on the way, which the next sweep tells apart
                 behind[name] = version
         missed = [name for name, version in behind.items() if self._suspects.get(name) == version]
+        # known before the list began: tasks created since are not in it
         vanished = [name for name in known_before - seen if name in cache]
         self._suspects = behind
         for name in (*missed, *vanished):

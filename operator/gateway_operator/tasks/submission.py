@@ -245,6 +245,8 @@ class Submission:
         """Make the call; its outcome is unknown until it is certain that no job was made."""
         assert task.status.upstream is not None
         provider = task.status.upstream.provider_name
+        # false before the call, not after it: a step that is cancelled in between must not forget
+        # that a job may have been started
         known_before, attempt.outcome_known = attempt.outcome_known, False
         try:
             with self.calls.watch(task, provider, "submit") as span:

@@ -116,22 +116,6 @@ async def test_late_hosts_get_few_attempts_and_delay_no_quick_host(crowd):
     assert max(Counter(crowd.inside).values()) == PER_LATE_HOST
 
 
-async def test_waiting_accounts_take_turns_at_the_bound_of_the_process():
-    semaphore, begun = limiter._bound(1), []
-    await semaphore.acquire("a")
-
-    async def pass_through(account):
-        async with semaphore.take(account):
-            begun.append(account)
-
-    crowd = [asyncio.create_task(pass_through(account)) for account in "aaaaabbbc"]
-    await asyncio.sleep(0)
-    semaphore.release("a")
-    await asyncio.gather(*crowd)
-    assert "".join(begun) == "abcababaa"
-    assert limiter._is_idle(semaphore)
-
-
 async def test_hosts_remembered_as_slow_are_bounded_though_the_oldest_is_busy(monkeypatch):
     monkeypatch.setattr(limiter, "MOST_IDLE_HOSTS", 10)
     receivers = CallbackLimiter()

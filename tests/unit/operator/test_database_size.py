@@ -24,8 +24,12 @@ class Simulation:
         return await self.stop.is_set()
 
 
-async def test_mark_is_set_from_the_percentage_on_and_cleared_below_it() -> None:
-    sim = Simulation()
+@pytest.fixture
+def sim() -> Simulation:
+    return Simulation()
+
+
+async def test_mark_is_set_from_the_percentage_on_and_cleared_below_it(sim: Simulation) -> None:
     assert not await sim.sample(799)
     assert await sim.sample(800)
     assert await sim.sample(1200)
@@ -34,8 +38,7 @@ async def test_mark_is_set_from_the_percentage_on_and_cleared_below_it() -> None
     assert sim.metrics.registry.get_sample_value("gateway_record_quota_bytes") == 1000
 
 
-async def test_mark_expires_without_samples() -> None:
-    sim = Simulation()
+async def test_mark_expires_without_samples(sim: Simulation) -> None:
     assert await sim.sample(900)
     sim.stop.now += MARK_SECONDS - 1
     assert await sim.sample(900)
@@ -45,14 +48,12 @@ async def test_mark_expires_without_samples() -> None:
     assert not await sim.stop.is_set()
 
 
-async def test_another_owners_mark_is_cleared_where_there_is_space() -> None:
-    sim = Simulation()
+async def test_another_owners_mark_is_cleared_where_there_is_space(sim: Simulation) -> None:
     await sim.stop.set(60)
     assert not await sim.sample(10)
 
 
-async def test_store_that_is_away_fails_the_sample_and_not_the_size() -> None:
-    sim = Simulation()
+async def test_store_that_is_away_fails_the_sample_and_not_the_size(sim: Simulation) -> None:
     sim.stop.away = True
     sim.kube.size = 900
     with pytest.raises(CountersUnavailable):

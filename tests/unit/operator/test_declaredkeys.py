@@ -124,6 +124,11 @@ class Simulation:
         )
 
 
+@pytest.fixture
+def sim() -> Simulation:
+    return Simulation()
+
+
 @pytest.mark.parametrize("key_class", ["Standard", "Management"])
 @in_virtual_time
 async def test_a_key_is_made_and_written_into_its_secret(key_class: KeyClass) -> None:
@@ -146,8 +151,7 @@ async def test_a_key_is_made_and_written_into_its_secret(key_class: KeyClass) ->
 
 
 @in_virtual_time
-async def test_key_is_minted_once_and_found_by_next_process() -> None:
-    sim = Simulation()
+async def test_key_is_minted_once_and_found_by_next_process(sim: Simulation) -> None:
     await sim.start()
     key, plaintext = sim.read(), sim.plaintext()
     for _ in range(3):
@@ -159,8 +163,7 @@ async def test_key_is_minted_once_and_found_by_next_process() -> None:
 
 
 @in_virtual_time
-async def test_kill_between_secret_and_status_keeps_the_key() -> None:
-    sim = Simulation()
+async def test_kill_between_secret_and_status_keeps_the_key(sim: Simulation) -> None:
     await sim.start("after-key-secret")
     plaintext = sim.plaintext()
     assert sim.read().status.tokens is None
@@ -191,8 +194,7 @@ async def test_kill_during_rotation_keeps_the_overlap() -> None:
 
 
 @in_virtual_time
-async def test_a_rotation_without_overlap_ends_the_old_key_at_once() -> None:
-    sim = Simulation()
+async def test_a_rotation_without_overlap_ends_the_old_key_at_once(sim: Simulation) -> None:
     await sim.start()
     old = sim.plaintext()
     sim.declare(rotations=3)
@@ -217,8 +219,7 @@ async def test_two_rotations_within_the_overlap_leave_two_tokens() -> None:
 
 @pytest.mark.parametrize("damage", ["deleted", "emptied", "cut short", "of the other class"])
 @in_virtual_time
-async def test_a_secret_that_is_gone_or_damaged_gets_a_new_key(damage: str) -> None:
-    sim = Simulation()
+async def test_missing_or_damaged_secret_gets_a_new_key(sim: Simulation, damage: str) -> None:
     await sim.start()
     old = sim.plaintext()
     secret = sim.secrets.stored.pop(SECRET)
@@ -236,8 +237,7 @@ async def test_a_secret_that_is_gone_or_damaged_gets_a_new_key(damage: str) -> N
 
 
 @in_virtual_time
-async def test_other_entries_of_the_secret_stay() -> None:
-    sim = Simulation()
+async def test_other_entries_of_the_secret_stay(sim: Simulation) -> None:
     await sim.start()
     secret = sim.secrets.stored[SECRET]
     other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": NEXT_UID}
@@ -253,8 +253,7 @@ async def test_other_entries_of_the_secret_stay() -> None:
 
 @pytest.mark.parametrize("labels", [{}, {KEY_LABEL: "key-of-another"}])
 @in_virtual_time
-async def test_foreign_secret_is_never_written(labels: dict[str, str]) -> None:
-    sim = Simulation()
+async def test_foreign_secret_is_never_written(sim: Simulation, labels: dict[str, str]) -> None:
     sim.secrets.put(Secret(SECRET, {PLAINTEXT: b"precious"}, labels))
     await sim.start()
     await asyncio.sleep(3 * LOOK_SECONDS)
@@ -271,8 +270,7 @@ async def test_foreign_secret_is_never_written(labels: dict[str, str]) -> None:
 
 
 @in_virtual_time
-async def test_of_two_keys_for_one_secret_the_first_has_it() -> None:
-    sim = Simulation()
+async def test_of_two_keys_for_one_secret_the_first_has_it(sim: Simulation) -> None:
     await sim.start()
     plaintext = sim.plaintext()
     sim.declare("key-second")
@@ -282,9 +280,8 @@ async def test_of_two_keys_for_one_secret_the_first_has_it() -> None:
 
 
 @in_virtual_time
-async def test_recreated_key_object_gets_a_new_key() -> None:
+async def test_recreated_key_object_gets_a_new_key(sim: Simulation) -> None:
     """Where nothing collects what a deleted key owned, its plaintext opens nothing again."""
-    sim = Simulation()
     await sim.start()
     old = sim.plaintext()
     sim.kube.remove("gatewaykeys", NAME)
@@ -297,9 +294,8 @@ async def test_recreated_key_object_gets_a_new_key() -> None:
 
 
 @in_virtual_time
-async def test_stale_process_does_not_replace_newer_key() -> None:
+async def test_stale_process_does_not_replace_newer_key(sim: Simulation) -> None:
     """Two operators that own shard 0 for a moment, of which one has not heard of the rotation."""
-    sim = Simulation()
     await sim.start()
     old = sim.plaintext()
     secret = sim.secrets.stored[SECRET]
@@ -335,8 +331,7 @@ async def test_rotated_out_key_put_back_is_replaced(rotations: str) -> None:
 
 
 @in_virtual_time
-async def test_changed_secret_name_moves_the_key() -> None:
-    sim = Simulation()
+async def test_changed_secret_name_moves_the_key(sim: Simulation) -> None:
     await sim.start()
     plaintext, tokens = sim.plaintext(), sim.read().status.tokens
     sim.declare(secretName="elsewhere")
@@ -347,8 +342,7 @@ async def test_changed_secret_name_moves_the_key() -> None:
 
 
 @in_virtual_time
-async def test_changed_secret_name_with_rotation_mints_a_key() -> None:
-    sim = Simulation()
+async def test_changed_secret_name_with_rotation_mints_a_key(sim: Simulation) -> None:
     await sim.start()
     old = sim.plaintext()
     sim.declare(secretName="elsewhere", rotations=1)
@@ -359,8 +353,7 @@ async def test_changed_secret_name_with_rotation_mints_a_key() -> None:
 
 
 @in_virtual_time
-async def test_revoked_key_loses_token_and_is_not_minted() -> None:
-    sim = Simulation()
+async def test_revoked_key_loses_token_and_is_not_minted(sim: Simulation) -> None:
     await sim.start()
     sim.declare(revoked=True)
     await asyncio.sleep(1)
@@ -388,8 +381,7 @@ async def test_a_key_without_an_account_is_made_and_not_ready() -> None:
 
 
 @in_virtual_time
-async def test_new_pepper_is_for_new_keys_and_lost_one_is_replaced() -> None:
-    sim = Simulation()
+async def test_new_pepper_is_for_new_keys_and_lost_one_is_replaced(sim: Simulation) -> None:
     await sim.start()
     plaintext = sim.plaintext()
     sim.peppers[2] = b"q" * 32
@@ -408,8 +400,7 @@ async def test_new_pepper_is_for_new_keys_and_lost_one_is_replaced() -> None:
 
 class TestTrouble:
     @in_virtual_time
-    async def test_missing_rights_are_reported(self) -> None:
-        sim = Simulation()
+    async def test_missing_rights_are_reported(self, sim: Simulation) -> None:
         sim.secrets.refusal = RequestForbidden("403 forbidden")
         await sim.start()
         reason, message = sim.describe_ready()
@@ -421,8 +412,7 @@ class TestTrouble:
         assert sim.reason == "Available"
 
     @in_virtual_time
-    async def test_immutable_secret_is_reported(self) -> None:
-        sim = Simulation()
+    async def test_immutable_secret_is_reported(self, sim: Simulation) -> None:
         sim.secrets.refusal = RequestRejected("422 immutable")
         await sim.start()
         reason, message = sim.describe_ready()
@@ -430,8 +420,7 @@ class TestTrouble:
         assert message == f"Secret {SECRET} is immutable; delete it"
 
     @in_virtual_time
-    async def test_an_api_that_is_away_leaves_the_key_pending(self) -> None:
-        sim = Simulation()
+    async def test_an_api_that_is_away_leaves_the_key_pending(self, sim: Simulation) -> None:
         sim.secrets.refusal = KubernetesUnavailable("away")
         await sim.start()
         assert sim.reason == "KeyPending"
@@ -440,8 +429,7 @@ class TestTrouble:
         assert sim.reason == "Available"
 
     @in_virtual_time
-    async def test_unavailable_api_keeps_working_key_ready(self) -> None:
-        sim = Simulation()
+    async def test_unavailable_api_keeps_working_key_ready(self, sim: Simulation) -> None:
         await sim.start()
         sim.secrets.refusal = KubernetesUnavailable("away")
         await asyncio.sleep(5 * LOOK_SECONDS)
@@ -449,8 +437,7 @@ class TestTrouble:
         assert sim.opens(sim.plaintext())
 
     @in_virtual_time
-    async def test_unacknowledged_write_makes_no_second_key(self) -> None:
-        sim = Simulation()
+    async def test_unacknowledged_write_makes_no_second_key(self, sim: Simulation) -> None:
         sim.secrets.faults.append(Fault(WriteOutcomeUnknown("lost"), applied=True))
         await sim.start()
         plaintext = sim.plaintext()
@@ -460,16 +447,14 @@ class TestTrouble:
         assert sim.opens(plaintext)
 
     @in_virtual_time
-    async def test_secret_made_by_another_replica_is_used(self) -> None:
-        sim = Simulation()
+    async def test_secret_made_by_another_replica_is_used(self, sim: Simulation) -> None:
         sim.secrets.faults.append(Fault(WriteConflict("faster")))
         await sim.start()
         assert sim.reason == "Available"
         assert sim.opens(sim.plaintext())
 
     @in_virtual_time
-    async def test_failed_status_write_is_retried(self) -> None:
-        sim = Simulation()
+    async def test_failed_status_write_is_retried(self, sim: Simulation) -> None:
         sim.kube.order_faults(
             "patch_status", Fault(WriteConflict("x")), Fault(RequestRejected("y"))
         )
@@ -494,8 +479,7 @@ class TestTrouble:
 
 
 @in_virtual_time
-async def test_many_keys_are_checked_less_often() -> None:
-    sim = Simulation()
+async def test_many_keys_are_checked_less_often(sim: Simulation) -> None:
     for number in range(600):
         sim.declare(f"key-{number}", secretName=f"secret-{number}")
     await sim.start()

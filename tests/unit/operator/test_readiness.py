@@ -168,6 +168,11 @@ class Simulation:
         return sum(method == "patch_status" for method, _ in self.kube.calls)
 
 
+@pytest.fixture
+def sim() -> Simulation:
+    return Simulation()
+
+
 ALL = [
     ("gatewayaccounts", "demo"),
     ("gatewaykeys", "key"),
@@ -177,15 +182,13 @@ ALL = [
 
 
 @in_virtual_time
-async def test_valid_objects_are_ready() -> None:
-    sim = Simulation()
+async def test_valid_objects_are_ready(sim: Simulation) -> None:
     for plural, name in ALL:
         assert await sim.shown(plural, name) == ("True", "Available", "in use")
 
 
 @in_virtual_time
-async def test_unchanged_condition_is_not_written() -> None:
-    sim = Simulation()
+async def test_unchanged_condition_is_not_written(sim: Simulation) -> None:
     await sim.settle()
     assert sim.writes == 4
     for plural, name in ALL:
@@ -195,8 +198,7 @@ async def test_unchanged_condition_is_not_written() -> None:
 
 
 @in_virtual_time
-async def test_a_new_generation_is_observed() -> None:
-    sim = Simulation()
+async def test_a_new_generation_is_observed(sim: Simulation) -> None:
     await sim.settle()
     sim.put_account(displayName="renamed")
     await sim.settle()
@@ -206,8 +208,7 @@ async def test_a_new_generation_is_observed() -> None:
 
 
 @in_virtual_time
-async def test_an_account_shows_the_limits_in_effect() -> None:
-    sim = Simulation()
+async def test_an_account_shows_the_limits_in_effect(sim: Simulation) -> None:
     sim.put_account("own", requestsPerMinute=5, storageBytes=0)
     await sim.settle()
     shown = {
@@ -237,15 +238,15 @@ class TestKeys:
         ],
     )
     @in_virtual_time
-    async def test_unusable_key_is_not_ready(self, spec: dict[str, Any], reason: Reason) -> None:
-        sim = Simulation()
+    async def test_unusable_key_is_not_ready(
+        self, sim: Simulation, spec: dict[str, Any], reason: Reason
+    ) -> None:
         sim.put_key(**spec)
         status, shown, _ = await sim.shown("gatewaykeys", "key")
         assert (status, shown) == ("False", reason.value)
 
     @in_virtual_time
-    async def test_key_expires_without_a_change(self) -> None:
-        sim = Simulation()
+    async def test_key_expires_without_a_change(self, sim: Simulation) -> None:
         sim.put_key(expirationTime="2026-11-21T10:01:00Z")
         await sim.settle()
         assert sim.ready("gatewaykeys", "key")["status"] == "True"
@@ -254,8 +255,7 @@ class TestKeys:
         assert sim.ready("gatewaykeys", "key")["reason"] == "Expired"
 
     @in_virtual_time
-    async def test_key_with_distant_expiry_expires(self) -> None:
-        sim = Simulation()
+    async def test_key_with_distant_expiry_expires(self, sim: Simulation) -> None:
         sim.put_key(expirationTime="2026-11-21T22:00:00Z")
         await sim.settle()
         begin, passed = asyncio.get_running_loop().time(), 0.0
@@ -267,15 +267,13 @@ class TestKeys:
         assert passed >= 12 * 3600
 
     @in_virtual_time
-    async def test_key_of_suspended_account_is_not_ready(self) -> None:
-        sim = Simulation()
+    async def test_key_of_suspended_account_is_not_ready(self, sim: Simulation) -> None:
         sim.put_account(suspended=True)
         assert (await sim.shown("gatewayaccounts", "demo"))[1] == "Suspended"
         assert (await sim.shown("gatewaykeys", "key"))[1] == "Suspended"
 
     @in_virtual_time
-    async def test_key_without_active_creator_is_not_ready(self) -> None:
-        sim = Simulation()
+    async def test_key_without_active_creator_is_not_ready(self, sim: Simulation) -> None:
         sim.put_key(createdBy="mia")
         assert (await sim.shown("gatewaykeys", "key"))[1] == "UserNotFound"
         sim.put_user("mia", "other")
@@ -292,8 +290,7 @@ class TestKeys:
 
 class TestUsers:
     @in_virtual_time
-    async def test_user_is_ready_once_its_accounts_exist(self) -> None:
-        sim = Simulation()
+    async def test_user_is_ready_once_its_accounts_exist(self, sim: Simulation) -> None:
         sim.put_user("mia", "demo", "later")
         status, reason, message = await sim.shown("gatewayusers", "mia")
         assert (status, reason) == ("False", "AccountNotFound")
@@ -304,16 +301,14 @@ class TestUsers:
         assert (await sim.shown("gatewayusers", "mia"))[0] == "False"
 
     @in_virtual_time
-    async def test_suspended_user_is_not_ready(self) -> None:
-        sim = Simulation()
+    async def test_suspended_user_is_not_ready(self, sim: Simulation) -> None:
         sim.put_user("mia", suspended=True)
         assert (await sim.shown("gatewayusers", "mia"))[1] == "Suspended"
 
 
 class TestGuardrails:
     @in_virtual_time
-    async def test_guardrail_is_ready_once_its_keys_exist(self) -> None:
-        sim = Simulation()
+    async def test_guardrail_is_ready_once_its_keys_exist(self, sim: Simulation) -> None:
         sim.put_guardrail("grd-a", "key", "key-later")
         status, reason, message = await sim.shown("gatewayguardrails", "grd-a")
         assert (status, reason) == ("False", "KeyNotFound")
@@ -324,14 +319,12 @@ class TestGuardrails:
         assert (await sim.shown("gatewayguardrails", "grd-a"))[0] == "True"
 
     @in_virtual_time
-    async def test_guardrail_without_account_is_not_ready(self) -> None:
-        sim = Simulation()
+    async def test_guardrail_without_account_is_not_ready(self, sim: Simulation) -> None:
         sim.put_guardrail("grd-a", accountName="nobody")
         assert (await sim.shown("gatewayguardrails", "grd-a"))[1] == "AccountNotFound"
 
     @in_virtual_time
-    async def test_ninth_guardrail_of_key_is_not_ready_until_one_goes(self) -> None:
-        sim = Simulation()
+    async def test_ninth_guardrail_of_key_is_not_ready(self, sim: Simulation) -> None:
         for number in range(10):
             sim.kube.clock = lambda number=number: f"2026-11-21T10:00:{59 - number}Z"  # type: ignore[misc]
             sim.put_guardrail(f"grd-{number}", "key")
@@ -352,8 +345,7 @@ class TestCost:
     """What a change costs grows with what depends on the object, not with what there is."""
 
     @in_virtual_time
-    async def test_change_checks_dependents_only(self) -> None:
-        sim = Simulation()
+    async def test_change_checks_dependents_only(self, sim: Simulation) -> None:
         for number in range(300):
             sim.put_account(f"acct-{number}")
             sim.put_key(f"key-{number}", accountName=f"acct-{number}")
@@ -373,8 +365,7 @@ class TestCost:
         assert looks == ["gatewayaccounts/acct-8"]
 
     @in_virtual_time
-    async def test_only_providers_are_checked_by_time(self) -> None:
-        sim = Simulation()
+    async def test_only_providers_are_checked_by_time(self, sim: Simulation) -> None:
         looks = sim.count_looks()
         await sim.settle()
         looks.clear()
@@ -394,22 +385,21 @@ class TestModels:
         ],
     )
     @in_virtual_time
-    async def test_invalid_model_is_not_ready(self, spec: dict[str, Any], reason: Reason) -> None:
-        sim = Simulation()
+    async def test_invalid_model_is_not_ready(
+        self, sim: Simulation, spec: dict[str, Any], reason: Reason
+    ) -> None:
         sim.put_model(**spec)
         assert (await sim.shown("gatewaymodels", "model"))[:2] == ("False", reason.value)
 
     @in_virtual_time
-    async def test_model_without_provider_is_not_ready(self) -> None:
-        sim = Simulation()
+    async def test_model_without_provider_is_not_ready(self, sim: Simulation) -> None:
         sim.kube.remove("gatewayproviders", "simulated")
         status, reason, message = await sim.shown("gatewaymodels", "model")
         assert (status, reason) == ("False", "ProviderNotFound")
         assert "simulated" in message
 
     @in_virtual_time
-    async def test_model_of_unready_provider_is_not_ready(self) -> None:
-        sim = Simulation()
+    async def test_model_of_unready_provider_is_not_ready(self, sim: Simulation) -> None:
         sim.problem = Problem(Reason.INVALID_EXPRESSION, "http.poll.state: bad")
         assert (await sim.shown("gatewayproviders", "simulated"))[1] == "InvalidExpression"
         status, reason, message = await sim.shown("gatewaymodels", "model")
@@ -417,8 +407,7 @@ class TestModels:
         assert message == "provider simulated is not ready: http.poll.state: bad"
 
     @in_virtual_time
-    async def test_one_usable_route_makes_model_ready(self) -> None:
-        sim = Simulation()
+    async def test_one_usable_route_makes_model_ready(self, sim: Simulation) -> None:
         sim.put_model(
             routes=[
                 {"name": "a", "providerName": "nobody", "upstreamModel": "q4"},
@@ -428,8 +417,7 @@ class TestModels:
         assert (await sim.shown("gatewaymodels", "model"))[0] == "True"
 
     @in_virtual_time
-    async def test_keyed_route_is_the_first_usable_route(self) -> None:
-        sim = Simulation()
+    async def test_keyed_route_is_the_first_usable_route(self, sim: Simulation) -> None:
         sim.put_model(
             routes=[
                 {"name": "a", "providerName": "nobody", "upstreamModel": "q3"},
@@ -444,8 +432,7 @@ class TestModels:
         assert sim.kube.calls.count(("patch_status", "gatewaymodels")) == writes
 
     @in_virtual_time
-    async def test_keyed_route_is_removed_with_the_providers_keys(self) -> None:
-        sim = Simulation()
+    async def test_keyed_route_is_removed_with_the_providers_keys(self, sim: Simulation) -> None:
         await sim.settle()
         assert sim.keyed_route() is not None
         sim.guarantee = SubmissionGuarantee.LOOKUP
@@ -454,16 +441,14 @@ class TestModels:
         assert sim.keyed_route() is None
 
     @in_virtual_time
-    async def test_keyed_route_is_removed_from_disabled_model(self) -> None:
-        sim = Simulation()
+    async def test_keyed_route_is_removed_from_disabled_model(self, sim: Simulation) -> None:
         await sim.settle()
         sim.put_model(disabled=True)
         await sim.settle()
         assert sim.keyed_route() is None
 
     @in_virtual_time
-    async def test_second_model_of_one_id_is_not_ready(self) -> None:
-        sim = Simulation()
+    async def test_second_model_of_one_id_is_not_ready(self, sim: Simulation) -> None:
         sim.put_model("other", modelId="model")
         assert (await sim.shown("gatewaymodels", "model"))[0] == "True"
         assert (await sim.shown("gatewaymodels", "other"))[1] == "DuplicateModel"
@@ -476,8 +461,9 @@ class TestOddities:
         "error", [RequestRejected("422 too long"), KubernetesUnavailable("away"), ValueError("odd")]
     )
     @in_virtual_time
-    async def test_failed_write_of_condition_is_retried(self, error: Exception) -> None:
-        sim = Simulation()
+    async def test_failed_write_of_ready_is_retried(
+        self, sim: Simulation, error: Exception
+    ) -> None:
         sim.kube.order_faults("patch_status", Fault(error))
         await sim.settle()
         assert sim.ready("gatewaymodels", "model")["status"] == "True"
@@ -486,15 +472,13 @@ class TestOddities:
         await sim.settle()
 
     @in_virtual_time
-    async def test_conflict_is_retried_at_once(self) -> None:
-        sim = Simulation()
+    async def test_conflict_is_retried_at_once(self, sim: Simulation) -> None:
         sim.kube.order_faults("patch_status", Fault(WriteConflict("x")))
         await sim.settle()
         assert sim.ready("gatewayaccounts", "demo")["status"] == "True"
 
     @in_virtual_time
-    async def test_long_message_is_shortened_once(self) -> None:
-        sim = Simulation()
+    async def test_long_message_is_shortened_once(self, sim: Simulation) -> None:
         sim.problem = Problem(Reason.INVALID_FIELD, "x" * 10_000)
         _, _, message = await sim.shown("gatewayproviders", "simulated")
         assert len(message) <= 4096
@@ -504,9 +488,8 @@ class TestOddities:
 
 
 @in_virtual_time
-async def test_lists_of_revoked_or_too_large_objects_are_dropped() -> None:
+async def test_lists_of_revoked_or_too_large_objects_are_dropped(sim: Simulation) -> None:
     """An account may have thousands of these, as large as etcd takes (I11)."""
-    sim = Simulation()
     long = ["x" * 250] * 65
     sim.put_key("key-revoked", revoked=True, allowedModels=["a"], metadata={"n": "x"})
     sim.put_key("key-large", allowedModels=long)
@@ -536,8 +519,7 @@ def test_guardrail_that_the_schema_refuses_allows_nothing(spec: dict[str, Any]) 
 
 
 @in_virtual_time
-async def test_dependents_follow_within_half_a_second() -> None:
-    sim = Simulation()
+async def test_dependents_follow_within_half_a_second(sim: Simulation) -> None:
     await sim.settle()
     sim.put_account(suspended=True)
     await asyncio.sleep(0.5)
@@ -548,9 +530,8 @@ async def test_dependents_follow_within_half_a_second() -> None:
 
 
 @in_virtual_time
-async def test_own_write_of_condition_causes_no_further_write() -> None:
+async def test_own_write_of_condition_causes_no_further_write(sim: Simulation) -> None:
     """A condition written is a change too; it must not be answered with another write."""
-    sim = Simulation()
     await sim.settle()
     await asyncio.sleep(1000)
     assert sim.writes == 4
@@ -560,8 +541,9 @@ OPENAI = {"type": "openai", "openai": {"baseUrl": "http://judge.example/v1"}}
 
 
 @in_virtual_time
-async def test_a_moderation_model_is_ready_where_its_provider_answers_at_once() -> None:
-    sim = Simulation()
+async def test_moderation_model_of_openai_provider_is_ready(
+    sim: Simulation,
+) -> None:
     sim.put_provider("judge", **OPENAI)
     route = {"name": "main", "providerName": "judge", "upstreamModel": "omni"}
     sim.put_model("judging", action="moderations", routes=[route])
@@ -570,8 +552,7 @@ async def test_a_moderation_model_is_ready_where_its_provider_answers_at_once() 
 
 
 @in_virtual_time
-async def test_model_needs_provider_of_its_kind() -> None:
-    sim = Simulation()
+async def test_model_needs_provider_of_its_kind(sim: Simulation) -> None:
     sim.put_provider("judge", **OPENAI)
     route = {"name": "main", "providerName": "judge", "upstreamModel": "omni"}
     sim.put_model("film", prices=[{"perCallMicros": 1}], routes=[route])
@@ -584,8 +565,7 @@ async def test_model_needs_provider_of_its_kind() -> None:
 
 
 @in_virtual_time
-async def test_invalid_openai_provider_names_its_fields() -> None:
-    sim = Simulation()
+async def test_invalid_openai_provider_names_its_fields(sim: Simulation) -> None:
     bad = {"baseUrl": "http://169.254.169.254/v1", "headers": [{"name": "X", "value": "{key}"}]}
     sim.put_provider("judge", type="openai", openai=bad)
     _, reason, message = await sim.shown("gatewayproviders", "judge")

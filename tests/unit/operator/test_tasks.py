@@ -1,19 +1,23 @@
 """A task from its creation to its end: from REST and from kubectl."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from gateway_core.api.resource import Object
 from gateway_core.kube.errors import WriteOutcomeUnknown
-from gateway_core.providers.upstream import JobReport, JobState, SubmissionGuarantee
+from gateway_core.providers.upstream import Download, JobReport, JobState, SubmissionGuarantee
+from gateway_operator.tasks.calls import PLACES, Outputs
 from gateway_operator.tasks.controller import MOST_ADOPTIONS
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import Fault
+from tests.fakes.objects import FakeObjects
 from tests.fakes.upstream import FakeUpstream
-from tests.unit.operator.harness import QUOTE, TASKS, Simulation
+from tests.unit.operator.environment import read_now
+from tests.unit.operator.harness import QUOTE, SIGNER, TASKS, Simulation
 
 
 class TestFromRest:
@@ -262,3 +266,39 @@ async def test_burst_of_new_tasks_does_not_delay_ends() -> None:
         assert ended["phase"] == ("Failed" if name == cancelled else "Completed")
     assert most == MOST_ADOPTIONS
     assert sim.upstream.count("submit") == len(burst), "the one that was cancelled was not"
+
+
+class Dripping(FakeUpstream):
+    """Its outputs never end."""
+
+    @asynccontextmanager
+    async def fetch(self, url: str) -> AsyncIterator[Download]:
+        async def chunks() -> AsyncIterator[bytes]:
+            while True:
+                yield b"x"
+                await asyncio.sleep(1)
+
+        yield Download("video/mp4", chunks())
+
+
+@in_virtual_time
+async def test_slow_outputs_do_not_delay_other_providers() -> None:
+    store = FakeObjects()
+    outputs = Outputs(store, SIGNER, "https://media.example")
+    slow = [Dripping() for _ in range(4)]
+    copies = [
+        asyncio.create_task(outputs.copy(one, f"slow-{n}", ["u"], read_now()))
+        for one in slow
+        for n in range(PLACES)
+    ]
+    await asyncio.sleep(10)
+    well = FakeUpstream()
+    async with asyncio.timeout(5):
+        videos = await asyncio.gather(
+            *(outputs.copy(well, f"well-{n}", ["https://p/v.mp4"], read_now()) for n in range(8))
+        )
+    assert len(videos) == 8
+    assert not any(copy.done() for copy in copies)
+    for copy in copies:
+        copy.cancel()
+    await asyncio.gather(*copies, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""The providers in use: made anew when they or their credentials change, and never a danger."""
+"""The registry of providers: adapters follow their resources and credentials."""
 
 import asyncio
 from collections.abc import Callable
@@ -75,9 +75,13 @@ class Simulation:
         raise self.outage
 
 
+@pytest.fixture
+def sim() -> Simulation:
+    return Simulation()
+
+
 @in_virtual_time
-async def test_a_provider_is_made_once() -> None:
-    sim = Simulation()
+async def test_adapter_is_built_once(sim: Simulation) -> None:
     sim.put()
     first = await sim.find()
     assert first is not None
@@ -87,8 +91,7 @@ async def test_a_provider_is_made_once() -> None:
 
 
 @in_virtual_time
-async def test_many_who_ask_at_once_get_one() -> None:
-    sim = Simulation()
+async def test_concurrent_lookups_build_one_adapter(sim: Simulation) -> None:
     sim.put(credentialsSecretRef=REF)
     found = await asyncio.gather(*(sim.find() for _ in range(20)))
     assert len(set(map(id, found))) == 1
@@ -96,8 +99,7 @@ async def test_many_who_ask_at_once_get_one() -> None:
 
 
 @in_virtual_time
-async def test_an_unknown_one_is_none() -> None:
-    sim = Simulation()
+async def test_unknown_provider_is_none(sim: Simulation) -> None:
     assert await sim.find() is None
     problem = await sim.check()
     assert problem is not None
@@ -105,8 +107,7 @@ async def test_an_unknown_one_is_none() -> None:
 
 
 @in_virtual_time
-async def test_a_changed_one_is_made_anew_and_the_old_one_closed_later() -> None:
-    sim = Simulation()
+async def test_changed_provider_is_rebuilt_and_old_adapter_closed_later(sim: Simulation) -> None:
     sim.put()
     await sim.find()
     sim.put(maxConcurrentRequests=5)
@@ -119,8 +120,7 @@ async def test_a_changed_one_is_made_anew_and_the_old_one_closed_later() -> None
 
 
 @in_virtual_time
-async def test_one_that_is_taken_away_is_closed_later() -> None:
-    sim = Simulation()
+async def test_adapter_of_removed_provider_is_closed_later(sim: Simulation) -> None:
     sim.put()
     await sim.find()
     sim.kube.remove(KIND, "simulated")
@@ -130,16 +130,14 @@ async def test_one_that_is_taken_away_is_closed_later() -> None:
 
 
 @in_virtual_time
-async def test_the_credential_is_the_secrets_without_white_space() -> None:
-    sim = Simulation()
+async def test_white_space_of_credential_is_removed(sim: Simulation) -> None:
     sim.put(credentialsSecretRef=REF)
     await sim.find()
     assert sim.made[0][0] == "s3cr3t"
 
 
 @in_virtual_time
-async def test_a_rotated_credential_is_taken_up_without_a_restart() -> None:
-    sim = Simulation()
+async def test_rotated_credential_is_used_without_restart(sim: Simulation) -> None:
     sim.put(credentialsSecretRef=REF)
     await sim.find()
     sim.kube.secrets["creds"] = {"token": b"n3w"}
@@ -149,8 +147,7 @@ async def test_a_rotated_credential_is_taken_up_without_a_restart() -> None:
 
 
 @in_virtual_time
-async def test_secrets_are_not_read_for_every_call() -> None:
-    sim = Simulation()
+async def test_secrets_are_not_read_for_every_call(sim: Simulation) -> None:
     sim.put(credentialsSecretRef=REF)
     for _ in range(100):
         await sim.find()
@@ -169,10 +166,10 @@ async def test_secrets_are_not_read_for_every_call() -> None:
     ids=["no secret", "no key", "empty", "another key"],
 )
 @in_virtual_time
-async def test_a_missing_credential_is_told_and_mended(
+async def test_missing_credential_is_a_problem_until_it_exists(
+    sim: Simulation,
     spoil: Callable[[dict[str, Any]], Any],
 ) -> None:
-    sim = Simulation()
     spoil(sim.kube.secrets)
     sim.put(credentialsSecretRef=REF)
     assert await sim.find() is None
@@ -187,8 +184,7 @@ async def test_a_missing_credential_is_told_and_mended(
 
 
 @in_virtual_time
-async def test_a_credential_that_is_taken_away_stops_the_provider() -> None:
-    sim = Simulation()
+async def test_removed_credential_stops_the_provider(sim: Simulation) -> None:
     sim.put(credentialsSecretRef=REF)
     await sim.find()
     sim.kube.secrets.clear()
@@ -197,8 +193,7 @@ async def test_a_credential_that_is_taken_away_stops_the_provider() -> None:
 
 
 @in_virtual_time
-async def test_what_is_wrong_with_the_resource_is_told() -> None:
-    sim = Simulation()
+async def test_invalid_resource_is_a_problem(sim: Simulation) -> None:
     sim.problem = Problem(Reason.INVALID_EXPRESSION, "http.poll.state: bad")
     sim.put()
     assert await sim.find() is None
@@ -214,10 +209,9 @@ async def test_what_is_wrong_with_the_resource_is_told() -> None:
     ],
 )
 @in_virtual_time
-async def test_one_that_cannot_be_made_is_a_problem_and_not_an_error(
-    error: Exception, text: str
+async def test_failing_constructor_is_a_problem(
+    sim: Simulation, error: Exception, text: str
 ) -> None:
-    sim = Simulation()
     sim.error = error
     sim.put()
     assert await sim.find() is None
@@ -227,8 +221,7 @@ async def test_one_that_cannot_be_made_is_a_problem_and_not_an_error(
 
 
 @in_virtual_time
-async def test_a_secret_the_operator_may_not_read_is_told() -> None:
-    sim = Simulation()
+async def test_forbidden_secret_is_a_problem(sim: Simulation) -> None:
     sim.kube.error = RequestForbidden("403")
     sim.put(credentialsSecretRef=REF)
     assert await sim.find() is None
@@ -243,8 +236,7 @@ async def test_a_secret_the_operator_may_not_read_is_told() -> None:
 
 class TestRecordAway:
     @in_virtual_time
-    async def test_what_was_known_goes_on(self) -> None:
-        sim = Simulation()
+    async def test_known_adapter_is_used_during_outage(self, sim: Simulation) -> None:
         sim.put(credentialsSecretRef=REF)
         known = await sim.find()
         sim.kube.away = True
@@ -254,8 +246,7 @@ class TestRecordAway:
         assert sim.kube.calls.count(("read_secret", "secrets")) < 80
 
     @in_virtual_time
-    async def test_what_was_not_is_told_to_be_tried_again(self) -> None:
-        sim = Simulation()
+    async def test_unknown_secret_raises_during_outage(self, sim: Simulation) -> None:
         sim.put(credentialsSecretRef=REF)
         sim.kube.away = True
         with pytest.raises(KubernetesUnavailable):
@@ -265,8 +256,7 @@ class TestRecordAway:
 
 
 @in_virtual_time
-async def test_the_end_closes_all() -> None:
-    sim = Simulation()
+async def test_close_closes_all_adapters(sim: Simulation) -> None:
     sim.put()
     await sim.find()
     await sim.providers.close()
@@ -275,8 +265,7 @@ async def test_the_end_closes_all() -> None:
 
 class TestStartFails:
     @in_virtual_time
-    async def test_it_is_started_again_after_growing_pauses(self) -> None:
-        sim = Simulation()
+    async def test_failed_start_is_retried_with_back_off(self, sim: Simulation) -> None:
         sim.outage = AdapterFailed("the provider is away")
         sim.put(credentialsSecretRef=REF)
         for _ in range(1200):
@@ -300,8 +289,7 @@ class TestStartFails:
         assert len(sim.made) == made
 
     @in_virtual_time
-    async def test_what_is_wrong_with_the_resource_is_not_tried_again(self) -> None:
-        sim = Simulation()
+    async def test_invalid_resource_is_not_retried(self, sim: Simulation) -> None:
         sim.outage = ValueError("config: region is missing")
         sim.put()
         for _ in range(600):
@@ -311,8 +299,7 @@ class TestStartFails:
 
 
 @in_virtual_time
-async def test_one_that_was_replaced_a_moment_ago_is_closed_at_the_end() -> None:
-    sim = Simulation()
+async def test_close_closes_replaced_adapter(sim: Simulation) -> None:
     sim.put()
     await sim.find()
     sim.put(maxConcurrentRequests=5)
