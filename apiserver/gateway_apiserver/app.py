@@ -51,10 +51,9 @@ from gateway_apiserver.surfaces.temporary_files.routes import TemporaryRoutes
 from gateway_apiserver.surfaces.uploads.creation import UploadCreation
 from gateway_apiserver.surfaces.uploads.routes import UploadRoutes
 from gateway_apiserver.surfaces.uploads.service import UploadService
-from gateway_core.accounts.authentication import Authenticator
+from gateway_core.accounts.authentication import Authenticator, PolicyView
 from gateway_core.accounts.guardrails import Guardrail
 from gateway_core.accounts.key_use import KeyUse
-from gateway_core.accounts.policies import PolicyView
 from gateway_core.accounts.records import AccountRecord, KeyRecord, OwnerIndex, UserRecord
 from gateway_core.admission.admission import Admission, Authorizer
 from gateway_core.admission.intake import Intake
@@ -240,7 +239,7 @@ def build_table(
         ),
         repository,
     ).add_to(table)
-    AccountRoutes(OwnerIndex(parts.users), parts.counters, limiter).add_to(table)
+    AccountRoutes(OwnerIndex(parts.users), limiter).add_to(table)
     public = PublicSender(Downloads(PUBLIC_BOUNDS))
     PricingRoutes(catalog, addresses, public, anonymous=settings.pricing_anonymous).add_to(table)
     _add_management(table, parts, limiter, mint)
@@ -329,7 +328,7 @@ def _add_management(table: RouteTable, parts: ApiParts, limiter: RateLimiter, mi
     tables = {GatewayKey.plural: parts.keys, GatewayGuardrail.plural: parts.guardrails}
     lists = ListLimiter()
     repository = Repository(parts.kube, mint, tables, lists)
-    budgets = BudgetReader(parts.counters, limiter)
+    budgets = BudgetReader(limiter)
     removed = RemovedObjects(parts.store)
     quota = KeyQuota(parts.keys, parts.settings.keys_per_account)
     add_management_routes(

@@ -19,8 +19,7 @@ from gateway_apiserver.responses import Response, send_response
 from gateway_apiserver.server import serve
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.surfaces.bodies import read_json_body
-from gateway_core.accounts.authentication import Authenticator
-from gateway_core.accounts.policies import PolicyView
+from gateway_core.accounts.authentication import Authenticator, PolicyView
 from gateway_core.admission.admission import Admission
 from gateway_core.admission.intake import Intake
 from gateway_core.admission.rates import RateLimiter

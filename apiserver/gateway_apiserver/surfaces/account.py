@@ -1,19 +1,13 @@
 """`/api/v1/me` and `/api/v1/me/balance` (contract §2.4). Not counted in the rate."""
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call, Docs, RouteTable
 from gateway_core.accounts.authentication import Principal
-from gateway_core.accounts.records import AccountRecord, OwnerIndex
+from gateway_core.accounts.records import Balance, OwnerIndex, work_out_balance
 from gateway_core.admission.admission import Access
 from gateway_core.admission.rates import RateLimiter
-from gateway_core.api.errors import Unavailable
-from gateway_core.api.money import ceil_cents, floor_cents
-from gateway_core.billing.counters import Spending
-from gateway_core.billing.redis_counters import Counters
-from gateway_core.kube.clock import CLOCK
-from gateway_core.redis.link import CountersStale, CountersUnavailable
 
 ACCOUNT_PATH = "/api/v1/me"
 BALANCE_PATH = "/api/v1/me/balance"
@@ -35,28 +29,12 @@ class Me(BaseModel):
     account: AccountReference
 
 
-class Balance(BaseModel):
-    """An account's money in whole cents."""
-
-    balance_cents: int = Field(description="Left after charges and open reservations.")
-    paid_balance_cents: int = Field(description="What is left of the money paid in.")
-    bonus_balance_cents: int = Field(description="What is left of the bonus, which goes first.")
-    spent_cents_today: int = Field(description="Charged on this UTC day.")
-    spent_cents_total: int = Field(description="Charged ever.")
-
-
 class AccountRoutes:
     """Both routes, as a router of `app`'s."""
 
-    def __init__(
-        self,
-        owners: OwnerIndex,
-        counters: Counters,
-        gate: RateLimiter,
-    ) -> None:
+    def __init__(self, owners: OwnerIndex, limiter: RateLimiter) -> None:
         self._owners = owners
-        self._counters = counters
-        self._gate = gate
+        self._limiter = limiter
 
     def add_to(self, table: RouteTable) -> None:
         """Add the routes."""
@@ -90,26 +68,5 @@ class AccountRoutes:
     async def show_balance(self, call: Call) -> Response:
         """What the account has left. Unavailable while the counters are."""
         account = call.caller.account
-        today = CLOCK.now().date().isoformat()
-        try:
-            try:
-                spending = await self._counters.read_spending(account.name, today)
-            except CountersStale:
-                await self._gate.rebuild(account.name)
-                spending = await self._counters.read_spending(account.name, today)
-        except (CountersStale, CountersUnavailable) as error:
-            raise Unavailable("The balance cannot be read now.") from error
+        spending = await self._limiter.read_spending(account.name)
         return to_json(work_out_balance(account, spending))
-
-
-def work_out_balance(account: AccountRecord, spending: Spending) -> Balance:
-    """The five figures: bonus is spent first, and only sums are rounded (contract §2.4)."""
-    bonus_left = max(0, account.bonus_micros - spending.charged)
-    paid_left = account.paid_micros - max(0, spending.charged - account.bonus_micros)
-    return Balance(
-        balance_cents=floor_cents(paid_left + bonus_left) - ceil_cents(spending.held),
-        paid_balance_cents=floor_cents(paid_left),
-        bonus_balance_cents=floor_cents(bonus_left),
-        spent_cents_today=floor_cents(spending.charged_today),
-        spent_cents_total=floor_cents(spending.charged),
-    )

@@ -15,13 +15,12 @@ from gateway_apiserver.routing import Call, Docs, PathRoute, RouteTable
 from gateway_apiserver.routing import Operation as Served
 from gateway_apiserver.surfaces.bodies import read_idempotency_key, read_json_body
 from gateway_core.accounts.authentication import Authenticator
-from gateway_core.admission.admission import Admission, Authorizer, Payer, capture
+from gateway_core.admission.admission import Admission, Authorizer, Payer
 from gateway_core.api.errors import (
     KeyReused,
     NotFound,
     OutcomeUnknown,
     Unauthenticated,
-    WinnerUndecided,
 )
 from gateway_core.api.model import RESERVED_SERVICES
 from gateway_core.egress.addresses import AddressPolicy
@@ -139,22 +138,14 @@ class TaskRoutes:
         context = call.context
         payer = await self._admission.authenticate(call.headers, context)
         try:
-            task, problem = await capture(self._prepare(call, payer))
-            hold = None if task is None else task.hold
-            try:
-                await self._admission.reserve(payer, context, hold, problem)
-                assert task is not None, "its problem was raised"
-            except WinnerUndecided:
-                if task is None:
-                    raise
-                task = await self._tasks.await_winner(payer, context, task)
-            made = await self._tasks.create_or_get(payer, context, task)
+            made = await self._tasks.create(payer, context, self._prepare(call, payer))
         except (KeyReused, OutcomeUnknown):
             if context.task is not None:
                 context.headers.append((self._task_id_header, context.task.encode()))
             raise
         context.outcome = "replayed" if made.replayed else "created"
-        return _accept(task.service, task.draft.operation.action, made)
+        service, operation = call.scope["path_params"]["service"], call.scope["operation"]
+        return _accept(service, operation.action, made)
 
     async def _prepare(self, call: Call, payer: Payer) -> PreparedTask:
         service: str = call.scope["path_params"]["service"]

@@ -1,4 +1,4 @@
-"""Who calls: credentials to an account and a role, by the rules of contract §0.10 and §9.2.
+"""Who calls, by the rules of contract §0.10 and §9.2, and what restricts the key.
 
 Keys, accounts and users come from watch-fed tables. While a watch is silent they are read by name,
 and when that fails what is cached goes on for five minutes.
@@ -6,21 +6,33 @@ and when that fails what is cached goes on for five minutes.
 
 import asyncio
 import hmac
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 import structlog
 
+from gateway_core.accounts.guardrails import (
+    Guardrail,
+    Policies,
+    Policy,
+    build_policy,
+    read_guardrail,
+    select_guardrails,
+)
 from gateway_core.accounts.records import AccountRecord, KeyRecord, TokenRecord, UserRecord
 from gateway_core.accounts.roles import Act, act_as, refuse_key
 from gateway_core.api.account import Role
 from gateway_core.api.errors import Forbidden, Unauthenticated, Unavailable
+from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.key import digest, parse_key
+from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import KubernetesUnavailable
 from gateway_core.kube.informer import Cache
-from gateway_core.kube.read_through import ReadThrough
+from gateway_core.kube.lists import list_all
+from gateway_core.kube.read_through import QUIET_SECONDS, ReadThrough, SharedReads
 
 T = TypeVar("T")
 Headers = Iterable[tuple[bytes, bytes]]
@@ -180,6 +192,50 @@ class Authenticator:
             and key.expires_at > now
             and any(token.id == token_id and token.expires_at > now for token in key.tokens)
         )
+
+
+class PolicyView:
+    """Policies of keys: from informers, or read while the watch of guardrails is silent.
+
+    Which guardrails are assigned to a key is in the guardrails, so those of the caller's account
+    are listed. If that fails, the known ones hold for five minutes, as keys do.
+    """
+
+    def __init__(
+        self,
+        keys: Cache[KeyRecord],
+        guardrails: Cache[Guardrail],
+        kube: KubernetesClient,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._table = guardrails
+        self._policies = Policies(keys, guardrails, lambda guardrail: guardrail)
+        self._kube = kube
+        self._lists = SharedReads(self._list, clock=clock)
+
+    async def find(self, key: KeyRecord) -> Policy:
+        """The policy of a key that was found just now.
+
+        Raises Unavailable where the guardrails are not known well enough to tell.
+        """
+        if not self._table.synced:
+            raise Unavailable("The gateway is starting.", retry_after=1)
+        if self._table.staleness > QUIET_SECONDS:
+            listing = self._lists.find(key.account)
+            listed = None if listing is None else await asyncio.shield(listing)
+            if listed is not None:
+                chosen = select_guardrails(listed, account=key.account, key_name=key.name)
+                return build_policy(key.name, key.rules, chosen)
+            if self._table.staleness > MOST_SILENCE_SECONDS:
+                raise Unavailable("Guardrails cannot be checked now.")
+        return self._policies.find(key.name, key.account, key.rules)
+
+    async def _list(self, account: str) -> tuple[Guardrail, ...]:
+        found, _ = await list_all(
+            self._kube, GatewayGuardrail.plural, field_selector=f"spec.accountName={account}"
+        )
+        return tuple(map(read_guardrail, found))
 
 
 def _find_role(key: KeyRecord, creator: UserRecord | None) -> Role | None:

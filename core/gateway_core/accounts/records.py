@@ -10,9 +10,13 @@ from datetime import datetime
 from sys import intern
 from typing import Any
 
+from pydantic import BaseModel, Field
+
 from gateway_core.accounts.guardrails import NO_RULES, Rules, find_excess, read_rules
 from gateway_core.api.account import AccountDefaults, Role
 from gateway_core.api.key import KeyClass
+from gateway_core.api.money import ceil_cents, floor_cents
+from gateway_core.billing.counters import Spending
 from gateway_core.kube.informer import Cache
 
 _DEFAULTS = AccountDefaults()
@@ -69,6 +73,29 @@ class AccountRecord:
     def funds(self) -> int:
         """Micro-dollars ever paid in."""
         return self.paid_micros + self.bonus_micros
+
+
+class Balance(BaseModel):
+    """An account's money in whole cents."""
+
+    balance_cents: int = Field(description="Left after charges and open reservations.")
+    paid_balance_cents: int = Field(description="What is left of the money paid in.")
+    bonus_balance_cents: int = Field(description="What is left of the bonus, which goes first.")
+    spent_cents_today: int = Field(description="Charged on this UTC day.")
+    spent_cents_total: int = Field(description="Charged ever.")
+
+
+def work_out_balance(account: AccountRecord, spending: Spending) -> Balance:
+    """The five figures: bonus is spent first, and only sums are rounded (contract §2.4)."""
+    bonus_left = max(0, account.bonus_micros - spending.charged)
+    paid_left = account.paid_micros - max(0, spending.charged - account.bonus_micros)
+    return Balance(
+        balance_cents=floor_cents(paid_left + bonus_left) - ceil_cents(spending.held),
+        paid_balance_cents=floor_cents(paid_left),
+        bonus_balance_cents=floor_cents(bonus_left),
+        spent_cents_today=floor_cents(spending.charged_today),
+        spent_cents_total=floor_cents(spending.charged),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,8 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gateway_core.accounts.authentication import Authenticator, Headers, Principal
+from gateway_core.accounts.authentication import Authenticator, Headers, PolicyView, Principal
 from gateway_core.accounts.guardrails import Policy
-from gateway_core.accounts.policies import PolicyView
 from gateway_core.accounts.records import AccountRecord
 from gateway_core.accounts.roles import Act
 from gateway_core.admission.context import CallContext

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import TypeVar
 
 import structlog
 
@@ -24,9 +25,11 @@ from gateway_core.billing.counters import (
     AdmissionAnswer,
     AdmissionCall,
     Budget,
+    BudgetState,
     FreeRate,
     Hold,
     RateUse,
+    Spending,
 )
 from gateway_core.billing.ledger import RebuildLapsed
 from gateway_core.billing.redis_counters import Counters
@@ -59,6 +62,7 @@ _TITLES: Mapping[FreeRate, str] = {
     "storage": "creates of files and uploads",
 }
 
+T = TypeVar("T")
 _Payer = tuple[str, tuple[Budget, ...]]
 
 Rebuild = Callable[[str], Awaitable[bool]]
@@ -205,6 +209,31 @@ class RateLimiter:
                 return await self._rebuilds.run(account, partial(self._run_rebuild, account))
         except TimeoutError:
             return False
+
+    async def read_spending(self, account: str) -> Spending:
+        """What was charged and is held; rebuilt first if it is lost. Unavailable."""
+        today = self._now().date().isoformat()
+        try:
+            return await self._read(account, lambda: self._counters.read_spending(account, today))
+        except (CountersStale, CountersUnavailable) as error:
+            raise Unavailable("The balance cannot be read now.") from error
+
+    async def read_budgets(
+        self, account: str, budgets: Sequence[Budget]
+    ) -> list[BudgetState] | None:
+        """The state of each budget, rebuilt first if it is lost; None if it cannot be read."""
+        try:
+            return await self._read(account, lambda: self._counters.read_budgets(account, budgets))
+        except (CountersStale, CountersUnavailable) as error:
+            _log.warning("budgets cannot be read", account=account, error=str(error))
+            return None
+
+    async def _read(self, account: str, read: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await read()
+        except CountersStale:
+            await self.rebuild(account)
+            return await read()
 
     async def release(self, account: str, task: str) -> None:
         """Gives back a hold that no task will use. What fails is left to the sweeper."""

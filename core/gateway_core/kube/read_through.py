@@ -1,13 +1,13 @@
 """Reading through a table that may be behind: by name, once a second at most, waiting together.
 
-Used for keys, accounts and users while their watch is silent, and for tasks by the rules of
-`core/tasks/finder.py`.
+Used for keys, accounts, users and guardrails while their watch is silent, and for tasks by the
+rules of `core/tasks/finder.py`.
 """
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
 
 from gateway_core.concurrency import WaitLimit
 from gateway_core.kube.client import KubernetesClient
@@ -26,6 +26,63 @@ _FIRST_SWEEP = 1024
 _MOST_READS = 3
 
 
+class SharedReads(Generic[T]):
+    """Reads by name, each shared by all who ask for the name within a second.
+
+    `read` raises KubernetesError where it fails; it is given up after a second.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[str], Coroutine[Any, Any, T]],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._read = read
+        self._clock = clock
+        self._reads: dict[str, tuple[float, asyncio.Task[T | None]]] = {}
+        self._sweep_at = _FIRST_SWEEP
+        self._failed_at = float("-inf")
+
+    def find(
+        self, name: str, *, newer_than: asyncio.Task[T | None] | None = None
+    ) -> asyncio.Task[T | None] | None:
+        """The current read, or a new one; None within three seconds after a failure.
+
+        A failed read results in None: an exception that many callers share would gather all their
+        tracebacks. Callers shield it, so that one that is cancelled does not cancel the others'.
+        """
+        now = self._clock()
+        began, task = self._reads.get(name, (float("-inf"), None))
+        is_current = now - began < INTERVAL_SECONDS if newer_than is None else task != newer_than
+        if task is not None and is_current:
+            return task
+        if now - self._failed_at < FAILURE_PAUSE_SECONDS:
+            return None
+        self._sweep(now)
+        task = asyncio.create_task(self._try(name))
+        self._reads[name] = (now, task)
+        return task
+
+    async def _try(self, name: str) -> T | None:
+        try:
+            async with WaitLimit(READ_SECONDS):
+                return await self._read(name)
+        except (KubernetesError, TimeoutError):
+            self._failed_at = self._clock()
+            return None
+
+    def _sweep(self, now: float) -> None:
+        if len(self._reads) < self._sweep_at:
+            return
+        self._reads = {
+            name: entry
+            for name, entry in self._reads.items()
+            if now - entry[0] < INTERVAL_SECONDS or not entry[1].done()
+        }
+        self._sweep_at = max(_FIRST_SWEEP, 2 * len(self._reads))
+
+
 class ReadThrough(Generic[T]):
     """Named reads into one `table`."""
 
@@ -40,10 +97,7 @@ class ReadThrough(Generic[T]):
         self.table = table
         self._kube = kube
         self._plural = plural
-        self._clock = clock
-        self._reads: dict[str, tuple[float, asyncio.Task[bool | None]]] = {}
-        self._sweep_at = _FIRST_SWEEP
-        self._failed_at = float("-inf")
+        self._reads = SharedReads(self._read, clock=clock)
 
     @property
     def is_quiet(self) -> bool:
@@ -55,53 +109,23 @@ class ReadThrough(Generic[T]):
 
         Raises KubernetesUnavailable: no answer within 1 s, or another read has just failed.
         """
-        now = self._clock()
-        began, task = self._reads.get(name, (float("-inf"), None))
-        if task is None or now - began >= INTERVAL_SECONDS:
-            task = self._begin(name, now)
+        task = self._reads.find(name)
         for _ in range(_MOST_READS):
-            # shielded: a caller that goes away must not take the answer from the others
-            there = await asyncio.shield(task)
-            if there is None:
+            exists = None if task is None else await asyncio.shield(task)
+            if exists is None:
                 raise KubernetesUnavailable(f"{self._plural} cannot be read")
-            entry = self.table.get(name) if there else None
-            if entry is not None or not there:
+            entry = self.table.get(name) if exists else None
+            if entry is not None or not exists:
                 return entry
-            # the watch has shown since that it ended or went: what was read is behind that
-            latest = self._reads.get(name, (now, task))[1]
-            task = self._begin(name, self._clock()) if latest is task else latest
+            # the watch has removed the entry since: the read is older than that
+            task = self._reads.find(name, newer_than=task)
         raise KubernetesUnavailable(f"{self._plural} change faster than they are read")
 
-    def _begin(self, name: str, now: float) -> asyncio.Task[bool | None]:
-        if now - self._failed_at < FAILURE_PAUSE_SECONDS:
-            raise KubernetesUnavailable(f"{self._plural} could not be read a moment ago")
-        self._sweep(now)
-        task = asyncio.create_task(self._read(name))
-        self._reads[name] = (now, task)
-        return task
-
-    async def _read(self, name: str) -> bool | None:
-        """Whether the object is there; None if that was not told.
-
-        No exception: one that many callers share would gather all their tracebacks.
-        """
+    async def _read(self, name: str) -> bool:
+        """Whether the object exists."""
         try:
-            async with WaitLimit(READ_SECONDS):
-                obj = await self._kube.get(self._plural, name)
+            obj = await self._kube.get(self._plural, name)
         except ObjectNotFound:
             return False
-        except (KubernetesError, TimeoutError):
-            self._failed_at = self._clock()
-            return None
         self.table.upsert(obj)
         return True
-
-    def _sweep(self, now: float) -> None:
-        if len(self._reads) < self._sweep_at:
-            return
-        self._reads = {
-            name: entry
-            for name, entry in self._reads.items()
-            if now - entry[0] < INTERVAL_SECONDS or not entry[1].done()
-        }
-        self._sweep_at = max(_FIRST_SWEEP, 2 * len(self._reads))

@@ -1,6 +1,6 @@
 """Task creates: replay by Idempotency-Key, price, hold and object (contract §2.1, §2.2)."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from gateway_core.admission.admission import Admission, Payer
+from gateway_core.admission.admission import Admission, Payer, capture
 from gateway_core.admission.context import CallContext
 from gateway_core.api.errors import (
     GatewayError,
@@ -161,7 +161,7 @@ def is_same_request(obj: Object, given_digest: str, fingerprint: str) -> bool:
 
 
 class TaskService:
-    """Finds the task of an Idempotency-Key, prices new ones and makes their objects."""
+    """Creates tasks: replay by Idempotency-Key, price, reservation, object."""
 
     def __init__(
         self,
@@ -210,7 +210,27 @@ class TaskService:
         hold = payer.make_hold(id_to_name(task_id), micros)
         return PreparedTask(task_id, service, draft, key, model, hold)
 
-    async def await_winner(
+    async def create(
+        self, payer: Payer, context: CallContext, preparing: Awaitable[PreparedTask]
+    ) -> Acceptance:
+        """Admit the task that `preparing` comes to, by `prepare`, and create it or find it.
+
+        `payer` is authenticated. Raises as `Admission.reserve` does, with the problem of
+        `preparing`; KeyReused, WinnerUndecided, OutcomeUnknown, Unavailable, Internal. The id of
+        the task is in `context` as soon as it may exist.
+        """
+        task, problem = await capture(preparing)
+        try:
+            hold = None if task is None else task.hold
+            await self._admission.reserve(payer, context, hold, problem)
+            assert task is not None, "its problem was raised"
+        except WinnerUndecided:
+            if task is None:
+                raise
+            task = await self._await_winner(payer, context, task)
+        return await self._create_or_get(payer, context, task)
+
+    async def _await_winner(
         self, payer: Payer, context: CallContext, task: PreparedTask
     ) -> PreparedTask:
         """The task, its money held, once the other call with its Idempotency-Key is decided.
@@ -227,7 +247,7 @@ class TaskService:
             return task
         raise WinnerUndecided
 
-    async def create_or_get(
+    async def _create_or_get(
         self, payer: Payer, context: CallContext, task: PreparedTask
     ) -> Acceptance:
         """The task, whose hold stands; never before its object is acknowledged.

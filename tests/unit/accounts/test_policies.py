@@ -127,7 +127,7 @@ async def test_what_a_silent_watch_has_not_told_to_be_gone_holds_no_more(gateway
 async def test_a_list_serves_all_calls_of_an_interval(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway_core.accounts.policies.INTERVAL_SECONDS", 60.0)
+    monkeypatch.setattr("gateway_core.kube.read_through.INTERVAL_SECONDS", 60.0)
     gateway.guardrails.staleness = 6.0
     before = gateway.kube.calls.count(("list_page", GUARDRAILS))
     for _ in range(5):

@@ -12,8 +12,7 @@ from gateway_apiserver.context import RequestContext
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.responses import Response
 from gateway_apiserver.routing import Call, count_outcomes
-from gateway_core.accounts.authentication import Authenticator
-from gateway_core.accounts.policies import PolicyView
+from gateway_core.accounts.authentication import Authenticator, PolicyView
 from gateway_core.admission.admission import Admission, Payer, capture
 from gateway_core.admission.intake import Intake
 from gateway_core.admission.rates import RateLimiter

@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway_apiserver.surfaces.account import work_out_balance
-from gateway_core.accounts.records import project_account
+from gateway_core.accounts.records import project_account, work_out_balance
 from gateway_core.billing.counters import Spending
 from tests.unit.apiserver.gateway import COMPLETED, Gateway, call
 

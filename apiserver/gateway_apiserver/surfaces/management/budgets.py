@@ -1,19 +1,13 @@
 """Spending of keys and guardrails: from the counters, else as the operator last saw it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import structlog
-
 from gateway_core.admission.rates import RateLimiter
 from gateway_core.billing.counters import Budget, BudgetState
-from gateway_core.billing.redis_counters import Counters
 from gateway_core.billing.windows import TRAILING, Buckets, find_reset
-from gateway_core.redis.link import CountersStale, CountersUnavailable
-
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +25,8 @@ class BudgetView:
 class BudgetReader:
     """Reads budgets of one account at a time."""
 
-    def __init__(self, counters: Counters, gate: RateLimiter) -> None:
-        self._counters = counters
-        self._gate = gate
+    def __init__(self, limiter: RateLimiter) -> None:
+        self._limiter = limiter
 
     async def read(
         self, account: str, subjects: Mapping[str, Mapping[str, Any]]
@@ -45,21 +38,10 @@ class BudgetReader:
         budgets = [make_budget(subject, obj["spec"]) for subject, obj in subjects.items()]
         if not budgets:
             return {}
-        states = await self._ask(account, budgets)
+        states = await self._limiter.read_budgets(account, budgets)
         if states is None:
             return {subject: view_status(obj) for subject, obj in subjects.items()}
         return {state.budget.subject: view_state(state) for state in states}
-
-    async def _ask(self, account: str, budgets: Sequence[Budget]) -> list[BudgetState] | None:
-        try:
-            try:
-                return await self._counters.read_budgets(account, budgets)
-            except CountersStale:
-                await self._gate.rebuild(account)
-                return await self._counters.read_budgets(account, budgets)
-        except (CountersStale, CountersUnavailable) as error:
-            _log.warning("budgets cannot be read", account=account, error=str(error))
-            return None
 
 
 def make_budget(subject: str, spec: Mapping[str, Any]) -> Budget:
