@@ -91,9 +91,8 @@ from gateway_core.providers.registry import Providers
 from gateway_core.providers.upstream import ModerationUpstream
 from gateway_core.storage.limits import StreamLimiter
 from gateway_core.storage.objects import ObjectStore
-from gateway_core.tasks.cache import TaskRecord
 from gateway_core.tasks.creation import TaskRecorder, TaskService
-from gateway_core.tasks.finder import TaskFinder
+from gateway_core.tasks.finder import TaskFinder, TaskRecord
 
 PUBLIC_BOUNDS = DownloadBounds(downloads=256, per_address=128, per_link=256)
 """Of what is read without a key: such readers take no places of accounts."""

@@ -54,7 +54,7 @@ from gateway_core.providers.notices import NoticeSigner, OperatorLink
 from gateway_core.providers.registry import OPENAI, Providers, build_moderation
 from gateway_core.providers.upstream import ModerationUpstream
 from gateway_core.storage.choice import open_store
-from gateway_core.tasks.cache import TaskCache, project_task
+from gateway_core.tasks.finder import TaskCache, project_task
 from gateway_core.tasks.lifecycle import OPEN_SELECTOR
 
 PREPARE_SECONDS = 10.0

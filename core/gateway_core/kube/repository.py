@@ -31,8 +31,7 @@ from gateway_core.kube.errors import (
     WriteOutcomeUnknown,
 )
 from gateway_core.kube.informer import Cache
-from gateway_core.kube.lists import list_pages
-from gateway_core.kube.paging import Order, Position, find_position, take_page
+from gateway_core.kube.lists import Order, Position, find_position, list_pages, take_page
 from gateway_core.kube.retries import GIVE_UP_SECONDS, attempts
 
 READS_AT_ONCE = 16

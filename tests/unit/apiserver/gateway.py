@@ -31,7 +31,7 @@ from gateway_core.files.addresses import Sealer
 from gateway_core.observability.tracing import NO_TRACER, Tracer
 from gateway_core.providers.catalog_view import project_model, project_provider
 from gateway_core.providers.registry import Providers
-from gateway_core.tasks.cache import TaskCache, project_task
+from gateway_core.tasks.finder import TaskCache, project_task
 from gateway_core.tasks.lifecycle import OPEN_SELECTOR
 from tests.fakes.counters import FakeCounters
 from tests.fakes.fetching import FakeFetcher

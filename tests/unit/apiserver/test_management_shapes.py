@@ -9,7 +9,7 @@ from gateway_apiserver.surfaces.management.budgets import BudgetView
 from gateway_apiserver.surfaces.management.responses import Key, render_key
 from gateway_core.api.ids import SEQUENCE_ANNOTATION
 from gateway_core.kube.errors import VersionExpired
-from gateway_core.kube.paging import find_position
+from gateway_core.kube.lists import find_position
 from tests.fakes.kubernetes import Fault
 from tests.unit.apiserver.gateway import Gateway
 from tests.unit.apiserver.management import Office

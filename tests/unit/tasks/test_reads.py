@@ -7,7 +7,7 @@ import pytest
 
 from gateway_core.api.ids import id_to_name
 from gateway_core.tasks.archive import archive_task
-from gateway_core.tasks.cache import TaskCache
+from gateway_core.tasks.finder import TaskCache
 from tests.unit.apiserver.gateway import (
     COMPLETED,
     FAILED,

@@ -20,7 +20,7 @@ from gateway_core.api.resource import Object
 from gateway_core.api.times import format_time
 from gateway_core.batches.rendering import has_ended, read_status, render_batch
 from gateway_core.kube.clock import CLOCK
-from gateway_core.kube.paging import find_position, wrap_page
+from gateway_core.kube.lists import find_position, wrap_page
 from gateway_core.kube.repository import BATCHES, Repository
 
 

@@ -10,7 +10,7 @@ from itertools import islice
 from gateway_core.api.ids import read_order
 from gateway_core.files.files import FileRecord
 from gateway_core.kube.informer import Cache
-from gateway_core.kube.paging import Order
+from gateway_core.kube.lists import Order
 
 
 class FileOrder:

@@ -28,7 +28,7 @@ from gateway_core.files.files import (
 )
 from gateway_core.files.quota import StorageQuota
 from gateway_core.kube.errors import KubernetesError, WriteConflict, WriteOutcomeUnknown
-from gateway_core.kube.paging import wrap_page
+from gateway_core.kube.lists import wrap_page
 from gateway_core.storage.content import read_segments, stream_content
 from gateway_core.storage.objects import ObjectMissing, ObjectStore
 

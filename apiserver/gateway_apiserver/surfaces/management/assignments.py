@@ -31,7 +31,7 @@ from gateway_core.api.ids import id_to_name, name_to_id
 from gateway_core.api.limits import MOST_GUARDRAILS
 from gateway_core.api.resource import Object
 from gateway_core.kube.clock import CLOCK
-from gateway_core.kube.paging import find_position, take_page, wrap_page
+from gateway_core.kube.lists import find_position, take_page, wrap_page
 from gateway_core.kube.repository import GUARDRAILS, KEYS, Repository, unknown
 
 Merge = Callable[[str, list[str], list[str], Iterable[Object]], list[str]]

@@ -36,7 +36,7 @@ from gateway_core.api.ids import (
 )
 from gateway_core.api.limits import subject_of_guardrail
 from gateway_core.api.resource import Object, skeleton
-from gateway_core.kube.paging import find_position, take_page, wrap_page
+from gateway_core.kube.lists import find_position, take_page, wrap_page
 from gateway_core.kube.repository import GUARDRAILS, KEYS, Repository, unknown
 
 _ATTEMPTS = 8

@@ -46,7 +46,7 @@ from gateway_core.api.limits import subject_of_key
 from gateway_core.api.resource import Object, skeleton
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.informer import Cache
-from gateway_core.kube.paging import find_position, take_page, wrap_page
+from gateway_core.kube.lists import find_position, take_page, wrap_page
 from gateway_core.kube.repository import GUARDRAILS, KEYS, Repository, unknown
 
 _DEFAULTS: Mapping[str, Any] = {"disabled": False, "metadata": {}}

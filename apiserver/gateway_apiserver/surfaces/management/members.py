@@ -9,7 +9,7 @@ from gateway_core.accounts.records import UserRecord
 from gateway_core.api.account import Role
 from gateway_core.api.errors import NotFound
 from gateway_core.kube.informer import Cache
-from gateway_core.kube.paging import take_page, wrap_page
+from gateway_core.kube.lists import take_page, wrap_page
 
 
 class MemberRoutes:
