@@ -45,9 +45,9 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A caller who may go on: the account that pays, the key, and the role it acts with now.
+    """An authenticated caller: the account that pays, the key, and the role it acts with now.
 
-    `creator` is who made the key; None for a declared one.
+    `creator` is the user who created the key; None for a declared one.
     """
 
     account: AccountRecord
@@ -71,7 +71,7 @@ class KeyIndex:
         table.subscribe(self._follow)
 
     def find(self, token_id: str) -> Iterable[tuple[str, TokenRecord]]:
-        """Names of the keys that have a token of this id, with the token. Mostly one or none."""
+        """Names of the keys with a token of this id, and the token. Mostly one or none."""
         return self._by_token.get(token_id, {}).items()
 
     def _follow(self, name: str) -> None:
@@ -115,9 +115,9 @@ class Authenticator:
 
         Raises:
             Unauthenticated: none, malformed, unknown, disabled, revoked, expired, or suspended; or
-                who made it is suspended, gone, or no member any more.
+                its creator is suspended, removed, or no member any more.
             Forbidden: a good credential of the other class, or of too low a role.
-            Unavailable: the keys are not known well enough to tell.
+            Unavailable: keys cannot be read, and the known ones are too old.
         """
         plaintext = _read_bearer(headers)
         parsed = parse_key(plaintext)
@@ -166,7 +166,7 @@ class Authenticator:
         return key, account, user
 
     def _match(self, token_id: str, plaintext: str) -> str | None:
-        """The name of the key that `plaintext` opens; the same work where there is none."""
+        """The name of the key of `plaintext`; the same work if there is none."""
         found = None
         tried = False
         for name, token in self._index.find(token_id):
@@ -180,12 +180,12 @@ class Authenticator:
     def _is_match(self, token: TokenRecord, plaintext: str) -> bool:
         pepper = self._peppers.get(token.pepper_version)
         if pepper is None:
-            _log.warning("a key wants a pepper that is not mounted", version=token.pepper_version)
+            _log.warning("a key needs a pepper that is not mounted", version=token.pepper_version)
         computed = digest(plaintext, pepper or self._dummy_pepper)
         return hmac.compare_digest(computed, token.digest) and pepper is not None
 
     def _is_open(self, key: KeyRecord, token_id: str) -> bool:
-        """Whether the key, as it is now, still opens by this token at this time."""
+        """Whether the key is usable with this token now."""
         now = self._clock()
         return (
             key.usable
@@ -217,7 +217,7 @@ class PolicyView:
     async def find(self, key: KeyRecord) -> Policy:
         """The policy of a key that was found just now.
 
-        Raises Unavailable where the guardrails are not known well enough to tell.
+        Raises Unavailable if guardrails cannot be read and the known ones are too old.
         """
         if not self._table.synced:
             raise Unavailable("The gateway is starting.", retry_after=1)
@@ -239,7 +239,7 @@ class PolicyView:
 
 
 def _find_role(key: KeyRecord, creator: UserRecord | None) -> Role | None:
-    """The role that the key acts with; None if it opens nothing, since who made it may nothing."""
+    """The role that the key acts with; None if its creator has none."""
     if key.creator is None:
         return act_as(key.key_class, None)
     role = None
@@ -285,5 +285,5 @@ def _read_bearer(headers: Headers) -> str:
 
 
 def _invalid() -> Unauthenticated:
-    """One text for all of them: what is wrong with a key is its owner's to know."""
+    """One text for all: a stranger must not learn what is wrong with a key."""
     return Unauthenticated("The API key is not valid.")

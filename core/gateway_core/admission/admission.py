@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Payer:
-    """Who calls and pays, and all that restricts the call."""
+    """The caller, its account, and the policy of its key."""
 
     caller: Principal
     policy: Policy
@@ -53,7 +53,7 @@ class Payer:
         return self.caller.account
 
     def make_hold(self, name: str, micros: int) -> Hold:
-        """Money to be held for the run or call `name`, in every pool that it counts in."""
+        """The reservation of the task or call `name`, in every budget that it counts in."""
         return Hold(name, micros, self.policy.subjects)
 
 
@@ -66,7 +66,7 @@ async def capture(preparing: Awaitable[T]) -> tuple[T | None, GatewayError | Non
 
 
 class Admission:
-    """Lets paid calls in, with their money held."""
+    """Admits paid calls and reserves their money."""
 
     def __init__(
         self,
@@ -86,10 +86,10 @@ class Admission:
     async def authenticate(
         self, headers: Headers, context: CallContext, *, writes: bool = True
     ) -> Payer:
-        """Who pays for the call. One that `writes` no object goes on while the record is full.
+        """The payer of a call. A call that `writes` no object is admitted while etcd is full.
 
         Raises Unavailable, Unauthenticated, Forbidden; RateLimited for an account that was rejected
-        a moment ago, since preparing its call may read the record and the archive.
+        a moment ago, since preparing its call may read the Kubernetes API and the archive.
         """
         self._intake.check(writes=writes)
         caller = await self._authenticator.authenticate(headers, Act.CREATE)
@@ -110,13 +110,13 @@ class Admission:
         *,
         counts: bool = True,
     ) -> None:
-        """Count the call, raise its `problem`, and hold its money: one round trip.
+        """Count the call, raise its `problem`, and reserve its money: one round trip.
 
-        Without a `hold` it costs nothing, as a replay does. The hold is the caller's to end. A call
+        Without a `hold` it costs nothing, as a replay does. The caller ends the reservation. A call
         that was counted before does not count again (`counts`).
 
         Raises RateLimited, then the problem, then CreditLimitExceeded, InsufficientBalance;
-        Unavailable; WinnerUndecided while another call holds other money under the same name.
+        Unavailable; WinnerUndecided while another call has another reservation of the same name.
         """
         if hold is not None:
             self._failpoints.reach("before-reserve")
@@ -137,7 +137,7 @@ class Admission:
             self._failpoints.reach("after-reserve")
 
     async def release(self, payer: Payer, hold: Hold) -> None:
-        """Give back the hold of a call that came to nothing."""
+        """Release the reservation of a call that failed."""
         await self._limiter.release(payer.account.name, hold.task)
 
     async def _ask(
@@ -153,7 +153,7 @@ class Admission:
 
 
 def _check_money(payer: Payer, answer: AdmissionAnswer, micros: int) -> None:
-    """Raises where the money is not held: it fails closed (§12.5)."""
+    """Raise if the money is not reserved: it fails closed (§12.5)."""
     if answer.stale and (payer.policy.limited or not payer.account.unlimited):
         raise Unavailable("The account's balance is being recounted.")
     if answer.exceeded is not None:
@@ -167,7 +167,7 @@ def _check_money(payer: Payer, answer: AdmissionAnswer, micros: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What an operation requires: an act that the caller may do, and room in a free rate.
+    """What an operation requires: a permitted act, and room in a free rate.
 
     `creates`: refused while intake is stopped. `anonymous`: a call without a credential passes.
     """
@@ -179,7 +179,7 @@ class Access:
 
 
 class Authorizer:
-    """Checks callers of all operations that are not paid for."""
+    """Authorizes calls of operations that cost nothing."""
 
     def __init__(
         self, authenticator: Authenticator, rates: FreeRateLimiter, intake: Intake

@@ -1,7 +1,7 @@
 """Stop of all requests that create (contract §0.9): the first check of each of them.
 
-Intake stops under maintenance, while the operator's mark says that the record is near its quota,
-and for some seconds after the record has refused a write for lack of space. Reads, cancels, deletes
+Intake stops under maintenance, while the operator's flag says that etcd is near its quota, and for
+some seconds after the Kubernetes API has refused a write for lack of space. Reads, cancels, deletes
 and the work under way go on.
 """
 
@@ -16,7 +16,7 @@ from gateway_core.redis.link import CountersUnavailable, RedisAdapter
 
 LOOK_SECONDS = 5.0
 TRUSTED_SECONDS = 90.0
-"""How long the last look at the mark counts while the counter store is away."""
+"""How long the last read of the flag counts while Redis is away."""
 FULL_SECONDS = 10.0
 """From a refused write to the next create that tries whether there is space again."""
 RETRY_SECONDS = 30
@@ -58,7 +58,7 @@ class Intake:
     def check(self, *, writes: bool = True) -> None:
         """Raises Unavailable while intake is stopped.
 
-        Only maintenance stops a call that `writes` no object of the record.
+        Only maintenance stops a call that `writes` no object.
         """
         if self._maintenance:
             raise Unavailable("The service is under maintenance.", retry_after=60)
@@ -80,16 +80,16 @@ class Intake:
         }
 
     def note_full(self) -> None:
-        """The record has refused a write for lack of space."""
+        """Note that the Kubernetes API refused a write for lack of space."""
         self._full_until = self._clock() + FULL_SECONDS
 
     async def follow(self, stop: IntakeStop) -> None:
-        """Looks at the operator's mark every few seconds, until cancelled."""
+        """Read the operator's flag every few seconds, until cancelled."""
         while True:
             try:
                 is_set = await stop.is_set()
             except CountersUnavailable as error:
-                _log.info("the mark of a full record cannot be read", error=str(error))
+                _log.info("the flag of a full etcd cannot be read", error=str(error))
             else:
                 self._near_until = self._clock() + TRUSTED_SECONDS if is_set else float("-inf")
             await asyncio.sleep(LOOK_SECONDS)

@@ -1,9 +1,8 @@
-"""Calls that leave no object: from their hold to their charge, also if their client has left.
+"""Calls without objects: from their reservation to their charge, also if the client disconnects.
 
-The work of a call goes on when its client has left, and what its provider has answered is charged
-all the same. At the end of the process what is still under way is given up and costs nothing; what
-has ended is stored in the journal before the process goes. Used by the surfaces whose calls are
-answered at once.
+A call goes on after its client has disconnected, and a response of its provider is charged. At the
+end of the process, calls under way are cancelled and cost nothing; the records of ended ones are
+stored in the journal before the process exits. For surfaces that respond at once.
 """
 
 import asyncio
@@ -51,26 +50,26 @@ class LiveCalls:
         return self._holds.journal.unsafe
 
     def name_call(self) -> str:
-        """A name for a call and its hold that no other has."""
+        """A unique name for a call and its reservation."""
         return f"{CALL_PREFIX}{self._holds.journal.process}-{next(self._numbers)}"
 
     async def carry(
         self, record: CallRecord, hold: Hold, work: Callable[[], Coroutine[Any, Any, T]]
     ) -> T:
-        """What `work` comes to; the hold, which stands, is charged for it, or nothing if it raises.
+        """Run `work` and charge the whole `hold`, which is reserved, or nothing if it raises.
 
-        `record` is what is known of the call before; its time and what it cost are filled in. Where
-        `work` raises a GatewayError, no upstream was called.
+        `record` describes the call before it; its time and cost are filled in. If `work` raises a
+        GatewayError, no upstream was called.
         """
         self._holds.begin(record.account, hold)
         task = asyncio.create_task(self._carry(record, hold, work))
         self._running.add(task)
         task.add_done_callback(self._forget)
-        # shielded: to cancel who waits for it must not lose what it costs
+        # shielded: the cancellation of a waiting caller must not lose the charge
         return await asyncio.shield(task)
 
     async def rebuild(self, account: str, rebuild: Callable[[str], Awaitable[bool]]) -> bool:
-        """Has an account's money rebuilt, and the holds of its calls here taken again at once."""
+        """Rebuild an account's money, and reserve again for its calls of this process."""
         is_rebuilt = await rebuild(account)
         if is_rebuilt:
             # else `run` does it some seconds later
@@ -79,11 +78,11 @@ class LiveCalls:
         return is_rebuilt
 
     async def run(self) -> None:
-        """Writes the journal and sees to the holds until cancelled."""
+        """Write the journal and reconcile reservations until cancelled."""
         await self._holds.run()
 
     async def close(self) -> None:
-        """Gives up what is under way and stores what has ended; called while `run` runs."""
+        """Cancel calls under way and store the records of ended ones; called while `run` runs."""
         running = list(self._running)
         for task in running:
             task.cancel()
@@ -102,7 +101,7 @@ class LiveCalls:
             result = await work()
             micros, failed = hold.micros, False
         except GatewayError:
-            # of a call that has begun the upstream's own errors are raised
+            # once an upstream is called, its own errors are raised instead
             reached = False
             raise
         else:

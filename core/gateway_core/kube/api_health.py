@@ -1,9 +1,8 @@
-"""Whether the Kubernetes API answers, so that what cannot be recorded is refused soon, with 503.
+"""Whether the Kubernetes API answers, so that calls that cannot be recorded soon get 503.
 
-A call that hangs tells nothing for as long as it hangs. Once one has failed, or has been out for a
-second in which no other was answered either, the next ones have a small read answered first and are
-refused where it is not: nothing of them has been sent then, so nothing is left unknown. An API that
-is merely slow is not doubted.
+After a call has failed, or has waited for a second in which no other was answered either, the next
+ones wait for a small read first, and are refused if it fails: nothing of them was sent, so their
+outcome is known. An API that is merely slow is not doubted.
 """
 
 import asyncio
@@ -31,7 +30,7 @@ _NAME = "task-pulse"
 
 
 class ApiHealth:
-    """Made once for all calls; while nothing is in doubt it costs next to nothing."""
+    """One for a process. Without a doubt `check` returns at once."""
 
     def __init__(
         self, kube: KubernetesClient, *, clock: Callable[[], float] = time.monotonic
@@ -43,7 +42,7 @@ class ApiHealth:
         self._probe: asyncio.Task[bool] | None = None
 
     async def check(self) -> None:
-        """Returns at once, or in doubt after a probe that all callers share. Unavailable."""
+        """Return at once, or in doubt after a probe that all callers share. Unavailable."""
         if not self._in_doubt:
             return
         if self._clock() - self._failed_at < PAUSE_SECONDS:
@@ -56,7 +55,7 @@ class ApiHealth:
 
     @asynccontextmanager
     async def listen(self, *, gives_up: bool = False) -> AsyncIterator[None]:
-        """Goes around a call of the API's and notes whether, and how soon, it is answered.
+        """Observe a call of the API: whether, and how soon, it is answered.
 
         `gives_up`: TimeoutError once the API is in doubt because of it.
         """
@@ -66,7 +65,7 @@ class ApiHealth:
 
         def look() -> None:
             nonlocal timer
-            # where this process itself was held up, answers may wait to be read
+            # if this process itself was blocked, answers may wait to be read
             on_time = loop.time() - timer.when() < SLOW_SECONDS / 2
             if on_time and self._answered_at < self._clock() - SLOW_SECONDS:
                 self._in_doubt = True

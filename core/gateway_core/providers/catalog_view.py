@@ -21,7 +21,7 @@ _log = structlog.get_logger(__name__)
 
 
 def project_model(obj: Mapping[str, Any]) -> GatewayModel | None:
-    """The model of an object, None where it is none that this release can read."""
+    """The model of an object; None if this release cannot read it."""
     try:
         return GatewayModel.model_validate(obj)
     except ValidationError as error:
@@ -30,7 +30,7 @@ def project_model(obj: Mapping[str, Any]) -> GatewayModel | None:
 
 
 def project_provider(obj: Mapping[str, Any]) -> GatewayProvider | None:
-    """The provider of an object, None where it is none that this release can read."""
+    """The provider of an object; None if this release cannot read it."""
     try:
         return GatewayProvider.model_validate(obj)
     except ValidationError as error:
@@ -41,7 +41,7 @@ def project_provider(obj: Mapping[str, Any]) -> GatewayProvider | None:
 
 
 class CatalogView:
-    """What can be called now."""
+    """The catalog of models that can be called now."""
 
     def __init__(self, models: Cache[GatewayModel]) -> None:
         self._models = models
@@ -62,11 +62,11 @@ class CatalogView:
 
 
 LOOK_SECONDS = 5.0
-"""`Providers` reads a Secret half a minute after the last time, however often it is asked."""
+"""`Providers` reads a Secret at most every half minute, however often it is asked."""
 
 
 class ProviderWatch:
-    """Looks at all of `providers` while `run` runs."""
+    """Checks all of `providers` while `run` runs."""
 
     def __init__(self, providers: Providers[Any], supervisor: Supervisor | None = None) -> None:
         self._supervisor = supervisor or Supervisor()
@@ -79,14 +79,14 @@ class ProviderWatch:
         return {name: problem is None for name, problem in self._problems.items()}
 
     async def run(self) -> None:
-        """Looks again and again until cancelled."""
+        """Check until cancelled."""
         while True:
             with self._supervisor.guard("providers"):
                 await self.look()
             await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
-        """Looks at each provider once. While one cannot be told, what was known of it stands."""
+        """Check each provider once. If one cannot be checked, its last state holds."""
         names = [name for name, _ in self._providers.table.items()]
         for name in self._problems.keys() - set(names):
             del self._problems[name]

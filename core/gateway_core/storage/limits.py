@@ -15,7 +15,7 @@ MOST_STORE_WAITERS = 1024
 
 
 class StoreTimeout:
-    """Gives a store up for a request that has waited long enough, or where too many wait."""
+    """Bounds the time that requests wait for the object store, and how many wait."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -23,7 +23,7 @@ class StoreTimeout:
 
     @asynccontextmanager
     async def bound(self) -> AsyncIterator[None]:
-        """For one use of the store. StoreUnavailable after the time, or at once in a crowd."""
+        """Bound one use of the store. StoreUnavailable after the time, or if too many wait."""
         if self._waiting >= MOST_STORE_WAITERS:
             raise StoreUnavailable(f"{self._waiting} requests wait for it")
         self._waiting += 1

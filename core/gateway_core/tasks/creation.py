@@ -58,7 +58,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """A task that stands, and whether an earlier call made it."""
+    """The id of an accepted task, and whether an earlier call created it."""
 
     task_id: str
     replayed: bool
@@ -66,9 +66,9 @@ class Acceptance:
 
 @dataclass(frozen=True, slots=True)
 class PreparedTask:
-    """A task that a call asks for. `model` and `hold` are None where the task exists already.
+    """A task that a call asks for. `model` and `hold` are None if the task exists already.
 
-    `key` is the Idempotency-Key: the task may be made by any of the calls that have it.
+    `key` is the Idempotency-Key: any of the calls that have it may create the task.
     """
 
     task_id: str
@@ -188,7 +188,7 @@ class TaskService:
     async def prepare(
         self, payer: Payer, context: CallContext, service: str, draft: Draft, key: str | None
     ) -> PreparedTask:
-        """The task that a draft asks for: one that exists, or a new one with its price.
+        """The task of a draft: one that exists, or a new one with its price.
 
         Raises KeyReused, InvalidRequest for an unknown model, Forbidden, Conflict, Unavailable.
         """
@@ -233,10 +233,10 @@ class TaskService:
     async def _await_winner(
         self, payer: Payer, context: CallContext, task: PreparedTask
     ) -> PreparedTask:
-        """The task, its money held, once the other call with its Idempotency-Key is decided.
+        """The task, its money reserved, once the other call with its Idempotency-Key has ended.
 
-        That call pays another price for the same name. As a rule the task that it made is found,
-        and replayed or refused (§2.2). Raises WinnerUndecided after 10 s.
+        That call has another price for the same name. As a rule its task is found, and replayed or
+        refused (§2.2). Raises WinnerUndecided after 10 s.
         """
         async for _ in attempts():
             task = await self.prepare(payer, context, task.service, task.draft, task.key)
@@ -250,7 +250,7 @@ class TaskService:
     async def _create_or_get(
         self, payer: Payer, context: CallContext, task: PreparedTask
     ) -> Acceptance:
-        """The task, whose hold stands; never before its object is acknowledged.
+        """The task of a reservation; never before its object is acknowledged.
 
         Raises KeyReused, WinnerUndecided, OutcomeUnknown, Unavailable, Internal.
         """
@@ -277,7 +277,7 @@ class TaskService:
         assert task.hold is not None
         draft, account, name = task.draft, payer.account.name, task.hold.task
         try:
-            # a place of its own for each body: another call may store other input for the same name
+            # one key for each body: another call may store other input for the same name
             async with self._store_timeout.bound():
                 stored = await store_input(
                     self._store, account, f"{name}-{draft.digest[:16]}", to_input(draft)
