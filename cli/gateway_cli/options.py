@@ -27,6 +27,7 @@ _PERIOD = re.compile(r"(\d{1,9})([smhdw]?)", re.ASCII)
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 MOST_SECONDS = 100 * 366 * 86_400
 COMPLETION_SECONDS = 2.0
+KEY_VARIABLE = "GATEWAY_API_KEY"
 
 
 def parse_dollars(text: str) -> int:
@@ -215,5 +216,27 @@ SecretsFolder = Annotated[
     Path | None,
     typer.Option(
         envvar="GATEWAY_SECRETS_DIR", help="A folder with them instead, like the local run's."
+    ),
+]
+
+# Options of commands with an API key
+BaseUrl = Annotated[str, typer.Option(envvar="GATEWAY_BASE_URL", help="The API's address.")]
+Service = Annotated[
+    str, typer.Option(envvar="GATEWAY_SERVICE", help="Provider segment of the REST path.")
+]
+Action = Annotated[str, typer.Option(help="The operation's second segment.")]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        allow_dash=True,
+        help=f"A file with the API key, - for standard input; else ${KEY_VARIABLE}.",
+    ),
+]
+Timeout = Annotated[
+    int,
+    typer.Option(
+        parser=parse_period,
+        metavar="PERIOD",
+        help="How long to wait, e.g. 15m; then the exit code is 3.",
     ),
 ]

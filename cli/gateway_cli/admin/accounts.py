@@ -4,11 +4,11 @@ from typing import Annotated, Any
 
 import typer
 
+from gateway_cli import options as opt
 from gateway_cli.admin.documents import complete_account, describe_account
 from gateway_cli.admin.objects import KindView
 from gateway_cli.admin.webhooks import app as webhooks_app
 from gateway_cli.cluster.client import on_cluster
-from gateway_cli.options import AccountName, Namespace, RequestsPerMinute, Yes, parse_dollars
 from gateway_cli.output import Column, Output
 from gateway_cli.session import confirm
 from gateway_core.api.account import GatewayAccount
@@ -65,13 +65,15 @@ VIEW = KindView(GatewayAccount, "account", describe_account, COLUMNS, LINES)
 
 
 @app.command("list")
-def list_accounts(namespace: Namespace = None, output: Output = "table") -> None:
+def list_accounts(namespace: opt.Namespace = None, output: Output = "table") -> None:
     """List all accounts, with their money as of the last minute."""
     VIEW.print_all(namespace, output)
 
 
 @app.command()
-def describe(account: AccountName, namespace: Namespace = None, output: Output = "table") -> None:
+def describe(
+    account: opt.AccountName, namespace: opt.Namespace = None, output: Output = "table"
+) -> None:
     """Show an account: its money, its limits, and why it cannot be used."""
     VIEW.print_one(account, namespace, output, complete_account)
 
@@ -83,13 +85,13 @@ def create(
     owner_name: OwnerName = None,
     display_name: DisplayName = None,
     paid: Annotated[
-        int | None, typer.Option(parser=parse_dollars, metavar="DOLLARS", help="Initial funds.")
+        int | None, typer.Option(parser=opt.parse_dollars, metavar="DOLLARS", help="Initial funds.")
     ] = None,
     unlimited: Unlimited = None,
     suspended: Suspended = None,
-    rpm: RequestsPerMinute = None,
+    rpm: opt.RequestsPerMinute = None,
     storage_bytes: StorageBytes = None,
-    namespace: Namespace = None,
+    namespace: opt.Namespace = None,
     output: Output = "table",
 ) -> None:
     """Create an account. Add money with `gatewayctl fund`, keys with `gatewayctl keys create`."""
@@ -108,15 +110,15 @@ def create(
 
 @app.command("set")
 def change(
-    account: AccountName,
+    account: opt.AccountName,
     display_name: DisplayName = None,
     owner_name: OwnerName = None,
     owner_email: OwnerEmail = None,
     unlimited: Unlimited = None,
     suspended: Suspended = None,
-    rpm: RequestsPerMinute = None,
+    rpm: opt.RequestsPerMinute = None,
     storage_bytes: StorageBytes = None,
-    namespace: Namespace = None,
+    namespace: opt.Namespace = None,
     output: Output = "table",
 ) -> None:
     """Change the given fields."""
@@ -137,9 +139,9 @@ def change(
 
 @app.command()
 def delete(
-    account: AccountName,
-    yes: Yes = False,
-    namespace: Namespace = None,
+    account: opt.AccountName,
+    yes: opt.Yes = False,
+    namespace: opt.Namespace = None,
     output: Output = "table",
 ) -> None:
     """Delete an account. Its keys become invalid; its tasks and usage stay.

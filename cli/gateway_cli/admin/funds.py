@@ -13,11 +13,11 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from gateway_cli import options as opt
 from gateway_cli.admin.documents import dollars
 from gateway_cli.cluster import FIELD_MANAGER
 from gateway_cli.cluster.client import Cluster, on_cluster
 from gateway_cli.cluster.errors import ClusterError, OutcomeUnknown
-from gateway_cli.options import AccountName, Dollars, Namespace
 from gateway_cli.output import Output, print_done, print_note
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.ids import GROUP
@@ -40,8 +40,8 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def fund(
-    account: AccountName,
-    amount: Dollars,
+    account: opt.AccountName,
+    amount: opt.Dollars,
     reference: Annotated[
         str | None,
         typer.Option(
@@ -51,7 +51,7 @@ def fund(
     bonus: Annotated[
         bool, typer.Option("--bonus", help="Bonus money, which is spent before paid money.")
     ] = False,
-    namespace: Namespace = None,
+    namespace: opt.Namespace = None,
     output: Output = "table",
 ) -> None:
     """Add DOLLARS, e.g. 12.50, to the funds of ACCOUNT."""

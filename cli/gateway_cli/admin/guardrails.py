@@ -4,34 +4,13 @@ from typing import Annotated
 
 import typer
 
+from gateway_cli import options as opt
+from gateway_cli.admin import limits
 from gateway_cli.admin.documents import complete_budget, describe_guardrail
-from gateway_cli.admin.limits import (
-    BUDGET_LINES,
-    Clearable,
-    make_limit,
-    merge_fields,
-    name_fields,
-    show_limit,
-)
 from gateway_cli.admin.objects import KindView, Patch
 from gateway_cli.admin.tokens import name_declared
 from gateway_cli.cluster.client import Cluster, on_cluster
 from gateway_cli.cluster.errors import AlreadyThere, ClusterError
-from gateway_cli.options import (
-    AccountFilter,
-    AccountName,
-    Dollars,
-    GuardrailName,
-    KeyNames,
-    LimitDollars,
-    LimitWindow,
-    ModelEntries,
-    Namespace,
-    ProviderEntries,
-    RequestsPerMinute,
-    WindowOption,
-    Yes,
-)
 from gateway_cli.output import Column, Output
 from gateway_cli.session import confirm
 from gateway_core.api.account import GatewayAccount
@@ -52,7 +31,7 @@ COLUMNS = (
     Column("ACCOUNT", "account"),
     Column("DISPLAY", "display_name"),
     Column("KEYS", lambda guardrail: len(guardrail["keys"]), right=True),
-    Column("LIMIT", show_limit),
+    Column("LIMIT", limits.show_limit),
     Column("USED", "used", right=True),
     Column("RESETS", "resets_at"),
     Column("READY", "ready"),
@@ -64,7 +43,7 @@ LINES = (
     Column("Account", "account"),
     Column("Display name", "display_name"),
     Column("Description", "description"),
-    *BUDGET_LINES,
+    *limits.BUDGET_LINES,
     Column("Keys", "keys"),
     Column("Ready", "ready"),
     Column("Reason", "reason"),
@@ -90,7 +69,7 @@ VIEW = KindView(GatewayGuardrail, "guardrail", describe_guardrail, COLUMNS, LINE
 
 @app.command("list")
 def list_guardrails(
-    account: AccountFilter = None, namespace: Namespace = None, output: Output = "table"
+    account: opt.AccountFilter = None, namespace: opt.Namespace = None, output: Output = "table"
 ) -> None:
     """List guardrails, of all accounts or one, with their use as of the last minute."""
     VIEW.print_all(namespace, output, **{"spec.accountName": account})
@@ -98,7 +77,7 @@ def list_guardrails(
 
 @app.command()
 def describe(
-    guardrail: GuardrailName, namespace: Namespace = None, output: Output = "table"
+    guardrail: opt.GuardrailName, namespace: opt.Namespace = None, output: Output = "table"
 ) -> None:
     """Show a guardrail: its restrictions, its keys, and their use."""
     VIEW.print_one(id_to_name(guardrail), namespace, output, complete_budget)
@@ -106,24 +85,24 @@ def describe(
 
 @app.command()
 def create(
-    account: AccountName,
+    account: opt.AccountName,
     display_name: Annotated[str, typer.Option("--name", help="Unique in the account.")],
     description: Description = None,
-    limit: LimitDollars = None,
-    window: LimitWindow = None,
-    rpm: RequestsPerMinute = None,
-    model: ModelEntries = None,
+    limit: opt.LimitDollars = None,
+    window: opt.LimitWindow = None,
+    rpm: opt.RequestsPerMinute = None,
+    model: opt.ModelEntries = None,
     deny_model: DeniedModels = None,
-    provider: ProviderEntries = None,
+    provider: opt.ProviderEntries = None,
     deny_provider: DeniedProviders = None,
-    namespace: Namespace = None,
+    namespace: opt.Namespace = None,
     output: Output = "table",
 ) -> None:
     """Create a guardrail of ACCOUNT; add keys with `assign`."""
     spec = {
         "accountName": account,
-        "limit": make_limit(limit, window),
-        **name_fields(
+        "limit": limits.make_limit(limit, window),
+        **limits.name_fields(
             display_name=display_name,
             description=description,
             rpm=rpm,
@@ -151,22 +130,22 @@ def create(
 
 @app.command("set")
 def change(
-    guardrail: GuardrailName,
+    guardrail: opt.GuardrailName,
     display_name: Annotated[str | None, typer.Option("--name", help="Shown in lists.")] = None,
     description: Description = None,
-    rpm: RequestsPerMinute = None,
-    model: ModelEntries = None,
+    rpm: opt.RequestsPerMinute = None,
+    model: opt.ModelEntries = None,
     deny_model: DeniedModels = None,
-    provider: ProviderEntries = None,
+    provider: opt.ProviderEntries = None,
     deny_provider: DeniedProviders = None,
     clear: Annotated[
-        list[Clearable] | None, typer.Option(help="Remove a restriction; may be repeated.")
+        list[limits.Clearable] | None, typer.Option(help="Remove a restriction; may be repeated.")
     ] = None,
-    namespace: Namespace = None,
+    namespace: opt.Namespace = None,
     output: Output = "table",
 ) -> None:
     """Change the given fields. Effective within 5 seconds."""
-    given = name_fields(
+    given = limits.name_fields(
         display_name=display_name,
         description=description,
         rpm=rpm,
@@ -175,23 +154,23 @@ def change(
         provider=provider,
         deny_provider=deny_provider,
     )
-    patch = merge_fields(given, clear, GatewayGuardrail)
+    patch = limits.merge_fields(given, clear, GatewayGuardrail)
     VIEW.change(id_to_name(guardrail), patch, "is changed", namespace, output)
 
 
 @limit_app.command("set")
 def set_limit(
-    guardrail: GuardrailName,
-    amount: Dollars,
-    window: WindowOption,
-    namespace: Namespace = None,
+    guardrail: opt.GuardrailName,
+    amount: opt.Dollars,
+    window: opt.WindowOption,
+    namespace: opt.Namespace = None,
     output: Output = "table",
 ) -> None:
     """Limit the keys of a guardrail together to DOLLARS in a window."""
     VIEW.change(
         id_to_name(guardrail),
-        {"spec": {"limit": make_limit(amount, window)}},
-        lambda document: f"lets spend {show_limit(document)}",
+        {"spec": {"limit": limits.make_limit(amount, window)}},
+        lambda document: f"lets spend {limits.show_limit(document)}",
         namespace,
         output,
     )
@@ -199,7 +178,7 @@ def set_limit(
 
 @limit_app.command("clear")
 def clear_limit(
-    guardrail: GuardrailName, namespace: Namespace = None, output: Output = "table"
+    guardrail: opt.GuardrailName, namespace: opt.Namespace = None, output: Output = "table"
 ) -> None:
     """Remove a guardrail's limit; those of its keys stay."""
     patch = {"spec": {"limit": None}}
@@ -208,7 +187,10 @@ def clear_limit(
 
 @app.command()
 def assign(
-    guardrail: GuardrailName, keys: KeyNames, namespace: Namespace = None, output: Output = "table"
+    guardrail: opt.GuardrailName,
+    keys: opt.KeyNames,
+    namespace: opt.Namespace = None,
+    output: Output = "table",
 ) -> None:
     """Add KEYS to a guardrail: all of them, or none if one cannot be added."""
     wanted = [id_to_name(key) for key in keys]
@@ -231,7 +213,10 @@ def assign(
 
 @app.command()
 def unassign(
-    guardrail: GuardrailName, keys: KeyNames, namespace: Namespace = None, output: Output = "table"
+    guardrail: opt.GuardrailName,
+    keys: opt.KeyNames,
+    namespace: opt.Namespace = None,
+    output: Output = "table",
 ) -> None:
     """Remove KEYS from a guardrail; their spending stays counted in its budget."""
     gone = {id_to_name(key) for key in keys}
@@ -245,13 +230,13 @@ def unassign(
 
 @app.command()
 def delete(
-    guardrail: GuardrailName,
+    guardrail: opt.GuardrailName,
     force: Annotated[
         bool,
         typer.Option("--force", help="Also if it has keys, which it then no longer restricts."),
     ] = False,
-    yes: Yes = False,
-    namespace: Namespace = None,
+    yes: opt.Yes = False,
+    namespace: opt.Namespace = None,
     output: Output = "table",
 ) -> None:
     """Delete a guardrail without keys."""

@@ -10,39 +10,13 @@ from typing import Annotated
 
 import typer
 
+from gateway_cli import options as opt
+from gateway_cli.admin import limits
 from gateway_cli.admin.documents import complete_budget, describe_key
-from gateway_cli.admin.limits import (
-    BUDGET_LINES,
-    Clearable,
-    make_limit,
-    merge_fields,
-    name_fields,
-    show_limit,
-)
 from gateway_cli.admin.objects import KindView, Patch
 from gateway_cli.admin.tokens import find_key_ring, name_declared, rotate_tokens
 from gateway_cli.cluster.client import Cluster, on_cluster
 from gateway_cli.cluster.errors import ClusterError
-from gateway_cli.options import (
-    AccountFilter,
-    AccountName,
-    Dollars,
-    Expiration,
-    KeyName,
-    LimitDollars,
-    LimitWindow,
-    ModelEntries,
-    Namespace,
-    PepperSecret,
-    ProviderEntries,
-    RequestsPerMinute,
-    SecretsFolder,
-    WindowOption,
-    Yes,
-    complete_users,
-    parse_pair,
-    parse_period,
-)
 from gateway_cli.output import Column, Format, Output, print_note, print_one, print_plain
 from gateway_cli.session import confirm
 from gateway_core.api.account import GatewayAccount, GatewayUser
@@ -68,7 +42,7 @@ COLUMNS = (
     Column("DISPLAY", "display_name"),
     Column("HINT", "hint"),
     Column("STATE", "state"),
-    Column("LIMIT", show_limit),
+    Column("LIMIT", limits.show_limit),
     Column("USED", "used", right=True),
     Column("RESETS", "resets_at"),
     Column("READY", "ready"),
@@ -85,7 +59,7 @@ LINES = (
     Column("In Secret", "secret_name"),
     Column("Old secret until", "old_secret_until"),
     Column("Expires", "expires_at"),
-    *BUDGET_LINES,
+    *limits.BUDGET_LINES,
     Column("Last used", "last_used_at"),
     Column("Notes", "metadata"),
     Column("Ready", "ready"),
@@ -98,7 +72,7 @@ VIEW = KindView(GatewayKey, "key", describe_key, COLUMNS, LINES)
 
 @app.command()
 def create(
-    account: AccountName,
+    account: opt.AccountName,
     display_name: Annotated[str, typer.Option("--name", help="Shown in lists.")] = "Key",
     management: Annotated[
         bool, typer.Option("--management", help="A management key (mk-): it creates no tasks.")
@@ -108,25 +82,25 @@ def create(
         typer.Option(
             "--by",
             help="The GatewayUser whose role the key has; without one, member.",
-            autocompletion=complete_users,
+            autocompletion=opt.complete_users,
         ),
     ] = None,
     secret_name: Annotated[
         str | None,
         typer.Option(help="Let the operator create the key and write it into this Secret."),
     ] = None,
-    limit: LimitDollars = None,
-    window: LimitWindow = None,
-    rpm: RequestsPerMinute = None,
-    model: ModelEntries = None,
-    provider: ProviderEntries = None,
-    expires: Expiration = None,
+    limit: opt.LimitDollars = None,
+    window: opt.LimitWindow = None,
+    rpm: opt.RequestsPerMinute = None,
+    model: opt.ModelEntries = None,
+    provider: opt.ProviderEntries = None,
+    expires: opt.Expiration = None,
     note: Annotated[
         list[str] | None, typer.Option(metavar="NAME=TEXT", help="A note; may be repeated.")
     ] = None,
-    pepper_secret: PepperSecret = None,
-    secrets_dir: SecretsFolder = None,
-    namespace: Namespace = None,
+    pepper_secret: opt.PepperSecret = None,
+    secrets_dir: opt.SecretsFolder = None,
+    namespace: opt.Namespace = None,
     output: Output = "table",
 ) -> None:
     """Create a key of ACCOUNT and print its secret, only this once.
@@ -140,9 +114,9 @@ def create(
         "displayName": display_name,
         "createdBy": created_by,
         "secretName": secret_name,
-        "limit": make_limit(limit, window),
-        **name_fields(rpm=rpm, model=model, provider=provider, expires=expires),
-        "metadata": dict(parse_pair(entry, "--note") for entry in note or ()) or None,
+        "limit": limits.make_limit(limit, window),
+        **limits.name_fields(rpm=rpm, model=model, provider=provider, expires=expires),
+        "metadata": dict(opt.parse_pair(entry, "--note") for entry in note or ()) or None,
     }
 
     async def run(cluster: Cluster) -> tuple[Object, str | None]:
@@ -166,91 +140,93 @@ def create(
 
 @app.command("list")
 def list_keys(
-    account: AccountFilter = None, namespace: Namespace = None, output: Output = "table"
+    account: opt.AccountFilter = None, namespace: opt.Namespace = None, output: Output = "table"
 ) -> None:
     """List keys, of all accounts or one, with their use as of the last minute."""
     VIEW.print_all(namespace, output, **{"spec.accountName": account})
 
 
 @app.command()
-def describe(key: KeyName, namespace: Namespace = None, output: Output = "table") -> None:
+def describe(key: opt.KeyName, namespace: opt.Namespace = None, output: Output = "table") -> None:
     """Show a key: its restrictions, the use of its limit, and the time of the reset."""
     VIEW.print_one(id_to_name(key), namespace, output, complete_budget)
 
 
 @app.command("set")
 def change(
-    key: KeyName,
+    key: opt.KeyName,
     display_name: Annotated[str | None, typer.Option(help="Shown in lists.")] = None,
-    rpm: RequestsPerMinute = None,
-    model: ModelEntries = None,
-    provider: ProviderEntries = None,
-    expires: Expiration = None,
+    rpm: opt.RequestsPerMinute = None,
+    model: opt.ModelEntries = None,
+    provider: opt.ProviderEntries = None,
+    expires: opt.Expiration = None,
     clear: Annotated[
-        list[Clearable] | None, typer.Option(help="Remove a restriction; may be repeated.")
+        list[limits.Clearable] | None, typer.Option(help="Remove a restriction; may be repeated.")
     ] = None,
-    namespace: Namespace = None,
+    namespace: opt.Namespace = None,
     output: Output = "table",
 ) -> None:
     """Change the given fields. Effective within 5 seconds."""
-    given = name_fields(
+    given = limits.name_fields(
         display_name=display_name, rpm=rpm, model=model, provider=provider, expires=expires
     )
-    patch = merge_fields(given, clear, GatewayKey)
+    patch = limits.merge_fields(given, clear, GatewayKey)
     VIEW.change(id_to_name(key), patch, "is changed", namespace, output)
 
 
 @limit_app.command("set")
 def set_limit(
-    key: KeyName,
-    amount: Dollars,
-    window: WindowOption,
-    namespace: Namespace = None,
+    key: opt.KeyName,
+    amount: opt.Dollars,
+    window: opt.WindowOption,
+    namespace: opt.Namespace = None,
     output: Output = "table",
 ) -> None:
     """Limit a key to DOLLARS in a window; further calls get 429."""
     VIEW.change(
         id_to_name(key),
-        {"spec": {"limit": make_limit(amount, window)}},
-        lambda document: f"may spend {show_limit(document)}",
+        {"spec": {"limit": limits.make_limit(amount, window)}},
+        lambda document: f"may spend {limits.show_limit(document)}",
         namespace,
         output,
     )
 
 
 @limit_app.command("clear")
-def clear_limit(key: KeyName, namespace: Namespace = None, output: Output = "table") -> None:
+def clear_limit(
+    key: opt.KeyName, namespace: opt.Namespace = None, output: Output = "table"
+) -> None:
     """Remove a key's limit; those of its guardrails stay."""
     patch = {"spec": {"limit": None}}
     VIEW.change(id_to_name(key), patch, "has no limit of its own", namespace, output)
 
 
 @app.command()
-def disable(key: KeyName, namespace: Namespace = None, output: Output = "table") -> None:
+def disable(key: opt.KeyName, namespace: opt.Namespace = None, output: Output = "table") -> None:
     """Refuse a key until `enable`."""
     VIEW.change(id_to_name(key), {"spec": {"disabled": True}}, "is disabled", namespace, output)
 
 
 @app.command()
-def enable(key: KeyName, namespace: Namespace = None, output: Output = "table") -> None:
+def enable(key: opt.KeyName, namespace: opt.Namespace = None, output: Output = "table") -> None:
     """Enable a disabled key."""
     VIEW.change(id_to_name(key), {"spec": {"disabled": False}}, "is enabled", namespace, output)
 
 
 @app.command()
 def rotate(
-    key: KeyName,
+    key: opt.KeyName,
     overlap: Annotated[
         int,
         typer.Option(
-            parser=parse_period,
+            parser=opt.parse_period,
             metavar="PERIOD",
             help="How long the old secret stays valid, e.g. 24h; at most 7d.",
         ),
     ] = 0,
-    pepper_secret: PepperSecret = None,
-    secrets_dir: SecretsFolder = None,
-    namespace: Namespace = None,
+    pepper_secret: opt.PepperSecret = None,
+    secrets_dir: opt.SecretsFolder = None,
+    namespace: opt.Namespace = None,
     output: Output = "table",
 ) -> None:
     """Give a key a new secret and print it once; limits, usage and history stay.
@@ -286,7 +262,10 @@ def rotate(
 
 @app.command()
 def revoke(
-    key: KeyName, yes: Yes = False, namespace: Namespace = None, output: Output = "table"
+    key: opt.KeyName,
+    yes: opt.Yes = False,
+    namespace: opt.Namespace = None,
+    output: Output = "table",
 ) -> None:
     """Revoke a key permanently. Its usage stays."""
     confirm(f"Revoke key {key} for good?", yes)

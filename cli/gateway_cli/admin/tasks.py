@@ -4,11 +4,11 @@ from typing import Annotated, Literal
 
 import typer
 
+from gateway_cli import options as opt
 from gateway_cli.admin.documents import describe_task
 from gateway_cli.admin.objects import KindView, Patch
 from gateway_cli.cluster.client import on_cluster
 from gateway_cli.cluster.errors import ClusterError
-from gateway_cli.options import AccountFilter, Namespace, TaskName
 from gateway_cli.output import Column, Output, print_done, print_list
 from gateway_cli.rest import tasks as rest
 from gateway_core.api.ids import id_to_name
@@ -65,9 +65,9 @@ app.command("wait", rich_help_panel=WITH_KEY)(rest.wait)
 
 @app.command("list", rich_help_panel=WITH_KUBECTL)
 def list_tasks(
-    account: AccountFilter = None,
+    account: opt.AccountFilter = None,
     phase: Annotated[Phase | None, typer.Option(help="Only in this phase.")] = None,
-    namespace: Namespace = None,
+    namespace: opt.Namespace = None,
     output: Output = "table",
 ) -> None:
     """List tasks with objects: all open ones, and recently ended ones."""
@@ -78,13 +78,13 @@ def list_tasks(
 
 
 @app.command(rich_help_panel=WITH_KUBECTL)
-def describe(task: TaskName, namespace: Namespace = None, output: Output = "table") -> None:
+def describe(task: opt.TaskName, namespace: opt.Namespace = None, output: Output = "table") -> None:
     """Show a task: its progress, its error, and its callback."""
     VIEW.print_one(id_to_name(task), namespace, output)
 
 
 @app.command(rich_help_panel=WITH_KUBECTL)
-def cancel(task: TaskName, namespace: Namespace = None, output: Output = "table") -> None:
+def cancel(task: opt.TaskName, namespace: opt.Namespace = None, output: Output = "table") -> None:
     """Cancel a task and its job, and release its reservation. This is final."""
 
     def decide(obj: Object) -> Patch:
@@ -97,7 +97,9 @@ def cancel(task: TaskName, namespace: Namespace = None, output: Output = "table"
 
 
 @app.command(rich_help_panel=WITH_KUBECTL)
-def redeliver(task: TaskName, namespace: Namespace = None, output: Output = "table") -> None:
+def redeliver(
+    task: opt.TaskName, namespace: opt.Namespace = None, output: Output = "table"
+) -> None:
     """Deliver a task's callback again, with the same id and body and a new schedule."""
 
     def decide(obj: Object) -> Patch:

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
+from gateway_cli import options as opt
 from gateway_cli.admin.documents import dollars
 from gateway_cli.cluster.client import Cluster, on_cluster
-from gateway_cli.options import Namespace, complete_accounts, parse_day
 from gateway_cli.output import Column, Output, print_list, print_note
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.resource import Object
@@ -45,7 +45,7 @@ UNNAMED = "-"
 app = typer.Typer(add_completion=False)
 
 DayOption = Annotated[
-    str | None, typer.Option(parser=parse_day, metavar="DAY", help="A UTC day, 2026-11-21.")
+    str | None, typer.Option(parser=opt.parse_day, metavar="DAY", help="A UTC day, 2026-11-21.")
 ]
 
 
@@ -53,14 +53,14 @@ DayOption = Annotated[
 def usage(
     account: Annotated[
         str | None,
-        typer.Argument(help="Only of this account.", autocompletion=complete_accounts),
+        typer.Argument(help="Only of this account.", autocompletion=opt.complete_accounts),
     ] = None,
     by: Annotated[
         list[By] | None, typer.Option(help="Grouping of the rows; may be repeated.")
     ] = None,
     since: DayOption = None,
     until: DayOption = None,
-    namespace: Namespace = None,
+    namespace: opt.Namespace = None,
     output: Output = "table",
 ) -> None:
     """Show calls and charges with totals: of one account by day, or of all by account."""

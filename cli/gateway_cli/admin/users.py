@@ -4,18 +4,11 @@ from typing import Annotated
 
 import typer
 
+from gateway_cli import options as opt
 from gateway_cli.admin.documents import describe_user
 from gateway_cli.admin.objects import KindView, Patch
 from gateway_cli.cluster.client import Cluster, on_cluster
 from gateway_cli.cluster.errors import ClusterError
-from gateway_cli.options import (
-    AccountFilter,
-    Namespace,
-    OfAccount,
-    UserName,
-    Yes,
-    complete_accounts,
-)
 from gateway_cli.output import Column, Output, print_list
 from gateway_cli.session import confirm
 from gateway_core.api.account import GatewayAccount, GatewayUser, Role
@@ -53,7 +46,7 @@ VIEW = KindView(GatewayUser, "user", describe_user, COLUMNS, LINES)
 
 @app.command("list")
 def list_users(
-    account: AccountFilter = None, namespace: Namespace = None, output: Output = "table"
+    account: opt.AccountFilter = None, namespace: opt.Namespace = None, output: Output = "table"
 ) -> None:
     """List users, of all accounts or one, with their roles."""
     found = on_cluster(namespace, lambda cluster: cluster.list_all(GatewayUser))
@@ -63,7 +56,7 @@ def list_users(
 
 
 @app.command()
-def describe(user: UserName, namespace: Namespace = None, output: Output = "table") -> None:
+def describe(user: opt.UserName, namespace: opt.Namespace = None, output: Output = "table") -> None:
     """Show a user and their role in each account."""
     VIEW.print_one(user, namespace, output)
 
@@ -79,11 +72,11 @@ def create(
             "--account",
             "-a",
             help="An account of which the user becomes a member.",
-            autocompletion=complete_accounts,
+            autocompletion=opt.complete_accounts,
         ),
     ] = None,
     role: RoleOption = "member",
-    namespace: Namespace = None,
+    namespace: opt.Namespace = None,
     output: Output = "table",
 ) -> None:
     """Create a user, optionally with a role in --account."""
@@ -103,10 +96,10 @@ def create(
 
 @app.command()
 def grant(
-    user: UserName,
-    account: OfAccount,
+    user: opt.UserName,
+    account: opt.OfAccount,
     role: RoleOption,
-    namespace: Namespace = None,
+    namespace: opt.Namespace = None,
     output: Output = "table",
 ) -> None:
     """Set a user's role in an account; their keys follow."""
@@ -124,7 +117,10 @@ def grant(
 
 @app.command()
 def revoke(
-    user: UserName, account: OfAccount, namespace: Namespace = None, output: Output = "table"
+    user: opt.UserName,
+    account: opt.OfAccount,
+    namespace: opt.Namespace = None,
+    output: Output = "table",
 ) -> None:
     """Remove a user from an account. Keys that they created there become invalid."""
 
@@ -138,20 +134,23 @@ def revoke(
 
 
 @app.command()
-def suspend(user: UserName, namespace: Namespace = None, output: Output = "table") -> None:
+def suspend(user: opt.UserName, namespace: opt.Namespace = None, output: Output = "table") -> None:
     """Refuse all keys created by a user, in every account, until `resume`."""
     VIEW.change(user, {"spec": {"suspended": True}}, "is suspended", namespace, output)
 
 
 @app.command()
-def resume(user: UserName, namespace: Namespace = None, output: Output = "table") -> None:
+def resume(user: opt.UserName, namespace: opt.Namespace = None, output: Output = "table") -> None:
     """Enable the keys of a suspended user."""
     VIEW.change(user, {"spec": {"suspended": False}}, "may act again", namespace, output)
 
 
 @app.command()
 def delete(
-    user: UserName, yes: Yes = False, namespace: Namespace = None, output: Output = "table"
+    user: opt.UserName,
+    yes: opt.Yes = False,
+    namespace: opt.Namespace = None,
+    output: Output = "table",
 ) -> None:
     """Delete a user. Keys that they created become invalid."""
     confirm(f"Delete user {user}?", yes)

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 
 import typer
 
+from gateway_cli import options as opt
 from gateway_cli.admin.tokens import SECRET_LABELS, make_webhook_secret
 from gateway_cli.cluster.client import Cluster, on_cluster
 from gateway_cli.cluster.errors import ClusterError, OutcomeUnknown
-from gateway_cli.options import AccountName, Namespace
 from gateway_cli.output import Output, print_note, print_one, print_plain
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.ids import ACCOUNT_LABEL
@@ -33,7 +33,9 @@ app = typer.Typer(
 
 
 @app.command()
-def show(account: AccountName, namespace: Namespace = None, output: Output = "table") -> None:
+def show(
+    account: opt.AccountName, namespace: opt.Namespace = None, output: Output = "table"
+) -> None:
     """Print the signing secret, for the author of the receiver."""
 
     async def read(cluster: Cluster) -> dict[str, Any]:
@@ -55,7 +57,7 @@ def show(account: AccountName, namespace: Namespace = None, output: Output = "ta
 
 @app.command()
 def rotate(
-    account: AccountName,
+    account: opt.AccountName,
     secret_name: Annotated[
         str | None,
         typer.Option(
@@ -66,7 +68,7 @@ def rotate(
     force: Annotated[
         bool, typer.Option("--force", help="Also during an earlier rotation.")
     ] = False,
-    namespace: Namespace = None,
+    namespace: opt.Namespace = None,
     output: Output = "table",
 ) -> None:
     """Create a new signing secret and print it; the old one also signs for 24 hours."""

@@ -14,11 +14,11 @@ from typing import Annotated, Any
 
 import typer
 
+from gateway_cli import options as opt
 from gateway_cli.admin.documents import dollars
 from gateway_cli.cluster import FIELD_MANAGER
 from gateway_cli.cluster.client import open_cluster
 from gateway_cli.cluster.manifests import read_manifests
-from gateway_cli.options import Namespace, parse_period
 from gateway_cli.output import Output, print_data, print_note, print_plain
 from gateway_cli.session import exit_on_error
 from gateway_core.api.account import GatewayAccount
@@ -39,7 +39,7 @@ def apply(
     patience: Annotated[
         int,
         typer.Option(
-            parser=parse_period,
+            parser=opt.parse_period,
             metavar="PERIOD",
             help="How long to wait for an API server or a kind that is not served yet.",
         ),
@@ -50,7 +50,7 @@ def apply(
             "--lower-funds", help="Also lower the funds of accounts to the files' figures."
         ),
     ] = False,
-    namespace: Namespace = None,
+    namespace: opt.Namespace = None,
     output: Output = "table",
 ) -> None:
     """Apply objects (server-side): create them, or change the fields in the files.

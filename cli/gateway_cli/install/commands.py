@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from gateway_cli import options as opt
 from gateway_cli.admin.tokens import SECRET_LABELS, make_secret_key, make_webhook_secret
 from gateway_cli.cluster.client import open_cluster
 from gateway_cli.install.trial import Trial, run_trial
-from gateway_cli.options import Namespace
 from gateway_cli.output import print_plain
 from gateway_cli.session import EXIT_FAILED, exit_on_error
 
@@ -26,7 +26,7 @@ def secrets(
     redis_address: Annotated[str, typer.Option(help="host:port for that url.")] = "",
     token: Annotated[list[str] | None, typer.Option(help="Secret of a random token.")] = None,
     webhook: Annotated[list[str] | None, typer.Option(help="Secret of a whsec_ secret.")] = None,
-    namespace: Namespace = None,
+    namespace: opt.Namespace = None,
 ) -> None:
     """Create the named secrets that do not exist; existing ones are neither read nor changed."""
     # the Job may create Secrets and read none; they are no part of the Helm release, so neither an

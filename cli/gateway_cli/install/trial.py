@@ -17,7 +17,7 @@ import orjson
 from aiohttp import web
 
 from gateway_cli.rest.client import RestApi
-from gateway_cli.rest.sample import ACTION, SampleFailed, create_sample, fetch_video, wait_completed
+from gateway_cli.rest.sample import SampleFailed, create_sample, fetch_video, wait_completed
 
 TASK_SECONDS = 120.0
 CALLBACK_SECONDS = 200.0
@@ -46,10 +46,11 @@ async def run_trial(trial: Trial, report: Callable[[str], None]) -> None:
         _listen(trial.callback_host) as (callback_url, received),
         RestApi(trial.base_url, trial.api_key, report) as api,
     ):
-        begin, operation = time.monotonic(), f"{trial.service}/{ACTION}"
-        task_id = await create_sample(api, operation, trial.model, callback_url)
+        begin = time.monotonic()
+        path = await create_sample(api, trial.service, trial.model, callback_url)
+        task_id = path.rpartition("/")[2]
         report(f"202: {task_id} is recorded")
-        task = await wait_completed(api, operation, task_id, TASK_SECONDS, lambda _: None)
+        task = await wait_completed(api, path, TASK_SECONDS)
         took = time.monotonic() - begin
         report(f"completed after {took:.1f} s, cost {task['usage']['cost']} USD")
         with tempfile.TemporaryDirectory() as folder:

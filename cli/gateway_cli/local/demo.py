@@ -25,7 +25,6 @@ from gateway_cli.rest.sample import (
 )
 from gateway_core.api.ids import id_to_name
 
-OPERATION = f"{SERVICE}/{ACTION}"
 TASK_SECONDS = 60.0
 
 
@@ -53,7 +52,8 @@ async def run_demo(config: LocalConfig, reporter: Reporter) -> None:
 async def _walk_through(run: LocalRun, reporter: Reporter) -> None:
     key = run.credentials.keys["demo"].plaintext
     async with RestApi(run.config.base_url, key, reporter.line) as api:
-        task_id = await create_sample(api, OPERATION, MODEL)
+        path = await create_sample(api, SERVICE, MODEL)
+        task_id = path.rpartition("/")[2]
         reporter.line(f"✓ 202: task {task_id} is recorded")
         seen: list[str] = []
 
@@ -63,7 +63,7 @@ async def _walk_through(run: LocalRun, reporter: Reporter) -> None:
                 reporter.line(f"  status: {status}")
 
         async with reporter.stage("Waiting for the video"):
-            task = await wait_completed(api, OPERATION, task_id, TASK_SECONDS, note)
+            task = await wait_completed(api, path, TASK_SECONDS, note)
         target = run.config.directory / "demo.mp4"
         url, size = await fetch_video(api, task, target)
     here = target.relative_to(Path.cwd()) if target.is_relative_to(Path.cwd()) else target

@@ -8,45 +8,25 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import typer
 
-from gateway_cli.options import parse_period
+from gateway_cli.options import KEY_VARIABLE
 from gateway_cli.output import print_note
-from gateway_cli.session import exit_on_error
+from gateway_cli.session import EXIT_FAILED, EXIT_UNDER_WAY, exit_on_error
 from gateway_core.api.key import parse_key
 
 if TYPE_CHECKING:
     from gateway_cli.rest.client import RestApi
 
-KEY_VARIABLE = "GATEWAY_API_KEY"
-
-BaseUrl = Annotated[str, typer.Option(envvar="GATEWAY_BASE_URL", help="The API's address.")]
-Service = Annotated[
-    str, typer.Option(envvar="GATEWAY_SERVICE", help="Provider segment of the REST path.")
-]
-Action = Annotated[str, typer.Option(help="The operation's second segment.")]
-KeyFile = Annotated[
-    Path | None,
-    typer.Option(
-        allow_dash=True,
-        help=f"A file with the API key, - for standard input; else ${KEY_VARIABLE}.",
-    ),
-]
-Timeout = Annotated[
-    int,
-    typer.Option(
-        parser=parse_period,
-        metavar="PERIOD",
-        help="How long to wait, e.g. 15m; then the exit code is 3.",
-    ),
-]
 Body = dict[str, Any]
+ENDED = ("completed", "failed", "expired", "cancelled")
+"""The last statuses of tasks and batches."""
 Result = TypeVar("Result")
 
 
@@ -74,9 +54,9 @@ def make_access(base_url: str, key_file: Path | None) -> Access:
     return Access(base_url, _read_key(key_file))
 
 
-def make_operation(service: str, action: str) -> str:
-    """The segments of the operation's path."""
-    return f"{quote(service, safe='')}/{quote(action, safe='')}"
+def make_path(root: str, *parts: str) -> str:
+    """`/root/part/…`; the parts may come from the command line."""
+    return "/".join(["", root, *(quote(part, safe="") for part in parts)])
 
 
 def on_api(
@@ -95,12 +75,11 @@ def on_api(
 
 async def poll_ended(
     read: Callable[[], Awaitable[Body]],
-    ended: Sequence[str],
     seconds: float,
     pauses: tuple[float, float],
     show: Callable[[Body], None] = lambda _: None,
 ) -> Body:
-    """The task or batch once its status is one of `ended`, or as it is when `seconds` are over.
+    """The task or batch once it has ended, or as it is when `seconds` are over.
 
     `pauses` are the seconds between the first two looks and, as it takes longer, the last two.
     """
@@ -110,10 +89,16 @@ async def poll_ended(
         found = await read()
         show(found)
         left = deadline - time.monotonic()
-        if found["status"] in ended or left <= 0:
+        if found["status"] in ENDED or left <= 0:
             return found
         await asyncio.sleep(min(pause, left))
         pause = min(longest, pause * 1.2)
+
+
+def exit_by_status(found: Body) -> None:
+    """Ends the command with exit code 1 or 3 unless the task or batch is completed."""
+    if found["status"] != "completed":
+        raise typer.Exit(EXIT_FAILED if found["status"] in ENDED else EXIT_UNDER_WAY)
 
 
 async def take_first(items: AsyncIterator[Result], limit: int) -> list[Result]:
@@ -146,3 +131,8 @@ def _read_key(key_file: Path | None) -> str:
             " whole?"
         )
     return key
+
+
+def describe_expiry(seconds: int | None) -> dict[str, Any]:
+    """`expires_after` of a request; empty without a number of seconds."""
+    return {"anchor": "created_at", "seconds": seconds} if seconds else {}

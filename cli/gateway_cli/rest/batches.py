@@ -8,28 +8,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway_cli.options import parse_pair, parse_period
+from gateway_cli import options as opt
 from gateway_cli.output import Column, Output, print_done, print_list, print_note, print_one
 from gateway_cli.progress import Reporter
 from gateway_cli.rest.access import (
+    ENDED,
     Access,
-    BaseUrl,
-    KeyFile,
-    Timeout,
+    describe_expiry,
+    exit_by_status,
     make_access,
+    make_path,
     on_api,
     poll_ended,
     take_first,
 )
 from gateway_cli.rest.errors import RestError
 from gateway_cli.rest.files import fetch, read_moment, upload_file
-from gateway_cli.session import EXIT_FAILED, EXIT_UNDER_WAY
 
 if TYPE_CHECKING:
     from gateway_cli.rest.client import RestApi
 
 Document = dict[str, Any]
-ENDED = ("completed", "failed", "expired", "cancelled")
 COLUMNS = (
     Column("Id", "id"),
     Column("Status", "status"),
@@ -61,6 +60,7 @@ LINES = (
     Column("Files", "files"),
     Column("Idempotency-Key", "idempotency_key"),
 )
+PATH, PAGE = "/v1/batches", 100
 DEFAULT_WAIT_SECONDS = 24 * 3600
 PAUSES = 0.5, 5.0
 """The counts of a batch change every few seconds."""
@@ -83,7 +83,7 @@ def create(
             help="A JSONL file, which is brought up first, or a File's id, file-…", metavar="INPUT"
         ),
     ],
-    base_url: BaseUrl,
+    base_url: opt.BaseUrl,
     metadata: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Metadata of the batch; may be repeated."),
@@ -91,7 +91,7 @@ def create(
     output_expires_after: Annotated[
         int | None,
         typer.Option(
-            parser=parse_period,
+            parser=opt.parse_period,
             metavar="PERIOD",
             help="Lifetime of its outputs, 1h to 30d.",
         ),
@@ -103,9 +103,9 @@ def create(
         ),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for its end.")] = False,
-    timeout: Timeout = DEFAULT_WAIT_SECONDS,
+    timeout: opt.Timeout = DEFAULT_WAIT_SECONDS,
     download: Download = None,
-    key_file: KeyFile = None,
+    key_file: opt.KeyFile = None,
     output: Output = "table",
 ) -> None:
     """Run the requests of a JSONL file. With --wait or --download, wait for the end.
@@ -113,20 +113,18 @@ def create(
     The Idempotency-Key is printed: giving it again after a lost connection creates no second
     batch, and no second File of the same local file.
     """
-    from gateway_cli.rest.client import describe_expiry
-
     access = make_access(base_url, key_file)
     body: Document = {"endpoint": "/v1/moderations", "completion_window": "24h"}
     if metadata:
-        body["metadata"] = dict(parse_pair(entry, "--metadata") for entry in metadata)
+        body["metadata"] = dict(opt.parse_pair(entry, "--metadata") for entry in metadata)
     if output_expires_after:
-        body["output_expires_after"] = describe_expiry(output_expires_after)["expires_after"]
+        body["output_expires_after"] = describe_expiry(output_expires_after)
     key = idempotency_key or str(uuid.uuid4())
     print_note(f"Idempotency-Key: {key}")
     body["input_file_id"] = _find_input(access, source, key)
 
     async def run(api: "RestApi") -> Document:
-        made = await api.create_batch(body, key)
+        made = await api.create(PATH, body, key)
         if wait or download:
             print_note(f"batch {made['id']} is accepted")
             made = await _follow(api, made["id"], timeout, download)
@@ -135,76 +133,76 @@ def create(
     batch = on_api(access, run, GOES_ON)
     print_one(batch, LINES, output)
     if wait or download:
-        _exit_by_status(batch)
+        exit_by_status(batch)
 
 
 @app.command("list")
 def list_batches(
-    base_url: BaseUrl,
+    base_url: opt.BaseUrl,
     limit: Annotated[
         int, typer.Option(min=1, help="Maximum number of results, newest first.")
     ] = 20,
-    key_file: KeyFile = None,
+    key_file: opt.KeyFile = None,
     output: Output = "table",
 ) -> None:
     """List the account's Batches, newest first."""
 
     async def run(api: "RestApi") -> list[Document]:
-        return await take_first(api.list_batches(), limit)
+        return await take_first(api.list_items(PATH, PAGE), limit)
 
     print_list(on_api(make_access(base_url, key_file), run), COLUMNS, output, noun="batches")
 
 
 @app.command()
 def get(
-    batch_id: BatchId, base_url: BaseUrl, key_file: KeyFile = None, output: Output = "table"
+    batch_id: BatchId, base_url: opt.BaseUrl, key_file: opt.KeyFile = None, output: Output = "table"
 ) -> None:
     """Show a batch. Exit code 0: completed, 1: ended otherwise, 3: running."""
-    batch = on_api(make_access(base_url, key_file), lambda api: api.get_batch(batch_id))
+    batch = on_api(make_access(base_url, key_file), lambda api: api.get(_path(batch_id)))
     print_one(batch, LINES, output)
-    _exit_by_status(batch)
+    exit_by_status(batch)
 
 
 @app.command()
 def wait(
     batch_id: BatchId,
-    base_url: BaseUrl,
-    timeout: Timeout = DEFAULT_WAIT_SECONDS,
+    base_url: opt.BaseUrl,
+    timeout: opt.Timeout = DEFAULT_WAIT_SECONDS,
     download: Download = None,
-    key_file: KeyFile = None,
+    key_file: opt.KeyFile = None,
     output: Output = "table",
 ) -> None:
     """Wait for the end of a batch. Exit code 0: completed, 1: otherwise, 3: after --timeout."""
     access = make_access(base_url, key_file)
     batch = on_api(access, lambda api: _follow(api, batch_id, timeout, download), GOES_ON)
     print_one(batch, LINES, output)
-    _exit_by_status(batch)
+    exit_by_status(batch)
 
 
 @app.command()
 def cancel(
-    batch_id: BatchId, base_url: BaseUrl, key_file: KeyFile = None, output: Output = "table"
+    batch_id: BatchId, base_url: opt.BaseUrl, key_file: opt.KeyFile = None, output: Output = "table"
 ) -> None:
     """Cancel a batch: running requests end, the rest are not made; results are kept."""
     access = make_access(base_url, key_file)
-    batch = on_api(access, lambda api: api.cancel_batch(batch_id))
+    batch = on_api(access, lambda api: api.post(f"{_path(batch_id)}/cancel", {}))
     print_done(f"{batch_id} is {batch['status']}", batch, output)
 
 
 @app.command()
 def download(
     batch_id: BatchId,
-    base_url: BaseUrl,
+    base_url: opt.BaseUrl,
     to: Annotated[
         Path, typer.Option(file_okay=False, help="A folder, which is created if missing.")
     ] = Path(),
-    key_file: KeyFile = None,
+    key_file: opt.KeyFile = None,
     output: Output = "table",
 ) -> None:
     """Download the output and the errors of an ended batch."""
 
     async def run(api: "RestApi") -> Document:
-        batch = await api.get_batch(batch_id)
+        batch = await api.get(_path(batch_id))
         if batch["status"] not in ENDED:
             raise RestError(
                 f"{batch_id} is {batch['status']}: `batches wait` follows it to its end"
@@ -213,6 +211,10 @@ def download(
 
     batch = on_api(make_access(base_url, key_file), run, "the same command goes on with it")
     print_one(batch, LINES, output)
+
+
+def _path(batch_id: str) -> str:
+    return make_path("v1/batches", batch_id)
 
 
 def _find_input(access: Access, source: str, key: str) -> str:
@@ -228,7 +230,7 @@ def _find_input(access: Access, source: str, key: str) -> str:
 
 async def _follow(api: "RestApi", batch_id: str, seconds: int, folder: Path | None) -> Document:
     """The batch at its end, or as it is after `seconds`; with `files` if it was fetched."""
-    batch = await api.get_batch(batch_id)
+    batch = await api.get(_path(batch_id))
     if batch["status"] not in ENDED and seconds > 0:
         batch = await _wait_ended(api, batch_id, seconds)
     if folder is None or batch["status"] not in ENDED:
@@ -252,7 +254,7 @@ async def _wait_ended(api: "RestApi", batch_id: str, seconds: int) -> Document:
             done, total = counts["completed"] + counts["failed"], counts["total"] or None
             progress.update(row, description=batch["status"], completed=done, total=total)
 
-        return await poll_ended(lambda: api.get_batch(batch_id), ENDED, seconds, PAUSES, show)
+        return await poll_ended(lambda: api.get(_path(batch_id)), seconds, PAUSES, show)
 
 
 async def _fetch_results(api: "RestApi", batch: Document, folder: Path) -> Document:
@@ -265,11 +267,6 @@ async def _fetch_results(api: "RestApi", batch: Document, folder: Path) -> Docum
             file = await fetch(api, batch[member], folder, force=True, name=name)
             files.append(file["path"])
     return {**batch, "files": files}
-
-
-def _exit_by_status(batch: Document) -> None:
-    if batch["status"] != "completed":
-        raise typer.Exit(EXIT_FAILED if batch["status"] in ENDED else EXIT_UNDER_WAY)
 
 
 def _read_end(batch: Any) -> str | None:

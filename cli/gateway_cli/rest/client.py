@@ -9,10 +9,9 @@ import contextlib
 import io
 import os
 import unicodedata
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path, PurePath
 from typing import Any, Self
-from urllib.parse import quote
 
 import aiohttp
 
@@ -26,7 +25,6 @@ STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60
 ATTEMPTS = 4
 LONGEST_PAUSE = 60.0
 CHUNK = 1 << 16
-FILE_PAGE, BATCH_PAGE = 1000, 100
 
 Body = dict[str, Any]
 
@@ -52,13 +50,67 @@ class RestApi:
     async def __aexit__(self, *_: object) -> None:
         await self._session.close()
 
-    async def create_task(self, operation: str, body: Body, idempotency_key: str) -> Body:
-        """The acceptance: `id`, `status`, and `task_replayed` where the key was used before."""
-        return await self._create(f"/api/v1/{operation}", body, idempotency_key)
+    async def get(self, path: str) -> Body:
+        """The object at `path` as it is now."""
+        return await self._retry("GET", path)
 
-    async def get_task(self, operation: str, task_id: str) -> Body:
-        """The task as it is now."""
-        return await self._retry("GET", f"/api/v1/{operation}/{task_id}")
+    async def delete(self, path: str) -> Body:
+        """Deletes the object at `path`; the API's answer."""
+        return await self._retry("DELETE", path)
+
+    async def post(self, path: str, body: Body, *, seconds: float = CALL_SECONDS) -> Body:
+        """The answer to an action that may be repeated, such as a cancellation."""
+        return await self._retry("POST", path, json=body, seconds=seconds)
+
+    async def create(self, path: str, body: Body, idempotency_key: str) -> Body:
+        """The created object; the same one for the same key."""
+        headers = {"Idempotency-Key": idempotency_key}
+        return await self._retry("POST", path, headers=headers, json=body)
+
+    async def send_file(
+        self,
+        path: str,
+        field: str,
+        content: bytes,
+        name: str,
+        *,
+        fields: Mapping[str, str] | None = None,
+        repeat: bool = True,
+    ) -> Body:
+        """The object made of a form with these bytes and fields.
+
+        `repeat` False: repeated only where it is certain that none was made.
+        """
+
+        def form() -> aiohttp.FormData:
+            data = aiohttp.FormData(fields or {}, quote_fields=False)
+            # quoted fields would send a name in percent signs, which servers take as it stands
+            plain = "".join("_" if unicodedata.category(sign) == "Cc" else sign for sign in name)
+            # a view on the bytes: bare ones of this size are warned of
+            data.add_field(
+                field,
+                io.BytesIO(content),
+                filename=PurePath(plain).name,
+                content_type="application/octet-stream",
+            )
+            return data
+
+        return await self._retry("POST", path, form=form, seconds=TRANSFER_SECONDS, repeat=repeat)
+
+    async def list_items(self, path: str, page: int, query: str = "") -> AsyncIterator[Body]:
+        """All objects of a list, newest first, `page` at a call; `query` begins with `&`."""
+        after = ""
+        while True:
+            found = await self._retry("GET", f"{path}?limit={page}{query}{after}", member="data")
+            for item in found["data"]:
+                yield item
+            if not found.get("has_more") or not found["data"]:
+                return
+            after = f"&after={found['data'][-1]['id']}"
+
+    def open(self, path: str, headers: Mapping[str, str]) -> Any:
+        """A context of the response with the bytes at `path`; errors are aiohttp's."""
+        return self._open("GET", self._base_url + path, headers=headers, timeout=STREAM_TIMEOUT)
 
     async def download(self, url: str, path: Path, on_bytes: Callable[[int, int], None]) -> None:
         """Fetches an output, without the key, to `path`, which is there whole or not at all.
@@ -88,87 +140,6 @@ class RestApi:
         finally:
             with contextlib.suppress(OSError):
                 partial.unlink()
-
-    async def create_file(
-        self, name: str, content: bytes, purpose: str, expires_after: int | None
-    ) -> Body:
-        """A File of these bytes; repeated only where it is sure that none was made."""
-
-        def form() -> aiohttp.FormData:
-            data = aiohttp.FormData(quote_fields=False)
-            data.add_field("purpose", purpose)
-            for word, value in _expiry(expires_after).items():
-                data.add_field(f"expires_after[{word}]", str(value))
-            _add_bytes(data, "file", content, name)
-            return data
-
-        return await self._retry(
-            "POST", "/v1/files", form=form, seconds=TRANSFER_SECONDS, repeat=False
-        )
-
-    async def get_file(self, file_id: str) -> Body:
-        """A File's object."""
-        return await self._retry("GET", f"/v1/files/{_segment(file_id)}")
-
-    def open_content(self, file_id: str, headers: Mapping[str, str]) -> Any:
-        """A context of the response with a File's bytes; errors are aiohttp's."""
-        url = f"{self._base_url}/v1/files/{_segment(file_id)}/content"
-        return self._open("GET", url, headers=headers, timeout=STREAM_TIMEOUT)
-
-    async def delete_file(self, file_id: str) -> Body:
-        """Deletes a File."""
-        return await self._retry("DELETE", f"/v1/files/{_segment(file_id)}")
-
-    def list_files(self, purpose: str | None) -> AsyncIterator[Body]:
-        """All Files, newest first, page by page."""
-        query = f"&purpose={purpose}" if purpose else ""
-        return self._list("/v1/files", FILE_PAGE, query)
-
-    async def create_upload(self, body: Body, idempotency_key: str) -> Body:
-        """An Upload; the same one for the same key."""
-        return await self._create("/v1/uploads", body, idempotency_key)
-
-    async def add_part(self, upload_id: str, content: bytes) -> str:
-        """The id of a new Part. One whose answer is lost stays behind, to no harm."""
-
-        def form() -> aiohttp.FormData:
-            data = aiohttp.FormData(quote_fields=False)
-            _add_bytes(data, "data", content, "part")
-            return data
-
-        path = f"/v1/uploads/{_segment(upload_id)}/parts"
-        part = await self._retry("POST", path, form=form, seconds=TRANSFER_SECONDS)
-        return str(part["id"])
-
-    async def complete_upload(self, upload_id: str, part_ids: Sequence[str], md5: str) -> Body:
-        """The Upload with its File; the same one however often it is asked for."""
-        body: Body = {"part_ids": list(part_ids), "md5": md5}
-        path = f"/v1/uploads/{_segment(upload_id)}/complete"
-        return await self._retry("POST", path, json=body, seconds=TRANSFER_SECONDS)
-
-    async def cancel_upload(self, upload_id: str) -> Body:
-        """Cancels an Upload; one that is cancelled stays so."""
-        return await self._retry("POST", f"/v1/uploads/{_segment(upload_id)}/cancel", json={})
-
-    async def create_batch(self, body: Body, idempotency_key: str) -> Body:
-        """A Batch; the same one for the same key."""
-        return await self._create("/v1/batches", body, idempotency_key)
-
-    async def get_batch(self, batch_id: str) -> Body:
-        """A Batch as it is now."""
-        return await self._retry("GET", f"/v1/batches/{_segment(batch_id)}")
-
-    async def cancel_batch(self, batch_id: str) -> Body:
-        """Cancels a Batch that runs."""
-        return await self._retry("POST", f"/v1/batches/{_segment(batch_id)}/cancel", json={})
-
-    def list_batches(self) -> AsyncIterator[Body]:
-        """All Batches, newest first, page by page."""
-        return self._list("/v1/batches", BATCH_PAGE, "")
-
-    async def _create(self, path: str, body: Body, idempotency_key: str) -> Body:
-        headers = {"Idempotency-Key": idempotency_key}
-        return await self._retry("POST", path, headers=headers, json=body)
 
     async def _retry(
         self,
@@ -221,17 +192,6 @@ class RestApi:
             raise RestError(f"{url} answers {status} with something that is no answer of this API")
         return found
 
-    async def _list(self, path: str, limit: int, query: str) -> AsyncIterator[Body]:
-        after = ""
-        while True:
-            url = f"{path}?limit={limit}{query}{after}"
-            page = await self._retry("GET", url, member="data")
-            for item in page["data"]:
-                yield item
-            if not page.get("has_more") or not page["data"]:
-                return
-            after = f"&after={page['data'][-1]['id']}"
-
     def _open(self, method: str, url: str, **sent: Any) -> Any:
         # a redirect or the media host must not get the key
         headers = {"Authorization": f"Bearer {self._key}", **(sent.pop("headers", None) or {})}
@@ -243,28 +203,3 @@ async def read_json(answer: aiohttp.ClientResponse, content: bytes) -> Any:
     with contextlib.suppress(ValueError, UnicodeDecodeError):
         return await answer.json(content_type=None) if content else None
     return None
-
-
-def describe_expiry(seconds: int | None) -> dict[str, Any]:
-    """`expires_after` of a JSON body; nothing without it."""
-    return {"expires_after": _expiry(seconds)} if seconds else {}
-
-
-def _expiry(seconds: int | None) -> dict[str, Any]:
-    return {"anchor": "created_at", "seconds": seconds} if seconds else {}
-
-
-def _add_bytes(data: aiohttp.FormData, field: str, content: bytes, name: str) -> None:
-    # quoted fields would send a name in percent signs, which servers take as it stands
-    plain = "".join("_" if unicodedata.category(sign) == "Cc" else sign for sign in name)
-    # a view on the bytes: bare ones of this size are warned of
-    data.add_field(
-        field,
-        io.BytesIO(content),
-        filename=PurePath(plain).name,
-        content_type="application/octet-stream",
-    )
-
-
-def _segment(given: str) -> str:
-    return quote(given, safe="")

@@ -8,16 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from gateway_cli.options import Yes, parse_period
+from gateway_cli import options as opt
 from gateway_cli.output import Column, Output, print_done, print_list, print_note, print_one
-from gateway_cli.rest.access import (
-    Access,
-    BaseUrl,
-    KeyFile,
-    make_access,
-    on_api,
-    take_first,
-)
+from gateway_cli.rest.access import Access, make_access, make_path, on_api, take_first
 from gateway_cli.rest.errors import RestError
 from gateway_cli.session import confirm
 
@@ -47,6 +40,7 @@ COLUMNS = (
     Column("Expires", read_moment("expires_at")),
     Column("Filename", "filename"),
 )
+PAGE = 1000
 RESUMABLE = "what is up so far is kept: the same command goes on with it within the hour"
 
 Purpose = Literal["user_data", "batch"]
@@ -59,7 +53,7 @@ Name = Annotated[str | None, typer.Option(help="The File's name; default: the so
 ExpiresAfter = Annotated[
     int | None,
     typer.Option(
-        parser=parse_period,
+        parser=opt.parse_period,
         metavar="PERIOD",
         help="Lifetime of the File, 1h to 30d. Default: user_data unlimited, batch 30 days.",
     ),
@@ -71,11 +65,11 @@ app = typer.Typer(add_completion=False, no_args_is_help=True)
 @app.command()
 def upload(
     source: Source,
-    base_url: BaseUrl,
+    base_url: opt.BaseUrl,
     purpose: PurposeOption = "user_data",
     name: Name = None,
     expires_after: ExpiresAfter = None,
-    key_file: KeyFile = None,
+    key_file: opt.KeyFile = None,
     output: Output = "table",
 ) -> None:
     """Upload a file; more than 8 MiB in concurrent parts.
@@ -89,7 +83,7 @@ def upload(
 
 @app.command("list")
 def list_files(
-    base_url: BaseUrl,
+    base_url: opt.BaseUrl,
     purpose: Annotated[
         Literal["user_data", "batch", "batch_output"] | None,
         typer.Option(help="Only of this purpose."),
@@ -97,36 +91,38 @@ def list_files(
     limit: Annotated[
         int, typer.Option(min=1, help="Maximum number of results, newest first.")
     ] = 100,
-    key_file: KeyFile = None,
+    key_file: opt.KeyFile = None,
     output: Output = "table",
 ) -> None:
     """List the account's Files, newest first."""
 
+    query = f"&purpose={purpose}" if purpose else ""
+
     async def run(api: "RestApi") -> list[Document]:
-        return await take_first(api.list_files(purpose), limit)
+        return await take_first(api.list_items("/v1/files", PAGE, query), limit)
 
     print_list(on_api(make_access(base_url, key_file), run), COLUMNS, output, noun="files")
 
 
 @app.command()
 def get(
-    file_id: FileId, base_url: BaseUrl, key_file: KeyFile = None, output: Output = "table"
+    file_id: FileId, base_url: opt.BaseUrl, key_file: opt.KeyFile = None, output: Output = "table"
 ) -> None:
     """Show a File."""
     access = make_access(base_url, key_file)
-    print_one(on_api(access, lambda api: api.get_file(file_id)), COLUMNS, output)
+    print_one(on_api(access, lambda api: api.get(make_path("v1/files", file_id))), COLUMNS, output)
 
 
 @app.command()
 def download(
     file_id: FileId,
-    base_url: BaseUrl,
+    base_url: opt.BaseUrl,
     to: Annotated[
         Path | None,
         typer.Option(help="A file or a folder; default: the File's name in the current folder."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
-    key_file: KeyFile = None,
+    key_file: opt.KeyFile = None,
     output: Output = "table",
 ) -> None:
     """Download a File. The same command resumes an interrupted download."""
@@ -141,15 +137,15 @@ def download(
 @app.command()
 def delete(
     file_id: FileId,
-    base_url: BaseUrl,
-    yes: Yes = False,
-    key_file: KeyFile = None,
+    base_url: opt.BaseUrl,
+    yes: opt.Yes = False,
+    key_file: opt.KeyFile = None,
     output: Output = "table",
 ) -> None:
     """Delete a File. A running batch can still read it."""
     access = make_access(base_url, key_file)
     confirm(f"Delete {file_id}?", yes)
-    deleted = on_api(access, lambda api: api.delete_file(file_id))
+    deleted = on_api(access, lambda api: api.delete(make_path("v1/files", file_id)))
     print_done(f"{file_id} is deleted", deleted, output)
 
 
@@ -189,7 +185,7 @@ async def fetch(
     """
     from gateway_cli.rest.transfers import fetch_file
 
-    file = await api.get_file(file_id)
+    file = await api.get(make_path("v1/files", file_id))
     # the name is the uploader's choice, and must not lead out of the folder
     own = name or PurePath(str(file["filename"])).name or file_id
     path = to or Path()

@@ -1,12 +1,12 @@
 """One sample task from POST to its video, as `make demo` and `helm test` run it."""
 
 import asyncio
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from gateway_cli.rest.access import make_path, poll_ended
 from gateway_cli.rest.client import Body, RestApi
 from gateway_cli.rest.errors import RestError
 from gateway_cli.session import CommandError
@@ -17,7 +17,7 @@ SAMPLE_INPUT = {
     "reference_image_urls": ["https://example.com/paper-boat.png"],
     "duration_seconds": 5,
 }
-POLL_SECONDS = 0.25
+PAUSES = 0.25, 0.25
 
 
 class SampleFailed(CommandError):
@@ -29,36 +29,34 @@ class SampleFailed(CommandError):
 
 
 async def create_sample(
-    api: RestApi, operation: str, model: str, callback_url: str | None = None
+    api: RestApi, service: str, model: str, callback_url: str | None = None
 ) -> str:
-    """Creates a task and returns its id. SampleFailed."""
+    """Creates a task and returns its path. SampleFailed."""
     body: Body = {"model": model, **SAMPLE_INPUT}
     if callback_url:
         body["callback_url"] = callback_url
+    path = make_path("api/v1", service, ACTION)
     with _blame("api"):
-        return str((await api.create_task(operation, body, str(uuid.uuid4())))["id"])
+        return f"{path}/{(await api.create(path, body, str(uuid.uuid4())))['id']}"
 
 
 async def wait_completed(
-    api: RestApi, operation: str, task_id: str, seconds: float, on_poll: Callable[[str], None]
+    api: RestApi, path: str, seconds: float, on_poll: Callable[[str], None] = lambda _: None
 ) -> Body:
     """The task once it has completed; `on_poll` gets every status.
 
     Raises:
         SampleFailed: it fails or takes longer than `seconds`.
     """
-    deadline = time.monotonic() + seconds
-    while True:
-        with _blame("api"):
-            task = await api.get_task(operation, task_id)
-        on_poll(str(task["status"]))
-        if task["status"] == "completed":
-            return task
-        if task["status"] == "failed":
-            raise SampleFailed(f"the task failed: {task['error']}", "operator")
-        if time.monotonic() > deadline:
-            raise SampleFailed(f"the task has not ended after {seconds:.0f} s", "operator")
-        await asyncio.sleep(POLL_SECONDS)
+    with _blame("api"):
+        task = await poll_ended(
+            lambda: api.get(path), seconds, PAUSES, lambda task: on_poll(str(task["status"]))
+        )
+    if task["status"] == "failed":
+        raise SampleFailed(f"the task failed: {task['error']}", "operator")
+    if task["status"] != "completed":
+        raise SampleFailed(f"the task has not ended after {seconds:.0f} s", "operator")
+    return task
 
 
 async def fetch_video(api: RestApi, task: Body, path: Path) -> tuple[str, int]:

@@ -10,23 +10,19 @@ from urllib.parse import urlsplit
 
 import typer
 
-from gateway_cli.options import parse_pair
+from gateway_cli import options as opt
 from gateway_cli.output import Column, Output, print_note, print_one
 from gateway_cli.progress import Reporter
 from gateway_cli.rest.access import (
-    Action,
-    BaseUrl,
+    ENDED,
     Body,
-    KeyFile,
-    Service,
-    Timeout,
+    exit_by_status,
     make_access,
-    make_operation,
+    make_path,
     on_api,
     poll_ended,
 )
 from gateway_cli.rest.errors import RestError
-from gateway_cli.session import EXIT_FAILED, EXIT_UNDER_WAY
 
 if TYPE_CHECKING:
     from gateway_cli.rest.client import RestApi
@@ -41,7 +37,6 @@ LINES = (
     Column("Replayed", "task_replayed"),
     Column("Idempotency-Key", "idempotency_key"),
 )
-ENDED = ("completed", "failed")
 PAUSES = 0.25, 2.0
 SUFFIXES = (".mp4", ".webm", ".mov")
 GOES_ON = "the task goes on; `gatewayctl tasks wait` follows it again"
@@ -58,8 +53,8 @@ DEFAULT_WAIT_SECONDS = 900
 
 def create(
     model: Annotated[str, typer.Option(envvar="GATEWAY_MODEL", help="The model's id.")],
-    service: Service,
-    base_url: BaseUrl,
+    service: opt.Service,
+    base_url: opt.BaseUrl,
     prompt: Annotated[str | None, typer.Option(help="Description of the video.")] = None,
     image: Annotated[
         list[str] | None, typer.Option(help="URL of a reference image; may be repeated.")
@@ -85,17 +80,17 @@ def create(
         ),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for its end.")] = False,
-    timeout: Timeout = DEFAULT_WAIT_SECONDS,
+    timeout: opt.Timeout = DEFAULT_WAIT_SECONDS,
     download: Download = None,
-    action: Action = "reference_to_video",
-    key_file: KeyFile = None,
+    action: opt.Action = "reference_to_video",
+    key_file: opt.KeyFile = None,
     output: Output = "table",
 ) -> None:
     """Create a task. With --wait or --download, wait for its end.
 
     The Idempotency-Key is printed: giving it again after a lost connection creates no second task.
     """
-    access, operation = make_access(base_url, key_file), make_operation(service, action)
+    access, path = make_access(base_url, key_file), make_path("api/v1", service, action)
     body = _read_input(input_file)
     given = {"model": model, "prompt": prompt, "callback_url": callback_url}
     body |= {name: value for name, value in given.items() if value is not None}
@@ -106,61 +101,59 @@ def create(
     print_note(f"Idempotency-Key: {key}")
 
     async def run(api: "RestApi") -> Body:
-        accepted = await api.create_task(operation, body, key)
+        accepted = await api.create(path, body, key)
         if not (wait or download):
             return {**accepted, "idempotency_key": key}
         print_note(f"task {accepted['id']} is accepted")
-        ended = await _follow(api, operation, accepted["id"], timeout, download)
+        ended = await _follow(api, f"{path}/{accepted['id']}", timeout, download)
         return {**ended, "idempotency_key": key}
 
     task = on_api(access, run, GOES_ON)
     print_one(task, LINES, output)
     if wait or download:
-        _exit_by_status(task)
+        exit_by_status(task)
 
 
 def get(
     task_id: TaskId,
-    service: Service,
-    base_url: BaseUrl,
-    action: Action = "reference_to_video",
-    key_file: KeyFile = None,
+    service: opt.Service,
+    base_url: opt.BaseUrl,
+    action: opt.Action = "reference_to_video",
+    key_file: opt.KeyFile = None,
     output: Output = "table",
 ) -> None:
     """Show a task. Exit code 0: completed, 1: failed, 3: running."""
-    access, operation = make_access(base_url, key_file), make_operation(service, action)
-    task = on_api(access, lambda api: api.get_task(operation, task_id), GOES_ON)
+    access = make_access(base_url, key_file)
+    path = make_path("api/v1", service, action, task_id)
+    task = on_api(access, lambda api: api.get(path), GOES_ON)
     print_one(task, LINES, output)
-    _exit_by_status(task)
+    exit_by_status(task)
 
 
 def wait(
     task_id: TaskId,
-    service: Service,
-    base_url: BaseUrl,
-    timeout: Timeout = DEFAULT_WAIT_SECONDS,
+    service: opt.Service,
+    base_url: opt.BaseUrl,
+    timeout: opt.Timeout = DEFAULT_WAIT_SECONDS,
     download: Download = None,
-    action: Action = "reference_to_video",
-    key_file: KeyFile = None,
+    action: opt.Action = "reference_to_video",
+    key_file: opt.KeyFile = None,
     output: Output = "table",
 ) -> None:
     """Wait for the end of a task. Exit code 0: completed, 1: failed, 3: after --timeout."""
-    access, operation = make_access(base_url, key_file), make_operation(service, action)
-    task = on_api(access, lambda api: _follow(api, operation, task_id, timeout, download), GOES_ON)
+    access = make_access(base_url, key_file)
+    path = make_path("api/v1", service, action, task_id)
+    task = on_api(access, lambda api: _follow(api, path, timeout, download), GOES_ON)
     print_one(task, LINES, output)
-    _exit_by_status(task)
+    exit_by_status(task)
 
 
-async def _follow(
-    api: "RestApi", operation: str, task_id: str, seconds: int, folder: Path | None
-) -> Body:
+async def _follow(api: "RestApi", path: str, seconds: int, folder: Path | None) -> Body:
     """The task at its end, or as it is after `seconds`; with `files` if it was fetched."""
-    task = await api.get_task(operation, task_id)
+    task = await api.get(path)
     if task["status"] not in ENDED and seconds > 0:
-        async with Reporter.on_stderr().stage(f"Waiting for {task_id}"):
-            task = await poll_ended(
-                lambda: api.get_task(operation, task_id), ENDED, seconds, PAUSES
-            )
+        async with Reporter.on_stderr().stage(f"Waiting for {task['id']}"):
+            task = await poll_ended(lambda: api.get(path), seconds, PAUSES)
     if folder is None or task["status"] != "completed":
         return task
     return {**task, "files": await _fetch_videos(api, task, folder)}
@@ -194,11 +187,6 @@ async def _fetch_videos(api: "RestApi", task: Body, folder: Path) -> list[str]:
     return files
 
 
-def _exit_by_status(task: Body) -> None:
-    if task["status"] != "completed":
-        raise typer.Exit(EXIT_FAILED if task["status"] in ENDED else EXIT_UNDER_WAY)
-
-
 def _read_input(name: str | None) -> Body:
     if name is None:
         return {}
@@ -214,7 +202,7 @@ def _read_input(name: str | None) -> Body:
 
 
 def _read_field(entry: str) -> tuple[str, Any]:
-    name, text = parse_pair(entry, "--field")
+    name, text = opt.parse_pair(entry, "--field")
     try:
         return name, json.loads(text)
     except ValueError:

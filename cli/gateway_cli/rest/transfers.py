@@ -19,6 +19,7 @@ from rich.progress import (
 )
 
 from gateway_cli.machine import try_lock
+from gateway_cli.rest.access import make_path
 from gateway_cli.rest.client import ATTEMPTS, Body, RestApi, read_json
 from gateway_cli.rest.errors import RestError, read_refusal
 
@@ -91,7 +92,7 @@ async def _fetch_rest(
         return
     headers = {"Range": f"bytes={here}-"} if here else {}
     try:
-        async with api.open_content(file["id"], headers) as answer:
+        async with api.open(make_path("v1/files", file["id"], "content"), headers) as answer:
             if answer.status not in (200, 206):
                 found = await read_json(answer, await answer.read())
                 raise read_refusal(answer.status, answer.headers, found)

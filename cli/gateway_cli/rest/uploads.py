@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
+from gateway_cli import options as opt
 from gateway_cli.output import Column, Output, print_done, print_list, print_one
-from gateway_cli.rest.access import BaseUrl, KeyFile, make_access, on_api
+from gateway_cli.rest.access import make_access, make_path, on_api
 from gateway_cli.rest.files import (
     COLUMNS,
     ExpiresAfter,
@@ -32,11 +33,11 @@ app = typer.Typer(add_completion=False, no_args_is_help=True)
 @app.command()
 def send(
     source: Source,
-    base_url: BaseUrl,
+    base_url: opt.BaseUrl,
     purpose: PurposeOption = "user_data",
     name: Name = None,
     expires_after: ExpiresAfter = None,
-    key_file: KeyFile = None,
+    key_file: opt.KeyFile = None,
     output: Output = "table",
 ) -> None:
     """Upload a file in parts, at any size; `files upload` does this for large files.
@@ -72,15 +73,15 @@ def list_pending(output: Output = "table") -> None:
 @app.command()
 def cancel(
     upload_id: Annotated[str, typer.Argument(help="Its id, upload_…", metavar="UPLOAD_ID")],
-    base_url: BaseUrl,
-    key_file: KeyFile = None,
+    base_url: opt.BaseUrl,
+    key_file: opt.KeyFile = None,
     output: Output = "table",
 ) -> None:
     """Cancel an Upload: delete its parts and release its storage."""
     from gateway_cli.rest.uploading import list_states
 
     access = make_access(base_url, key_file)
-    found = on_api(access, lambda api: api.cancel_upload(upload_id))
+    found = on_api(access, lambda api: api.post(make_path("v1/uploads", upload_id, "cancel"), {}))
     for file, state in list_states():
         if state.upload_id == upload_id:
             file.remove()

@@ -111,7 +111,3 @@ def test_an_upload_that_was_killed_is_gone_on_with(
     run("files", "delete", file["id"], "--yes")
     source.unlink()
     back.unlink()
-
-
-def test_an_upload_that_is_none_cannot_be_cancelled(run: Run) -> None:
-    assert "404" in run("uploads", "cancel", "upload_" + "a" * 26, code=4)

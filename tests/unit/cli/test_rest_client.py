@@ -13,7 +13,7 @@ from gateway_cli.rest.client import RestApi
 from gateway_cli.rest.errors import RestError, read_refusal
 from gateway_cli.session import EXIT_REFUSED, EXIT_UNAVAILABLE
 
-OPERATION = "sim/reference_to_video"
+PATH = "/api/v1/sim/reference_to_video"
 ACCEPTED = {"id": "task_a", "status": "processing"}
 
 
@@ -73,9 +73,9 @@ async def test_create_is_retried_with_its_key_after_passing_errors(
         (429, {"Retry-After": "0"}, {"error": "Too fast."}),
         (202, {}, ACCEPTED),
     ]
-    assert await api.create_task(OPERATION, {"model": "q4"}, "one-key") == ACCEPTED
+    assert await api.create(PATH, {"model": "q4"}, "one-key") == ACCEPTED
     assert [request.headers["Idempotency-Key"] for request in told.seen] == ["one-key"] * 3
-    assert {request.path for request in told.seen} == {"/api/v1/sim/reference_to_video"}
+    assert {request.path for request in told.seen} == {PATH}
 
 
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 409, 413, 429])
@@ -86,7 +86,7 @@ async def test_final_refusal_is_not_retried(
     headers = {"x-should-retry": "false"} if status == 429 else {}
     told.answers = [(status, headers, {"error": "No."})]
     with pytest.raises(RestError, match="No") as refusal:
-        await api.create_task(OPERATION, {}, "key")
+        await api.create(PATH, {}, "key")
     assert refusal.value.exit_code == EXIT_REFUSED
     assert len(told.seen) == 1
 
@@ -97,7 +97,7 @@ async def test_persistent_errors_end_the_retries(api: RestApi, server: tuple[Ser
         (500, {"Retry-After": "0", "X-Request-Id": "req_1"}, {"error": "Something went wrong."})
     ]
     with pytest.raises(RestError, match="req_1") as refusal:
-        await api.get_task(OPERATION, "task_a")
+        await api.get(f"{PATH}/task_a")
     assert refusal.value.exit_code == EXIT_UNAVAILABLE
     assert len(told.seen) == client.ATTEMPTS
 
@@ -108,7 +108,7 @@ async def test_response_without_an_id_is_refused(
 ) -> None:
     server[0].answers = [(200, {}, body)]
     with pytest.raises(RestError, match="no answer of this API"):
-        await api.get_task(OPERATION, "task_a")
+        await api.get(f"{PATH}/task_a")
 
 
 async def test_unreachable_api_names_the_variable_to_check(
@@ -118,7 +118,7 @@ async def test_unreachable_api_names_the_variable_to_check(
     base = f"http://127.0.0.1:{unused_tcp_port_of}"
     async with RestApi(base, "sk-secret") as api:
         with pytest.raises(RestError, match="GATEWAY_BASE_URL") as refusal:
-            await api.get_task(OPERATION, "task_a")
+            await api.get(f"{PATH}/task_a")
     assert "sk-secret" not in str(refusal.value)
     assert refusal.value.exit_code == EXIT_UNAVAILABLE
 

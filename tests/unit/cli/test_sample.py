@@ -50,7 +50,6 @@ def test_only_loopback_is_this_machine(server: str, expected: bool) -> None:
     assert is_loopback(server) is expected
 
 
-OPERATION = "sim/reference_to_video"
 MP4 = b"\x00\x00\x00\x10ftypisom\x00\x00\x02\x00"
 
 
@@ -93,8 +92,8 @@ async def api() -> AsyncIterator[tuple[Api, str]]:
 
 async def run_sample(url: str, key: str, folder: Path, seen: list[str]) -> dict[str, Any]:
     async with RestApi(url, key) as client:
-        task_id = await create_sample(client, OPERATION, "model")
-        task = await wait_completed(client, OPERATION, task_id, 0.5, seen.append)
+        path = await create_sample(client, "sim", "model")
+        task = await wait_completed(client, path, 0.5, seen.append)
         await fetch_video(client, task, folder / "video.mp4")
         return task
 

@@ -29,10 +29,7 @@ def running() -> Iterator[StorageServer]:
 def server(
     running: StorageServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> StorageServer:
-    for kept in (running.files, running.uploads, running.parts, running.batches, running.by_key):
-        kept.clear()
-    running.calls.clear()
-    running.faults.clear()
+    running.forget()
     monkeypatch.setenv("GATEWAY_BASE_URL", running.url)
     monkeypatch.setenv("GATEWAY_API_KEY", KEY)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -189,7 +186,7 @@ def test_create_with_lost_answer_is_not_repeated(
 def test_files_are_listed_page_by_page_and_by_purpose(
     run: Run, server: StorageServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway_cli.rest.client.FILE_PAGE", 3)
+    monkeypatch.setattr("gateway_cli.rest.files.PAGE", 3)
     for number in range(8):
         server.add_file(b"x", purpose="batch" if number % 2 else "user_data")
     found = run("files", "list")["items"]
