@@ -8,7 +8,7 @@ import sys
 
 from pydantic import ValidationError
 
-from gateway_simulator.server import serve
+from gateway_simulator.app import serve
 from gateway_simulator.settings import Settings
 
 

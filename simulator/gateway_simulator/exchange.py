@@ -1,22 +1,54 @@
-"""What all requests of `/v1` share: the credential, limits, and the faults that may strike any.
+"""What all requests share: JSON answers, the credential, limits, and the faults of any request.
 
-Used by the routes of both APIs, which do their work between what strikes before it and after.
+Used by the routes of both APIs, which do their work between the faults before it and after it.
 """
 
 import math
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
 
+import orjson
+from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp
 
 from gateway_simulator.behaviours import Hang, Nonsense, Point, Refusal, Slow, Status, Timed
-from gateway_simulator.connection import pause
-from gateway_simulator.faults import Dripped, Dropped, make_nonsense
+from gateway_simulator.faults import Dripped, Dropped, make_nonsense, pause
 from gateway_simulator.rulebook import Rulebook
 
+
+class Answer(Response):
+    """A JSON document."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """Return the document as bytes."""
+        return orjson.dumps(content)
+
+
+def shape_error(status: int, code: str, message: str) -> dict[str, Any]:
+    """Return an error document in the provider's form."""
+    return {"error": {"code": code, "message": message}}
+
+
+def make_error(status: int, code: str, message: str) -> Answer:
+    """Return an error in the provider's form."""
+    return Answer(shape_error(status, code, message), status)
+
+
+def make_invalid(code: str, error: ValidationError) -> Answer:
+    """Return a 400 that names each field at fault and what is wrong with it."""
+    problems = [
+        f"{'.'.join(str(part) for part in problem['loc']) or 'body'}: {problem['msg']}"
+        for problem in error.errors(include_url=False, include_input=False, include_context=False)
+    ]
+    return make_error(400, code, "; ".join(problems))
+
+
+Endpoint = Callable[[Request], Awaitable[ASGIApp]]
 ShapeError = Callable[[int, str, str], Any]
 """Status, code and message to an error document in the dialect of an API."""
 
@@ -24,28 +56,35 @@ ShapeError = Callable[[int, str, str], Any]
 class Exchange:
     """Carries requests out under the rules in force.
 
-    `token` is what callers present, `shape_error` the form of errors that rules ask for, `clock`
-    gives epoch seconds.
+    `token` is what callers present, `unauthorized` code and message for those who do not,
+    `shape_error` the form of errors in the dialect of the API, `clock` gives epoch seconds.
     """
 
     def __init__(
         self,
         rulebook: Rulebook,
         token: str,
+        unauthorized: tuple[str, str],
         shape_error: ShapeError,
         clock: Callable[[], float],
     ) -> None:
         self._rulebook = rulebook
         self._credential = f"Bearer {token}".encode()
+        self._unauthorized = unauthorized
         self._shape_error = shape_error
         self._clock = clock
 
-    def is_authorized(self, request: Request) -> bool:
-        """Whether the caller presents the token, or need not."""
-        if not self._rulebook.control.require_auth:
-            return True
-        given = request.headers.get("authorization", "").encode()
-        return secrets.compare_digest(given, self._credential)
+    def guard(self, endpoint: Endpoint) -> Endpoint:
+        """Return an endpoint that answers 401 to callers without the token, unless told not to."""
+
+        async def guarded(request: Request) -> ASGIApp:
+            given = request.headers.get("authorization", "").encode()
+            known = secrets.compare_digest(given, self._credential)
+            if known or not self._rulebook.control.require_auth:
+                return await endpoint(request)
+            return Answer(self._shape_error(401, *self._unauthorized), 401)
+
+        return guarded
 
     async def carry(
         self, request: Request, point: Point, prompts: Sequence[str], work: Callable[[], ASGIApp]

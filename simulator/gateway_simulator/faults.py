@@ -1,14 +1,67 @@
 """Answers that are wrong on purpose; used by `routes` and `exchange`, which look up the rules.
 
-Each class is an ASGI application in the place of a Starlette response.
+Each class is an ASGI application in the place of a Starlette response. ASGI cannot close a
+connection without an answer, so `app` puts a `Wire` into the scope of each request.
 """
+
+import asyncio
+from typing import Protocol
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway_simulator.behaviours import BadOutput, Nonsense
-from gateway_simulator.connection import get_wire, hang_up, pause
+
+EXTENSION = "gateway_simulator.wire"
+
+
+class Wire(Protocol):
+    """The part of an asyncio transport that the faults need."""
+
+    def write(self, data: bytes) -> None:
+        """Send bytes after what has been sent so far."""
+
+    def close(self) -> None:
+        """Send what is buffered, then close the connection."""
+
+
+def get_wire(scope: Scope) -> Wire | None:
+    """Return the connection of a request; None where the server gives none (in-process tests)."""
+    wire: Wire | None = scope.get("extensions", {}).get(EXTENSION)
+    return wire
+
+
+async def pause(receive: Receive, seconds: float) -> bool:
+    """Wait; return False, at once, when the caller closes the connection meanwhile.
+
+    The request's body must have been read, as anything still to come of it is thrown away.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            await _wait_for_disconnect(receive)
+    except TimeoutError:
+        return True
+    return False
+
+
+async def hang_up(scope: Scope, receive: Receive) -> None:
+    """Close the connection, whatever has been answered so far.
+
+    Raise ConnectionAbortedError where there is no wire: an in-process client sees that instead.
+    """
+    wire = get_wire(scope)
+    if wire is None:
+        raise ConnectionAbortedError("the simulated provider dropped the connection")
+    wire.close()
+    # The server takes a return before it has noticed the closing for an application error.
+    await _wait_for_disconnect(receive)
+
+
+async def _wait_for_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
 
 BLOCK = b"x" * 65_536
 SHORTEST_PAUSE = 0.02
@@ -22,35 +75,24 @@ class Dropped:
         await hang_up(scope, receive)
 
 
-class Truncated:
-    """Half a body under the Content-Length of the whole, then the connection closes."""
+class Mismatched:
+    """A body under a wrong Content-Length, then the connection closes.
 
-    def __init__(self, body: bytes, content_type: str) -> None:
+    Half the body under the length of the whole, or, where it is `overlong`, the reverse.
+    """
+
+    def __init__(self, body: bytes, content_type: str, *, overlong: bool = False) -> None:
         self._body = body
         self._content_type = content_type
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer the request."""
-        await _start(send, self._content_type, len(self._body))
-        half = self._body[: len(self._body) // 2]
-        await send({"type": "http.response.body", "body": half, "more_body": True})
-        await hang_up(scope, receive)
-
-
-class Overlong:
-    """A whole body under the Content-Length of its half, then the connection closes."""
-
-    def __init__(self, body: bytes, content_type: str) -> None:
-        self._body = body
-        self._content_type = content_type
+        self._overlong = overlong
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request."""
         half = len(self._body) // 2
-        await _start(send, self._content_type, half)
+        await _start(send, self._content_type, half if self._overlong else len(self._body))
         await send({"type": "http.response.body", "body": self._body[:half], "more_body": True})
         wire = get_wire(scope)
-        if wire is not None:
+        if wire is not None and self._overlong:
             wire.write(self._body[half:])
         await hang_up(scope, receive)
 
@@ -120,9 +162,9 @@ def make_nonsense(rule: Nonsense, response: Response) -> ASGIApp:
             page = "<!doctype html><title>Sorry</title><h1>We are experiencing difficulties</h1>"
             return Response(page, response.status_code, media_type="text/html")
         case "truncated":
-            return Truncated(body, "application/json")
+            return Mismatched(body, "application/json")
         case "wrong_length":
-            return Overlong(body, "application/json")
+            return Mismatched(body, "application/json", overlong=True)
         case "huge":
             return Flood(
                 "application/json",
@@ -145,7 +187,7 @@ def make_bad_output(rule: BadOutput, video: bytes) -> ASGIApp:
         case "empty":
             return Response(b"", media_type="video/mp4")
         case "truncated":
-            return Truncated(video, "video/mp4")
+            return Mismatched(video, "video/mp4")
         case "redirect":
             return RedirectResponse(rule.location, 302)
         case "oversized":

@@ -6,7 +6,7 @@ check that a client reference has one job. Replays, polls and cancels before the
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gateway_simulator.jobs import Job, format_time
@@ -30,14 +30,7 @@ class Submission:
 
     def describe(self) -> dict[str, Any]:
         """Return the submission as /control/history shows it."""
-        return {
-            "at": format_time(self.at),
-            "idempotency_key": self.idempotency_key,
-            "client_reference": self.client_reference,
-            "job_id": self.job_id,
-            "replay": self.replay,
-            "prompt_prefix": self.prompt_prefix,
-        }
+        return {**asdict(self), "at": format_time(self.at)}
 
 
 @dataclass(slots=True)
@@ -91,8 +84,7 @@ class ModerationHistory:
         """Return the inputs in order of their first call, those of at least `least` calls."""
         return {
             name: {
-                "asked": each.asked,
-                "answered": each.answered,
+                **asdict(each),
                 "first_at": format_time(each.first_at),
                 "last_at": format_time(each.last_at),
             }

@@ -15,9 +15,9 @@ from gateway_simulator.behaviours import (
     LoseJob,
     Point,
     Seconds,
+    Spread,
     Stall,
 )
-from gateway_simulator.durations import Spread
 from gateway_simulator.history import History, Submission
 from gateway_simulator.jobs import Job, JobRequest, Plan, State
 from gateway_simulator.ledger import Ledger

@@ -9,9 +9,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from gateway_simulator.answers import Answer, make_error, make_invalid, shape_error
 from gateway_simulator.behaviours import BadOutput, Point
-from gateway_simulator.exchange import Exchange
+from gateway_simulator.exchange import Answer, Exchange, make_error, make_invalid, shape_error
 from gateway_simulator.faults import make_bad_output
 from gateway_simulator.jobs import Job, JobRequest, State, Videos
 from gateway_simulator.provider import Provider
@@ -24,22 +23,24 @@ class ProviderRoutes:
         self._provider = provider
         self._rulebook = provider.rulebook
         self._videos = Videos()
-        self._exchange = Exchange(provider.rulebook, token, shape_error, provider.clock)
+        self._exchange = Exchange(
+            *(provider.rulebook, token, ("unauthorized", "The bearer token is missing or wrong.")),
+            *(shape_error, provider.clock),
+        )
 
     def routes(self) -> list[Route]:
         """Return the routes."""
+        guard = self._exchange.guard
         return [
-            Route("/v1/jobs", self.submit, methods=["POST"]),
-            Route("/v1/jobs", self.look_up, methods=["GET"]),
-            Route("/v1/jobs/{job_id}", self.poll, methods=["GET"]),
-            Route("/v1/jobs/{job_id}/cancel", self.cancel, methods=["POST"]),
+            Route("/v1/jobs", guard(self.submit), methods=["POST"]),
+            Route("/v1/jobs", guard(self.look_up), methods=["GET"]),
+            Route("/v1/jobs/{job_id}", guard(self.poll), methods=["GET"]),
+            Route("/v1/jobs/{job_id}/cancel", guard(self.cancel), methods=["POST"]),
             Route("/files/{name}", self.serve_output, methods=["GET"]),
         ]
 
     async def submit(self, request: Request) -> ASGIApp:
         """POST /v1/jobs: 201 with the new job, 200 with the one of the same Idempotency-Key."""
-        if not self._exchange.is_authorized(request):
-            return _unauthorized()
         try:
             wanted = JobRequest.model_validate_json(await request.body())
         except ValidationError as error:
@@ -59,8 +60,6 @@ class ProviderRoutes:
 
     async def look_up(self, request: Request) -> ASGIApp:
         """GET /v1/jobs?client_reference=X: the jobs of that reference, oldest first."""
-        if not self._exchange.is_authorized(request):
-            return _unauthorized()
         reference = request.query_params.get("client_reference")
         if reference is None:
             return make_error(400, "invalid_request", "client_reference: must be given")
@@ -75,8 +74,6 @@ class ProviderRoutes:
 
     async def poll(self, request: Request) -> ASGIApp:
         """GET /v1/jobs/{id}: the job as it is now; 404 for an unknown or lost one."""
-        if not self._exchange.is_authorized(request):
-            return _unauthorized()
         job = self._provider.find(request.path_params["job_id"])
         self._provider.history.polls += 1
         if job is not None:
@@ -90,8 +87,6 @@ class ProviderRoutes:
 
     async def cancel(self, request: Request) -> ASGIApp:
         """POST /v1/jobs/{id}/cancel: the job, which is cancelled unless it had ended."""
-        if not self._exchange.is_authorized(request):
-            return _unauthorized()
         job = self._provider.find(request.path_params["job_id"])
 
         def work() -> Answer:
@@ -124,10 +119,6 @@ class ProviderRoutes:
 
 def _prompts(job: Job | None) -> tuple[str, ...]:
     return () if job is None else (job.request.prompt,)
-
-
-def _unauthorized() -> Answer:
-    return make_error(401, "unauthorized", "The bearer token is missing or wrong.")
 
 
 def _unknown_job() -> Answer:

@@ -1,4 +1,4 @@
-"""The simulator's settings: read once from the environment by `server`, then passed down."""
+"""The simulator's settings: read once from the environment by `__main__`, then passed down."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from gateway_simulator.durations import Spread, SpreadField
+from gateway_simulator.behaviours import Spread, SpreadField
 
 
 class Settings(BaseSettings):

@@ -7,7 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from gateway_simulator.app import create_app
-from gateway_simulator.durations import Spread
+from gateway_simulator.behaviours import Spread
 from gateway_simulator.settings import Settings
 
 TOKEN = "a-token"

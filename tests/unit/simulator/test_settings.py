@@ -8,8 +8,7 @@ from typing import get_args
 import pytest
 from pydantic import TypeAdapter
 
-from gateway_simulator.behaviours import AnyRule, Control
-from gateway_simulator.durations import Spread
+from gateway_simulator.behaviours import AnyRule, Control, Spread
 from gateway_simulator.settings import Settings
 
 MANUAL = (Path(__file__).parents[3] / "docs" / "simulator.md").read_text()
