@@ -20,9 +20,9 @@ from gateway_core.kube.clock import CLOCK
 from tests.crash.shares import IS_WHOLE, SHARE
 from tests.crash.tallies import PROPERTY, Tally, format_summary
 from tests.groups import GroupScheduling, rank
+from tests.servers.clocks import find_pause
 from tests.servers.control_plane import ControlPlane
-from tests.servers.days import find_pause
-from tests.servers.s3_server import S3Server
+from tests.servers.s3 import S3Server
 
 # what an example may take is no property of the code on a machine that others share
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])

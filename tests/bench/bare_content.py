@@ -15,7 +15,7 @@ from gateway_core.storage.directory import DirectoryStore
 from gateway_core.storage.objects import ObjectStore
 from gateway_core.storage.s3.client import build_client
 from gateway_core.storage.s3.store import S3Store
-from tests.servers.s3_server import REGION
+from tests.servers.s3 import REGION
 
 
 def main(port: str, key: str, size: str, *where: str) -> None:

@@ -63,7 +63,7 @@ def _set_up(receiver: Receiver, bad: int) -> Sequence[str]:
     for number in range(RECEIVERS):
         host = f"127.100.0.{number + 1}"
         path = f"well-{number}" if number >= bad else f"bad-{number}"
-        urls.append(receiver.url(path, host=host))
+        urls.append(receiver.locate(path, host=host))
         if number < bad:
             receiver.always(path, behaviours[number % len(behaviours)])
     if bad:

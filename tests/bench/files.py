@@ -33,8 +33,7 @@ from tests.bench.report import Report
 from tests.bench.stage import root
 from tests.servers.control_plane import free_ports
 from tests.servers.replica import Replica
-from tests.servers.s3_server import S3Server
-from tests.servers.s3_store import open_bucket
+from tests.servers.s3 import S3Server, open_bucket
 from tests.servers.world import World, wait_for
 
 SIZE = 50_000_000

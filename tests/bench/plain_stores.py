@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from tests.servers.s3_server import S3Server
+from tests.servers.s3 import S3Server
 
 BLOCK = 256 * 1024
 

@@ -6,8 +6,7 @@ import time
 from collections.abc import AsyncIterator
 
 from tests.bench.report import Report
-from tests.servers.s3_server import S3Server
-from tests.servers.s3_store import open_bucket
+from tests.servers.s3 import S3Server, open_bucket
 from tests.servers.world import World
 
 MIB = 2**20

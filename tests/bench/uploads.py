@@ -20,7 +20,7 @@ import psutil
 from tests.bench.plain_stores import PlainBucket, PlainDirectory, PlainStore
 from tests.bench.report import Report
 from tests.servers.replica import Replica
-from tests.servers.s3_server import S3Server
+from tests.servers.s3 import S3Server
 from tests.servers.world import World
 
 SIZE = 200_000_000

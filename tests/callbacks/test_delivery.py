@@ -85,7 +85,7 @@ async def test_the_end_arrives_once_signed_and_readable_by_the_sdks(
 
 async def test_a_failure_arrives_as_an_object(world, client, receiver):
     await client.simulate({"behaviour": "fail", "message": "No such image.", "count": 1})
-    task, body = await run_task(client, receiver.url("failed"))
+    task, body = await run_task(client, receiver.locate("failed"))
     await wait_state(world, task, "Delivered")
     assert body["status"] == "failed"
     assert receiver.arrivals[0].json["error"] == {
@@ -136,10 +136,10 @@ async def test_certificates_are_verified(world, client, receiver, tmp_path):
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(cert, key)
     async with Receiver(ssl_context=context) as secure:
-        task, _ = await run_task(client, secure.url("tls"))
+        task, _ = await run_task(client, secure.locate("tls"))
         obj = await wait_state(world, task, "Undelivered")
         assert obj["status"]["callback"]["lastAnswer"] == "the certificate is not valid"
-        plain = receiver.url("plain").replace("http:", "https:")
+        plain = receiver.locate("plain").replace("http:", "https:")
         task, _ = await run_task(client, plain)
         obj = await wait_state(world, task, "Undelivered")
         assert "lastStatus" not in obj["status"]["callback"]
@@ -164,7 +164,7 @@ async def test_without_a_secret_it_waits_and_rotation_signs_twice(world, receive
     world.apply(describe_account(account), key_object)
     async with world.client(key.plaintext, account) as client:
         await wait_known(client)
-        task, _ = await run_task(client, receiver.url("waits"))
+        task, _ = await run_task(client, receiver.locate("waits"))
         waiting = await wait_for(
             lambda: callback_of(world, task).get("lastAnswer"), what="word of what is missing"
         )
@@ -189,7 +189,7 @@ async def test_without_a_secret_it_waits_and_rotation_signs_twice(world, receive
         world.patch("gatewayaccount", account, rotation)
 
         async def is_signed_twice():
-            other, _ = await run_task(client, receiver.url("rotated"))
+            other, _ = await run_task(client, receiver.locate("rotated"))
             await wait_state(world, other, "Delivered")
             (arrival,) = receiver.of(other)
             both = len(arrival.headers["webhook-signature"].split(" ")) == 2

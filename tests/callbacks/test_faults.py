@@ -39,7 +39,7 @@ def plan_flood(receiver, path):
 
 
 def plan_tls(receiver, path):
-    return receiver.url(path).replace("http:", "https:")
+    return receiver.locate(path).replace("http:", "https:")
 
 
 def plan_cut(receiver, path):

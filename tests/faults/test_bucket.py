@@ -16,9 +16,7 @@ from tests.crash.files.test_store_kills import check_video
 from tests.crash.files.test_stored import SOON, create_file
 from tests.crash.files.test_uploads import Uploading
 from tests.crash.shares import share
-from tests.servers.faulty_bucket import FaultyBucket
-from tests.servers.s3_server import S3Server
-from tests.servers.s3_store import open_bucket
+from tests.servers.s3 import S3Faults, S3Server, open_bucket
 from tests.servers.stored import Stored
 from tests.servers.tenants import open_tenant
 from tests.servers.world import World, wait_for
@@ -73,13 +71,13 @@ FAULTS = {
 
 @pytest.fixture(scope="module")
 def gateway(control_plane):
-    """A gateway on a bucket behind the faults, the server itself, and the faults."""
+    """A gateway on a bucket behind a proxy with faults, the server itself, and the proxy."""
     with ExitStack() as stack:
         server = stack.enter_context(S3Server())
-        bucket = stack.enter_context(FaultyBucket(server.url))
+        bucket = stack.enter_context(S3Faults(server.url))
         settings = server.settings(prefix=PREFIX, endpoint=bucket.url)
         users = {"api": settings, "operator": {**settings, **SOON}, "media": settings}
-        yield stack.enter_context(World(control_plane, extra_env=users)), server, bucket.faults
+        yield stack.enter_context(World(control_plane, extra_env=users)), server, bucket
 
 
 @pytest.mark.parametrize("fault", FAULTS)

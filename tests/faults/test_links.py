@@ -18,7 +18,7 @@ from tests.crash.shares import IS_WHOLE, share
 from tests.crash.traffic import traffic
 from tests.servers.control_plane import ControlPlane
 from tests.servers.proxy import CLEAN, Proxy, Toxic
-from tests.servers.s3_server import S3Server
+from tests.servers.s3 import S3Server
 from tests.servers.tenants import open_tenant
 from tests.servers.world import World, check_invariants, wait_for
 

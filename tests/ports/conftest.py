@@ -6,7 +6,7 @@ import pytest
 
 from gateway_core.redis import batches, link
 from tests.ports.counters_stores import CountersStore, FakeStore, RedisStore
-from tests.servers.redis_server import RedisServer
+from tests.servers.server import RedisServer
 
 
 @pytest.fixture(autouse=True)

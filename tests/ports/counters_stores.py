@@ -11,7 +11,7 @@ from redis import Redis
 from gateway_core.billing.counters import Ledger
 from gateway_core.billing.redis_counters import Counters
 from tests.fakes.counters import FakeCounters
-from tests.servers.redis_server import RedisServer
+from tests.servers.server import RedisServer
 
 START = 1_800_000_000.25
 """2027-01-15T08:00:00Z, a Friday, and a bit."""

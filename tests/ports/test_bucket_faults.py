@@ -23,10 +23,8 @@ from gateway_core.storage.s3 import client as client_module
 from gateway_core.storage.s3 import store as store_module
 from gateway_core.storage.s3.client import build_client
 from gateway_core.storage.s3.store import S3Store
-from tests.servers.s3_faults import Call, S3Faults
-from tests.servers.s3_server import S3Server
-from tests.servers.s3_store import open_bucket
-from tests.servers.serverprocess import find_free_port
+from tests.servers.s3 import Call, S3Faults, S3Server, open_bucket
+from tests.servers.server import find_free_port
 
 MIB = 1024 * 1024
 

@@ -141,7 +141,7 @@ async def test_no_url_is_blamed_for_those_that_are_fetched_before_it() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")
 def test_names_that_are_never_answered_harm_no_other_account() -> None:
     """The C library's own look-ups, at a name server of a network namespace that swallows them."""
-    found = run_alone("tests.servers.silentnames", "--net", "--mount")
+    found = run_alone("tests.servers.namespaces", "--net", "--mount")
     assert found["swallowed"] >= PER_HOLDER, "the hostile names were asked for"
     assert found["slow"] == ["was not fetched within 3 s"] * (2 * MOST_AT_ONCE)
     assert found["threads"] <= 2 * PER_HOLDER

@@ -10,7 +10,7 @@ import pytest
 from gateway_core.admission.intake import IntakeStop
 from gateway_core.redis.link import CountersUnavailable
 from tests.fakes.intake import FakeIntakeStop
-from tests.servers.redis_server import RedisServer
+from tests.servers.server import RedisServer
 
 
 @dataclass

@@ -25,7 +25,7 @@ from gateway_core.providers.upstream import (
     UpstreamUnclear,
 )
 from tests.fakes.moderation import FakeModeration
-from tests.servers.moderator import Moderator
+from tests.servers.providers import Moderator
 from tests.servers.world import wait_for
 
 BODY = {"model": "omni-9", "input": "I will kill it"}

@@ -23,8 +23,7 @@ from gateway_core.storage.objects import (
 )
 from gateway_core.storage.s3.store import S3Store
 from tests.fakes.objects import FakeObjects
-from tests.servers.s3_server import S3Server
-from tests.servers.s3_store import open_bucket
+from tests.servers.s3 import S3Server, open_bucket
 
 MIB = 1024 * 1024
 SMALL_PAGE = 3

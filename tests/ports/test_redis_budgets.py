@@ -13,7 +13,7 @@ from gateway_core.billing.redis_counters import Counters
 from gateway_core.billing.windows import Buckets
 from gateway_core.redis.link import CountersStale
 from tests.ports.counters_stores import RedisStore, rebuild
-from tests.servers.redis_server import RedisServer
+from tests.servers.server import RedisServer
 
 ACCOUNT, KEY, POOL = "demo", "key/key-a", "guardrail/grd-a"
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -20,7 +20,7 @@ from gateway_core.redis.link import (
 )
 from gateway_core.redis.scripts import SCRIPTS
 from tests.ports.counters_stores import rebuild
-from tests.servers.redis_server import RedisServer
+from tests.servers.server import RedisServer
 
 ACCOUNT, DAY = "demo", "2026-11-21"
 AT = datetime(2026, 11, 21, 12, 30, tzinfo=UTC)

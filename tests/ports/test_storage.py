@@ -13,7 +13,7 @@ from gateway_core.files.quota_counters import PartCaps, PartLedger, Pool, Storag
 from gateway_core.redis.link import CountersStale, CountersUnavailable
 from tests.fakes.storage import FakeParts, FakeStorage
 from tests.ports.counters_stores import name_account
-from tests.servers.redis_server import RedisServer
+from tests.servers.server import RedisServer
 
 POOL: Pool = "files"
 LIMIT = 1000

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.s3_server import S3Server
+from tests.servers.s3 import S3Server
 
 SIZE = 256
 BUFFERS = 8

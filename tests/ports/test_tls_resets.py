@@ -16,7 +16,7 @@ import pytest
 
 from tests.crash.shares import IS_WHOLE
 from tests.ports.tls_clients import CLIENTS
-from tests.servers.threadserver import ThreadServer
+from tests.servers.server import ThreadServer
 from tests.servers.tls_resets import ResettingPeer
 from tests.servers.world import ROOT
 

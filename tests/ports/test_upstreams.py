@@ -25,9 +25,8 @@ from gateway_core.providers.upstream import (
 )
 from tests.fakes.upstream import FakeUpstream, Outcome
 from tests.ports.upstream_promises import PROMISES, Rig, nothing_is_done_after_the_close
-from tests.servers.guide import lead_to, read_example
-from tests.servers.operations import NEVER, OperationsProvider
-from tests.servers.packages import install_example, on_path
+from tests.servers.guide import install_example, lead_to, on_path, read_example
+from tests.servers.providers import NEVER, OperationsProvider
 
 POLICY = AddressPolicy((ip_network("127.0.0.0/8"), ip_network("::1/128")))
 CODES = {

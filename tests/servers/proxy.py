@@ -1,10 +1,11 @@
-"""A TCP proxy that can be cut, slow or silent: the network between a process and its server."""
+"""TCP proxies: one that can be cut, slow or silent, and a load balancer."""
 
 import asyncio
+import itertools
 import random
 from dataclasses import dataclass
 
-from tests.servers.threadserver import ThreadServer
+from tests.servers.server import ThreadServer
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Toxic:
 
 
 CLEAN = Toxic()
+PROBE_SECONDS = 0.1
 
 
 class Proxy(ThreadServer):
@@ -29,6 +31,8 @@ class Proxy(ThreadServer):
     def __init__(self, target: int) -> None:
         super().__init__()
         self._target = target
+        self.refused = 0
+        """Connections that nothing took."""
         self._writers: set[asyncio.StreamWriter] = set()
         self._flowing: asyncio.Event  # of connections to come, and of those made since
         self._server: asyncio.Server
@@ -110,6 +114,10 @@ class Proxy(ThreadServer):
             writer.transport.abort()
         self._writers.clear()
 
+    def _choose_target(self) -> int:
+        """The port of a new connection's server; OSError where there is none."""
+        return self._target
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._refusing:
             writer.transport.abort()
@@ -118,8 +126,10 @@ class Proxy(ThreadServer):
         flowing, muted = self._flowing, asyncio.Event()
         try:
             await flowing.wait()
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
+            target = self._choose_target()
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", target)
         except OSError:
+            self.refused += 1
             writer.transport.abort()
             return
         self._writers.add(far_writer)
@@ -179,3 +189,68 @@ class Proxy(ThreadServer):
         piece = data[: self._allowance]
         await self._take_at_most(self._allowance - len(piece))
         return piece
+
+
+class Balancer(Proxy):
+    """A TCP load balancer like a Kubernetes Service: by connection, to ready backends, and late.
+
+    A backend gets new connections once it says that it is ready. One that leaves goes on getting
+    them for `lag` seconds, since nodes learn of it late; open connections are left alone.
+    """
+
+    def __init__(self, *, lag: float = 1.0) -> None:
+        super().__init__(0)
+        self._lag = lag
+        self._backends: dict[int, float | None] = {}  # port -> since when it is not ready
+        self._turns = itertools.count()
+        self._probes: set[asyncio.Task[None]] = set()
+
+    @property
+    def base_url(self) -> str:
+        """Where clients find it."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def add(self, port: int) -> None:
+        """Names a backend, which need not be there yet."""
+        self._loop.call_soon_threadsafe(self._follow, port)
+
+    def is_serving(self, port: int) -> bool:
+        """Whether a backend gets new connections."""
+        return port in self._list_serving()
+
+    def _list_serving(self) -> list[int]:
+        now, known = self._loop.time(), list(self._backends.items())
+        return [port for port, left in known if left is None or now - left <= self._lag]
+
+    def _choose_target(self) -> int:
+        ports = self._list_serving()
+        if not ports:
+            raise ConnectionRefusedError
+        return ports[next(self._turns) % len(ports)]
+
+    def _follow(self, port: int) -> None:
+        if port in self._backends:
+            return
+        self._backends[port] = float("-inf")
+        self._probes.add(self._loop.create_task(self._probe(port)))
+
+    async def _probe(self, port: int) -> None:
+        # each by itself, and by its answers: one that is held up says nothing of the others
+        while True:
+            if await self._is_ready(port):
+                self._backends[port] = None
+            elif self._backends[port] is None:
+                self._backends[port] = self._loop.time()
+            await asyncio.sleep(PROBE_SECONDS)
+
+    async def _is_ready(self, port: int) -> bool:
+        try:
+            async with asyncio.timeout(5):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                try:
+                    writer.write(b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+                    return (await reader.readline()).startswith(b"HTTP/1.1 200")
+                finally:
+                    writer.close()
+        except (OSError, TimeoutError):
+            return False

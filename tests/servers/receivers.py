@@ -10,11 +10,13 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from aiohttp import web
 from multidict import CIMultiDictProxy
 from standardwebhooks import Webhook
+
+from tests.servers.server import WebServer
 
 Behaviour = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -43,39 +45,33 @@ class Arrival:
         return Webhook(secret).verify(self.body, dict(self.headers))
 
 
-class Receiver:
+class Receiver(WebServer):
     """A server on a free port. `plan` says what a path's next requests meet, then 200."""
 
     def __init__(self, *, host: str = "127.0.0.1", port: int = 0, ssl_context: Any = None) -> None:
+        super().__init__()
+        self.host, self.port, self.ssl_context = host, port, ssl_context
         self.arrivals: list[Arrival] = []
-        self._host = host
-        self._ssl = ssl_context
         self._plans: defaultdict[str, list[Behaviour]] = defaultdict(list)
         self._always: dict[str, Behaviour] = {}
-        self._runner: web.AppRunner | None = None
-        self._clock: asyncio.Task[None] | None = None
-        self.port = port
+        self._clock: asyncio.Task[None]
         self.written = 0
         """Bytes of endless answers that were taken off our hands."""
         self.late = 0.0
         """Seconds that the loop was late at its worst: `at` may be as late for what arrived."""
 
-    async def __aenter__(self) -> Self:
+    def build(self) -> web.Application:
         app = web.Application(client_max_size=2**20)
         app.router.add_route("*", "/{rest:.*}", self._serve)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self.port, ssl_context=self._ssl)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
-        self._clock = asyncio.create_task(self._tick())
-        return self
+        return app
 
-    async def __aexit__(self, *_: object) -> None:
-        assert self._runner is not None
-        assert self._clock is not None
+    async def open(self) -> None:
+        await super().open()
+        self._clock = asyncio.create_task(self._tick())
+
+    async def close(self) -> None:
         self._clock.cancel()
-        await self._runner.cleanup()
+        await super().close()
 
     async def _tick(self) -> None:
         while True:
@@ -86,25 +82,24 @@ class Receiver:
     @property
     def connections(self) -> int:
         """How many connections are open, or have brought something."""
-        assert self._runner is not None
-        assert self._runner.server is not None
-        return len(self._runner.server.connections) + len(self.arrivals)
+        assert self.runner.server is not None
+        return len(self.runner.server.connections) + len(self.arrivals)
 
-    def url(self, path: str, *, host: str = "") -> str:
+    def locate(self, path: str, *, host: str = "") -> str:
         """The address of a path; `host` is another one of this machine's."""
-        scheme = "https" if self._ssl else "http"
-        named = "127.0.0.1" if self._host == "0.0.0.0" else self._host
+        scheme = "https" if self.ssl_context else "http"
+        named = "127.0.0.1" if self.host == "0.0.0.0" else self.host
         return f"{scheme}://{host or named}:{self.port}/{path}"
 
     def plan(self, path: str, *behaviours: Behaviour) -> str:
         """Has the next requests to `path` met so; its address."""
         self._plans["/" + path].extend(behaviours)
-        return self.url(path)
+        return self.locate(path)
 
     def always(self, path: str, behaviour: Behaviour) -> str:
         """Has every request to `path` met so; its address."""
         self._always["/" + path] = behaviour
-        return self.url(path)
+        return self.locate(path)
 
     def of(self, task_id: str) -> list[Arrival]:
         """What arrived for a task."""

@@ -14,13 +14,13 @@ from typing import Any
 from aiohttp import web
 
 from gateway_core.api.key import mint_key
-from tests.servers.threadserver import ThreadServer
+from tests.servers.server import WebServer
 
 KEY = mint_key("Standard").plaintext
 
 
 @dataclass
-class StorageServer(ThreadServer):
+class StorageServer(WebServer):
     """The server. `faults` are taken in turn by the calls that they name."""
 
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -37,10 +37,6 @@ class StorageServer(ThreadServer):
         super().__init__()
         self._ids = itertools.count(1)
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
     def forget(self) -> None:
         """Begins anew."""
         for kept in (self.files, self.contents, self.uploads, self.parts, self.batches):
@@ -52,7 +48,7 @@ class StorageServer(ThreadServer):
     def count(self, call: str) -> int:
         return self.calls.count(call)
 
-    async def open(self) -> None:
+    def build(self) -> web.Application:
         app = web.Application(client_max_size=1 << 28)
         for method, path, name in (
             ("POST", "/v1/files", "create_file"),
@@ -70,14 +66,7 @@ class StorageServer(ThreadServer):
             ("POST", "/v1/batches/{id}/cancel", "cancel_batch"),
         ):
             app.router.add_route(method, path, self._call(name))
-        self._runner = web.AppRunner(app)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
-
-    async def close(self) -> None:
-        await self._runner.cleanup()
+        return app
 
     def add_file(self, content: bytes, **given: Any) -> dict[str, Any]:
         file = {

@@ -15,8 +15,7 @@ from gateway_core.batches.results import decode_result
 from tests.crash.shares import share
 from tests.crash.tallies import Tally
 from tests.servers.control_plane import ControlPlane
-from tests.servers.s3_server import S3Server
-from tests.servers.s3_store import open_bucket
+from tests.servers.s3 import S3Server, open_bucket
 from tests.servers.world import Client, World, wait_for
 
 pytestmark = pytest.mark.slow

@@ -26,9 +26,8 @@ import yaml
 from gateway_core.files.addresses import MediaItem, MediaSigner
 from gateway_core.storage.directory import DirectoryStore
 from tests.faults.machine import Stopwatch
-from tests.servers.s3_server import S3Server
-from tests.servers.s3_store import open_bucket
-from tests.servers.serverprocess import ServerProcess, find_free_port
+from tests.servers.s3 import S3Server, open_bucket
+from tests.servers.server import ServerProcess, find_free_port
 from tests.servers.world import wait_for
 
 VALUES = Path(__file__).resolve().parents[3] / "charts/model-gateway/values.yaml"

@@ -7,8 +7,7 @@ import pytest
 
 from gateway_core.api.resource import file_key, part_key
 from tests.crash.shares import share
-from tests.servers.s3_server import S3Server
-from tests.servers.s3_store import open_bucket
+from tests.servers.s3 import S3Server, open_bucket
 from tests.servers.stored import Stored
 from tests.servers.tenants import open_tenant
 from tests.servers.world import World, check_invariants, read_task, wait_for

@@ -19,7 +19,7 @@ from gateway_core.kube.errors import WriteConflict
 from tests.crash.conftest import FUNDS, lend
 from tests.crash.shares import IS_WHOLE
 from tests.servers.replica import Replica
-from tests.servers.s3_store import open_bucket
+from tests.servers.s3 import open_bucket
 from tests.servers.stored import Stored
 from tests.servers.tenants import open_tenant, wait_known
 from tests.servers.world import World, wait_for

@@ -17,7 +17,7 @@ import pytest
 from tests.crash.history import check_money, is_closed
 from tests.crash.shares import IS_WHOLE
 from tests.faults.machine import Stopwatch
-from tests.servers.balancer import Balancer
+from tests.servers.proxy import Balancer
 from tests.servers.replica import Replica
 from tests.servers.world import TERMINAL, check_invariants, wait_for
 

@@ -16,7 +16,7 @@ from tests.crash.history import check_money
 from tests.crash.shares import share
 from tests.crash.traffic import traffic
 from tests.faults.machine import Stopwatch
-from tests.servers.s3_server import S3Server
+from tests.servers.s3 import S3Server
 from tests.servers.world import World, check_invariants, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]

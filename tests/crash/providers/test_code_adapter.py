@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tests.servers.operations import OperationsProvider
-from tests.servers.packages import install, install_example
+from tests.servers.guide import install, install_example
+from tests.servers.providers import OperationsProvider
 from tests.servers.tenants import describe, describe_model, wait_status
 from tests.servers.world import World, read_task, wait_for
 

@@ -11,7 +11,7 @@ import pytest
 from tests.crash.history import check_money, find_lines
 from tests.crash.shares import IS_WHOLE, long_run
 from tests.servers.guide import lead_to, read_example
-from tests.servers.operations import NEVER, VIDEO, OperationsProvider
+from tests.servers.providers import NEVER, VIDEO, OperationsProvider
 from tests.servers.tenants import describe_model, wait_status
 from tests.servers.world import check_invariants, read_task, wait_for
 

@@ -16,8 +16,8 @@ from tests.crash.conftest import FUNDS
 from tests.crash.files.test_uploads import Uploading
 from tests.crash.history import check_money
 from tests.crash.shares import IS_WHOLE
+from tests.servers.clocks import SkewedClock
 from tests.servers.receivers import Receiver, answer
-from tests.servers.skewedclock import SkewedClock
 from tests.servers.tenants import (
     describe_model,
     make_key,

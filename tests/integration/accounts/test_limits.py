@@ -95,7 +95,7 @@ async def test_a_limit_that_is_lowered_ends_a_task_that_waits(world, price):
     async with Receiver() as receiver, open_tenant(world, **secret) as client:
         key = make_key(world, client.account, limit={"micros": price, "window": "monthly"})
         await wait_known(client, key.plaintext)
-        body = client.body(model=name, callback_url=receiver.url("hook"))
+        body = client.body(model=name, callback_url=receiver.locate("hook"))
         call = {"method": "POST", "key": key.plaintext, "body": body}
         accepted = await wait_status(client, 202, path, **call)
         lowered = {"limit": {"micros": 50_000, "window": "monthly"}}

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from tests.faults.machine import Stopwatch
-from tests.servers.redis_server import RedisServer
 from tests.servers.replica import run_api
+from tests.servers.server import RedisServer
 from tests.servers.tenants import list_objects, open_tenant, read_balance, wait_known
 from tests.servers.world import wait_for
 

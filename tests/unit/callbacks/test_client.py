@@ -168,7 +168,7 @@ class TestTls:
         monkeypatch.setattr(lookups, "_look_up", lambda *_: found)
         async with Receiver(ssl_context=own) as receiver:
             sender = CallbackSender(LOOPBACK, timeout=TIMEOUT, tls=trust)
-            told = await sender.send(receiver.url("done", host=host), {"a": "b"}, b"{}")
+            told = await sender.send(receiver.locate("done", host=host), {"a": "b"}, b"{}")
             await sender.close()
             arrived = [arrival.headers["Host"] for arrival in receiver.arrivals]
             port = receiver.port

@@ -23,7 +23,7 @@ from gateway_core.providers.upstream import (
     UpstreamUnclear,
 )
 from tests.servers.guide import lead_to, read_example
-from tests.servers.operations import NEVER, VIDEO, OperationsProvider
+from tests.servers.providers import NEVER, VIDEO, OperationsProvider
 
 Connect = Callable[..., HttpUpstream]
 INPUT = {

@@ -22,7 +22,7 @@ from gateway_core.providers.upstream import (
     UpstreamRejected,
     UpstreamUnclear,
 )
-from tests.servers.packages import install, on_path
+from tests.servers.guide import install, on_path
 
 SECRET = "s3cr3t-Credential-0042"
 JOB = JobInput("ref", "model", {})

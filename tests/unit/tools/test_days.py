@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.servers.days import find_pause
+from tests.servers.clocks import find_pause
 
 
 @pytest.mark.parametrize(

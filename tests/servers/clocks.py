@@ -1,10 +1,19 @@
-"""The wall clock of a real process, set by libfaketime; the monotonic clock is left alone."""
+"""Days of UTC, and the wall clock of a real process."""
 
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
+
+
+def find_pause(now: datetime, seconds: float) -> float:
+    """How long a test that takes so many seconds waits, so that it begins and ends on one day."""
+    tomorrow = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    left = (tomorrow + timedelta(days=1) - now).total_seconds()
+    return left if left < seconds else 0.0
+
 
 LIBRARY = "vendor/libfaketime/src/libfaketime.so.1"
 

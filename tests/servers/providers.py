@@ -1,10 +1,4 @@
-"""A provider in another style than the simulator's: the second one of docs/providers.md.
-
-Long-running operations whose names are paths, every answer a 200 with its error in the body,
-outputs behind a second call and on another host, look-up through a list that lags, and a
-notification at the end. A real HTTP server in a thread of its own, so that it outlives the
-processes under test; its journal says which jobs were really made.
-"""
+"""Providers as real servers, in threads of their own: they outlive the processes under test."""
 
 import asyncio
 import hashlib
@@ -13,13 +7,15 @@ import itertools
 import secrets
 import time
 from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
 from aiohttp import web
 
-from tests.servers.threadserver import ThreadServer
+from tests.fakes.moderation import judge
+from tests.servers.server import WebServer
 
 VIDEO = b"\x00\x00\x00\x18ftypmp42" + bytes(1000)
 NEVER = float("inf")
@@ -62,8 +58,14 @@ class Fault:
 
 
 @dataclass
-class OperationsProvider(ThreadServer):
-    """The provider. `seconds` is how long a job takes, `lag` until the list shows it."""
+class OperationsProvider(WebServer):
+    """A provider in another style than the simulator's: the second one of docs/providers.md.
+
+    Long-running operations whose names are paths, every answer a 200 with its error in the body,
+    outputs behind a second call and on another host, look-up through a list that lags, and a
+    notification at the end. Its journal says which jobs were really made. `seconds` is how long a
+    job takes, `lag` until the list shows it.
+    """
 
     seconds: float = 1.0
     lag: float = 0.0
@@ -84,11 +86,6 @@ class OperationsProvider(ThreadServer):
         self._ids = itertools.count(1)
         self._key = secrets.token_hex(8)
         self._errands: set[asyncio.Task[None]] = set()
-
-    @property
-    def url(self) -> str:
-        """Where the API is."""
-        return f"http://127.0.0.1:{self.port}"
 
     def misbehave(self, call: str, kind: str, *, after: bool = False, count: int = 1, **kw: Any):
         """Has the next `count` calls go wrong; `detail` is what the kind asks for."""
@@ -111,9 +108,7 @@ class OperationsProvider(ThreadServer):
             job.ends, job.outcome = time.monotonic(), outcome
             self._loop.call_soon_threadsafe(self._tell, job)
 
-    async def open(self) -> None:
-        """Begins to serve."""
-        self._client = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5))
+    def build(self) -> web.Application:
         app = web.Application()
         method = "POST" if self.signed else "PUT"
         path = "/v3/engines/{engine:.+}/operations"
@@ -123,17 +118,17 @@ class OperationsProvider(ThreadServer):
         app.router.add_get("/v3/{name:engines/.+}", self._call("poll"))
         app.router.add_delete("/v3/{name:engines/.+}", self._call("cancel"))
         app.router.add_get("/artifacts/{rest:.+}.mp4", self._serve)
-        self._runner = web.AppRunner(app, handler_cancellation=False, shutdown_timeout=0.1)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.port = self._runner.addresses[0][1]
+        return app
+
+    async def open(self) -> None:
+        self._client = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5))
+        await super().open()
 
     async def close(self) -> None:
-        """Serves no more."""
         for errand in list(self._errands):
             errand.cancel()
         await self._client.close()
-        await self._runner.cleanup()
+        await super().close()
 
     def _call(self, call: str) -> Any:
         async def handle(request: web.Request) -> web.StreamResponse:
@@ -293,3 +288,71 @@ def _error(code: str, message: str, retry_after_ms: int | None = None) -> web.Re
     if retry_after_ms is not None:
         error["retry_after_ms"] = retry_after_ms
     return web.json_response({"ok": False, "error": error})
+
+
+Script = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Moderator(WebServer):
+    """A provider with `/v1/moderations` that judges as the fake does, but for `scripts` first.
+
+    `seen` are the headers and bodies of all requests.
+    """
+
+    token = "sk-upstream-7c1d9e8f0a"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scripts: deque[Script] = deque()
+        self.seen: list[tuple[dict[str, str], Any]] = []
+
+    @property
+    def url(self) -> str:
+        """What a provider's `baseUrl` is."""
+        return f"{super().url}/v1"
+
+    def build(self) -> web.Application:
+        app = web.Application()
+        app.router.add_post("/v1/moderations", self._answer)
+        return app
+
+    def answer_next(
+        self, status: int, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Has the next request answered so; bytes go as they are."""
+
+        async def script(_: web.Request) -> web.StreamResponse:
+            if isinstance(body, bytes):
+                return web.Response(status=status, body=body, headers=headers)
+            return web.json_response(body, status=status, headers=headers)
+
+        self.scripts.append(script)
+
+    def hang_next(self, seconds: float = 60.0) -> None:
+        """Has the next request wait."""
+
+        async def script(_: web.Request) -> web.StreamResponse:
+            await asyncio.sleep(seconds)
+            return web.Response(status=500)
+
+        self.scripts.append(script)
+
+    def cut_next(self) -> None:
+        """Has the next request's connection closed without an answer."""
+
+        async def script(request: web.Request) -> web.StreamResponse:
+            assert request.transport is not None
+            request.transport.close()
+            return web.Response()
+
+        self.scripts.append(script)
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        self.seen.append(({k.lower(): v for k, v in request.headers.items()}, body))
+        if self.scripts:
+            return await self.scripts.popleft()(request)
+        given = body["input"]
+        texts = given if isinstance(given, list) and isinstance(given[0], str) else [str(given)]
+        results = [judge(text) for text in texts]
+        return web.json_response({"id": "modr-1", "model": body["model"], "results": results})
