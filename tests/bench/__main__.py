@@ -17,12 +17,12 @@ from tests.bench.batches import measure_batches
 from tests.bench.callbacks import measure_callbacks
 from tests.bench.creates import measure_creates
 from tests.bench.files import measure_files
+from tests.bench.harness import make_bench_key
 from tests.bench.inflight import measure_inflight
 from tests.bench.polls import measure_polls
-from tests.bench.report import Report
+from tests.bench.report import ROOT, Report
 from tests.bench.retention import measure_retention
 from tests.bench.soak import measure_soak
-from tests.bench.stage import make_bench_key, root
 from tests.bench.store import measure_store
 from tests.bench.taskcost import measure_task_cost
 from tests.bench.tenants import measure_tenants
@@ -59,10 +59,10 @@ def main() -> int:
     )
     parser.add_argument("stages", nargs="*", type=_read_stages, help="all where none is given")
     given = [name for names in parser.parse_args().stages for name in names]
-    report = Report(root() / "bench-results.json")
+    report = Report(ROOT / "bench-results.json")
     try:
         with World() as world:
-            key = asyncio.run(make_bench_key(world))
+            key = make_bench_key(world)
             for name, measure in STAGES.items():
                 if name in (given or STAGES):
                     run_stage(name, measure, world, key, report)

@@ -3,14 +3,13 @@
 import statistics
 import sys
 
-import psutil
 from redis import Redis
 
+from tests.bench.harness import end_operator, read_cpu
 from tests.bench.load import build_request, run_load
 from tests.bench.report import Report
-from tests.bench.stage import end_operator
 from tests.servers.replica import Replica
-from tests.servers.tenants import describe, describe_account, describe_key
+from tests.servers.tenants import describe_account, describe_guardrail, describe_key
 from tests.servers.world import World
 
 ROUNDS = 5
@@ -28,12 +27,6 @@ class _Entrance(Replica):
         super().__init__(world, "api")
         self._command = (sys.executable, "-m", "tests.bench.admission_app")
 
-    def read_cpu(self) -> float:
-        """CPU seconds that it has used."""
-        assert self._process is not None
-        times = psutil.Process(self._process.pid).cpu_times()
-        return times.user + times.system
-
 
 async def measure_admission(world: World, key: str, report: Report) -> None:
     """Rounds of either route in turn, for a key and a guardrail that have limits and rates.
@@ -46,16 +39,7 @@ async def measure_admission(world: World, key: str, report: Report) -> None:
     end_operator(world)
     limited = {"limit": {"micros": MUCH, "window": "7d"}, "requestsPerMinute": 1_000_000}
     made, key_object = describe_key(world, ACCOUNT, **limited)
-    pool = describe(
-        "Guardrail",
-        "grd-bench",
-        {
-            "accountName": ACCOUNT,
-            "displayName": "Benchmarks",
-            "keyNames": [made.name],
-            **limited,
-        },
-    )
+    pool = describe_guardrail("grd-bench", ACCOUNT, made, **limited)
     funds = {"paidMicros": MUCH}
     world.apply(
         describe_account(ACCOUNT, funds=funds, requestsPerMinute=1_000_000), key_object, pool
@@ -67,7 +51,7 @@ async def measure_admission(world: World, key: str, report: Report) -> None:
 
         async def run(name: str, count: int, concurrency: int) -> float:
             """CPU milliseconds a call."""
-            before = entrance.read_cpu()
+            before = read_cpu(entrance.pid)
             load = await run_load(
                 "127.0.0.1",
                 entrance.port,
@@ -76,7 +60,7 @@ async def measure_admission(world: World, key: str, report: Report) -> None:
                 concurrency=concurrency,
             )
             assert load.statuses == {202: count}, (name, load.statuses)
-            return (entrance.read_cpu() - before) / count * 1000
+            return (read_cpu(entrance.pid) - before) / count * 1000
 
         for name in requests:
             await run(name, 500, BUSY)

@@ -17,8 +17,8 @@ import psutil
 
 from gateway_cli.local.config import MODERATION_MODEL
 from gateway_core.api.ids import API_VERSION
+from tests.bench.harness import ACCOUNT, count_requests, watch_usage
 from tests.bench.report import Report
-from tests.bench.stage import ACCOUNT, count_requests, watch_usage
 from tests.servers.world import World, wait_for
 
 LINES = int(os.environ.get("BENCH_BATCH_LINES", "50000"))

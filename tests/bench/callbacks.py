@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from tests.bench.harness import ACCOUNT
 from tests.bench.report import Report
-from tests.bench.stage import ACCOUNT
 from tests.servers.receivers import Receiver, answer, cut, hang, trickle
 from tests.servers.world import Client, World, list_tasks
 

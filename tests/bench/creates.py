@@ -9,9 +9,9 @@ import time
 
 from gateway_core.api.ids import mint_request_id
 from gateway_core.api.task import GatewayTask
+from tests.bench.harness import build_call, end_operator, load_api
 from tests.bench.load import Load, build_request, run_load
 from tests.bench.report import Report
-from tests.bench.stage import connect_kubernetes, end_operator
 from tests.servers.world import World, read_task
 
 ROUNDS = 4
@@ -28,25 +28,16 @@ async def measure_creates(world: World, key: str, report: Report) -> None:
     async with world.client(key) as client:
         answer = await client.create()
         template = read_task(world, answer.body["id"])
-        body = json.dumps(client.body()).encode()
-        path = client.tasks_path
+        request = build_call(key, "POST", client.tasks_path, client.body())
     for field in ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation"):
         template["metadata"].pop(field, None)
     template.pop("status", None)
-    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-    request = build_request("POST", path, headers, body)
     through_api, through_client = list[Load](), list[Load]()
     for _ in range(ROUNDS):
         through_client.append(await asyncio.to_thread(_run_client, world, template))
-        load = await run_load(
-            "127.0.0.1",
-            world.config.ports.api,
-            lambda _: request,
-            count=COUNT,
-            concurrency=CONCURRENCY,
+        through_api.append(
+            await load_api(world, request, count=COUNT, concurrency=CONCURRENCY, status=202)
         )
-        assert load.statuses == {202: COUNT}, load.statuses
-        through_api.append(load)
     pairs = zip(through_api, through_client, strict=True)
     ratio = statistics.median(a.rate / b.rate for a, b in pairs)
     report.add("create: API over own Kubernetes client", ratio, "ratio", at_least=0.6)
@@ -73,7 +64,7 @@ def _run_client(world: World, template: dict[str, object]) -> Load:
 
     async def run() -> Load:
         load, left = Load(), iter([_name(template) for _ in range(COUNT)])
-        async with connect_kubernetes(world) as kube:
+        async with world.kube() as kube:
 
             async def worker() -> None:
                 for obj in left:
@@ -92,7 +83,7 @@ def _run_client(world: World, template: dict[str, object]) -> Load:
 async def _run_bare(world: World, template: dict[str, object]) -> Load:
     """The apiserver with prepared bytes: what it can do when the client costs next to nothing."""
     config = world.config
-    connection = connect_kubernetes(world)._connection
+    connection = world.kube()._connection
     context: ssl.SSLContext | None = connection.build_ssl()
     path = f"/apis/modelgateway.dev/v1alpha1/namespaces/{config.namespace}/gatewaytasks"
     headers = {"Content-Type": "application/json"}

@@ -16,21 +16,20 @@ import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 
 import aiohttp
-import psutil
 import xxhash
 
 from gateway_core.api.resource import ObjectRef
 from gateway_core.storage.content import stream_content
 from gateway_core.storage.directory import DirectoryStore
 from gateway_core.storage.objects import ObjectStore
+from tests.bench.harness import watch_growth
 from tests.bench.plain_stores import PlainBucket, PlainDirectory, PlainStore
 from tests.bench.reader import fetch, start_reader
-from tests.bench.report import Report
-from tests.bench.stage import root
+from tests.bench.report import ROOT, Report
 from tests.servers.control_plane import free_ports
 from tests.servers.replica import Replica
 from tests.servers.s3 import S3Server, open_bucket
@@ -130,11 +129,11 @@ async def _measure(
                 for _ in range(ROUNDS)
             ]
         _report(f"files, {name}, 50 MB down", rounds, report, "plain read")
-        process = psutil.Process(api.pid)
         for step, many in (("up", upload), ("down", download)):
-            growth = await _watch_memory(process, many)
+            async with watch_growth(api.pid) as growth:
+                await asyncio.gather(*(many() for _ in range(AT_ONCE)))
             what = f"files, {name}, {AT_ONCE} at once {step}: API memory grows by"
-            report.add(what, growth, "MiB", at_most=64)
+            report.add(what, growth.mib, "MiB", at_most=64)
         for file_id in kept:
             await (await session.delete(f"/v1/files/{file_id}")).read()
     await store.delete(PLAIN)
@@ -165,8 +164,8 @@ def _report(
 async def _serve_bare(place: Sequence[str], env: Mapping[str, str]) -> AsyncIterator[str]:
     """A bare server of the plain object, as long as it is needed; its address."""
     port = free_ports().api
-    command = [sys.executable, "-m", "tests.bench.bare_content", str(port), PLAIN, str(SIZE)]
-    server = subprocess.Popen([*command, *place], cwd=root(), env={**os.environ, **env})
+    command = [sys.executable, "-m", "tests.bench.yardsticks", str(port), PLAIN, str(SIZE)]
+    server = subprocess.Popen([*command, *place], cwd=ROOT, env={**os.environ, **env})
     try:
         await wait_for(partial(_listens, port), what="the bare server")
         yield f"http://127.0.0.1:{port}"
@@ -231,26 +230,6 @@ async def _download(session: aiohttp.ClientSession, file_id: str) -> None:
         async for chunk in answer.content.iter_any():
             size += len(chunk)
     assert size == SIZE
-
-
-async def _watch_memory(process: psutil.Process, work: Callable[[], Awaitable[None]]) -> float:
-    """By how many MiB the process grows at most while eight of these are under way."""
-    before = peak = process.memory_info().rss
-
-    async def look() -> None:
-        nonlocal peak
-        while True:
-            peak = max(peak, process.memory_info().rss)
-            await asyncio.sleep(0.02)
-
-    looking = asyncio.create_task(look())
-    try:
-        await asyncio.gather(*(work() for _ in range(AT_ONCE)))
-    finally:
-        looking.cancel()
-        with suppress(asyncio.CancelledError):
-            await looking
-    return (peak - before) / 2**20
 
 
 async def _time(work: Callable[[], Awaitable[None]]) -> float:

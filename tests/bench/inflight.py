@@ -4,7 +4,6 @@ Run at several sizes, so that what grows with the number of tasks is told from w
 """
 
 import asyncio
-import json
 import os
 import statistics
 import time
@@ -17,9 +16,14 @@ from itertools import accumulate
 from gateway_core.api.ids import name_to_id
 from gateway_core.api.task import GatewayTask
 from gateway_core.kube.errors import KubernetesError
-from tests.bench.load import build_request, run_load
+from tests.bench.harness import (
+    Usage,
+    build_call,
+    count_requests,
+    load_api,
+    watch_usage,
+)
 from tests.bench.report import Report
-from tests.bench.stage import Usage, connect_kubernetes, count_requests, watch_usage
 from tests.servers.world import TERMINAL, Client, World, list_tasks, wait_for
 
 SIZES = tuple(int(size) for size in os.environ.get("BENCH_INFLIGHT", "500,1500,5000").split(","))
@@ -82,15 +86,12 @@ async def _run(world: World, client: Client, size: int, polled: str) -> Round:
     for process in ("operator", "api"):
         await asyncio.to_thread(world.run.restart, process, {})
     before = count_requests(world, **WRITES)
-    body = json.dumps(client.body(prompt="in flight", duration_seconds=3)).encode()
-    headers = {"Authorization": f"Bearer {client.key}", "Content-Type": "application/json"}
-    request = build_request("POST", client.tasks_path, headers, body)
+    body = client.body(prompt="in flight", duration_seconds=3)
+    request = build_call(client.key, "POST", client.tasks_path, body)
     pids = {name: world.run.pid_of(name) for name in PROCESSES}
     known = set(list_tasks(world))
     async with watch_usage(pids) as done.usage, _follow_ends(world, client) as seen:
-        load = await run_load(
-            "127.0.0.1", world.config.ports.api, lambda _: request, count=size, concurrency=16
-        )
+        load = await load_api(world, request, count=size, concurrency=16)
         done.created_in = load.seconds
         done.refused = size - load.statuses.get(202, 0)
         done.poll_cost = await _measure_poll(world, client, polled)
@@ -122,13 +123,9 @@ async def _run(world: World, client: Client, size: int, polled: str) -> Round:
 
 async def _measure_poll(world: World, client: Client, task_id: str) -> float:
     """The API's CPU seconds for the GET of a task; what else it does meanwhile counts too."""
-    headers = {"Authorization": f"Bearer {client.key}"}
-    request = build_request("GET", f"{client.tasks_path}/{task_id}", headers)
+    request = build_call(client.key, "GET", f"{client.tasks_path}/{task_id}")
     async with watch_usage({"api": world.run.pid_of("api")}) as usage:
-        load = await run_load(
-            "127.0.0.1", world.config.ports.api, lambda _: request, count=POLLS, concurrency=8
-        )
-        assert load.statuses == {200: POLLS}, load.statuses
+        await load_api(world, request, count=POLLS, concurrency=8, status=200)
     return usage["api"].cpu / POLLS
 
 
@@ -152,7 +149,7 @@ async def _follow_ends(world: World, client: Client) -> AsyncIterator[dict[str, 
             await asyncio.sleep(0.05)
 
     async def follow() -> None:
-        async with connect_kubernetes(world) as kube:
+        async with world.kube() as kube:
             page = await kube.list_page(GatewayTask.plural, limit=1)
             version, asked = page.resource_version, set[str]()
             while True:

@@ -4,9 +4,9 @@ import statistics
 import subprocess
 import sys
 
+from tests.bench.harness import build_call
 from tests.bench.load import build_request, run_load
-from tests.bench.report import Report
-from tests.bench.stage import root
+from tests.bench.report import ROOT, Report
 from tests.servers.world import World, wait_for
 
 ROUNDS = 5
@@ -24,20 +24,14 @@ async def measure_polls(world: World, key: str, report: Report) -> None:
         path = client.tasks_path
         port = world.config.ports.api + 500
         server = subprocess.Popen(
-            [sys.executable, "-m", "tests.bench.empty_app", str(port)], cwd=root()
+            [sys.executable, "-m", "tests.bench.yardsticks", str(port)], cwd=ROOT
         )
         try:
-            headers = {"Authorization": f"Bearer {key}"}
+            api = world.config.ports.api
             targets = {
                 "empty": (port, build_request("GET", "/empty", {})),
-                "processing": (
-                    world.config.ports.api,
-                    build_request("GET", f"{path}/{processing}", headers),
-                ),
-                "completed": (
-                    world.config.ports.api,
-                    build_request("GET", f"{path}/{ended}", headers),
-                ),
+                "processing": (api, build_call(key, "GET", f"{path}/{processing}")),
+                "completed": (api, build_call(key, "GET", f"{path}/{ended}")),
             }
             await wait_for(lambda: _answers(*targets["empty"]), what="the empty route")
             rates = {name: list[float]() for name in targets}

@@ -11,8 +11,8 @@ from gateway_core.api.ids import ACCOUNT_LABEL, FOLDED_LABEL, SHARD_LABEL, shard
 from gateway_core.api.resource import skeleton
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import format_label_time, format_time
+from tests.bench.harness import ACCOUNT
 from tests.bench.report import Report
-from tests.bench.stage import ACCOUNT, connect_kubernetes
 from tests.servers.world import World, wait_for
 
 TASKS = 20_000
@@ -97,7 +97,7 @@ async def _create_finished(world: World) -> None:
         "result": {"videos": [video]},
     }
     numbers = iter(range(TASKS))
-    async with connect_kubernetes(world) as kube:
+    async with world.kube() as kube:
 
         async def create() -> None:
             for number in numbers:

@@ -16,7 +16,7 @@ import aiohttp
 import psutil
 
 from gateway_cli.local.config import MODERATION_MODEL
-from tests.bench.load import build_request, run_load
+from tests.bench.harness import build_call, load_api
 from tests.bench.report import Report
 from tests.bench.retention import REMOVE
 from tests.servers.tenants import Key, describe_account, describe_key, unique
@@ -114,26 +114,13 @@ async def _describe_surfaces(client: Client, tenants: Sequence[tuple[Key, Key]])
     def get(*paths: str, keys: Sequence[str] = (client.key,)) -> Load:
         return _repeat(
             client,
-            lambda n: build_request(
-                "GET",
-                paths[n % len(paths)],
-                {"Authorization": f"Bearer {keys[n % len(keys)]}"},
-            ),
+            lambda n: build_call(keys[n % len(keys)], "GET", paths[n % len(paths)]),
         )
 
     def post(path: str, describe: Callable[[int], tuple[object, dict[str, str]]]) -> Load:
         def build(number: int) -> bytes:
             body, headers = describe(number)
-            return build_request(
-                "POST",
-                path,
-                {
-                    "Authorization": f"Bearer {client.key}",
-                    "Content-Type": "application/json",
-                    **headers,
-                },
-                json.dumps(body).encode(),
-            )
+            return build_call(client.key, "POST", path, body, headers)
 
         return _repeat(client, build)
 
@@ -167,10 +154,8 @@ def _repeat(client: Client, build: Callable[[int], bytes]) -> Load:
     async def send(count: int) -> Counter[int]:
         nonlocal sent
         first, sent = sent, sent + count
-        load = await run_load(
-            "127.0.0.1",
-            client.world.config.ports.api,
-            lambda number: build(first + number),
+        load = await load_api(
+            *(client.world, lambda number: build(first + number)),
             count=count,
             concurrency=AT_ONCE,
         )

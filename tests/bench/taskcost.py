@@ -12,13 +12,10 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 
-import psutil
-
 from gateway_core.api.ids import FOLDED_LABEL
 from gateway_core.api.task import GatewayTask
-from tests.bench.load import build_request, run_load
+from tests.bench.harness import build_call, load_api, read_cpu
 from tests.bench.report import Report
-from tests.bench.stage import connect_kubernetes
 from tests.servers.world import Client, World
 
 COUNT = int(os.environ.get("BENCH_TASKS", "300"))
@@ -87,20 +84,12 @@ async def _measure_idle(world: World) -> dict[str, float]:
 
 async def _run(world: World, client: Client, count: int) -> None:
     """Makes so many tasks, and returns once every task's object is let go."""
-    body = json.dumps(client.body(prompt="what a task costs", duration_seconds=3)).encode()
-    headers = {"Authorization": f"Bearer {client.key}", "Content-Type": "application/json"}
-    request = build_request("POST", client.tasks_path, headers, body)
-    load = await run_load(
-        "127.0.0.1",
-        world.config.ports.api,
-        lambda _: request,
-        count=count,
-        concurrency=CONCURRENCY,
-    )
-    assert load.statuses == {202: count}, load.statuses
+    body = client.body(prompt="what a task costs", duration_seconds=3)
+    request = build_call(client.key, "POST", client.tasks_path, body)
+    await load_api(world, request, count=count, concurrency=CONCURRENCY, status=202)
     # asked seldom: the question costs the API server as much as a write
     deadline = time.monotonic() + PATIENCE
-    async with connect_kubernetes(world) as kube:
+    async with world.kube() as kube:
         while True:
             await asyncio.sleep(1.0)
             left = await kube.list_page(
@@ -113,11 +102,7 @@ async def _run(world: World, client: Client, count: int) -> None:
 
 def _read_cpu(world: World) -> dict[str, float]:
     """CPU seconds by process."""
-    found = {}
-    for name in PROCESSES:
-        times = psutil.Process(world.run.pid_of(name)).cpu_times()
-        found[name] = times.user + times.system
-    return found
+    return {name: read_cpu(world.run.pid_of(name)) for name in PROCESSES}
 
 
 def _count(world: World) -> Counter[str]:
@@ -142,7 +127,7 @@ def _count(world: World) -> Counter[str]:
 
 async def _measure_object(world: World) -> tuple[int, int]:
     """Bytes of an ended task's object as the API server writes it, and of its managedFields."""
-    async with connect_kubernetes(world) as kube:
+    async with world.kube() as kube:
         page = await kube.list_page(
             GatewayTask.plural, limit=1, field_selector="status.phase=Completed"
         )

@@ -17,15 +17,15 @@ import psutil
 from gateway_core.accounts.authentication import Authenticator
 from gateway_core.accounts.records import project_account, project_key, project_user
 from gateway_core.api.account import GatewayAccount, GatewayUser
-from gateway_core.api.key import GatewayKey, digest, mint_key
+from gateway_core.api.key import GatewayKey
 from gateway_core.api.resource import Object, Resource, skeleton
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.informer import Informer
 from gateway_core.kube.read_through import ReadThrough
 from gateway_core.kube.secrets import load_key
-from tests.bench.load import build_request, run_load
+from tests.bench.harness import build_call, load_api, read_cpu, watch_usage
 from tests.bench.report import Report
-from tests.bench.stage import connect_kubernetes, watch_usage
+from tests.servers.tenants import describe_token
 from tests.servers.world import World, wait_for
 
 FEW, MANY = 10, int(os.environ.get("BENCH_TENANTS", "10000"))
@@ -42,7 +42,7 @@ class _Tenants:
 
     def __init__(self, world: World) -> None:
         self.plaintexts: list[str] = []
-        self._pepper = load_key(world.config.secrets_directory, "pepper-1")
+        self._world = world
 
     def describe_more(self, keys: int) -> list[tuple[str, Object]]:
         """Further objects, until there are so many keys."""
@@ -62,15 +62,9 @@ class _Tenants:
         return made
 
     def _describe_key(self, account: str, creator: dict[str, str]) -> tuple[str, Object]:
-        minted = mint_key()
-        token = {
-            "id": minted.id,
-            "digest": digest(minted.plaintext, self._pepper),
-            "pepperVersion": 1,
-            "hint": minted.hint,
-        }
+        plaintext, token = describe_token(self._world)
         name = f"key-tenant-{len(self.plaintexts)}"
-        self.plaintexts.append(minted.plaintext)
+        self.plaintexts.append(plaintext)
         spec = {"accountName": account, "displayName": name, "tokens": [token], **creator}
         return _describe(GatewayKey, name, **spec)
 
@@ -78,7 +72,7 @@ class _Tenants:
 async def measure_tenants(world: World, key: str, report: Report) -> None:
     """The same figures with few and with many, and their ratios."""
     tenants = _Tenants(world)
-    async with connect_kubernetes(world) as kube:
+    async with world.kube() as kube:
         try:
             await _create(kube, tenants.describe_more(FEW))
             few = await _measure(world, kube)
@@ -141,9 +135,8 @@ async def _restart(world: World, process: str, settle: float) -> tuple[float, fl
     await asyncio.to_thread(world.run.restart, process, {})
     seconds = time.monotonic() - begin
     await asyncio.sleep(settle)
-    running = psutil.Process(world.run.pid_of(process))
-    times = running.cpu_times()
-    return seconds, times.user + times.system, running.memory_info().rss / 2**20
+    pid = world.run.pid_of(process)
+    return seconds, read_cpu(pid), psutil.Process(pid).memory_info().rss / 2**20
 
 
 async def _measure_looks(
@@ -192,21 +185,16 @@ async def _measure_looks(
 
 async def _measure_gets(world: World, plaintexts: list[str], report: Report) -> None:
     """The API's CPU for a GET of `/api/v1/me` with ten of the keys and with all, in turn."""
-    requests = [
-        build_request("GET", "/api/v1/me", {"Authorization": f"Bearer {text}"})
-        for text in plaintexts
-    ]
+    requests = [build_call(text, "GET", "/api/v1/me") for text in plaintexts]
 
     async def measure(size: int) -> float:
         async with watch_usage({"api": world.run.pid_of("api")}) as usage:
-            load = await run_load(
-                "127.0.0.1",
-                world.config.ports.api,
-                lambda number: requests[number % size],
+            await load_api(
+                *(world, lambda number: requests[number % size]),
                 count=GETS,
                 concurrency=8,
+                status=200,
             )
-        assert load.statuses == {200: GETS}, load.statuses
         return usage["api"].cpu / GETS
 
     await _compare(report, "API CPU a GET", measure)

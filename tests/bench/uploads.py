@@ -10,13 +10,12 @@ import hashlib
 import statistics
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import aiohttp
-import psutil
 
+from tests.bench.harness import watch_growth
 from tests.bench.plain_stores import PlainBucket, PlainDirectory, PlainStore
 from tests.bench.report import Report
 from tests.servers.replica import Replica
@@ -48,13 +47,12 @@ async def _measure(api: Replica, key: str, plain: PlainStore, name: str, report:
     steps = plain.steps(CONTENT)
     ratios = {step: list[float]() for step in steps}
     wholes, ends, checked, growths = [], [], [], []
-    process = psutil.Process(api.pid)
     async with aiohttp.ClientSession(api.base_url, headers=headers) as session:
         for number in range(ROUNDS):
             bare = {step: await _time(work) for step, work in steps.items()}
             # the last one says its MD5, so that completion reads the bytes
             body = {"md5": MD5} if number == ROUNDS - 1 else {}
-            whole, end, growth = await _upload(session, process, body)
+            whole, end, growth = await _upload(session, api.pid, body)
             growths.append(growth)
             (checked if body else ends).append(end)
             if not body:
@@ -79,20 +77,11 @@ async def _time(work: Callable[[], object]) -> float:
 
 
 async def _upload(
-    session: aiohttp.ClientSession, process: psutil.Process, body: dict[str, str]
+    session: aiohttp.ClientSession, pid: int, body: dict[str, str]
 ) -> tuple[float, float, float]:
     """Seconds of all, seconds of the completion, MiB that the process has grown by at most."""
-    before = peak = process.memory_info().rss
-
-    async def look() -> None:
-        nonlocal peak
-        while True:
-            peak = max(peak, process.memory_info().rss)
-            await asyncio.sleep(0.02)
-
-    looking = asyncio.create_task(look())
     begin = time.perf_counter()
-    try:
+    async with watch_growth(pid) as growth:
         wanted = {"bytes": SIZE, "filename": "a", "mime_type": "x", "purpose": "batch"}
         upload = await _post(session, "", json=wanted)
         slots = asyncio.Semaphore(AT_ONCE)
@@ -105,11 +94,7 @@ async def _upload(
         middle = time.perf_counter()
         await _post(session, f"/{upload}/complete", json={"part_ids": ids, **body})
         end = time.perf_counter()
-    finally:
-        looking.cancel()
-        with suppress(asyncio.CancelledError):
-            await looking
-    return end - begin, end - middle, (peak - before) / 2**20
+    return end - begin, end - middle, growth.mib
 
 
 async def _send(session: aiohttp.ClientSession, upload: str, start: int, size: int) -> str:

@@ -11,7 +11,6 @@ from contextlib import ExitStack
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.bench.stage import connect_kubernetes
 from tests.crash.observability.test_observation import scrape
 from tests.crash.outages.test_watches import compact, restart_through
 from tests.crash.shares import long_run, share
@@ -95,7 +94,7 @@ async def make_keys(world, client):
     """Keys of the account, straight into the record: plaintext and name of each."""
     made = [describe_key(world, client.account) for _ in range(KEYS)]
     slots = asyncio.Semaphore(AT_ONCE)
-    async with connect_kubernetes(world) as kube:
+    async with world.kube() as kube:
 
         async def create(obj):
             async with slots:
@@ -108,7 +107,7 @@ async def make_keys(world, client):
 async def delete(world, plural, names):
     """Deletes objects at once, without what their finalizers stand for."""
     slots = asyncio.Semaphore(AT_ONCE)
-    async with connect_kubernetes(world) as kube:
+    async with world.kube() as kube:
 
         async def remove(name):
             async with slots:

@@ -34,8 +34,6 @@ from gateway_core.api.upload import GatewayUpload
 from gateway_core.files.files import NewFile, build_file
 from gateway_core.files.quota import rebuild_pool
 from gateway_core.files.quota_counters import StorageLedger
-from gateway_core.kube.client import KubernetesClient
-from gateway_core.kube.connection import load_kubeconfig
 from gateway_core.kube.secrets import load_key
 from gateway_core.redis.link import CountersStale
 from gateway_core.storage.directory import DirectoryStore
@@ -62,10 +60,7 @@ class Stored:
 
     async def __aenter__(self) -> Self:
         config = self.world.config
-        connection = load_kubeconfig(config.cluster_kubeconfig)
-        self.kube = await self._stack.enter_async_context(
-            KubernetesClient(connection, config.namespace)
-        )
+        self.kube = await self._stack.enter_async_context(self.world.kube())
         self.store = self._given or self._open_directory()
         url = f"redis://127.0.0.1:{config.ports.redis}/0"
         self.ledger = StorageLedger(url, namespace=config.namespace)

@@ -23,6 +23,8 @@ from yarl import URL
 
 from gateway_cli.local.config import LocalConfig
 from gateway_cli.local.supervisor import ProcessFailedError
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.connection import load_kubeconfig
 from tests.servers.control_plane import BackgroundRun, ControlPlane, free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -141,6 +143,11 @@ class World:
         """An object as kubectl shows it; ClusterError where it is none."""
         found: dict[str, Any] = json.loads(self.run.kubectl("get", kind, name, "-o", "json"))
         return found
+
+    def kube(self) -> KubernetesClient:
+        """The project's own Kubernetes client; an asynchronous context manager."""
+        connection = load_kubeconfig(self.config.cluster_kubeconfig)
+        return KubernetesClient(connection, self.config.namespace)
 
     def link_kubernetes(self, port: int) -> Path:
         """A kubeconfig that reaches the Kubernetes API by another port, such as a proxy's."""

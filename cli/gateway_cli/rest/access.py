@@ -55,7 +55,7 @@ def make_access(base_url: str, key_file: Path | None) -> Access:
 
 
 def make_path(root: str, *parts: str) -> str:
-    """`/root/part/…`; the parts may come from the command line."""
+    """The path of a resource; `parts` may come from the command line."""
     return "/".join(["", root, *(quote(part, safe="") for part in parts)])
 
 

@@ -22,7 +22,6 @@ from gateway_core.billing.ledger import read_ledger, rebuild_ledger
 from gateway_core.billing.windows import Buckets, sum_window
 from gateway_core.redis.link import CountersStale
 from gateway_core.storage.directory import DirectoryStore
-from tests.bench.stage import connect_kubernetes
 from tests.crash.history import check_money, is_closed, open_counters
 from tests.crash.shares import IS_WHOLE, share
 from tests.servers.tenants import (
@@ -221,7 +220,7 @@ async def check_record(world, client, subjects):
     asked = [Budget(name, None, window) for name in subjects for window in WINDOWS]
     store = DirectoryStore(world.config.store_directory)
     backlog = JournalStore(store)
-    async with connect_kubernetes(world) as kube, open_counters(world) as counters:
+    async with world.kube() as kube, open_counters(world) as counters:
 
         async def read():
             try:

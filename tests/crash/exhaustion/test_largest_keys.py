@@ -16,8 +16,6 @@ from gateway_core.accounts.guardrails import measure_fields
 from gateway_core.api.guardrail import MOST_KEYS
 from gateway_core.api.key import MOST_REVOKED
 from gateway_core.api.limits import MOST_GUARDRAILS, MOST_OBJECT_BYTES
-from gateway_core.kube.client import KubernetesClient
-from gateway_core.kube.connection import load_kubeconfig
 from tests.crash.shares import long_run
 from tests.servers.replica import Replica
 from tests.servers.tenants import describe_account, describe_token, make_key, unique, wait_status
@@ -141,8 +139,7 @@ async def store_copies(world: World, made: dict[str, str]) -> int:
     so those are as large as they get. Each key has a token of its own.
     """
     names = [f"key-copy-{n:040}" for n in range(KEYS + MOST_REVOKED)]
-    connection = load_kubeconfig(world.config.cluster_kubeconfig)
-    async with KubernetesClient(connection, world.config.namespace) as kube:
+    async with world.kube() as kube:
         key = await kube.get("gatewaykeys", made["keys"])
         guardrail = await kube.get("gatewayguardrails", made["guardrails"])
         turns = asyncio.Semaphore(AT_ONCE)

@@ -19,7 +19,6 @@ from gateway_core.api.file import GatewayFile
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.kube.client import KubernetesClient
-from gateway_core.kube.connection import load_kubeconfig
 from gateway_core.kube.errors import NoSpaceLeft
 from tests.crash.history import wait_settled
 from tests.servers.tenants import make_key, wait_status
@@ -192,9 +191,8 @@ async def read_metrics(http: aiohttp.ClientSession, world: World, process: str) 
 @asynccontextmanager
 async def open_clients(world: World) -> AsyncIterator[tuple[Etcd, Client, str, list[str]]]:
     """The database, a client with running tasks, its account's management key, the tasks' ids."""
-    connection = load_kubeconfig(world.config.cluster_kubeconfig)
     async with (
-        KubernetesClient(connection, world.config.namespace) as kube,
+        world.kube() as kube,
         aiohttp.ClientSession() as http,
         world.client() as client,
     ):

@@ -34,9 +34,9 @@ def stages(monkeypatch, tmp_path):
     def run(**stages):
         monkeypatch.setattr(bench, "World", StillWorld)
         monkeypatch.setattr(bench, "STAGES", stages)
-        monkeypatch.setattr(bench, "make_bench_key", lambda _: _nothing())
+        monkeypatch.setattr(bench, "make_bench_key", lambda _: "a key")
         monkeypatch.setattr(bench, "behave", lambda _: _nothing())
-        monkeypatch.setattr(bench, "root", lambda: tmp_path)
+        monkeypatch.setattr(bench, "ROOT", tmp_path)
         monkeypatch.setattr("sys.argv", ["bench"])
         code = bench.main()
         return code, json.loads((tmp_path / "bench-results.json").read_text())
@@ -45,7 +45,7 @@ def stages(monkeypatch, tmp_path):
 
 
 async def _nothing():
-    return "a key"
+    pass
 
 
 async def measure_well(world, key, report):
