@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from tests.integration.stories import (
-    Story,
+from tests.integration.scenarios import (
+    Scenario,
     create_without_acknowledgement,
     delete_with_the_provider_down,
     wait_out_a_refusal,
@@ -79,26 +79,26 @@ def ended(world):
     return asyncio.run(run())
 
 
-def make_story_fixture(live):
-    """A fixture of what came of a story, which runs beside the other tests."""
+def make_scenario_fixture(live):
+    """A fixture of what came of a scenario, which runs beside the other tests."""
 
     @pytest.fixture(scope="session")
     def fixture(world):
-        story = Story(live, world)
-        yield story
-        story.end()
+        scenario = Scenario(live, world)
+        yield scenario
+        scenario.end()
 
     return fixture
 
 
-throttled = make_story_fixture(wait_out_a_refusal)
-abandoned = make_story_fixture(delete_with_the_provider_down)
-unacknowledged = make_story_fixture(create_without_acknowledgement)
+throttled = make_scenario_fixture(wait_out_a_refusal)
+abandoned = make_scenario_fixture(delete_with_the_provider_down)
+unacknowledged = make_scenario_fixture(create_without_acknowledgement)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def stories_from_the_start(request):
-    """Begins the long stories before the other tests, those that a test is for."""
+def scenarios_from_the_start(request):
+    """Begins the long scenarios before the other tests, those that a test is for."""
     for name in ("throttled", "abandoned", "unacknowledged"):
         if any(name in getattr(item, "fixturenames", ()) for item in request.session.items):
             request.getfixturevalue(name)

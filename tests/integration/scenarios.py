@@ -1,6 +1,6 @@
-"""What takes its time: lived through beside the other tests, and told to the test it is for.
+"""Scenarios that take long: they run beside the other tests, and a test checks what came of each.
 
-Each story is a coroutine function on a World; the fixtures of `conftest` start those that a test
+Each scenario is a coroutine function on a World; the fixtures of `conftest` start those that a test
 asks for as soon as the world is up.
 """
 
@@ -30,7 +30,7 @@ from tests.servers.world import World, wait_for
 Told = dict[str, Any]
 
 
-class Story:
+class Scenario:
     """A coroutine in a thread of its own."""
 
     def __init__(self, live: Callable[[World], Awaitable[Told]], world: World) -> None:
@@ -46,7 +46,7 @@ class Story:
         await asyncio.to_thread(self._thread.join, seconds)
         if self._error is not None:
             raise self._error
-        assert self._told is not None, "the story takes too long"
+        assert self._told is not None, "the scenario takes too long"
         return self._told
 
     def end(self) -> None:

@@ -1,6 +1,6 @@
-"""A new admin's story: fund, make a key, limit it, run into the limit, read why, lift it, look.
+"""A new admin's scenario: fund, make a key, limit it, run into the limit, read why, lift it, look.
 
-Told three times: by `gatewayctl` only, by `kubectl` only, and by REST with a management key only,
+Run three times: by `gatewayctl` only, by `kubectl` only, and by REST with a management key only,
 which is given an account that has money, since nothing on REST adds any. Each line is a command
 that is in the docs.
 """
