@@ -10,11 +10,10 @@ from typing import Any, cast
 from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 
-from gateway_apiserver.middleware.clients import ConnectionBounds
-from gateway_apiserver.middleware.connections import ConnectionTable
-from gateway_apiserver.middleware.downloads import DownloadBounds, Downloads
+from gateway_apiserver.middleware.connections import ConnectionBounds, ConnectionTable
 from gateway_apiserver.middleware.metrics import ApiMetrics, ConnectionMetrics
 from gateway_core.observability.metrics import ProcessMetrics
+from gateway_core.storage.limits import DownloadBounds, Downloads
 from gateway_operator.gauges import Gauges
 from gateway_operator.metrics import Metrics as OperatorMetrics
 

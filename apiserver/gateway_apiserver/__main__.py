@@ -18,9 +18,8 @@ from gateway_apiserver.compose import (
     open_api,
     open_media,
 )
-from gateway_apiserver.media.app import create_media_app, create_media_health_app
-from gateway_apiserver.middleware.drain import Drain
-from gateway_apiserver.server import serve, serve_health
+from gateway_apiserver.media import create_media_app, create_media_health_app
+from gateway_apiserver.server import Drain, serve, serve_health
 from gateway_apiserver.settings import ApiSettings, MediaSettings
 
 

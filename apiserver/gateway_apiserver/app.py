@@ -6,55 +6,48 @@ Made by `__main__` of what `compose` puts together, and by tests of fakes.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
 from gateway_apiserver.content import ContentSender
 from gateway_apiserver.failpoints import Failpoints
-from gateway_apiserver.health import HealthApp
-from gateway_apiserver.middleware.access_log import AccessLog
-from gateway_apiserver.middleware.clients import ConnectionBounds
-from gateway_apiserver.middleware.connections import ConnectionTable
-from gateway_apiserver.middleware.downloads import DownloadBounds, Downloads
-from gateway_apiserver.middleware.drain import Drain
+from gateway_apiserver.middleware.connections import ConnectionBounds, ConnectionTable
 from gateway_apiserver.middleware.metrics import ApiMetrics, ConnectionMetrics
+from gateway_apiserver.middleware.observers import AccessLog, RequestSpans
 from gateway_apiserver.middleware.requests import Observers, RequestMiddleware
-from gateway_apiserver.middleware.tracing import RequestSpans
 from gateway_apiserver.openapi import build_document
 from gateway_apiserver.routing import RouteTable
+from gateway_apiserver.server import Drain, HealthApp
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.surfaces.account import AccountRoutes
-from gateway_apiserver.surfaces.batches.creation import BatchCreation
 from gateway_apiserver.surfaces.batches.routes import BatchRoutes
 from gateway_apiserver.surfaces.files.creation import FileCreation
 from gateway_apiserver.surfaces.files.finder import FileFinder
 from gateway_apiserver.surfaces.files.routes import FileRoutes
+from gateway_apiserver.surfaces.files.writing import FileWriter
 from gateway_apiserver.surfaces.management.assignments import AssignmentRoutes
-from gateway_apiserver.surfaces.management.budgets import BudgetReader
 from gateway_apiserver.surfaces.management.guardrails import GuardrailRoutes
-from gateway_apiserver.surfaces.management.keys import KeyRoutes
+from gateway_apiserver.surfaces.management.keys import KeyQuota, KeyRoutes
 from gateway_apiserver.surfaces.management.members import MemberRoutes
-from gateway_apiserver.surfaces.management.quotas import KeyQuota
-from gateway_apiserver.surfaces.management.replays import RemovedObjects
-from gateway_apiserver.surfaces.management.routes import add_management_routes
+from gateway_apiserver.surfaces.management.objects import ManagedObjects
+from gateway_apiserver.surfaces.management.responses import BudgetReader
 from gateway_apiserver.surfaces.management.usage import UsageRoutes
-from gateway_apiserver.surfaces.moderations.routes import ModerationRoutes
+from gateway_apiserver.surfaces.moderations import ModerationRoutes
 from gateway_apiserver.surfaces.notices import NoticeReceiver
-from gateway_apiserver.surfaces.operations import add_operational_routes
-from gateway_apiserver.surfaces.pricing.routes import PricingRoutes
-from gateway_apiserver.surfaces.public_responses import PublicSender
+from gateway_apiserver.surfaces.operations import PublicSender, add_operational_routes
+from gateway_apiserver.surfaces.pricing import PricingRoutes
 from gateway_apiserver.surfaces.tasks import TaskRoutes
 from gateway_apiserver.surfaces.temporary_files.creation import TemporaryCreation
 from gateway_apiserver.surfaces.temporary_files.objects import TemporaryFiles
 from gateway_apiserver.surfaces.temporary_files.routes import TemporaryRoutes
-from gateway_apiserver.surfaces.uploads.creation import UploadCreation
 from gateway_apiserver.surfaces.uploads.routes import UploadRoutes
 from gateway_apiserver.surfaces.uploads.service import UploadService
+from gateway_apiserver.tables import Tables
 from gateway_core.accounts.authentication import Authenticator, PolicyView
-from gateway_core.accounts.guardrails import Guardrail
 from gateway_core.accounts.key_use import KeyUse
-from gateway_core.accounts.records import AccountRecord, KeyRecord, OwnerIndex, UserRecord
+from gateway_core.accounts.records import AccountRecord, OwnerIndex
 from gateway_core.admission.admission import Admission, Authorizer
 from gateway_core.admission.intake import Intake
 from gateway_core.admission.live_calls import LiveCalls
@@ -63,8 +56,6 @@ from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.ids import IdMint
 from gateway_core.api.key import GatewayKey
-from gateway_core.api.model import GatewayModel
-from gateway_core.api.provider import GatewayProvider
 from gateway_core.api.task import GatewayTask
 from gateway_core.billing.counters import FreeRate
 from gateway_core.billing.ledger import Rebuilder
@@ -72,7 +63,7 @@ from gateway_core.billing.redis_counters import Counters
 from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.files.addresses import Sealer, TemporaryAddresses
 from gateway_core.files.fetching import Fetcher
-from gateway_core.files.files import FileRecord, FileRecorder
+from gateway_core.files.files import FileRecorder
 from gateway_core.files.parts import UploadParts
 from gateway_core.files.quota import StorageQuota
 from gateway_core.files.quota_counters import PartLedger, Pool, StorageLedger
@@ -80,7 +71,7 @@ from gateway_core.files.uploads import UploadOutcomes
 from gateway_core.kube.api_health import ApiHealth
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
-from gateway_core.kube.informer import Cache, Informer
+from gateway_core.kube.informer import Cache
 from gateway_core.kube.read_through import ReadThrough
 from gateway_core.kube.repository import ListLimiter, Repository
 from gateway_core.observability.tracing import NO_TRACER, Tracer
@@ -89,10 +80,10 @@ from gateway_core.providers.moderators import Moderators
 from gateway_core.providers.notices import NoticeSigner, NoticeSink
 from gateway_core.providers.registry import Providers
 from gateway_core.providers.upstream import ModerationUpstream
-from gateway_core.storage.limits import StreamLimiter
+from gateway_core.storage.limits import DownloadBounds, Downloads, StreamLimiter
 from gateway_core.storage.objects import ObjectStore
 from gateway_core.tasks.creation import TaskRecorder, TaskService
-from gateway_core.tasks.finder import TaskFinder, TaskRecord
+from gateway_core.tasks.finder import TaskFinder
 
 PUBLIC_BOUNDS = DownloadBounds(downloads=256, per_address=128, per_link=256)
 """Of what is read without a key: such readers take no places of accounts."""
@@ -100,7 +91,7 @@ PUBLIC_BOUNDS = DownloadBounds(downloads=256, per_address=128, per_link=256)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiParts:
-    """Dependencies of the API. The composition root keeps the caches up to date.
+    """Dependencies of the API.
 
     `notices` is None where providers are not to push, `intake` where only maintenance can stop
     creates; `usable_providers` are those the API calls.
@@ -114,14 +105,7 @@ class ApiParts:
     store: ObjectStore
     fetcher: Fetcher
     sealer: Sealer
-    keys: Cache[KeyRecord]
-    guardrails: Cache[Guardrail]
-    accounts: Cache[AccountRecord]
-    users: Cache[UserRecord]
-    models: Cache[GatewayModel]
-    providers: Cache[GatewayProvider]
-    tasks: Cache[TaskRecord]
-    files: Informer[FileRecord]
+    tables: Tables
     moderations: Providers[ModerationUpstream]
     rebuilder: Rebuilder
     calls: LiveCalls
@@ -150,7 +134,7 @@ def create_app(parts: ApiParts, drain: Drain | None = None) -> ASGIApp:
     intake = parts.intake or Intake(maintenance=parts.settings.maintenance)
     metrics = ApiMetrics(
         parts.registry,
-        partial(_classify, parts.accounts),
+        partial(_classify, parts.tables.accounts),
         lambda: parts.calls.unstored,
         parts.usable_providers,
         lambda: intake.stops,
@@ -166,14 +150,14 @@ def build_table(
 ) -> RouteTable:
     """All routes of the API; `print` shows them."""
     settings, kube = parts.settings, parts.kube
-    mint, catalog = IdMint(parts.id_key), CatalogView(parts.models)
+    mint, catalog = IdMint(parts.id_key), CatalogView(parts.tables.models)
     downloads = Downloads(settings.download_bounds)
     parts.registry.register(ConnectionMetrics(parts.connections, downloads))
     failpoints = Failpoints(settings.failpoints)
     authenticator = Authenticator(
-        ReadThrough(parts.keys, kube, GatewayKey.plural),
-        ReadThrough(parts.accounts, kube, GatewayAccount.plural),
-        ReadThrough(parts.users, kube, GatewayUser.plural),
+        ReadThrough(parts.tables.keys, kube, GatewayKey.plural),
+        ReadThrough(parts.tables.accounts, kube, GatewayAccount.plural),
+        ReadThrough(parts.tables.users, kube, GatewayUser.plural),
         parts.peppers,
         note_use=parts.key_use.note,
     )
@@ -184,7 +168,7 @@ def build_table(
     )
     admission = Admission(
         authenticator,
-        PolicyView(parts.keys, parts.guardrails, kube),
+        PolicyView(parts.tables.keys, parts.tables.guardrails, kube),
         limiter,
         failpoints,
         intake,
@@ -203,8 +187,8 @@ def build_table(
     )
     addresses = AddressPolicy(settings.callback_allowed_cidrs, settings.denied_cidrs)
     finder = TaskFinder(
-        parts.tasks,
-        ReadThrough(parts.tasks, kube, GatewayTask.plural),
+        parts.tables.tasks,
+        ReadThrough(parts.tables.tasks, kube, GatewayTask.plural),
         kube,
         parts.store,
         mint,
@@ -214,12 +198,12 @@ def build_table(
         admission=admission,
         finder=finder,
         recorder=TaskRecorder(kube, health),
-        tasks=parts.tasks,
+        tasks=parts.tables.tasks,
         store=parts.store,
         mint=mint,
         failpoints=failpoints,
     )
-    # polls are most of what the gateway is asked, so their path is compared first
+    # polls are most of the requests, so their path is compared first
     TaskRoutes(
         catalog, admission, tasks, authenticator, finder, addresses, settings.task_id_header
     ).add_to(table)
@@ -229,16 +213,12 @@ def build_table(
         parts.calls,
         default_model=settings.moderation_default_model,
     ).add_to(table)
-    files = FileFinder(kube, parts.files, parts.storage, mint)
+    files = FileFinder(kube, parts.tables.files, parts.storage, mint)
     repository = Repository(parts.kube, mint, {}, ListLimiter())
-    _add_storage(table, parts, files, mint, metrics, failpoints, downloads)
-    BatchRoutes(
-        BatchCreation(
-            admission, repository, files.find, mint, most_open=settings.open_batches_per_account
-        ),
-        repository,
-    ).add_to(table)
-    AccountRoutes(OwnerIndex(parts.users), limiter).add_to(table)
+    _add_storage(table, parts, repository, files, mint, metrics, failpoints, downloads)
+    most_open = settings.open_batches_per_account
+    BatchRoutes(admission, repository, files, mint, most_open=most_open).add_to(table)
+    AccountRoutes(OwnerIndex(parts.tables.users), limiter).add_to(table)
     public = PublicSender(Downloads(PUBLIC_BOUNDS))
     PricingRoutes(catalog, addresses, public, anonymous=settings.pricing_anonymous).add_to(table)
     _add_management(table, parts, limiter, mint)
@@ -269,6 +249,7 @@ def create_health_app(parts: ApiParts, drain: Drain) -> ASGIApp:
 def _add_storage(
     table: RouteTable,
     parts: ApiParts,
+    repository: Repository,
     finder: FileFinder,
     mint: IdMint,
     metrics: ApiMetrics,
@@ -286,7 +267,7 @@ def _add_storage(
     quota = StorageQuota(kube, parts.storage, most)
     FileRoutes(
         finder,
-        FileCreation(store, quota, recorder, mint, failpoints, streams),
+        FileCreation(FileWriter(store, quota, recorder, streams, failpoints), mint),
         recorder,
         quota,
         store,
@@ -296,26 +277,24 @@ def _add_storage(
     outcomes = UploadOutcomes(kube, quota, recorder, failpoints)
     upload_parts = UploadParts(store, parts.parts, mint, failpoints)
     UploadRoutes(
-        UploadCreation(kube, quota, upload_parts, outcomes, mint),
-        UploadService(kube, outcomes, upload_parts, mint, clock=parts.clock),
+        UploadService(kube, repository, quota, outcomes, upload_parts, mint, clock=parts.clock),
         upload_parts,
         partial(metrics.count_bytes, "uploads", "in"),
         streams,
         clock=parts.clock,
     ).add_to(table)
     addresses = TemporaryAddresses(parts.sealer)
+    writer = FileWriter(store, quota, recorder, streams)
     temporary = TemporaryFiles(
-        kube,
-        store,
-        quota,
-        recorder,
+        repository,
+        writer,
         addresses,
         mint,
         media_url=settings.media_url,
         limit=settings.temporary_storage_bytes,
     )
     TemporaryRoutes(
-        TemporaryCreation(temporary, store, parts.fetcher, streams),
+        TemporaryCreation(temporary, writer, parts.fetcher),
         temporary,
         store,
         addresses,
@@ -324,22 +303,24 @@ def _add_storage(
 
 
 def _add_management(table: RouteTable, parts: ApiParts, limiter: RateLimiter, mint: IdMint) -> None:
-    tables = {GatewayKey.plural: parts.keys, GatewayGuardrail.plural: parts.guardrails}
+    tables: dict[str, Cache[Any]] = {
+        GatewayKey.plural: parts.tables.keys,
+        GatewayGuardrail.plural: parts.tables.guardrails,
+    }
     lists = ListLimiter()
     repository = Repository(parts.kube, mint, tables, lists)
+    objects = ManagedObjects(repository, mint, parts.store)
     budgets = BudgetReader(limiter)
-    removed = RemovedObjects(parts.store)
-    quota = KeyQuota(parts.keys, parts.settings.keys_per_account)
-    add_management_routes(
-        table,
-        KeyRoutes(
-            repository, removed, parts.users, parts.key_use, budgets, quota, mint, parts.peppers
-        ),
-        GuardrailRoutes(repository, removed, budgets, mint, parts.settings.guardrails_per_account),
-        AssignmentRoutes(repository),
-        MemberRoutes(parts.users),
-        UsageRoutes(parts.kube, parts.store, lists),
+    quota = KeyQuota(parts.tables.keys, parts.settings.keys_per_account)
+    KeyRoutes(
+        repository, objects, parts.tables.users, parts.key_use, budgets, quota, parts.peppers
+    ).add_to(table)
+    GuardrailRoutes(repository, objects, budgets, parts.settings.guardrails_per_account).add_to(
+        table
     )
+    AssignmentRoutes(repository, objects).add_to(table)
+    UsageRoutes(parts.kube, parts.store, lists).add_to(table)
+    MemberRoutes(parts.tables.users).add_to(table)
 
 
 def _classify(accounts: Cache[AccountRecord], name: str) -> str:
@@ -349,14 +330,5 @@ def _classify(accounts: Cache[AccountRecord], name: str) -> str:
 
 
 def _is_ready(parts: ApiParts) -> bool:
-    """Whether every table has been read once. What is away later on makes no process dead."""
-    tables = (
-        parts.keys,
-        parts.guardrails,
-        parts.accounts,
-        parts.users,
-        parts.models,
-        parts.providers,
-        parts.tasks,
-    )
-    return all(table.synced for table in tables) and parts.is_prepared()
+    """Whether the process can serve. A dependency that fails later does not make it unready."""
+    return parts.tables.synced and parts.is_prepared()

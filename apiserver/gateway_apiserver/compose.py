@@ -11,24 +11,16 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from gateway_apiserver.app import ApiParts
-from gateway_apiserver.media.app import MediaParts
-from gateway_apiserver.middleware.access_log import LOGGER, AccessLog
+from gateway_apiserver.media import MediaParts
 from gateway_apiserver.middleware.connections import ConnectionTable
+from gateway_apiserver.middleware.observers import LOGGER, AccessLog
 from gateway_apiserver.settings import ApiSettings, MediaSettings, ProcessSettings
-from gateway_apiserver.surfaces.files.finder import LISTED_SELECTOR, project_file
-from gateway_core.accounts.guardrails import read_guardrail
+from gateway_apiserver.tables import Tables
 from gateway_core.accounts.key_use import KeyUse
-from gateway_core.accounts.records import project_account, project_key, project_user
 from gateway_core.admission.intake import Intake, IntakeStop
 from gateway_core.admission.live_calls import LiveCalls
-from gateway_core.api.account import GatewayAccount, GatewayUser
-from gateway_core.api.file import GatewayFile
-from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.ids import IdMint
-from gateway_core.api.key import GatewayKey
-from gateway_core.api.model import GatewayModel
-from gateway_core.api.provider import GatewayProvider, ProviderSpec
-from gateway_core.api.task import GatewayTask
+from gateway_core.api.provider import ProviderSpec
 from gateway_core.billing.journal import name_process
 from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import Rebuilder
@@ -49,13 +41,11 @@ from gateway_core.observability.logs import LineWriter
 from gateway_core.observability.logs import configure_logging as configure_logging
 from gateway_core.observability.metrics import ProcessMetrics
 from gateway_core.observability.tracing import open_tracer
-from gateway_core.providers.catalog_view import ProviderWatch, project_model, project_provider
+from gateway_core.providers.catalog_view import ProviderWatch
 from gateway_core.providers.notices import NoticeSigner, OperatorLink
-from gateway_core.providers.registry import OPENAI, Providers, build_moderation
+from gateway_core.providers.registry import Providers, build_moderation
 from gateway_core.providers.upstream import ModerationUpstream
 from gateway_core.storage.choice import open_store
-from gateway_core.tasks.finder import TaskCache, project_task
-from gateway_core.tasks.lifecycle import OPEN_SELECTOR
 
 PREPARE_SECONDS = 10.0
 """How long a new process waits for Redis: polls do not need it."""
@@ -83,17 +73,13 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
         supervisor = Supervisor(process.count_failure)
         supervisor.watch_event_loop()
         tracer = await stack.enter_async_context(open_tracer("api"))
-        counters = Counters(
-            settings.redis_url, namespace=settings.namespace, note=process.note_round_trip
-        )
-        stack.push_async_callback(counters.close)
-        redis_url, gateway = settings.redis_url, settings.namespace
-        storage = StorageLedger(redis_url, namespace=gateway, note=process.note_round_trip)
-        stack.push_async_callback(storage.close)
-        parts = PartLedger(redis_url, namespace=gateway, note=process.note_round_trip)
-        stack.push_async_callback(parts.close)
-        intake_stop = IntakeStop(redis_url, namespace=gateway, note=process.note_round_trip)
-        stack.push_async_callback(intake_stop.close)
+        redis: dict[str, Any] = {"namespace": settings.namespace, "note": process.note_round_trip}
+        counters = Counters(settings.redis_url, **redis)
+        storage = StorageLedger(settings.redis_url, **redis)
+        parts = PartLedger(settings.redis_url, **redis)
+        intake_stop = IntakeStop(settings.redis_url, **redis)
+        for client in (counters, storage, parts, intake_stop):
+            stack.push_async_callback(client.close)
         preparing = asyncio.create_task(counters.prepare(PREPARE_SECONDS))
         store = await stack.enter_async_context(open_store(settings, supervisor))
         fetcher = Fetcher(AddressPolicy(settings.fetch_allowed_cidrs, settings.denied_cidrs))
@@ -103,32 +89,10 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
             replicas, signer = settings.operator_replicas, NoticeSigner(id_key)
             link = OperatorLink(settings.operator_url, replicas, signer)
             notices = await stack.enter_async_context(link)
-        keys = Informer(kube, GatewayKey.plural, project_key)
-        guardrails = Informer(kube, GatewayGuardrail.plural, read_guardrail)
-        accounts = Informer(
-            kube,
-            GatewayAccount.plural,
-            partial(project_account, defaults=settings.account_defaults),
-        )
-        users = Informer(kube, GatewayUser.plural, project_user)
-        models = Informer(kube, GatewayModel.plural, project_model)
-        providers = Informer(
-            kube,
-            GatewayProvider.plural,
-            project_provider,
-            field_selector=f"spec.type={OPENAI}",
-        )
-        open_tasks = Informer(kube, GatewayTask.plural, project_task, field_selector=OPEN_SELECTOR)
-        files = Informer(
-            kube,
-            GatewayFile.plural,
-            partial(project_file, mint=IdMint(id_key)),
-            field_selector=LISTED_SELECTOR,
-        )
-        tables = (keys, guardrails, accounts, users, models, providers, open_tasks, files)
-        process.follow({table.plural: table for table in tables})
+        tables = Tables(partial(Informer, kube), IdMint(id_key), settings.account_defaults)
+        process.follow({table.plural: table for table in tables.informers})
         moderations = Providers(
-            providers,
+            tables.providers,
             kube,
             partial(_build_moderation, replicas=settings.replicas),
             reading="the chart's value moderation.providerSecrets",
@@ -140,7 +104,7 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
         calls = LiveCalls(CallReservations(counters, rebuilder.rebuild, store, name, supervisor))
         key_use = KeyUse(counters)
         loops: dict[str, Callable[[], Awaitable[None]]] = {
-            **{f"watch_of_{table.plural}": table.run for table in tables},
+            **{f"watch_of_{table.plural}": table.run for table in tables.informers},
             "calls": calls.run,
             "key_use": key_use.run,
             "event_loop_lag": process.watch_loop,
@@ -158,18 +122,11 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
                 store=store,
                 fetcher=fetcher,
                 sealer=sealer,
-                keys=keys,
-                guardrails=guardrails,
-                accounts=accounts,
-                users=users,
-                models=models,
-                providers=providers,
+                tables=tables,
                 moderations=moderations,
                 rebuilder=rebuilder,
                 calls=calls,
                 key_use=key_use,
-                tasks=TaskCache(open_tasks),
-                files=files,
                 id_key=id_key,
                 peppers=peppers,
                 notices=notices,
@@ -183,7 +140,7 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
             )
         finally:
             await asyncio.gather(calls.close(), key_use.report())
-            # nothing that follows has to be seen to its end
+            # nothing after this must be completed, so SIGTERM may end the process
             asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
             started: list[asyncio.Task[Any]] = [*runs, preparing]
             for task in started:
@@ -227,7 +184,7 @@ async def open_media(settings: MediaSettings) -> AsyncIterator[MediaParts]:
 
 @contextmanager
 def _open_access_log(settings: ProcessSettings) -> Iterator[AccessLog]:
-    """The lines of requests, as far as they are wanted."""
+    """The access log, as the settings choose it."""
     if settings.log_level in ("warning", "error"):
         yield AccessLog("off")
         return

@@ -10,16 +10,15 @@ import structlog
 from starlette.types import Receive, Scope, Send
 
 from gateway_apiserver.context import Header
-from gateway_apiserver.middleware.downloads import Downloads
 from gateway_apiserver.responses import send_chunks, send_empty, send_head
 from gateway_core.api.errors import Internal, RangeNotSatisfiable, Unavailable
 from gateway_core.storage.content import ContentDamaged
-from gateway_core.storage.limits import MEDIA_SECONDS, StoreTimeout
+from gateway_core.storage.limits import MEDIA_SECONDS, Downloads, StoreTimeout
 from gateway_core.storage.objects import StoreUnavailable
 
 _SINGLE_RANGE = re.compile(r"bytes=\s*(\d{0,19})-(\d{0,19})\s*", re.IGNORECASE)
 _ATTRIBUTE_CHARACTERS = "!#$&+-.^_`|~"
-"""What stands for itself in RFC 5987's form, beside letters and digits."""
+"""Characters that RFC 5987 does not encode, beside letters and digits."""
 
 _log = structlog.get_logger(__name__)
 
@@ -39,9 +38,9 @@ class ByteRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """Bytes that never change: their `tag` is their version.
+    """Stored bytes, which never change; `tag` is their version.
 
-    `open` streams them from a place on, for a length. `holder` and `link` are what downloads are
+    `open` streams a range by offset and length. Limits on downloads count by `holder` and `link`.
     counted by. `headers` describe the whole.
     """
 
@@ -116,7 +115,7 @@ class ContentSender:
 
 
 def read_range(header: str, size: int) -> ByteRange | None:
-    """The single range asked for; None where the whole is to be sent.
+    """The single requested range; None if the whole content is to be sent.
 
     A header that is malformed, of another unit or of several ranges is ignored. Raises
     RangeNotSatisfiable for a range beyond the end.

@@ -14,25 +14,19 @@ from gateway_apiserver.responses import JSON, NO_STORE, Response
 from gateway_core.api.errors import (
     Conflict,
     CreditLimitExceeded,
-    Forbidden,
     GatewayError,
-    InsufficientBalance,
     Internal,
     InvalidRequest,
     MethodNotAllowed,
     NotFound,
-    OutcomeUnknown,
     RangeNotSatisfiable,
     RateLimited,
     RateState,
-    TooLarge,
     TooManyCalls,
     Unauthenticated,
     Unavailable,
     UnsupportedMediaType,
-    UpstreamFailed,
     UpstreamRateLimited,
-    UpstreamTimeout,
 )
 
 NATIVE_ACTIONS = frozenset(
@@ -61,7 +55,7 @@ class Dialect(Enum):
 
 
 def may_be_read_by_any_origin(path: str) -> bool:
-    """Whether pages of every origin may read the answer, errors too (contract §0.11)."""
+    """Whether pages of every origin may read the response, also an error (contract §0.11)."""
     return path.startswith("/.well-known/") or path in _READ_BY_ANY_ORIGIN
 
 
@@ -88,28 +82,24 @@ def choose_dialect(scope: Mapping[str, Any]) -> Dialect:
     return Dialect.GOOGLE if native else Dialect.OPENAI
 
 
-_TABLE: Mapping[type[GatewayError], tuple[int, str, str]] = {
-    InvalidRequest: (400, "invalid_request_error", "INVALID_ARGUMENT"),
-    Unauthenticated: (401, "invalid_request_error", "UNAUTHENTICATED"),
-    InsufficientBalance: (402, "insufficient_quota", "FAILED_PRECONDITION"),
-    Forbidden: (403, "permission_error", "PERMISSION_DENIED"),
-    NotFound: (404, "invalid_request_error", "NOT_FOUND"),
-    MethodNotAllowed: (405, "invalid_request_error", "UNIMPLEMENTED"),
-    Conflict: (409, "invalid_request_error", "ABORTED"),
-    TooLarge: (413, "invalid_request_error", "INVALID_ARGUMENT"),
-    UnsupportedMediaType: (415, "invalid_request_error", "INVALID_ARGUMENT"),
-    RangeNotSatisfiable: (416, "invalid_request_error", "OUT_OF_RANGE"),
-    RateLimited: (429, "rate_limit_error", "RESOURCE_EXHAUSTED"),
-    TooManyCalls: (429, "rate_limit_error", "RESOURCE_EXHAUSTED"),
-    CreditLimitExceeded: (429, "insufficient_quota", "RESOURCE_EXHAUSTED"),
-    UpstreamRateLimited: (429, "rate_limit_error", "RESOURCE_EXHAUSTED"),
-    Internal: (500, "server_error", "INTERNAL"),
-    UpstreamFailed: (502, "server_error", "UNAVAILABLE"),
-    Unavailable: (503, "server_error", "UNAVAILABLE"),
-    OutcomeUnknown: (504, "server_error", "DEADLINE_EXCEEDED"),
-    UpstreamTimeout: (504, "server_error", "DEADLINE_EXCEEDED"),
+_NAMES: Mapping[int, tuple[str, str]] = {
+    400: ("invalid_request_error", "INVALID_ARGUMENT"),
+    401: ("invalid_request_error", "UNAUTHENTICATED"),
+    402: ("insufficient_quota", "FAILED_PRECONDITION"),
+    403: ("permission_error", "PERMISSION_DENIED"),
+    404: ("invalid_request_error", "NOT_FOUND"),
+    405: ("invalid_request_error", "UNIMPLEMENTED"),
+    409: ("invalid_request_error", "ABORTED"),
+    413: ("invalid_request_error", "INVALID_ARGUMENT"),
+    415: ("invalid_request_error", "INVALID_ARGUMENT"),
+    416: ("invalid_request_error", "OUT_OF_RANGE"),
+    429: ("rate_limit_error", "RESOURCE_EXHAUSTED"),
+    500: ("server_error", "INTERNAL"),
+    502: ("server_error", "UNAVAILABLE"),
+    503: ("server_error", "UNAVAILABLE"),
+    504: ("server_error", "DEADLINE_EXCEEDED"),
 }
-"""Status, OpenAI `type` and Google `status` of each error."""
+"""OpenAI `type` and Google `status` of each HTTP status."""
 
 _OAUTH_CODES = {
     401: "invalid_client",
@@ -124,8 +114,11 @@ _NO_RETRY: Header = (b"x-should-retry", b"false")
 
 
 def render_error(error: GatewayError, dialect: Dialect) -> Response:
-    """The answer that tells a client of `error`."""
-    status, openai_type, google_status = _find_row(type(error))
+    """The response that reports `error`."""
+    status = error.status
+    openai_type, google_status = _NAMES[status]
+    if isinstance(error, CreditLimitExceeded):
+        openai_type = "insufficient_quota"
     if dialect is Dialect.TASK:
         body: dict[str, Any] = {"error": error.message}
         if isinstance(error, InvalidRequest) and error.errors:
@@ -162,7 +155,7 @@ def render_error(error: GatewayError, dialect: Dialect) -> Response:
 
 
 def to_gateway_error(error: Exception, request_id: str) -> GatewayError:
-    """`error` as one of the tree; an unknown one is a defect of the gateway and shows no detail."""
+    """`error` as one of the tree; an unknown one is a defect of the gateway, without details."""
     if isinstance(error, GatewayError):
         return error
     if isinstance(error, HTTPException):
@@ -182,10 +175,6 @@ def list_rate_headers(state: RateState) -> list[Header]:
         (b"x-ratelimit-remaining-rpm", b"%d" % state.remaining),
         (b"x-ratelimit-reset", b"%d" % state.reset),
     ]
-
-
-def _find_row(kind: type[GatewayError]) -> tuple[int, str, str]:
-    return next((_TABLE[base] for base in kind.__mro__ if base in _TABLE), _TABLE[Internal])
 
 
 def _list_headers(error: GatewayError) -> list[Header]:

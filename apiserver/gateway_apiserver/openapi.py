@@ -11,8 +11,8 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from gateway_apiserver.routing import Body, Docs, Operation, PathRoute, Schema
-from gateway_apiserver.surfaces.bodies import MOST_KEY_CHARACTERS
 from gateway_apiserver.surfaces.models import ANY_ID
+from gateway_apiserver.surfaces.validation import MOST_KEY_CHARACTERS
 from gateway_core.api.ids import TASK_PREFIX
 from gateway_core.providers.catalog import Catalog
 from gateway_core.tasks.schemas import NOT_BLANK, close_schema
@@ -181,16 +181,20 @@ def _describe_responses(
 
 
 def _list_refusals(path: str, operation: Operation, docs: Docs) -> list[int]:
-    """Statuses that follow from what an operation requires, and those of its own."""
+    """Error statuses that an operation's requirements imply, and those that it names itself."""
     access = operation.access
     statuses = {401, 403, 500, 503, *docs.also}
     reads_body = docs.body is not None or docs.form is not None
+    has_cursor = docs.query is not None and "after" in docs.query.model_fields
     if reads_body or docs.query is not None or docs.makes:
         statuses.add(400)
     if reads_body:
         statuses |= {413, 415}
-    if "{" in path:
+    if "{" in path or has_cursor:
         statuses.add(404)
+    if docs.makes:
+        # another call's Idempotency-Key, and a create that was not acknowledged
+        statuses |= {409, 504}
     if operation.paid or (access is not None and access.rate is not None):
         statuses.add(429)
     return sorted(statuses)

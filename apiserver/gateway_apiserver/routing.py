@@ -6,7 +6,7 @@ free rate; only then the handler reads a body. A paid call's operation has no `a
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Protocol
 
 from pydantic import BaseModel
@@ -75,7 +75,7 @@ class Call:
 
     @property
     def is_head(self) -> bool:
-        """Whether the response is wanted without its body."""
+        """Whether the response has no body."""
         return bool(self.scope["method"] == "HEAD")
 
     @property
@@ -131,18 +131,19 @@ Schema = dict[str, Any]
 Body = type[BaseModel] | Schema | Callable[[Catalog], Schema | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Docs:
-    """What `/openapi.json` says of an operation beside what its path and access tell.
+    """Description of an operation in `/openapi.json`, beside what its path and access imply.
 
     `body` and `query` are the models that validate the call. A body that depends on the catalog is
-    a function, which gives None where the operation cannot be called. `makes` names what an
-    Idempotency-Key makes once. `also` are statuses that only this operation has.
+    a function, which returns None if the operation cannot be called. `makes` names what a call
+    with an Idempotency-Key makes once. `also` are errors that nothing else implies (`openapi`).
     """
 
     name: str
     summary: str
     response: type[BaseModel] | Schema | None = None
+    _: KW_ONLY
     status: int = 200
     query: type[BaseModel] | None = None
     body: Body | None = None
@@ -238,9 +239,9 @@ class RouteTable:
         handler: Handler,
         label: str,
         access: Access | None = None,
+        docs: Docs | None = None,
         *,
         paid: bool = False,
-        docs: Docs | None = None,
         has_head: bool = True,
     ) -> None:
         """Add an operation; the path's first one decides `has_head`."""

@@ -1,24 +1,83 @@
-"""Serves the port that clients reach until a signal, and drains it then; and the health port.
+"""The port that clients reach, with its graceful shutdown, and the health port.
 
-Used by `__main__`.
+The health port serves `/healthz` (alive), `/readyz` (takes requests) and `/metrics`. It has no
+authentication, request ids or access log: only the kubelet and Prometheus reach it. Its connections
+do not count against the bounds of the public port, so probes are answered while that is flooded.
 """
 
 import asyncio
 import resource
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from types import FrameType
 from typing import Any
 
 import uvicorn
-from starlette.types import ASGIApp
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway_apiserver.middleware.clients import ConnectionBounds
-from gateway_apiserver.middleware.connections import ConnectionTable
-from gateway_apiserver.middleware.drain import Drain
+from gateway_apiserver.context import Header
+from gateway_apiserver.middleware.connections import ConnectionBounds, ConnectionTable
 from gateway_apiserver.middleware.protocol import Protocol
+
+_TEXT: Header = (b"content-type", b"text/plain; charset=utf-8")
+_EXPOSITION: Header = (b"content-type", CONTENT_TYPE_LATEST.encode())
+
+
+class HealthApp:
+    """A plain ASGI application; without a `registry` there is no `/metrics`."""
+
+    def __init__(self, is_ready: Callable[[], bool], registry: CollectorRegistry | None) -> None:
+        self._is_ready = is_ready
+        self._registry = registry
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request: 200, 503 where the process is not ready, else 404 or 405."""
+        status, header, body = self._answer(scope["path"])
+        if scope["method"] not in ("GET", "HEAD"):
+            status, header, body = 405, _TEXT, b"only GET and HEAD\n"
+        headers = [header, (b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        shown = b"" if scope["method"] == "HEAD" else body
+        await send({"type": "http.response.body", "body": shown})
+
+    def _answer(self, path: str) -> tuple[int, Header, bytes]:
+        if path == "/healthz":
+            return 200, _TEXT, b"ok\n"
+        if path == "/readyz":
+            if self._is_ready():
+                return 200, _TEXT, b"ok\n"
+            return 503, _TEXT, b"starting or leaving\n"
+        if path == "/metrics" and self._registry is not None:
+            return 200, _EXPOSITION, generate_latest(self._registry)
+        return 404, _TEXT, b"not found\n"
+
+
+_CLOSE = (b"connection", b"close")
+
+
+class Drain:
+    """Whether the process is shutting down; readiness and every response depend on it."""
+
+    def __init__(self) -> None:
+        self.begun = False
+
+    def wrap(self, app: ASGIApp) -> ASGIApp:
+        """`app`, each of whose responses closes its connection once the drain has begun."""
+
+        async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+            async def send_last(message: Message) -> None:
+                if self.begun and message["type"] == "http.response.start":
+                    message["headers"] = [*message["headers"], _CLOSE]
+                await send(message)
+
+            await app(scope, receive, send_last)
+
+        return serve
+
 
 DRAIN_SECONDS = 15
 """How long requests under way have after SIGTERM: a create may take 10 s to be known."""

@@ -11,8 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, StringConstraints
 from pydantic_settings import NoDecode
 
-from gateway_apiserver.middleware.clients import ConnectionBounds
-from gateway_apiserver.middleware.downloads import DownloadBounds
+from gateway_apiserver.middleware.connections import ConnectionBounds
 from gateway_core.api.account import (
     ACCOUNT_BYTES,
     PAID_RPM,
@@ -21,6 +20,7 @@ from gateway_core.api.account import (
 )
 from gateway_core.api.ids import SHARDS
 from gateway_core.api.limits import RequestsPerMinute
+from gateway_core.storage.limits import DownloadBounds
 from gateway_core.storage.objects import StoreSettings
 
 

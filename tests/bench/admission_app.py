@@ -13,12 +13,11 @@ from gateway_apiserver.app import ApiParts
 from gateway_apiserver.compose import configure_logging, open_api
 from gateway_apiserver.context import get_context
 from gateway_apiserver.failpoints import Failpoints
-from gateway_apiserver.middleware.drain import Drain
 from gateway_apiserver.middleware.requests import RequestMiddleware
 from gateway_apiserver.responses import Response, send_response
-from gateway_apiserver.server import serve
+from gateway_apiserver.server import Drain, serve
 from gateway_apiserver.settings import ApiSettings
-from gateway_apiserver.surfaces.bodies import read_json_body
+from gateway_apiserver.surfaces.validation import read_json_body
 from gateway_core.accounts.authentication import Authenticator, PolicyView
 from gateway_core.admission.admission import Admission
 from gateway_core.admission.intake import Intake
@@ -41,12 +40,12 @@ class Routes:
         self._numbers = count()
         self._admission = Admission(
             Authenticator(
-                ReadThrough(parts.keys, kube, GatewayKey.plural),
-                ReadThrough(parts.accounts, kube, GatewayAccount.plural),
-                ReadThrough(parts.users, kube, GatewayUser.plural),
+                ReadThrough(parts.tables.keys, kube, GatewayKey.plural),
+                ReadThrough(parts.tables.accounts, kube, GatewayAccount.plural),
+                ReadThrough(parts.tables.users, kube, GatewayUser.plural),
                 parts.peppers,
             ),
-            PolicyView(parts.keys, parts.guardrails, kube),
+            PolicyView(parts.tables.keys, parts.tables.guardrails, kube),
             RateLimiter(
                 parts.counters,
                 Rebuilder(kube, JournalStore(parts.store), parts.counters).rebuild,
@@ -57,8 +56,7 @@ class Routes:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == "/readyz":
-            tables = (self._parts.keys, self._parts.accounts, self._parts.guardrails)
-            ready = all(table.synced for table in tables) and self._parts.is_prepared()
+            ready = self._parts.tables.synced and self._parts.is_prepared()
             await send_response(send, Response(200 if ready else 503, b"{}"))
             return
         await read_json_body(scope["headers"], receive, 1024)

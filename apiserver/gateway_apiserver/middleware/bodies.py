@@ -1,7 +1,9 @@
-"""The pace of request bodies and the memory of JSON bodies, on every route; applied by `edge`."""
+"""The pace of request bodies and the memory of JSON bodies, on every route."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 
+from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope
 
 from gateway_apiserver.context import get_context
@@ -21,7 +23,7 @@ JSON_ALONE_BYTES = 64 * 1024 * 1024
 FREE_BYTES = 16 * 1024
 """A body up to this size needs no share: most calls pass while others hold everything."""
 MOST_COUNTED_BYTES = 1024 * 1024
-"""A longer JSON body is streamed or has a place of its own (`longbodies`, `largebodies`)."""
+"""A longer JSON body is streamed, or bounded by its surface (temporary files, moderations)."""
 
 
 class BodyMemory:
@@ -102,6 +104,27 @@ class RequestBody:
         if size > 0:
             self._memory.take(self._holder, size)
             self._counted += size
+
+
+async def read_chunks(
+    receive: Receive, most_bytes: int, error: Exception
+) -> AsyncGenerator[bytes, None]:
+    """The chunks of a body, none of them empty. `error` is raised beyond `most_bytes`.
+
+    Raises ClientDisconnect if the body has no end.
+    """
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise ClientDisconnect
+        chunk: bytes = message.get("body", b"")
+        more = message.get("more_body", False)
+        size += len(chunk)
+        if size > most_bytes:
+            raise error
+        if chunk:
+            yield chunk
 
 
 def _is_json(scope: Scope) -> bool:

@@ -14,7 +14,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from gateway_apiserver.middleware.connections import ConnectionTable
-from gateway_apiserver.middleware.downloads import Downloads
+from gateway_core.storage.limits import Downloads
 
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of the buckets of durations, in seconds."""
@@ -55,7 +55,7 @@ class RequestSeries(Collector):
         self._durations: dict[str, _Durations] = {}
 
     def observe(self, route: str, method: str, status: int, payer: str, seconds: float) -> None:
-        """Takes in one answer. The words must be few: each new set of them is kept for ever."""
+        """Count one response. Labels must have few values: each new set of them is kept."""
         key = route, method, status, payer
         series = self._series.get(key)
         if series is None:
@@ -104,7 +104,7 @@ class ApiMetrics:
     """One process's counters in `registry`.
 
     `classify` gives the class of the account of that name, which is a label where the name may be
-    none: there are too many of them. `count_unstored` tells how long the journal's queue is,
+    none: there are too many of them. `count_unstored` returns the length of the journal's queue,
     `list_providers` which providers there are and whether each can be used, `list_stops` by reason
     whether requests that create are refused.
     """

@@ -1,6 +1,6 @@
 """One HTTP/1.1 connection, bounded in time and memory before and after authentication.
 
-uvicorn's protocol with the bounds of `bounds`: the size and time of a head, idle time, pipelined
+uvicorn's protocol with `ConnectionBounds`: the size and time of a head, idle time, pipelined
 requests, the rest of a body that was answered early, and a client that takes nothing of its
 response. Refusals that never become a request are JSON with a request id (contract §0.8).
 """
@@ -74,7 +74,7 @@ class Protocol(HttpToolsProtocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Takes the connection in, if there is a place for it."""
+        """Admit the connection, or refuse it at the bounds of the table."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=0)
         raw = transport.get_extra_info("socket")
@@ -122,12 +122,12 @@ class Protocol(HttpToolsProtocol):
         self._note_state()
 
     def pause_writing(self) -> None:
-        """Has the application wait for its client, for a bounded time without progress."""
+        """Back-pressure: the application waits, for a bounded time without progress."""
         super().pause_writing()
         self._watch_stall(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """Has the application go on."""
+        """End of back-pressure."""
         self._end_stall()
         super().resume_writing()
 
@@ -162,7 +162,7 @@ class Protocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Takes more of a body in; closes where it was answered and too much of it is left."""
+        """Pass on a chunk; close the connection if too much of an answered body is left."""
         self._raw_bytes = 0
         super().on_body(body)
         if self.cycle.response_complete:

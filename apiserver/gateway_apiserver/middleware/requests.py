@@ -21,10 +21,9 @@ from gateway_apiserver.errors import (
     render_error,
     to_gateway_error,
 )
-from gateway_apiserver.middleware.access_log import AccessLog
 from gateway_apiserver.middleware.bodies import BodyMemory, RequestBody
-from gateway_apiserver.middleware.clients import ConnectionBounds, ProxiedClients
-from gateway_apiserver.middleware.tracing import NO_SPANS, RequestSpans
+from gateway_apiserver.middleware.connections import ConnectionBounds, ProxiedClients
+from gateway_apiserver.middleware.observers import NO_SPANS, AccessLog, RequestSpans
 from gateway_apiserver.responses import send_response
 from gateway_core.api.errors import Internal
 from gateway_core.api.ids import mint_request_id

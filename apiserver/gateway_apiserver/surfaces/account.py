@@ -30,7 +30,7 @@ class Me(BaseModel):
 
 
 class AccountRoutes:
-    """Both routes, as a router of `app`'s."""
+    """Both routes."""
 
     def __init__(self, owners: OwnerIndex, limiter: RateLimiter) -> None:
         self._owners = owners
@@ -38,19 +38,10 @@ class AccountRoutes:
 
     def add_to(self, table: RouteTable) -> None:
         """Add the routes."""
-        for path, handler, docs in (
-            (
-                ACCOUNT_PATH,
-                self.show_me,
-                Docs(name="showMe", summary="Whose key it is", response=Me),
-            ),
-            (
-                BALANCE_PATH,
-                self.show_balance,
-                Docs(name="showBalance", summary="What is left of the money", response=Balance),
-            ),
-        ):
-            table.add("GET", path, handler, "account", Access(), docs=docs, has_head=False)
+        docs = Docs("showMe", "Whose key it is", Me)
+        table.add("GET", ACCOUNT_PATH, self.show_me, "account", Access(), docs, has_head=False)
+        docs = Docs("showBalance", "What is left of the money", Balance)
+        table.add("GET", BALANCE_PATH, self.show_balance, "account", Access(), docs, has_head=False)
 
     async def show_me(self, call: Call) -> Response:
         """The creator of the key; the account's owner for a declared key."""

@@ -1,7 +1,7 @@
-"""Multipart forms with one file, read as they come: the file's bytes are passed on, never gathered.
+"""Multipart forms with one file, whose bytes are streamed and never collected.
 
-Fields may stand before the file or after it (contract §3.1), so what they say is known for sure
-only at the end. python-multipart finds the boundaries; what the parts mean is read here.
+Fields may stand before the file or after it (contract §3.1), so they are complete only at the end.
+python-multipart finds the boundaries; this module interprets the parts.
 """
 
 import re
@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from gateway_apiserver.context import Header
-from gateway_apiserver.surfaces.bodies import invalid
+from gateway_apiserver.surfaces.validation import invalid
 from gateway_core.api.errors import InvalidRequest, TooLarge, UnsupportedMediaType
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ _EXTENDED = re.compile(r"(utf-8|iso-8859-1)'[^']*'(.*)", re.DOTALL | re.IGNORECA
 
 
 class Form:
-    """A form under way: `find_file`, then `stream` to the end; `fields` grow meanwhile.
+    """A form being read: `find_file`, then `stream` to the end; `fields` grow on the way.
 
-    `file_field` is the name of the one part that is a file; `is_named` says that it has to have a
-    `filename`. Of other parts those called as in `known` are kept, all else is passed over (§0.2).
+    `file_field` is the name of the one part that is a file; `is_named`: it must have a `filename`.
+    Of the other parts those named in `known` are kept, the rest is ignored (§0.2).
     """
 
     def __init__(
@@ -53,24 +53,38 @@ class Form:
     ) -> None:
         self.fields: dict[str, str] = {}
         self.filename: str | None = None
-        self.media_type: str | None = None
         self._receive = receive
         self._file_field = file_field
         self._known = known
         self._is_named = is_named
-        self._parts = _Parts(self)
         self._chunks: list[bytes] = []
         self._has_file = False
         self._body_ended = False
+        self._form_ended = False
         self._envelope = 0
+        self._parts = 0
+        self._header_name = b""
+        self._header_value = b""
+        self._headers: dict[str, bytes] = {}
+        self._name = ""
+        self._field: bytearray | None = None
+        """Content of the current part, None if it is the file."""
+        callbacks: MultipartCallbacks = {
+            "on_part_begin": self._begin_part,
+            "on_header_field": self._add_header_name,
+            "on_header_value": self._add_header_value,
+            "on_header_end": self._end_header,
+            "on_headers_finished": self._begin_content,
+            "on_part_data": self._add_content,
+            "on_part_end": self._end_part,
+            "on_end": self._end_form,
+        }
         self._parser = MultipartParser(
-            _read_boundary(headers),
-            self._parts.callbacks,
-            max_header_size=_MOST_HEADER_BYTES,
+            _read_boundary(headers), callbacks, max_header_size=_MOST_HEADER_BYTES
         )
 
     async def find_file(self) -> bool:
-        """Reads on to the file's beginning; False if the form ends without one.
+        """Read to the beginning of the file; False if the form has none.
 
         Raises InvalidRequest, TooLarge, ClientDisconnect.
         """
@@ -81,7 +95,7 @@ class Form:
         return self._has_file
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
-        """The file's bytes; ends once the whole form has been read and is sound.
+        """The file's bytes; ends once the whole form was read and is valid.
 
         Raises InvalidRequest, TooLarge, ClientDisconnect.
         """
@@ -96,85 +110,33 @@ class Form:
                 await self._read()
         self._check_end()
 
-    def begin_file(self, filename: str | None, media_type: str | None) -> None:
-        """The file's part begins. InvalidRequest if it is the second, or has no name."""
-        if self._has_file:
-            raise invalid(self._file_field, "must be given once")
-        if filename is None and self._is_named:
-            raise invalid(self._file_field, "must be a file: a part with a filename")
-        self._has_file, self.filename, self.media_type = True, filename, media_type
-
-    def take_bytes(self, data: bytes) -> None:
-        """More of the file."""
-        self._chunks.append(data)
-
-    def take_field(self, name: str, value: bytes) -> None:
-        """A field has ended. InvalidRequest."""
-        if name not in self._known:
-            return
-        if name in self.fields:
-            raise invalid(name, "must be given once")
-        try:
-            self.fields[name] = value.decode()
-        except UnicodeDecodeError:
-            raise invalid(name, "must be UTF-8") from None
-
-    def is_file(self, name: str) -> bool:
-        """Whether a part of that name is the file."""
-        return name == self._file_field
-
     async def _read(self) -> None:
-        """Takes in the next piece of the body."""
+        """Read the next chunk of the body."""
         message = await self._receive()
         if message["type"] != "http.request":
             raise ClientDisconnect
         data: bytes = message.get("body", b"")
         self._body_ended = not message.get("more_body", False)
-        if data and not self._parts.ended:
-            self._feed(data)
-        else:
-            self._envelope += len(data)
+        self._envelope += len(data)
+        if data and not self._form_ended:
+            try:
+                self._parser.write(data)
+            except FormParserError:
+                text = "The body is not the multipart form that it says it is."
+                raise InvalidRequest(text) from None
+            self._envelope -= sum(map(len, self._chunks))
         if self._envelope > MOST_ENVELOPE_BYTES:
             raise TooLarge(f"A form may have at most {MOST_ENVELOPE_BYTES} bytes beside its file.")
 
-    def _feed(self, data: bytes) -> None:
-        try:
-            self._parser.write(data)
-        except FormParserError:
-            raise InvalidRequest("The body is not the multipart form that it says it is.") from None
-        self._envelope += len(data) - sum(map(len, self._chunks))
-
     def _check_end(self) -> None:
-        if not self._parts.ended:
+        if not self._form_ended:
             raise InvalidRequest("The multipart form is not complete.")
 
+    # callbacks of the parser
 
-class _Parts:
-    """What the parser tells, part by part."""
-
-    def __init__(self, form: Form) -> None:
-        self.ended = False
-        self._form = form
-        self._count = 0
-        self._header_name = b""
-        self._header_value = b""
-        self._headers: dict[str, bytes] = {}
-        self._name = ""
-        self._field: bytearray | None = None
-        self.callbacks: MultipartCallbacks = {
-            "on_part_begin": self._begin,
-            "on_header_field": self._add_header_name,
-            "on_header_value": self._add_header_value,
-            "on_header_end": self._end_header,
-            "on_headers_finished": self._begin_content,
-            "on_part_data": self._add_content,
-            "on_part_end": self._end_content,
-            "on_end": self._end,
-        }
-
-    def _begin(self) -> None:
-        self._count += 1
-        if self._count > MOST_PARTS:
+    def _begin_part(self) -> None:
+        self._parts += 1
+        if self._parts > MOST_PARTS:
             raise InvalidRequest(f"A form may have at most {MOST_PARTS} parts.")
         self._headers = {}
 
@@ -199,31 +161,39 @@ class _Parts:
         encoding = self._headers.get("content-transfer-encoding", b"").decode("latin-1")
         if encoding.strip().lower() not in _PLAIN_ENCODINGS:
             raise invalid(name, "must come as it is, without a transfer encoding")
-        self._name, self._field = name, None
-        if self._form.is_file(name):
-            media_type = self._headers.get("content-type")
-            self._form.begin_file(
-                parameters.get("filename"),
-                None if media_type is None else media_type.decode("latin-1"),
-            )
-        else:
-            self._field = bytearray()
+        self._name, self._field = name, bytearray()
+        if name == self._file_field:
+            self._begin_file(name, parameters.get("filename"))
+
+    def _begin_file(self, name: str, filename: str | None) -> None:
+        if self._has_file:
+            raise invalid(name, "must be given once")
+        if filename is None and self._is_named:
+            raise invalid(name, "must be a file: a part with a filename")
+        self._has_file, self._field, self.filename = True, None, filename
 
     def _add_content(self, data: bytes, start: int, end: int) -> None:
         if self._field is None:
-            self._form.take_bytes(data[start:end])
+            self._chunks.append(data[start:end])
             return
         self._field += data[start:end]
         if len(self._field) > MOST_FIELD_BYTES:
             raise TooLarge(f"A field may have at most {MOST_FIELD_BYTES} bytes.")
 
-    def _end_content(self) -> None:
-        if self._field is not None:
-            self._form.take_field(self._name, bytes(self._field))
+    def _end_part(self) -> None:
+        name, field = self._name, self._field
         self._field = None
+        if field is None or name not in self._known:
+            return
+        if name in self.fields:
+            raise invalid(name, "must be given once")
+        try:
+            self.fields[name] = field.decode()
+        except UnicodeDecodeError:
+            raise invalid(name, "must be UTF-8") from None
 
-    def _end(self) -> None:
-        self.ended = True
+    def _end_form(self) -> None:
+        self._form_ended = True
 
 
 def _read_boundary(headers: Sequence[Header]) -> bytes:

@@ -1,7 +1,7 @@
 """JSON bodies of several MiB, as images in data URLs make them: few in memory at once.
 
 Parsed, such a body takes several times its bytes, and longer than all other calls of the process
-may wait. Used by `admission.moderations`.
+may wait.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from starlette.types import Message
 
 from gateway_apiserver.routing import Call
-from gateway_apiserver.surfaces.bodies import read_json_body
+from gateway_apiserver.surfaces.validation import read_json_body
 from gateway_core.api.errors import TooLarge, Unavailable
 from gateway_core.concurrency import FairSemaphore
 from gateway_core.tasks.validation import parse_body

@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 from starlette.types import Receive, Scope
 
+from gateway_apiserver.middleware.bodies import read_chunks
 from gateway_apiserver.responses import send_empty
 from gateway_apiserver.routing import Call, Operation, PathRoute, RouteTable
 from gateway_core.api.errors import NotFound, TooLarge, Unavailable
@@ -50,7 +51,7 @@ class NoticeReceiver:
         self._signer = signer
         self._sink = sink
         self._recent: dict[str, bool] = {}
-        """Tasks told of within the pause; whether another notice has come meanwhile."""
+        """Tasks with a notice within the pause; whether another one has arrived since."""
         self._followers: set[asyncio.Task[None]] = set()
 
     def add_to(self, table: RouteTable) -> None:
@@ -115,18 +116,11 @@ class NoticeReceiver:
 
 
 async def _skip_body(receive: Receive) -> None:
-    """Takes the body in and drops it. TooLarge; ClientDisconnect where it does not come."""
-    left = MOST_BYTES
+    """Read the body and drop it. TooLarge; ClientDisconnect if it does not come in time."""
+    error = TooLarge(f"A notice may have {MOST_BYTES} bytes.")
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientDisconnect
-                left -= len(message.get("body", b""))
-                if left < 0:
-                    raise TooLarge(f"A notice may have {MOST_BYTES} bytes.")
-                if not message.get("more_body"):
-                    return
+            async for _ in read_chunks(receive, MOST_BYTES, error):
+                pass
     except TimeoutError:
         raise ClientDisconnect from None

@@ -1,20 +1,61 @@
-"""Operational routes of the public port: liveness, readiness and the OpenAPI document.
+"""Operational routes of the public port, and public JSON.
 
-Load balancers that can only probe the traffic port use the first two. Kubernetes' probes and
-Prometheus use the health port (`health`).
+Load balancers that can only probe the traffic port use the probes here; Kubernetes and Prometheus
+use the health port (`server`).
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import orjson
 
-from gateway_apiserver.responses import JSON, Response
+from gateway_apiserver.context import Header
+from gateway_apiserver.middleware.connections import name_client
+from gateway_apiserver.responses import JSON, Response, send_chunks, send_empty, send_head
 from gateway_apiserver.routing import Call, RouteTable
-from gateway_apiserver.surfaces.public_responses import PublicSender
 from gateway_core.api.errors import Unavailable
 from gateway_core.providers.catalog import Catalog
 from gateway_core.providers.catalog_view import CatalogView
+from gateway_core.storage.limits import Downloads
+
+PIECE_BYTES = 16 * 1024
+
+
+class PublicSender:
+    """Sends bodies in pieces, each as one of `downloads`.
+
+    A slow reader then holds one piece in its transport, and the number of readers is bounded. Parts
+    of a body that the caller keeps too cost nothing further.
+    """
+
+    def __init__(self, downloads: Downloads) -> None:
+        self._downloads = downloads
+
+    async def send(
+        self, call: Call, body: Sequence[bytes], headers: Sequence[Header] = (JSON,)
+    ) -> None:
+        """Answer the call with the JSON `body`, given in parts. Raises Unavailable."""
+        complete = [*headers, (b"content-length", b"%d" % sum(map(len, body)))]
+        with self._downloads.take(name_client(call.scope), call.context.template or ""):
+            if call.is_head:
+                await send_empty(call.send, 200, complete)
+                return
+            await send_head(call.send, 200, complete)
+            pieces = _cut(body)
+            await send_chunks(call.receive, call.send, await anext(pieces), pieces)
+
+
+async def _cut(body: Sequence[bytes]) -> AsyncIterator[bytes]:
+    piece = b""
+    for part in body:
+        for start in range(0, len(part), PIECE_BYTES):
+            added = part[start : start + PIECE_BYTES]
+            if len(piece) + len(added) > PIECE_BYTES:
+                yield piece
+                piece = b""
+            piece += added
+    yield piece
+
 
 _OK = Response(200, b'{"status":"ok"}', (JSON,))
 
@@ -41,7 +82,7 @@ def add_operational_routes(
         nonlocal known
         current = catalog.current
         if known is None or known[0] is not current:
-            # takes 30 ms, and anybody may ask
+            # building takes 30 ms, and needs no key to request
             known = current, orjson.dumps(describe(current))
         await sender.send(call, [known[1]])
 

@@ -13,7 +13,7 @@ from starlette.types import Scope
 from gateway_apiserver.responses import JSON, NO_STORE, Response
 from gateway_apiserver.routing import Call, Docs, PathRoute, RouteTable
 from gateway_apiserver.routing import Operation as Served
-from gateway_apiserver.surfaces.bodies import read_idempotency_key, read_json_body
+from gateway_apiserver.surfaces.validation import read_idempotency_key, read_json_body
 from gateway_core.accounts.authentication import Authenticator
 from gateway_core.admission.admission import Admission, Authorizer, Payer
 from gateway_core.api.errors import (
@@ -86,17 +86,16 @@ class _TaskRoute(PathRoute):
         suffix = f"{service}_{operation.action}"
         if self.path == READ_PATH:
             forms = ["TaskProcessing", "TaskCompleted", "TaskFailed"]
-            summary = "What a task has come to"
-            return Docs(name=f"show_{suffix}", summary=summary, response={"oneOf": forms})
+            return Docs(f"show_{suffix}", "What a task has come to", {"oneOf": forms})
         read = {"operationId": f"show_{suffix}", "parameters": {"task_id": "$response.body#/id"}}
         return Docs(
-            name=f"create_{suffix}",
-            summary=operation.summary,
-            response={"oneOf": ["TaskAccepted"]},
+            f"create_{suffix}",
+            operation.summary,
+            {"oneOf": ["TaskAccepted"]},
             status=202,
             body=describe_body(operation, models, loopback_callbacks=self._permits_loopback),
             makes="task",
-            also=(402, 409, 504),
+            also=(402,),
             example=example_body(operation, models),
             responses={"202": {"links": {"task": read}}},
         )

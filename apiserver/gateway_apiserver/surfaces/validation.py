@@ -1,21 +1,133 @@
-"""Validation of bodies and queries against their models, in two forms of errors.
+"""Validation of requests: bodies, queries, Idempotency-Keys and ids, in two forms of errors.
 
 The Task form names every problem of every field (contract §1.1); the OpenAI form names the first
 one, with a code and a parameter (§1.2).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar, get_args
 from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, ValidationError
+from starlette.types import Receive
 
+from gateway_apiserver.context import Header
+from gateway_apiserver.middleware.bodies import read_chunks
 from gateway_apiserver.routing import Call
-from gateway_apiserver.surfaces.bodies import invalid, missing, read_json_body, read_object
 from gateway_apiserver.surfaces.models import FieldProblem
-from gateway_core.api.errors import InvalidRequest
+from gateway_core.api.errors import InvalidRequest, NotFound, TooLarge, UnsupportedMediaType
+from gateway_core.api.ids import (
+    BATCH_PREFIX,
+    FILE_PREFIX,
+    PART_PREFIX,
+    UPLOAD_PREFIX,
+    IdMint,
+    Ownership,
+    id_to_name,
+)
 from gateway_core.tasks.operations import MAX_BODY_BYTES
 from gateway_core.tasks.validation import parse_body
+
+JSON_TYPE = "application/json"
+MOST_BODY_BYTES = 1024 * 1024
+MOST_KEY_CHARACTERS = 512
+
+
+async def read_json_body(headers: Iterable[Header], receive: Receive, max_bytes: int) -> bytes:
+    """The whole body of a JSON request.
+
+    Raises:
+        UnsupportedMediaType: it is declared as something else, or as nothing.
+        TooLarge: it is longer than `max_bytes`, as declared or as sent.
+        ClientDisconnect: it never came to its end.
+    """
+    error = TooLarge(f"The body must have at most {max_bytes} bytes.")
+    if read_json_length(headers) > max_bytes:
+        raise error
+    return b"".join([chunk async for chunk in read_chunks(receive, max_bytes, error)])
+
+
+def read_json_length(headers: Iterable[Header]) -> int:
+    """The declared length of a JSON body, 0 if there is none. UnsupportedMediaType."""
+    given = dict(headers)
+    media_type = given.get(b"content-type", b"").partition(b";")[0]
+    if media_type.strip().lower() != JSON_TYPE.encode():
+        raise UnsupportedMediaType(JSON_TYPE)
+    declared = given.get(b"content-length", b"")
+    return int(declared) if declared.isdigit() else 0
+
+
+def read_idempotency_key(headers: Iterable[Header]) -> str | None:
+    """The trimmed key, None where there is none. InvalidRequest if it is empty, long or double."""
+    given = [value for name, value in headers if name == b"idempotency-key"]
+    if not given:
+        return None
+    if len(given) > 1:
+        raise InvalidRequest("Idempotency-Key was sent more than once.")
+    try:
+        key = given[0].decode().strip()
+    except UnicodeDecodeError:
+        key = given[0].decode("latin-1").strip()
+    if not 1 <= len(key) <= MOST_KEY_CHARACTERS:
+        raise InvalidRequest(f"Idempotency-Key must have 1 to {MOST_KEY_CHARACTERS} characters.")
+    return key
+
+
+async def read_object(call: Call, *, optional: bool = False) -> dict[str, Any]:
+    """The JSON object that the call brings, of at most 1 MiB; `optional`: {} where it is empty.
+
+    Raises:
+        UnsupportedMediaType, TooLarge, ClientDisconnect: as `read_json_body`.
+        InvalidRequest: `invalid_json`, or `invalid_type` where it is no object.
+    """
+    if optional and not call.has_body:
+        return {}
+    raw = await read_json_body(call.headers, call.receive, MOST_BODY_BYTES)
+    return {} if optional and not raw.strip() else parse_body(raw)
+
+
+def check_word(value: str, name: str, words: Collection[str]) -> str:
+    """`value`, if it is one of `words`. InvalidRequest."""
+    if value not in words:
+        raise invalid(name, f"must be {' or '.join(repr(word) for word in words)}")
+    return value
+
+
+def missing(name: str) -> InvalidRequest:
+    """A parameter that has to be there is not."""
+    return InvalidRequest(
+        f"Missing required parameter: '{name}'.", code="missing_required_parameter", param=name
+    )
+
+
+def invalid(name: str, problem: str, *, code: str = "invalid_value") -> InvalidRequest:
+    """A value breaks a rule; `problem` is what it must be. The value itself is not repeated."""
+    return InvalidRequest(f"Invalid value for '{name}': it {problem}.", code=code, param=name)
+
+
+_NOUNS = {
+    FILE_PREFIX: "File",
+    UPLOAD_PREFIX: "Upload",
+    PART_PREFIX: "Part",
+    BATCH_PREFIX: "Batch",
+}
+
+
+def unknown(prefix: str, wire_id: str, *, param: str | None = None) -> NotFound:
+    """No such thing, or another account's: `file_not_found` and the like."""
+    shown = wire_id if len(wire_id) <= 64 else f"{wire_id[:61]}..."
+    noun = _NOUNS[prefix]
+    return NotFound(f"No such {noun} object: {shown}", code=f"{prefix}_not_found", param=param)
+
+
+def check_id(
+    mint: IdMint, prefix: str, account: str, wire_id: str, *, param: str | None = None
+) -> str:
+    """The object's name, of an id that was made for `account`. NotFound for every other."""
+    if mint.check(prefix, account, wire_id) is not Ownership.MINTED:
+        raise unknown(prefix, wire_id, param=param)
+    return id_to_name(wire_id)
+
 
 M = TypeVar("M", bound=BaseModel)
 

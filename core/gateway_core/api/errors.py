@@ -1,27 +1,6 @@
 """Errors of clients' requests, one closed tree; each surface maps it to its own format.
 
-    GatewayError
-      InvalidRequest          400
-      Unauthenticated         401
-      InsufficientBalance     402
-      Forbidden               403
-      NotFound                404
-      MethodNotAllowed        405
-      Conflict                409
-      TooLarge                413
-      UnsupportedMediaType    415
-      RangeNotSatisfiable     416
-      RateLimited             429, with the rate headers
-      TooManyCalls            429, without them
-      CreditLimitExceeded     429, without them
-      UpstreamRateLimited     429, without them
-      Internal                500
-      UpstreamFailed          502
-      Unavailable             503
-      OutcomeUnknown          504
-      UpstreamTimeout         504
-
-Codes are those of contract §1.2.
+Codes and HTTP statuses are those of contract §1.2.
 """
 
 from collections.abc import Mapping
@@ -31,6 +10,7 @@ from dataclasses import dataclass
 class GatewayError(Exception):
     """Error for a client: `message` for people, `code` for programs. Never contains a secret."""
 
+    status = 500
     code = "internal_error"
 
     def __init__(self, message: str, *, code: str | None = None, param: str | None = None) -> None:
@@ -44,6 +24,7 @@ class GatewayError(Exception):
 class InvalidRequest(GatewayError):
     """The request breaks a rule; `errors` maps a public field name to its texts (§1.1)."""
 
+    status = 400
     code = "invalid_value"
 
     def __init__(
@@ -61,30 +42,35 @@ class InvalidRequest(GatewayError):
 class Unauthenticated(GatewayError):
     """No credential, or an invalid one (§0.10)."""
 
+    status = 401
     code = "invalid_api_key"
 
 
 class InsufficientBalance(GatewayError):
     """The account's balance does not cover the reservation (§2.1)."""
 
+    status = 402
     code = "insufficient_balance"
 
 
 class Forbidden(GatewayError):
     """A valid credential of the wrong class or role (§0.10)."""
 
+    status = 403
     code = "wrong_credential_class"
 
 
 class NotFound(GatewayError):
     """Unknown, or of another account, indistinguishably (§0.5)."""
 
+    status = 404
     code = "not_found"
 
 
 class MethodNotAllowed(GatewayError):
     """The path does not support the method; `allow` lists those it supports."""
 
+    status = 405
     code = "method_not_allowed"
 
     def __init__(self, allow: str) -> None:
@@ -95,18 +81,21 @@ class MethodNotAllowed(GatewayError):
 class Conflict(GatewayError):
     """The state or the selected model excludes the request (§2.1, §2.2)."""
 
+    status = 409
     code = "conflict"
 
 
 class TooLarge(GatewayError):
     """The body exceeds the operation's limit."""
 
+    status = 413
     code = "request_too_large"
 
 
 class UnsupportedMediaType(GatewayError):
     """The body's media type is not supported; `accept` names the one that is."""
 
+    status = 415
     code = "unsupported_media_type"
 
     def __init__(self, accept: str) -> None:
@@ -117,6 +106,7 @@ class UnsupportedMediaType(GatewayError):
 class RangeNotSatisfiable(GatewayError):
     """The range is beyond the end; `size` is the number of bytes (§3.5)."""
 
+    status = 416
     code = "range_not_satisfiable"
 
     def __init__(self, size: int) -> None:
@@ -136,6 +126,7 @@ class RateState:
 class RateLimited(GatewayError):
     """Too many paid calls; `retry_after` is whole seconds (§12.3)."""
 
+    status = 429
     code = "rate_limit_exceeded"
 
     def __init__(self, state: RateState, retry_after: int) -> None:
@@ -147,6 +138,7 @@ class RateLimited(GatewayError):
 class TooManyCalls(GatewayError):
     """Too many free calls; `retry_after` is whole seconds (§12.1a)."""
 
+    status = 429
     code = "rate_limit_exceeded"
 
     def __init__(self, message: str, *, retry_after: int) -> None:
@@ -157,12 +149,14 @@ class TooManyCalls(GatewayError):
 class CreditLimitExceeded(GatewayError):
     """The budget of a key or guardrail is spent; a retry soon will not help (§1.2)."""
 
+    status = 429
     code = "credit_limit_exceeded"
 
 
 class UpstreamRateLimited(GatewayError):
     """The provider's rate limit; `retry_after` is seconds (§1.3)."""
 
+    status = 429
     code = "upstream_rate_limited"
 
     def __init__(self, message: str, *, retry_after: int) -> None:
@@ -177,18 +171,21 @@ class Internal(GatewayError):
 class UpstreamFailed(GatewayError):
     """The provider failed, or rejects the gateway's credentials (§1.3)."""
 
+    status = 502
     code = "upstream_error"
 
 
 class UpstreamTimeout(GatewayError):
     """The provider did not respond in time (§1.3)."""
 
+    status = 504
     code = "upstream_timeout"
 
 
 class Unavailable(GatewayError):
     """The gateway cannot serve this now; `retry_after` is seconds, at most 120 (§1.2)."""
 
+    status = 503
     code = "service_unavailable"
 
     def __init__(self, message: str, *, retry_after: int = 5) -> None:
@@ -199,6 +196,7 @@ class Unavailable(GatewayError):
 class OutcomeUnknown(GatewayError):
     """The write was sent and not acknowledged in time; it may exist (§2.1, 504)."""
 
+    status = 504
     code = "upstream_timeout"
 
 

@@ -15,10 +15,19 @@ import structlog
 
 from gateway_core.api.batch import TERMINAL_PHASES, GatewayBatch
 from gateway_core.api.errors import Internal, NotFound, OutcomeUnknown, Unavailable
+from gateway_core.api.file import GatewayFile
 from gateway_core.api.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
-from gateway_core.api.ids import BATCH_PREFIX, IdMint, Ownership, id_to_name
+from gateway_core.api.ids import (
+    BATCH_PREFIX,
+    FILE_PREFIX,
+    UPLOAD_PREFIX,
+    IdMint,
+    Ownership,
+    id_to_name,
+)
 from gateway_core.api.key import KEY_PREFIX, GatewayKey
 from gateway_core.api.resource import Object
+from gateway_core.api.upload import GatewayUpload
 from gateway_core.concurrency import FairSemaphore
 from gateway_core.kube.client import KubernetesClient, Page
 from gateway_core.kube.errors import (
@@ -82,6 +91,10 @@ BATCHES = Kind(
     owner=("spec", "request", "accountName"),
     plural_title="Batches",
 )
+FILES = Kind(GatewayFile.plural, FILE_PREFIX, "File", owner=("spec", "request", "accountName"))
+UPLOADS = Kind(
+    GatewayUpload.plural, UPLOAD_PREFIX, "Upload", owner=("spec", "request", "accountName")
+)
 OPEN_BATCHES = replace(
     BATCHES, selector="".join(f",status.phase!={phase}" for phase in TERMINAL_PHASES)
 )
@@ -141,7 +154,7 @@ class Repository:
 
     async def look_up(self, kind: Kind, name: str) -> Object | None:
         """The object of this name, whosever it is. Unavailable."""
-        async with _answering(kind):
+        async with _reading(kind):
             try:
                 return await self._kube.get(kind.plural, name)
             except ObjectNotFound:
@@ -151,7 +164,7 @@ class Repository:
         """The account's object that an admin named; Unavailable."""
         # the bytes of another account's object would make its 404 measurably slower than others
         fields = f"{'.'.join(kind.owner)}={account},metadata.name={name}"
-        async with _answering(kind):
+        async with _reading(kind):
             page = await self._kube.list_page(kind.plural, field_selector=fields)
             return page.items[0] if page.items else None
 
@@ -168,7 +181,7 @@ class Repository:
                 obj = await self.look_up(kind, name)
                 return None if obj is None else render(obj)
 
-        async with _answering(kind), self._lists.take(account):
+        async with _reading(kind), self._lists.take(account):
             shown = await asyncio.gather(*map(show, names))
         return [each for each in shown if each is not None]
 
@@ -180,7 +193,7 @@ class Repository:
         Of each object its metadata and what of its spec the kind has `listed`; with `names_only`
         its metadata alone.
         """
-        async with _answering(kind), self._lists.take(account):
+        async with _reading(kind), self._lists.take(account):
             for _ in range(_MOST_LISTS):
                 try:
                     return await self._read_pages(kind, account, names_only, at_version)
@@ -196,7 +209,7 @@ class Repository:
         Objects whose deletion has begun are left out. Memory: one page of metadata and `limit`
         positions, however many objects there are.
         """
-        async with _answering(kind), self._lists.take(account):
+        async with _reading(kind), self._lists.take(account):
             for _ in range(_MOST_LISTS):
                 found: list[Position] = []
                 more = False
@@ -218,7 +231,7 @@ class Repository:
 
     async def read_version(self, kind: Kind) -> str:
         """The version of the record now. Unavailable."""
-        async with _answering(kind):
+        async with _reading(kind):
             page = await self._kube.list_page(kind.plural, limit=1, metadata_only=True)
             return page.resource_version
 
@@ -227,7 +240,7 @@ class Repository:
 
         Raises OutcomeUnknown where it was sent and not acknowledged within 10 s, Unavailable.
         """
-        async with _writing(kind, obj["metadata"]["name"]):
+        async with writing(kind, obj["metadata"]["name"]):
             stands, is_new = await self._kube.create_or_get(kind.plural, obj)
         self._show(kind, stands)
         return stands, is_new
@@ -242,7 +255,7 @@ class Repository:
         async def read() -> Object:
             return await self.find(kind, account, wire_id)
 
-        async with _writing(kind, wire_id):
+        async with writing(kind, wire_id):
             changed = await self._kube.update(kind.plural, read, decide)
         self._show(kind, changed)
         return changed
@@ -250,7 +263,7 @@ class Repository:
     async def remove(self, kind: Kind, obj: Object) -> bool:
         """Deletes this version of the object; False where it has changed since. Unavailable."""
         meta = obj["metadata"]
-        async with _answering(kind):
+        async with _reading(kind):
             try:
                 await self._kube.delete(
                     kind.plural, meta["name"], uid=meta["uid"], version=meta["resourceVersion"]
@@ -317,7 +330,7 @@ def unknown(kind: Kind) -> NotFound:
 
 
 @asynccontextmanager
-async def _answering(kind: Kind) -> AsyncIterator[None]:
+async def _reading(kind: Kind) -> AsyncIterator[None]:
     """Raise Unavailable if the Kubernetes API does not answer within GIVE_UP_SECONDS."""
     try:
         async with asyncio.timeout(GIVE_UP_SECONDS):
@@ -327,15 +340,15 @@ async def _answering(kind: Kind) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _writing(kind: Kind, name: str) -> AsyncIterator[None]:
-    """Errors of a write in the terms of the wire."""
+async def writing(kind: Kind, name: str) -> AsyncIterator[None]:
+    """Raise the GatewayError for an error of a write to the Kubernetes API."""
     try:
         yield
     except WriteOutcomeUnknown as error:
         raise OutcomeUnknown(
             "The change was not acknowledged in time; it may have been made."
         ) from error
-    except (WriteConflict, AlreadyExists) as error:
+    except (WriteConflict, AlreadyExists, ObjectNotFound) as error:
         raise _conflict(kind) from error
     except KubernetesUnavailable as error:
         raise _unavailable(kind) from error

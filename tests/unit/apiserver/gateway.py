@@ -5,7 +5,6 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,11 @@ import orjson
 import pytest
 
 from gateway_apiserver.app import ApiParts, create_app, create_health_app
-from gateway_apiserver.middleware.access_log import AccessLog
-from gateway_apiserver.middleware.drain import Drain
+from gateway_apiserver.middleware.observers import AccessLog
+from gateway_apiserver.server import Drain
 from gateway_apiserver.settings import ApiSettings
-from gateway_apiserver.surfaces.files.finder import LISTED_SELECTOR, project_file
-from gateway_core.accounts.guardrails import read_guardrail
+from gateway_apiserver.tables import Tables
 from gateway_core.accounts.key_use import KeyUse
-from gateway_core.accounts.records import project_account, project_key, project_user
 from gateway_core.admission.intake import Intake
 from gateway_core.admission.live_calls import LiveCalls
 from gateway_core.api.ids import IdMint, id_to_name
@@ -29,10 +26,7 @@ from gateway_core.billing.ledger import Rebuilder
 from gateway_core.billing.reservations import CallReservations
 from gateway_core.files.addresses import Sealer
 from gateway_core.observability.tracing import NO_TRACER, Tracer
-from gateway_core.providers.catalog_view import project_model, project_provider
 from gateway_core.providers.registry import Providers
-from gateway_core.tasks.finder import TaskCache, project_task
-from gateway_core.tasks.lifecycle import OPEN_SELECTOR
 from tests.fakes.counters import FakeCounters
 from tests.fakes.fetching import FakeFetcher
 from tests.fakes.informer import FakeInformer
@@ -139,34 +133,24 @@ class Gateway:
         self.parts = FakeParts()
         self.store = FakeObjects()
         self.fetcher = FakeFetcher()
-        self.keys = FakeInformer(self.kube, "gatewaykeys", project_key)
-        self.guardrails = FakeInformer(self.kube, "gatewayguardrails", read_guardrail)
-        self.accounts = FakeInformer(
-            self.kube,
-            "gatewayaccounts",
-            partial(project_account, defaults=chosen.account_defaults),
-        )
-        self.users = FakeInformer(self.kube, "gatewayusers", project_user)
-        self.models = FakeInformer(self.kube, "gatewaymodels", project_model)
-        self.provider_table = FakeInformer(
-            self.kube, "gatewayproviders", project_provider, field_selector="spec.type=openai"
-        )
+        self.mint = IdMint(ID_KEY)
+        made: dict[str, FakeInformer[Any]] = {}
+
+        def make(plural: str, *projection: Any, **selectors: Any) -> FakeInformer[Any]:
+            made[plural] = FakeInformer(self.kube, plural, *projection, **selectors)
+            return made[plural]
+
+        tables = Tables(make, self.mint, chosen.account_defaults)
+        self.keys, self.users = made["gatewaykeys"], made["gatewayusers"]
+        self.guardrails, self.accounts = made["gatewayguardrails"], made["gatewayaccounts"]
+        self.models, self.files = made["gatewaymodels"], made["gatewayfiles"]
+        self.tasks = made["gatewaytasks"]
         self.moderation = FakeModeration()
-        providers = Providers(self.provider_table, self.kube, lambda *_: self.moderation)
+        providers = Providers(tables.providers, self.kube, lambda *_: self.moderation)
         rebuilder = Rebuilder(self.kube, JournalStore(self.store), self.counters)
         holds = CallReservations(self.counters, rebuilder.rebuild, self.store, "api-test")
         self.calls = LiveCalls(holds)
         self.key_use = KeyUse(self.counters, lambda: self.clock())
-        self.tasks = FakeInformer(
-            self.kube, "gatewaytasks", project_task, field_selector=OPEN_SELECTOR
-        )
-        self.mint = IdMint(ID_KEY)
-        self.files = FakeInformer(
-            self.kube,
-            "gatewayfiles",
-            partial(project_file, mint=self.mint),
-            field_selector=LISTED_SELECTOR,
-        )
         self.intake = Intake(maintenance=chosen.maintenance)
         parts = ApiParts(
             settings=chosen,
@@ -177,19 +161,12 @@ class Gateway:
             store=self.store,
             fetcher=self.fetcher,
             sealer=Sealer(ID_KEY),
-            keys=self.keys,
-            guardrails=self.guardrails,
-            accounts=self.accounts,
-            users=self.users,
-            models=self.models,
-            providers=self.provider_table,
+            tables=tables,
             moderations=providers,
             rebuilder=rebuilder,
             calls=self.calls,
             intake=self.intake,
             key_use=self.key_use,
-            tasks=TaskCache(self.tasks),
-            files=self.files,
             id_key=ID_KEY,
             peppers=PEPPERS,
             access=AccessLog(chosen.access_log),

@@ -6,8 +6,7 @@ from contextlib import suppress
 import pytest
 
 from gateway_apiserver.middleware import bodies
-from gateway_apiserver.middleware.clients import ConnectionBounds
-from gateway_apiserver.middleware.connections import ConnectionTable
+from gateway_apiserver.middleware.connections import ConnectionBounds, ConnectionTable
 from tests.servers.listener import listen
 from tests.unit.apiserver.gateway import PATH, Gateway
 

@@ -1,4 +1,4 @@
-"""Every rule of a create's body, one by one (contract §2.1)."""
+"""A create's body on the wire (contract §2.1); `unit/tasks/test_validation` has every rule."""
 
 from typing import Any
 
@@ -7,37 +7,15 @@ import pytest
 
 from tests.unit.apiserver.gateway import Gateway, body
 
-LONG_URL = "https://example.com/" + "a" * (2048 - 20)
-
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"prompt": "x"},
-        {"prompt": "é" * 20000},
         {"prompt": "😀" * 20000},
-        {"prompt": " x "},
-        {"reference_image_urls": ["http://example.com/a.jpg"] * 15},
-        {"reference_image_urls": [LONG_URL]},
-        {"reference_image_urls": ["https://example.com/no-extension?x=1#f"]},
-        {"reference_image_urls": ["http://127.0.0.1/a.png"]},
-        {"reference_image_urls": ["http://[2001:DB8::1]:8080/a", "http://[::1]"]},
-        {"reference_audio_urls": []},
-        {"reference_audio_urls": ["https://example.com/a.mp3"] * 3},
-        {"reference_audio_urls": None},
-        {"aspect_ratio": "9:16"},
-        {"aspect_ratio": None},
-        {"audio": False},
-        {"audio": None},
-        {"duration_seconds": 3},
-        {"duration_seconds": 16},
-        {"duration_seconds": 5.0},
-        {"duration_seconds": None},
-        {"output_resolution": "4k"},
-        {"output_resolution": None},
-        {"callback_url": "https://example.com/hook"},
+        # image and audio URLs are fetched by the provider, so their hosts are not judged
+        {"reference_image_urls": ["http://127.0.0.1/a.png", "http://[::1]"]},
+        {"reference_audio_urls": None, "audio": None, "duration_seconds": 5.0},
         {"callback_url": "HTTPS://Example.com/hook?x=é"},
-        {"callback_url": None},
     ],
 )
 async def test_accepts(gateway: Gateway, changes: dict[str, Any]) -> None:
@@ -49,44 +27,10 @@ async def test_accepts(gateway: Gateway, changes: dict[str, Any]) -> None:
     ("name", "value", "text"),
     [
         ("model", ..., "is required"),
-        ("model", None, "is required"),
-        ("model", 5, "must be a string"),
         ("model", "", "must not be blank"),
         ("model", "gpt-1", "is not a supported model"),
-        ("prompt", ..., "is required"),
-        ("prompt", "", "must not be blank"),
-        ("prompt", " \n\t ", "must not be blank"),
         ("prompt", "x" * 20001, "must have 1 to 20000 characters"),
-        ("prompt", ["x"], "must be a string"),
-        ("reference_image_urls", ..., "is required"),
-        ("reference_image_urls", "https://example.com/a", "must be an array of URLs"),
-        ("reference_image_urls", [], "must have 1 to 15 items"),
-        ("reference_image_urls", ["https://e.com/a"] * 16, "must have 1 to 15 items"),
-        ("reference_image_urls", [7], "[0] must be a string"),
         ("reference_image_urls", ["https://e.com/a", "x"], "[1] must be an absolute"),
-        ("reference_image_urls", ["ftp://e.com/a"], "[0] must be an absolute"),
-        ("reference_image_urls", ["//e.com/a"], "[0] must be an absolute"),
-        ("reference_image_urls", ["https://"], "[0] must be an absolute"),
-        ("reference_image_urls", ["https://u:p@e.com/a"], "[0] must not contain a user name"),
-        ("reference_image_urls", ["https://[::1]x/a"], "[0] must be a valid URL"),
-        ("reference_image_urls", ["https://x[::1]/a"], "[0] must be a valid URL"),
-        ("reference_image_urls", ["https://[::1"], "[0] must be a valid URL"),
-        ("reference_image_urls", ["https://e.com:65536/a"], "[0] must be a valid URL"),
-        ("reference_image_urls", ["https://e.com/a b"], "[0] must be a URL without spaces"),
-        ("reference_image_urls", [LONG_URL + "a"], "[0] must have at most 2048"),
-        ("reference_audio_urls", ["https://e.com/a"] * 4, "must have up to 3 items"),
-        ("reference_audio_urls", "https://e.com/a", "must be an array of URLs"),
-        ("aspect_ratio", "2:1", "must be one of"),
-        ("aspect_ratio", 16, "must be a string"),
-        ("audio", 1, "must be true or false"),
-        ("audio", 0, "must be true or false"),
-        ("audio", "true", "must be true or false"),
-        ("duration_seconds", 2, "must be 3 to 16"),
-        ("duration_seconds", 17, "must be 3 to 16"),
-        ("duration_seconds", 5.5, "must be an integer"),
-        ("duration_seconds", "5", "must be an integer"),
-        ("duration_seconds", True, "must be an integer"),
-        ("output_resolution", "480p", "must be one of"),
         ("callback_url", "mailto:x@example.com", "must be an absolute"),
         ("callback_url", "http://127.0.0.1/hook", "must not name a loopback address"),
         ("callback_url", "http://localhost:1/hook", "must not name a loopback address"),
@@ -94,11 +38,10 @@ async def test_accepts(gateway: Gateway, changes: dict[str, Any]) -> None:
         ("callback_url", "http://10.1.2.3/hook", "must not name a private address"),
         ("callback_url", "http://169.254.169.254/", "must not name a metadata address"),
         ("callback_url", "http://2130706433/", "must not name a loopback address"),
-        ("colour", "red", "is not a known field"),
         ("callbackUrl", None, "is not a known field"),
     ],
 )
-async def test_refuses_with_the_field_and_its_text(
+async def test_400_names_field_and_problem(
     gateway: Gateway, name: str, value: Any, text: str
 ) -> None:
     answer = await gateway.create(body(**{name: value}))
@@ -111,15 +54,13 @@ async def test_refuses_with_the_field_and_its_text(
     assert gateway.task_count() == 0
 
 
-async def test_all_problems_are_told_at_once(gateway: Gateway) -> None:
+async def test_400_names_problems_of_all_fields(gateway: Gateway) -> None:
     answer = await gateway.create(body(prompt="", audio=1, nonsense=2))
     assert set(answer.json["errors"]) == {"prompt", "audio", "nonsense"}
 
 
-@pytest.mark.parametrize("raw", [b"", b"{", b'"x"', b"[]", b"null", b"\xff", b'{"a":NaN}'])
-async def test_what_is_no_json_object_is_refused_in_the_simple_form(
-    gateway: Gateway, raw: bytes
-) -> None:
+@pytest.mark.parametrize("raw", [b"", b"[]"])
+async def test_body_without_json_object_is_400_in_simple_form(gateway: Gateway, raw: bytes) -> None:
     answer = await gateway.create(raw)
     assert answer.status == 400
     assert set(answer.json) == {"error"}
@@ -128,7 +69,7 @@ async def test_what_is_no_json_object_is_refused_in_the_simple_form(
 @pytest.mark.parametrize(
     "content_type", [None, "text/plain", "application/x-www-form-urlencoded", "application/jsonx"]
 )
-async def test_another_content_type(gateway: Gateway, content_type: str | None) -> None:
+async def test_other_content_type_is_415(gateway: Gateway, content_type: str | None) -> None:
     answer = await gateway.create(content_type=content_type)
     assert answer.status == 415
     assert answer.headers["accept"] == "application/json"
@@ -138,11 +79,11 @@ async def test_another_content_type(gateway: Gateway, content_type: str | None) 
 @pytest.mark.parametrize(
     "content_type", ["application/json; charset=utf-8", "Application/JSON", "application/json ;x=y"]
 )
-async def test_content_type_with_parameters(gateway: Gateway, content_type: str) -> None:
+async def test_content_type_may_have_parameters(gateway: Gateway, content_type: str) -> None:
     assert (await gateway.create(content_type=content_type)).status == 202
 
 
-async def test_a_body_of_one_mebibyte_is_read_and_one_byte_more_is_not(gateway: Gateway) -> None:
+async def test_body_of_one_mebibyte_is_read_and_one_byte_more_is_413(gateway: Gateway) -> None:
     small = orjson.dumps(body())
     at_limit = small + b" " * (1024 * 1024 - len(small))
     assert (await gateway.create(at_limit)).status == 202
@@ -154,13 +95,13 @@ async def test_a_body_of_one_mebibyte_is_read_and_one_byte_more_is_not(gateway: 
 
 
 @pytest.mark.parametrize("key", ["", "   ", "x" * 513])
-async def test_a_bad_idempotency_key(gateway: Gateway, key: str) -> None:
+async def test_bad_idempotency_key_is_400(gateway: Gateway, key: str) -> None:
     answer = await gateway.create(idempotency_key=key)
     assert answer.status == 400
     assert set(answer.json) == {"error"}
 
 
-async def test_an_idempotency_key_of_512_characters_after_trimming(gateway: Gateway) -> None:
+async def test_idempotency_key_has_512_characters_after_trimming(gateway: Gateway) -> None:
     assert (await gateway.create(idempotency_key=" " + "x" * 512 + " ")).status == 202
 
 
@@ -178,7 +119,7 @@ async def test_an_idempotency_key_of_512_characters_after_trimming(gateway: Gate
         ({"name": "prompt", "maxLength": 10}, {"prompt": "x" * 11}),
     ],
 )
-async def test_what_only_the_model_rules_out_is_409(
+async def test_value_that_model_does_not_support_is_409(
     gateway: Gateway, rule: dict[str, Any], changes: dict[str, Any]
 ) -> None:
     gateway.put_model(fields=[rule])
@@ -191,14 +132,14 @@ async def test_what_only_the_model_rules_out_is_409(
     assert "x-task-id" not in answer.headers
 
 
-async def test_a_models_own_default_holds(gateway: Gateway) -> None:
+async def test_models_default_replaces_operations(gateway: Gateway) -> None:
     gateway.put_model(fields=[{"name": "output_resolution", "default": '"1080p"'}])
     answer = await gateway.create()
     stored = orjson.loads(gateway.task_object(answer.json["id"])["spec"]["request"]["input"])
     assert stored["output_resolution"] == "1080p"
 
 
-async def test_the_recorded_object(gateway: Gateway) -> None:
+async def test_recorded_object(gateway: Gateway) -> None:
     answer = await gateway.create(
         body(callback_url="https://example.com/h"), headers=[("X-Request-Id", "req_mine")]
     )
@@ -221,13 +162,13 @@ async def test_the_recorded_object(gateway: Gateway) -> None:
     }
 
 
-async def test_a_callbacks_scheme_is_recorded_in_lower_case(gateway: Gateway) -> None:
+async def test_scheme_of_callback_is_recorded_in_lower_case(gateway: Gateway) -> None:
     answer = await gateway.create(body(callback_url="HTTPS://Example.com/A://b"))
     request = gateway.task_object(answer.json["id"])["spec"]["request"]
     assert request["callbackUrl"] == "https://Example.com/A://b"
 
 
-async def test_an_input_over_8_kib_goes_to_the_store(gateway: Gateway) -> None:
+async def test_input_over_8_kib_is_stored_outside_the_object(gateway: Gateway) -> None:
     answer = await gateway.create(body(prompt="x" * 9000))
     request = gateway.task_object(answer.json["id"])["spec"]["request"]
     assert "input" not in request
@@ -235,7 +176,7 @@ async def test_an_input_over_8_kib_goes_to_the_store(gateway: Gateway) -> None:
     assert len(stored) == request["inputRef"]["bytes"] > 8192
 
 
-async def test_a_store_that_is_away_leaves_no_task_and_no_hold(gateway: Gateway) -> None:
+async def test_store_outage_leaves_no_task_and_no_reservation(gateway: Gateway) -> None:
     await gateway.create()
     gateway.store.away = True
     answer = await gateway.create(body(prompt="x" * 9000))

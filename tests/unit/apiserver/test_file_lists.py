@@ -100,9 +100,7 @@ async def test_temporary_files_are_in_no_list_and_under_no_id(
     assert await cabinet.list() == []
 
 
-async def test_what_an_admin_named_himself_is_in_no_list(
-    gateway: Gateway, cabinet: Cabinet
-) -> None:
+async def test_files_named_by_admins_are_not_listed(gateway: Gateway, cabinet: Cabinet) -> None:
     await cabinet.make()
     (obj,) = gateway.kube.list_objects("gatewayfiles")
     named = {"name": "file-" + "a" * 26}
@@ -113,9 +111,7 @@ async def test_what_an_admin_named_himself_is_in_no_list(
 
 
 @pytest.mark.parametrize("lost", [False, True])
-async def test_a_file_is_gone_with_its_last_second(
-    gateway: Gateway, cabinet: Cabinet, lost: bool
-) -> None:
+async def test_expired_file_is_not_listed(gateway: Gateway, cabinet: Cabinet, lost: bool) -> None:
     gateway.kube.clock = lambda: (datetime.now(UTC) - timedelta(seconds=3600)).strftime(
         "%Y-%m-%dT%H:%M:%SZ"
     )
@@ -129,7 +125,7 @@ async def test_a_file_is_gone_with_its_last_second(
         assert (await cabinet.ask(method, f"{FILES}/{gone['id']}{path}")).status == 404
 
 
-async def test_a_table_that_is_behind_is_not_believed(gateway: Gateway, cabinet: Cabinet) -> None:
+async def test_list_does_not_use_stale_informer(gateway: Gateway, cabinet: Cabinet) -> None:
     await cabinet.list()
     gateway.files.cut = True
     made = await cabinet.make()
@@ -140,9 +136,7 @@ async def test_a_table_that_is_behind_is_not_believed(gateway: Gateway, cabinet:
     assert (answer.status, answer.json["error"]["code"]) == (503, "service_unavailable")
 
 
-async def test_once_it_is_known_what_to_see_lists_ask_nobody(
-    gateway: Gateway, cabinet: Cabinet
-) -> None:
+async def test_current_informer_needs_no_api_read(gateway: Gateway, cabinet: Cabinet) -> None:
     made = await cabinet.make()
     assert await cabinet.list() == [made["id"]]
     gateway.kube.calls.clear()
@@ -150,7 +144,7 @@ async def test_once_it_is_known_what_to_see_lists_ask_nobody(
     assert gateway.kube.calls == []
 
 
-async def test_a_list_that_takes_too_long_is_told_by_the_table_the_next_time(
+async def test_list_after_timeout_uses_informer(
     gateway: Gateway, cabinet: Cabinet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = await cabinet.make()
@@ -168,9 +162,7 @@ async def test_a_list_that_takes_too_long_is_told_by_the_table_the_next_time(
     assert await cabinet.list() == [made["id"]]
 
 
-async def test_a_list_of_the_record_has_no_other_list_wait(
-    gateway: Gateway, cabinet: Cabinet
-) -> None:
+async def test_api_list_does_not_delay_other_lists(gateway: Gateway, cabinet: Cabinet) -> None:
     await cabinet.list()
     made = await cabinet.make()
     known = await gateway.storage.read_version("demo")

@@ -33,7 +33,7 @@ async def refuse(cabinet: Cabinet, body: bytes, **options: Any) -> tuple[int, st
 
 
 class TestCreate:
-    async def test_the_file_is_told_with_every_key(self, cabinet: Cabinet) -> None:
+    async def test_response_has_every_key(self, cabinet: Cabinet) -> None:
         made = await cabinet.make(b"hello")
         assert list(made) == KEYS
         created = made.pop("created_at")
@@ -49,7 +49,7 @@ class TestCreate:
             "status_details": None,
         }
 
-    async def test_bytes_claim_and_object_are_there(self, cabinet: Cabinet) -> None:
+    async def test_create_stores_bytes_claim_and_object(self, cabinet: Cabinet) -> None:
         made = await cabinet.make(b"hello")
         (obj,) = cabinet.gateway.kube.list_objects("gatewayfiles")
         request = obj["spec"]["request"]
@@ -62,7 +62,7 @@ class TestCreate:
         assert obj["metadata"]["finalizers"]
         assert request["accountName"] == "demo"
 
-    async def test_fields_come_in_any_order_and_in_any_pieces(self, cabinet: Cabinet) -> None:
+    async def test_form_fields_come_in_any_order_and_chunks(self, cabinet: Cabinet) -> None:
         body = part("file", b"12345", filename="a") + part("purpose", "batch") + end()
         for size in (1, 3, 64, len(body)):
             chunks = [body[at : at + size] for at in range(0, len(body), size)]
@@ -80,7 +80,7 @@ class TestCreate:
         assert answer.body == content
 
     @pytest.mark.parametrize(("purpose", "life"), [("user_data", None), ("batch", 2_592_000)])
-    async def test_how_long_it_lives_follows_from_its_purpose(
+    async def test_default_expiry_follows_from_purpose(
         self, cabinet: Cabinet, purpose: str, life: int | None
     ) -> None:
         made = await cabinet.make(purpose=purpose)
@@ -88,7 +88,7 @@ class TestCreate:
         assert made["expires_at"] == expected
 
     @pytest.mark.parametrize("seconds", [3600, 2_592_000])
-    async def test_a_life_that_is_asked_for_is_exact(self, cabinet: Cabinet, seconds: int) -> None:
+    async def test_requested_expiry_is_exact(self, cabinet: Cabinet, seconds: int) -> None:
         made = await cabinet.make(anchor="created_at", seconds=str(seconds))
         assert made["expires_at"] == made["created_at"] + seconds
 
@@ -111,23 +111,23 @@ class TestCreate:
             ({"anchor": "created_at", "seconds": "1e4"}, "invalid_value", "expires_after[seconds]"),
         ],
     )
-    async def test_a_wrong_life(
+    async def test_invalid_expiry_is_400(
         self, cabinet: Cabinet, fields: dict[str, str], code: str, param: str
     ) -> None:
         assert await refuse(cabinet, form(**fields)) == (400, code, param)
 
     @pytest.mark.parametrize("purpose", ["batch_output", "assistants", "vision", "", "user_data\0"])
-    async def test_purposes_that_are_not_the_clients(self, cabinet: Cabinet, purpose: str) -> None:
+    async def test_reserved_purposes_are_400(self, cabinet: Cabinet, purpose: str) -> None:
         assert await refuse(cabinet, form(purpose=purpose)) == (400, "invalid_value", "purpose")
 
-    async def test_what_has_to_be_there(self, cabinet: Cabinet) -> None:
+    async def test_missing_fields_are_400(self, cabinet: Cabinet) -> None:
         no_purpose = part("file", b"x", filename="a") + end()
         no_file = part("purpose", "user_data") + end()
         expected = (400, "missing_required_parameter")
         assert await refuse(cabinet, no_purpose) == (*expected, "purpose")
         assert await refuse(cabinet, no_file) == (*expected, "file")
 
-    async def test_a_file_has_a_filename_and_bytes_and_is_one(self, cabinet: Cabinet) -> None:
+    async def test_form_has_one_file_with_name_and_bytes(self, cabinet: Cabinet) -> None:
         purpose = part("purpose", "user_data")
         unnamed = purpose + part("file", b"x") + end()
         assert await refuse(cabinet, unnamed) == (400, "invalid_value", "file")
@@ -156,7 +156,7 @@ class TestCreate:
         made = await cabinet.make(filename=given)
         assert made["filename"] == kept
 
-    async def test_the_extended_name_goes_first(self, cabinet: Cabinet) -> None:
+    async def test_extended_filename_has_precedence(self, cabinet: Cabinet) -> None:
         purpose = part("purpose", "user_data")
         head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="plain"'
         for extended, kept in (
@@ -169,7 +169,7 @@ class TestCreate:
             answer = await cabinet.send(purpose + file + end())
             assert answer.json["filename"] == kept
 
-    async def test_limits_hold_to_the_byte(self, cabinet: Cabinet) -> None:
+    async def test_size_limits_are_exact(self, cabinet: Cabinet) -> None:
         contents = cabinet.gateway.store.contents
         for purpose, most in (("user_data", 52_428_800), ("batch", 95_000_000)):
             at_most, over = bytes(most), bytes(most + 1)
@@ -199,7 +199,7 @@ class TestCreate:
         answer = await cabinet.ask("POST", FILES, b"", kind, length, chunks=[])
         assert (answer.status, answer.json["error"]["code"]) == (415, "unsupported_media_type")
 
-    async def test_an_account_stores_so_much(self, gateway: Gateway, cabinet: Cabinet) -> None:
+    async def test_storage_of_account_is_bounded(self, gateway: Gateway, cabinet: Cabinet) -> None:
         gateway.put_account("demo", storageBytes=10)
         await cabinet.make(b"123456")
         answer = await cabinet.send(form(b"12345"))
@@ -208,7 +208,7 @@ class TestCreate:
         assert await cabinet.count_traces() == (1, 6, 1)
         await cabinet.make(b"1234")
 
-    async def test_an_account_has_so_many_files(self) -> None:
+    async def test_number_of_files_is_bounded(self) -> None:
         cabinet = Cabinet(Gateway(files_per_account=2))
         made = [(await cabinet.make())["id"] for _ in range(2)]
         cabinet.gateway.store.away = True
@@ -221,7 +221,7 @@ class TestCreate:
         assert (await cabinet.ask("DELETE", f"{FILES}/{made[0]}")).status == 200
         await cabinet.make()
 
-    async def test_of_many_at_once_those_that_fit_are_made(
+    async def test_concurrent_creates_succeed_while_they_fit(
         self, gateway: Gateway, cabinet: Cabinet
     ) -> None:
         gateway.put_account("demo", storageBytes=50)
@@ -241,22 +241,22 @@ class TestCreate:
             ("multipart/form-data; boundary=other", 400),
         ],
     )
-    async def test_of_which_type_a_body_is(self, cabinet: Cabinet, kind: str, status: int) -> None:
+    async def test_content_type_of_form(self, cabinet: Cabinet, kind: str, status: int) -> None:
         answer = await cabinet.ask("POST", FILES, form(), ("Content-Type", kind))
         assert answer.status == status
         assert await cabinet.count_traces() == (0, 0, 0)
 
-    async def test_a_compressed_body_is_not_taken(self, cabinet: Cabinet) -> None:
+    async def test_compressed_body_is_415(self, cabinet: Cabinet) -> None:
         kind = ("Content-Type", f"multipart/form-data; boundary={BOUNDARY}")
         answer = await cabinet.ask("POST", FILES, form(), kind, ("Content-Encoding", "gzip"))
         assert (answer.status, answer.json["error"]["code"]) == (415, "unsupported_media_type")
 
-    async def test_a_transfer_encoding_of_a_part_is_not_taken(self, cabinet: Cabinet) -> None:
+    async def test_transfer_encoding_of_part_is_400(self, cabinet: Cabinet) -> None:
         encoded = part("file", b"aGk=", "Content-Transfer-Encoding: base64", filename="a")
         body = part("purpose", "user_data") + encoded + end()
         assert await refuse(cabinet, body) == (400, "invalid_value", "file")
 
-    async def test_fields_are_short_and_utf_8(self, cabinet: Cabinet) -> None:
+    async def test_form_fields_are_bounded_and_utf_8(self, cabinet: Cabinet) -> None:
         file = part("file", b"x", filename="a")
         big = part("note", bytes(10_000_000)) + file + part("purpose", "user_data") + end()
         assert await refuse(cabinet, big) == (413, "request_too_large", None)
@@ -274,7 +274,7 @@ class TestCreate:
         assert (await cabinet.send(body + end())).status == 200
 
     @pytest.mark.parametrize("cut", [1, 10, 20, 60, 120, -1, -10])
-    async def test_a_body_that_is_cut_off(self, cabinet: Cabinet, cut: int) -> None:
+    async def test_truncated_form_is_400(self, cabinet: Cabinet, cut: int) -> None:
         body = form(b"x" * 50)
         kept = body[: cut if cut > 0 else len(body) + cut]
         if body[len(kept) :] in (b"\n", b"\r\n"):
@@ -282,7 +282,7 @@ class TestCreate:
         status, _, _ = await refuse(cabinet, kept)
         assert status == 400
 
-    async def test_a_client_that_breaks_off_leaves_nothing(self, cabinet: Cabinet) -> None:
+    async def test_aborted_request_leaves_nothing(self, cabinet: Cabinet) -> None:
         kind = ("Content-Type", f"multipart/form-data; boundary={BOUNDARY}")
         body = form(b"x" * 500)
         for cut in (0, 50, 300, len(body)):
@@ -294,13 +294,15 @@ class TestCreate:
 
 
 class TestFailures:
-    async def test_a_store_that_is_away(self, gateway: Gateway, cabinet: Cabinet) -> None:
+    async def test_store_outage_is_503(self, gateway: Gateway, cabinet: Cabinet) -> None:
         gateway.store.away = True
         answer = await cabinet.send(form())
         assert (answer.status, answer.json["error"]["code"]) == (503, "service_unavailable")
         assert await cabinet.count_traces() == (0, 0, 0)
 
-    async def test_figures_that_are_away(self, gateway: Gateway, cabinet: Cabinet) -> None:
+    async def test_counter_outage_refuses_only_creates(
+        self, gateway: Gateway, cabinet: Cabinet
+    ) -> None:
         made = await cabinet.make()
         gateway.storage.away = True
         assert (await cabinet.send(form())).status == 503
@@ -309,7 +311,9 @@ class TestFailures:
         assert (await cabinet.ask("DELETE", f"{FILES}/{made['id']}")).status == 200
         assert await cabinet.list() == []
 
-    async def test_a_record_that_is_away(self, gateway: Gateway, cabinet: Cabinet) -> None:
+    async def test_create_during_kubernetes_outage_leaves_nothing(
+        self, gateway: Gateway, cabinet: Cabinet
+    ) -> None:
         await cabinet.make()
         faults = [Fault(KubernetesUnavailable("away"))] * 30
         gateway.kube.order_faults("create", *faults)
@@ -317,7 +321,7 @@ class TestFailures:
         assert answer.status == 503
         assert await cabinet.count_traces() == (1, 5, 1)
 
-    async def test_an_answer_that_is_lost_makes_one_file(
+    async def test_create_with_lost_response_makes_one_file(
         self, gateway: Gateway, cabinet: Cabinet
     ) -> None:
         gateway.kube.order_faults("create", Fault(WriteOutcomeUnknown("lost"), applied=True), None)
@@ -325,7 +329,7 @@ class TestFailures:
         assert await cabinet.list() == [made["id"]]
         assert await cabinet.count_traces() == (1, 5, 1)
 
-    async def test_what_loses_its_room_while_it_is_made_is_refused_and_goes(
+    async def test_file_whose_claim_is_lost_is_withdrawn(
         self, gateway: Gateway, cabinet: Cabinet, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async def lose(account: str, pool: str, member: str, size: int, limit: int) -> bool:
@@ -345,7 +349,7 @@ class TestFailures:
         for obj in gateway.kube.list_objects("gatewayfiles"):
             assert "deletionTimestamp" in obj["metadata"]
 
-    async def test_what_loses_its_room_and_cannot_be_deleted_again_is_not_known_to_be_none(
+    async def test_file_that_cannot_be_withdrawn_is_504(
         self, gateway: Gateway, cabinet: Cabinet, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async def lose(*_: object) -> bool:
@@ -359,7 +363,7 @@ class TestFailures:
         assert (answer.status, answer.json["error"]["code"]) == (504, "upstream_timeout")
         assert len(await cabinet.list()) == 1, "it is there"
 
-    async def test_a_deletion_whose_answer_is_lost_has_happened(
+    async def test_deletion_with_lost_response_is_confirmed(
         self, gateway: Gateway, cabinet: Cabinet
     ) -> None:
         made = await cabinet.make()
@@ -372,9 +376,7 @@ class TestFailures:
         assert (await cabinet.ask("DELETE", f"{FILES}/{made['id']}")).status == 404
         assert await cabinet.read_used() == 0
 
-    async def test_bytes_that_are_lost_or_damaged_are_no_content(
-        self, gateway: Gateway, cabinet: Cabinet
-    ) -> None:
+    async def test_lost_or_damaged_bytes_are_500(self, gateway: Gateway, cabinet: Cabinet) -> None:
         made = await cabinet.make(b"hello")
         (key,) = gateway.store.contents
         gateway.store.contents[key] = b"hellO"
@@ -386,7 +388,7 @@ class TestFailures:
 
 
 class TestDelete:
-    async def test_a_file_is_gone_at_once(self, cabinet: Cabinet) -> None:
+    async def test_deleted_file_is_404_at_once(self, cabinet: Cabinet) -> None:
         made = await cabinet.make()
         path = f"{FILES}/{made['id']}"
         answer = await cabinet.ask("DELETE", path)
@@ -396,7 +398,7 @@ class TestDelete:
             assert (answer.status, answer.json["error"]["code"]) == (404, "file_not_found")
         assert await cabinet.read_used() == 0
 
-    async def test_of_many_deletions_one_succeeds(self, cabinet: Cabinet) -> None:
+    async def test_one_of_concurrent_deletions_succeeds(self, cabinet: Cabinet) -> None:
         made = await cabinet.make()
         path = f"{FILES}/{made['id']}"
         answers = await asyncio.gather(*(cabinet.ask("DELETE", path) for _ in range(8)))
@@ -404,7 +406,7 @@ class TestDelete:
 
 
 class TestOwnership:
-    async def test_others_files_are_unknown(self, gateway: Gateway, cabinet: Cabinet) -> None:
+    async def test_foreign_files_are_404(self, gateway: Gateway, cabinet: Cabinet) -> None:
         made = await cabinet.make()
         other = Cabinet(gateway, gateway.other_key)
         for path in (f"{FILES}/{made['id']}", f"{FILES}/{made['id']}/content"):
@@ -419,7 +421,9 @@ class TestOwnership:
         error = answer.json["error"]
         assert (answer.status, error["code"], error["param"]) == (404, "file_not_found", "after")
 
-    async def test_who_may(self, gateway: Gateway, cabinet: Cabinet) -> None:
+    async def test_roles_that_may_create_and_delete(
+        self, gateway: Gateway, cabinet: Cabinet
+    ) -> None:
         made = await cabinet.make()
         gateway.put_user("vi", {"demo": "viewer"})
         viewer = Cabinet(gateway, gateway.put_key("demo", createdBy="vi"))
@@ -429,7 +433,7 @@ class TestOwnership:
         assert (await viewer.ask("DELETE", f"{FILES}/{made['id']}")).status == 403
         assert (await manager.ask("GET", FILES)).json["error"]["code"] == "wrong_credential_class"
 
-    async def test_maintenance_refuses_creates_alone(self) -> None:
+    async def test_maintenance_refuses_only_creates_of_files(self) -> None:
         gateway = Gateway(maintenance=True)
         cabinet = Cabinet(gateway, "sk-nobody")
         assert (await cabinet.send(form())).status == 503
@@ -445,7 +449,7 @@ class TestOwnership:
         assert answer.headers["allow"] == "DELETE, GET, HEAD"
 
 
-async def test_an_account_without_a_bound_of_its_own_has_the_deployments() -> None:
+async def test_account_without_own_limit_has_the_default() -> None:
     gateway = Gateway(account_bytes=7)
     cabinet = Cabinet(gateway)
     await cabinet.make(b"12345")

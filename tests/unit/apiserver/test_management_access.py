@@ -34,7 +34,9 @@ async def office(gateway: Gateway) -> Office:
 
 
 @pytest.mark.parametrize(("method", "path"), CALLS)
-async def test_only_a_management_key_that_opens(office: Office, method: str, path: str) -> None:
+async def test_only_valid_management_key_is_authorized(
+    office: Office, method: str, path: str
+) -> None:
     """Class and role come before the body, which is nonsense here."""
     standard = await office.ask(method, path, key=office.gateway.key, content=b"nonsense")
     assert (standard.status, set(standard.json)) == (403, {"error"})
@@ -45,13 +47,13 @@ async def test_only_a_management_key_that_opens(office: Office, method: str, pat
     assert (await office.ask(method, path, content=b"nonsense")).status == 401
 
 
-async def test_a_management_key_opens_nothing_else(office: Office) -> None:
+async def test_management_key_is_403_outside_management(office: Office) -> None:
     assert (await office.gateway.get("/api/v1/me", key=office.key)).status == 403
     assert (await office.gateway.create(key=office.key)).status == 403
     assert (await office.gateway.get(f"{PATH}/task_x", key=office.key)).status == 403
 
 
-async def test_members_are_read_and_not_changed(office: Office) -> None:
+async def test_members_can_be_read_but_not_changed(office: Office) -> None:
     gateway = office.gateway
     gateway.put_user("olga", {"demo": "owner", "guest": "viewer"}, displayName="Olga")
     gateway.put_user("max", {"demo": "member"}, suspended=True)
@@ -80,7 +82,7 @@ async def test_members_are_read_and_not_changed(office: Office) -> None:
     "path",
     ["", "/", "/nothing", "/keys/", "/keys/a/", "/keys/a/rotate/", "/keys//rotate", "/keys/a/b"],
 )
-async def test_paths_that_are_not_served(office: Office, path: str) -> None:
+async def test_unknown_paths_are_404(office: Office, path: str) -> None:
     answer = await office.ask("GET", path)
     assert (answer.status, answer.json) == (404, {"error": "Not found."})
     assert (await office.gateway.get(ROOT + "x")).status == 404
@@ -97,7 +99,7 @@ async def test_paths_that_are_not_served(office: Office, path: str) -> None:
         ("/usage", "GET, HEAD"),
     ],
 )
-async def test_other_methods_are_405_before_the_key_is_asked_for(
+async def test_other_methods_are_405_before_authentication(
     office: Office, path: str, allow: str
 ) -> None:
     answer = await call(office.gateway.app, "PUT", ROOT + path)
@@ -129,13 +131,13 @@ async def test_bodies_are_json_of_a_bounded_size(office: Office) -> None:
     assert (await office.ask("POST", rotate, {})).status == 200
 
 
-async def test_the_body_is_judged_before_what_it_is_for(office: Office) -> None:
+async def test_bad_body_is_400_before_unknown_key_is_404(office: Office) -> None:
     answer = await office.ask("PATCH", "/keys/key_nobody", {"nonsense": 1})
     assert answer.status == 400
     assert (await office.ask("PATCH", "/keys/key_nobody", {"name": "x"})).status == 404
 
 
-async def test_in_maintenance_nothing_is_made_and_the_rest_goes_on() -> None:
+async def test_maintenance_refuses_only_creates() -> None:
     office = Office(Gateway(maintenance=True))
     for path in ("/keys", "/guardrails"):
         assert (await office.ask("POST", path, {"name": "x"})).status == 503
@@ -145,7 +147,7 @@ async def test_in_maintenance_nothing_is_made_and_the_rest_goes_on() -> None:
     assert (await office.ask("DELETE", f"/keys/{wire_id}")).status == 200
 
 
-async def test_calls_are_not_counted_in_the_rate(office: Office) -> None:
+async def test_calls_do_not_count_in_rate_of_paid_calls(office: Office) -> None:
     office.gateway.put_account("demo", requestsPerMinute=1)
     for _ in range(3):
         answer = await office.ask("GET", "/keys")
@@ -153,7 +155,7 @@ async def test_calls_are_not_counted_in_the_rate(office: Office) -> None:
         assert not any(name.startswith("x-ratelimit") for name in answer.headers)
 
 
-async def test_another_accounts_are_as_unknown(office: Office) -> None:
+async def test_foreign_ids_are_answered_as_unknown_ids(office: Office) -> None:
     """I8: the same status, body and headers for foreign and unknown ids."""
     key = await office.make()
     guardrail = await office.make("/guardrails")

@@ -23,7 +23,9 @@ def entries(number: int, characters: int = 253) -> list[str]:
 
 @pytest.mark.parametrize(("path", "field"), [(p, f) for p, fs in LISTS.items() for f in fs])
 class TestLists:
-    async def test_64_entries_of_253_characters_are_the_most(self, path: str, field: str) -> None:
+    async def test_lists_have_at_most_64_entries_of_253_characters(
+        self, path: str, field: str
+    ) -> None:
         office = Office(Gateway())
         most: dict[str, Any] = {field: entries(63)}
         assert len((await office.make(path, **most))[field]) == 63
@@ -37,7 +39,7 @@ class TestLists:
             assert answer.status == 400
             assert answer.json["errors"] == {field: [text]}
 
-    async def test_a_change_has_the_same_bounds(self, path: str, field: str) -> None:
+    async def test_change_has_same_bounds(self, path: str, field: str) -> None:
         office = Office(Gateway())
         made = await office.make(path)
         answer = await office.ask("PATCH", f"{path}/{made['id']}", {field: entries(65, 10)})
@@ -46,7 +48,7 @@ class TestLists:
 
 
 @pytest.mark.parametrize("path", [*LISTS])
-async def test_all_fields_together_have_16_kib_at_most(path: str) -> None:
+async def test_all_fields_together_have_at_most_16_kib(path: str) -> None:
     office = Office(Gateway())
     fields = {"allowed_models": entries(64, 200), "allowed_providers": entries(64, 80)}
     answer = await office.ask("POST", path, {"name": "one", **fields})
@@ -55,7 +57,7 @@ async def test_all_fields_together_have_16_kib_at_most(path: str) -> None:
     assert office.count("gatewaykeys" if path == "/keys" else "gatewayguardrails") <= 3
 
 
-async def test_the_last_byte_counts() -> None:
+async def test_size_limit_is_exact() -> None:
     office = Office(Gateway())
     fixed = {"displayName": "one", "allowedModels": entries(64, 250)}
     left = MOST_OBJECT_BYTES - sum(measure_fields({**fixed, "metadata": {"n": ""}}).values()) - 1
@@ -71,13 +73,13 @@ async def test_the_last_byte_counts() -> None:
     assert max(sum(measure_fields(spec).values()) + 1 for spec in stored) == MOST_OBJECT_BYTES
 
 
-async def test_the_measure_is_the_json_of_the_fields() -> None:
+async def test_size_is_that_of_the_fields_json() -> None:
     spec = {"displayName": "é", "allowedModels": ["a"], "metadata": {"k": "\x01"}, "tokens": [1]}
     counted = {name: value for name, value in spec.items() if name != "tokens"}
     assert sum(measure_fields(spec).values()) + 1 == len(orjson.dumps(counted))
 
 
-async def test_several_changes_do_not_pass_the_bound_together() -> None:
+async def test_changes_together_do_not_exceed_the_size_limit() -> None:
     office = Office(Gateway())
     made = await office.make(allowed_models=entries(60))
     path = f"/keys/{made['id']}"
@@ -103,7 +105,7 @@ async def test_several_changes_do_not_pass_the_bound_together() -> None:
 class TestStoredBefore:
     """Objects that an older schema took."""
 
-    async def test_a_key_opens_nothing_and_is_not_kept(self, spec: dict[str, Any]) -> None:
+    async def test_oversized_key_is_401_and_not_kept(self, spec: dict[str, Any]) -> None:
         gateway = Gateway()
         good = gateway.put_key("demo")
         large = gateway.put_key("demo", **spec)
@@ -113,21 +115,21 @@ class TestStoredBefore:
         assert record is not None
         assert not record.tokens
 
-    async def test_a_guardrail_lets_nothing_through(self, spec: dict[str, Any]) -> None:
+    async def test_oversized_guardrail_refuses_all_calls(self, spec: dict[str, Any]) -> None:
         gateway = Gateway()
         gateway.put_guardrail("grd-large", gateway.key, **spec)
         answer = await gateway.create(body(), key=gateway.key)
         assert answer.status == 403
         assert (await gateway.create(key=gateway.put_key("demo"))).status == 202
 
-    async def test_it_can_be_revoked_by_rest(self, spec: dict[str, Any]) -> None:
+    async def test_oversized_key_can_be_revoked(self, spec: dict[str, Any]) -> None:
         office = Office(Gateway())
         large = office.gateway.put_key("demo", **spec)
         answer = await office.ask("DELETE", f"/keys/key_{large[3:11]}")
         assert answer.status == 200
 
 
-async def test_of_a_revoked_key_only_its_state_is_kept() -> None:
+async def test_informer_keeps_only_state_of_revoked_key() -> None:
     office = Office(Gateway())
     made = await office.make(allowed_models=entries(60), metadata={"n": "x" * 500})
     assert (await office.ask("DELETE", f"/keys/{made['id']}")).status == 200

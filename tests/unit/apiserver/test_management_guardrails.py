@@ -47,7 +47,7 @@ async def names(office: Office, guardrail: Any) -> list[str]:
     return office.read(guardrail["id"])["spec"].get("keyNames") or []
 
 
-async def test_a_guardrail_is_made_shown_and_changed(office: Office) -> None:
+async def test_guardrail_is_created_shown_and_changed(office: Office) -> None:
     made = await office.make("/guardrails", **WHOLE)
     assert set(made) == FIELDS
     assert {name: made[name] for name in WHOLE} == WHOLE
@@ -68,14 +68,14 @@ async def test_a_guardrail_is_made_shown_and_changed(office: Office) -> None:
 
 
 @pytest.mark.parametrize("window", ["limit_cents", "limit_window"])
-async def test_an_amount_needs_a_window_and_a_window_an_amount(office: Office, window: str) -> None:
+async def test_limit_needs_amount_and_window(office: Office, window: str) -> None:
     body = {name: value for name, value in WHOLE.items() if name != window}
     answer = await office.ask("POST", "/guardrails", body)
     assert answer.status == 400
     assert list(answer.json["errors"]) == [window]
 
 
-async def test_a_name_is_there_once_in_an_account(office: Office) -> None:
+async def test_name_is_unique_in_account(office: Office) -> None:
     await office.make("/guardrails", name="pool")
     other = await office.make("/guardrails", name="other")
     assert (await office.ask("POST", "/guardrails", {"name": "pool"})).status == 409
@@ -118,7 +118,7 @@ def start_operator(office: Office) -> None:
     kube.listen("gatewayguardrails", note)
 
 
-async def test_of_many_at_once_with_one_name_one_is_made(
+async def test_concurrent_creates_of_one_name_make_one(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow_lists(office, monkeypatch)
@@ -136,7 +136,7 @@ async def test_of_many_at_once_with_one_name_one_is_made(
         assert again.status == statuses[n]
 
 
-async def test_one_that_was_not_refused_to_the_end_is_refused_when_it_is_repeated(
+async def test_interrupted_refusal_is_completed_by_repetition(
     office: Office,
 ) -> None:
     kube = office.gateway.kube
@@ -155,7 +155,7 @@ async def test_one_that_was_not_refused_to_the_end_is_refused_when_it_is_repeate
     assert [g["metadata"]["name"] for g in kube.list_objects("gatewayguardrails")] == ["grd-x"]
 
 
-async def test_one_with_keys_under_it_is_not_taken_away_again(
+async def test_unchecked_guardrail_with_keys_is_kept(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = await office.make()
@@ -174,7 +174,7 @@ async def test_one_with_keys_under_it_is_not_taken_away_again(
     assert office.count("gatewayguardrails") == 2
 
 
-async def test_of_many_that_take_one_name_one_gets_it(
+async def test_concurrent_renames_to_one_name_let_one_win(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = [await office.make("/guardrails", name=f"n{n}") for n in range(5)]
@@ -189,7 +189,7 @@ async def test_of_many_that_take_one_name_one_gets_it(
     assert sum(guardrail["name"] == "pool" for guardrail in shown) == 1
 
 
-async def test_keys_are_assigned_and_taken_out_and_shown(office: Office) -> None:
+async def test_keys_are_assigned_listed_and_removed(office: Office) -> None:
     keys = [await office.make(name=f"k{n}") for n in range(3)]
     pool = await office.make("/guardrails", name="pool")
     path = f"/guardrails/{pool['id']}"
@@ -218,7 +218,7 @@ async def test_keys_are_assigned_and_taken_out_and_shown(office: Office) -> None
 
 
 @pytest.mark.parametrize("rest", ["", "/remove"])
-async def test_all_keys_or_none(office: Office, rest: str) -> None:
+async def test_assignment_takes_all_keys_or_none(office: Office, rest: str) -> None:
     mine = await office.make()
     theirs = await office.make(key=office.other_key)
     pool = await office.make("/guardrails", name="pool")
@@ -251,7 +251,7 @@ async def test_a_key_has_at_most_eight_guardrails(office: Office) -> None:
     assert (await assign(office, pools[0], key)).status == 200
 
 
-async def test_of_many_that_take_a_keys_last_place_one_gets_it(
+async def test_concurrent_assignments_to_last_place_let_one_win(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key, other = await office.make(), await office.make()
@@ -274,7 +274,7 @@ async def test_of_many_that_take_a_keys_last_place_one_gets_it(
         assert again.status == answer.status
 
 
-async def test_an_assignment_counts_at_once_at_the_door(office: Office) -> None:
+async def test_assignment_limits_calls_at_once(office: Office) -> None:
     key = await office.make()
     pool = await office.make("/guardrails", name="pool", allowed_models=[])
     assert (await office.gateway.create(key=key["secret"])).status == 202
@@ -284,7 +284,7 @@ async def test_an_assignment_counts_at_once_at_the_door(office: Office) -> None:
     assert (await office.gateway.create(key=key["secret"])).status == 202
 
 
-async def test_many_who_assign_at_once_lose_nothing(office: Office) -> None:
+async def test_concurrent_assignments_lose_no_key(office: Office) -> None:
     keys = [await office.make() for _ in range(8)]
     pool = await office.make("/guardrails", name="pool")
     answers = await asyncio.gather(*(assign(office, pool, key) for key in keys))
@@ -292,7 +292,7 @@ async def test_many_who_assign_at_once_lose_nothing(office: Office) -> None:
     assert len(await names(office, pool)) == 8
 
 
-async def test_a_repeated_assignment_is_done_once(office: Office) -> None:
+async def test_repeated_assignment_is_applied_once(office: Office) -> None:
     key = await office.make()
     pool = await office.make("/guardrails", name="pool")
     first = await assign(office, pool, key, idempotency_key="a")
@@ -309,7 +309,7 @@ async def test_a_repeated_assignment_is_done_once(office: Office) -> None:
     assert (await assign(office, second, key, idempotency_key="a")).status == 409
 
 
-async def test_of_equal_assignments_at_once_all_but_one_are_replays(office: Office) -> None:
+async def test_concurrent_equal_assignments_are_replays_of_one(office: Office) -> None:
     key = await office.make()
     pool = await office.make("/guardrails", name="pool")
     calls = [assign(office, pool, key, idempotency_key="a") for _ in range(8)]
@@ -319,7 +319,7 @@ async def test_of_equal_assignments_at_once_all_but_one_are_replays(office: Offi
 
 
 @pytest.mark.parametrize("applied", [True, False])
-async def test_an_assignment_whose_answer_is_lost_is_done(office: Office, applied: bool) -> None:
+async def test_assignment_with_lost_response_is_applied(office: Office, applied: bool) -> None:
     key = await office.make()
     pool = await office.make("/guardrails", name="pool")
     office.gateway.kube.order_faults("patch", Fault(WriteOutcomeUnknown("lost"), applied=applied))
@@ -328,7 +328,7 @@ async def test_an_assignment_whose_answer_is_lost_is_done(office: Office, applie
     assert len(await names(office, pool)) == 1
 
 
-async def test_one_with_keys_goes_only_by_force(office: Office) -> None:
+async def test_guardrail_with_keys_is_deleted_only_with_force(office: Office) -> None:
     key = await office.make()
     pool = await office.make("/guardrails", name="pool")
     await assign(office, pool, key)
@@ -343,7 +343,7 @@ async def test_one_with_keys_goes_only_by_force(office: Office) -> None:
     await office.make("/guardrails", name="pool")
 
 
-async def test_keys_that_are_gone_hold_no_guardrail_back(office: Office) -> None:
+async def test_deleted_keys_do_not_prevent_deletion(office: Office) -> None:
     key = await office.make()
     pool = await office.make("/guardrails", name="pool")
     await assign(office, pool, key)
@@ -352,7 +352,7 @@ async def test_keys_that_are_gone_hold_no_guardrail_back(office: Office) -> None
     assert (await office.ask("DELETE", f"/guardrails/{pool['id']}")).status == 200
 
 
-async def test_a_repeated_create_is_answered_the_same_even_after_it_was_deleted(
+async def test_repeated_create_of_deleted_guardrail_gets_same_response(
     office: Office,
 ) -> None:
     first = await office.ask("POST", "/guardrails", WHOLE, idempotency_key="a")
@@ -368,7 +368,7 @@ async def test_a_repeated_create_is_answered_the_same_even_after_it_was_deleted(
     assert other.status == 409
 
 
-async def test_many_at_once_with_one_key_make_one(office: Office) -> None:
+async def test_concurrent_creates_with_one_idempotency_key_make_one(office: Office) -> None:
     calls = [office.ask("POST", "/guardrails", WHOLE, idempotency_key="a") for _ in range(20)]
     answers = await asyncio.gather(*calls)
     assert {answer.status for answer in answers} == {201}
@@ -376,7 +376,7 @@ async def test_many_at_once_with_one_key_make_one(office: Office) -> None:
     assert sum("idempotent-replayed" in answer.headers for answer in answers) == 19
 
 
-async def test_a_cursor_that_names_a_deleted_one_goes_on_working(office: Office) -> None:
+async def test_cursor_of_deleted_guardrail_works(office: Office) -> None:
     made = [await office.make("/guardrails", name=f"p{n}") for n in range(6)]
     seen: list[str] = []
     query = "limit=2&order=asc"
@@ -393,7 +393,7 @@ async def test_a_cursor_that_names_a_deleted_one_goes_on_working(office: Office)
     assert foreign.status == 404
 
 
-async def test_what_the_pool_has_used_is_shown(office: Office) -> None:
+async def test_used_cents_of_guardrail_are_shown(office: Office) -> None:
     pool = await office.make("/guardrails", **WHOLE)
 
     async def read_budgets(_: str, budgets: Any) -> list[BudgetState]:
@@ -407,7 +407,7 @@ async def test_what_the_pool_has_used_is_shown(office: Office) -> None:
     assert shown["reset_at"] == "2100-01-01T00:00:00Z"
 
 
-async def test_an_account_has_only_so_many_guardrails() -> None:
+async def test_number_of_guardrails_of_account_is_bounded() -> None:
     office = Office(Gateway(guardrails_per_account=1))
     first = await office.make("/guardrails", name="first")
     assert (await office.ask("POST", "/guardrails", {"name": "second"})).status == 409

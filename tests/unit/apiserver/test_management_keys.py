@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from gateway_apiserver.surfaces.management import quotas
+from gateway_apiserver.surfaces.management import keys as key_routes
 from gateway_core.api.key import parse_key
 from gateway_core.kube.errors import KubernetesUnavailable, WriteOutcomeUnknown
 from gateway_core.tasks.archive import archive_removed
@@ -44,7 +44,7 @@ async def me(office: Office, key: str) -> int:
     return (await office.gateway.get("/api/v1/me", key=key)).status
 
 
-async def test_a_key_is_made_with_its_secret_and_opens_at_once(office: Office) -> None:
+async def test_new_key_shows_its_secret_and_is_valid_at_once(office: Office) -> None:
     answer = await office.ask("POST", "/keys", {"name": "one"})
     assert answer.status == 201
     assert answer.headers["cache-control"] == "no-store"
@@ -62,7 +62,7 @@ async def test_a_key_is_made_with_its_secret_and_opens_at_once(office: Office) -
     assert await me(office, made["secret"]) == 200
 
 
-async def test_all_fields_go_into_the_object_and_come_back(office: Office) -> None:
+async def test_all_fields_are_stored_and_shown(office: Office) -> None:
     made = await office.make(**WHOLE)
     shown = await office.show(f"/keys/{made['id']}")
     assert "secret" not in shown
@@ -78,14 +78,14 @@ async def test_all_fields_go_into_the_object_and_come_back(office: Office) -> No
     assert made["secret"] not in str(obj)
 
 
-async def test_a_null_counts_as_absent_where_a_key_is_made(office: Office) -> None:
+async def test_null_counts_as_absent_in_create(office: Office) -> None:
     nulls = {name: None for name in WHOLE if name != "name"}
     made = await office.make(**nulls)
     assert made["limit_cents"] is made["expires_at"] is made["allowed_models"] is None
     assert made["disabled"] is False
 
 
-async def test_the_creator_is_the_management_keys_own(gateway: Gateway) -> None:
+async def test_creator_is_that_of_the_management_key(gateway: Gateway) -> None:
     gateway.put_user("olga", {"demo": "owner"}, displayName="Olga")
     office = Office(gateway)
     office.key = gateway.put_key("demo", "Management", createdBy="olga")
@@ -141,7 +141,9 @@ async def test_the_creator_is_the_management_keys_own(gateway: Gateway) -> None:
         ({"created_by": None}, "created_by"),
     ],
 )
-async def test_bad_fields_are_named(office: Office, changes: dict[str, Any], field: str) -> None:
+async def test_bad_fields_are_named_in_400(
+    office: Office, changes: dict[str, Any], field: str
+) -> None:
     before = office.count("gatewaykeys")
     answer = await office.ask("POST", "/keys", {"name": "one", **changes})
     assert answer.status == 400, answer.body
@@ -151,7 +153,7 @@ async def test_bad_fields_are_named(office: Office, changes: dict[str, Any], fie
     assert office.count("gatewaykeys") == before
 
 
-async def test_all_problems_are_told_at_once_with_the_place_in_a_list(office: Office) -> None:
+async def test_all_problems_are_reported_with_list_index(office: Office) -> None:
     body = {"allowed_models": ["a", 5], "rpm_limit": "x", "nonsense": 1}
     errors = (await office.ask("POST", "/keys", body)).json["errors"]
     assert set(errors) == {"name", "allowed_models", "rpm_limit", "nonsense"}
@@ -165,7 +167,7 @@ async def test_whole_numbers_may_have_a_decimal_point(office: Office) -> None:
     assert (made["limit_cents"], made["rpm_limit"]) == (5, 2)
 
 
-async def test_a_key_that_an_admin_declared_is_governed_too(office: Office) -> None:
+async def test_declared_key_can_be_managed(office: Office) -> None:
     office.gateway.put_key("demo")
     spec = {"accountName": "demo", "class": "Standard", "displayName": "d", "secretName": "s"}
     office.gateway.kube.put("gatewaykeys", {"metadata": {"name": "key-ci-9"}, "spec": spec})
@@ -177,7 +179,7 @@ async def test_a_key_that_an_admin_declared_is_governed_too(office: Office) -> N
     assert (await office.ask("DELETE", "/keys/key_ci-9")).status == 200
 
 
-async def test_management_keys_are_not_governed_here(office: Office) -> None:
+async def test_management_keys_are_not_shown(office: Office) -> None:
     own = "key_" + office.key[3:11]
     assert (await office.ask("GET", f"/keys/{own}")).status == 404
     assert (await office.ask("DELETE", f"/keys/{own}")).status == 404
@@ -188,7 +190,7 @@ async def test_management_keys_are_not_governed_here(office: Office) -> None:
 # --- merge patch
 
 
-async def test_a_merge_patch_sets_clears_and_leaves(office: Office) -> None:
+async def test_merge_patch_sets_clears_and_keeps_fields(office: Office) -> None:
     made = await office.make(**WHOLE)
     path = f"/keys/{made['id']}"
     patch = {"name": "two", "expires_at": None, "rpm_limit": None, "allowed_models": []}
@@ -216,7 +218,7 @@ async def test_a_merge_patch_sets_clears_and_leaves(office: Office) -> None:
         ({}, (500, "weekly")),
     ],
 )
-async def test_a_limit_is_an_amount_and_a_window(
+async def test_patch_changes_amount_and_window_together(
     office: Office, patch: dict[str, Any], limit: Any
 ) -> None:
     made = await office.make(**WHOLE)
@@ -228,14 +230,14 @@ async def test_a_limit_is_an_amount_and_a_window(
     "patch",
     [{"limit_cents": 5}, {"limit_window": "1d"}, {"name": None}, {"id": "x"}, {"secret": "x"}],
 )
-async def test_a_patch_that_leads_nowhere_is_400(office: Office, patch: Any) -> None:
+async def test_invalid_patch_is_400(office: Office, patch: Any) -> None:
     made = await office.make()
     answer = await office.ask("PATCH", f"/keys/{made['id']}", patch)
     assert answer.status == 400
     assert "errors" in answer.json
 
 
-async def test_notes_are_counted_after_the_merge(office: Office) -> None:
+async def test_metadata_is_counted_after_merge(office: Office) -> None:
     made = await office.make(metadata={str(n): "" for n in range(16)})
     path = f"/keys/{made['id']}"
     assert (await office.ask("PATCH", path, {"metadata": {"x": ""}})).status == 400
@@ -243,7 +245,7 @@ async def test_notes_are_counted_after_the_merge(office: Office) -> None:
     assert len(swapped.json["metadata"]) == 16
 
 
-async def test_disabled_and_expired_keys_open_nothing_and_say_so(office: Office) -> None:
+async def test_disabled_and_expired_keys_are_401_and_show_their_status(office: Office) -> None:
     made = await office.make()
     path = f"/keys/{made['id']}"
     await office.ask("PATCH", path, {"disabled": True})
@@ -255,7 +257,7 @@ async def test_disabled_and_expired_keys_open_nothing_and_say_so(office: Office)
     assert await me(office, made["secret"]) == 200
 
 
-async def test_two_who_change_one_key_overwrite_nothing(office: Office) -> None:
+async def test_concurrent_changes_of_one_key_overwrite_nothing(office: Office) -> None:
     made = await office.make()
     path = f"/keys/{made['id']}"
     patches = [{"name": "new"}, {"rpm_limit": 7}, {"metadata": {"a": "1"}}, {"disabled": True}]
@@ -269,7 +271,7 @@ async def test_two_who_change_one_key_overwrite_nothing(office: Office) -> None:
 # --- revoking
 
 
-async def test_revoking_is_for_good_and_may_be_repeated(office: Office) -> None:
+async def test_revocation_is_final_and_idempotent(office: Office) -> None:
     made = await office.make()
     path = f"/keys/{made['id']}"
     first, second = [await office.ask("DELETE", path) for _ in range(2)]
@@ -288,7 +290,7 @@ async def test_revoking_is_for_good_and_may_be_repeated(office: Office) -> None:
 # --- rotation
 
 
-async def test_a_rotated_key_keeps_its_id_and_its_old_secret_dies(office: Office) -> None:
+async def test_rotation_keeps_id_and_ends_old_secret(office: Office) -> None:
     made = await office.make(**{**WHOLE, "disabled": False})
     answer = await office.ask("POST", f"/keys/{made['id']}/rotate")
     rotated = answer.json
@@ -303,7 +305,7 @@ async def test_a_rotated_key_keeps_its_id_and_its_old_secret_dies(office: Office
     assert await me(office, rotated["secret"]) == 200
 
 
-async def test_in_the_overlap_both_open_and_never_three(office: Office) -> None:
+async def test_overlap_keeps_at_most_two_secrets_valid(office: Office) -> None:
     made = await office.make()
     path = f"/keys/{made['id']}"
     first = (await office.ask("POST", path + "/rotate", {"overlap_seconds": 600})).json
@@ -318,7 +320,7 @@ async def test_in_the_overlap_both_open_and_never_three(office: Office) -> None:
 
 
 @pytest.mark.parametrize("seconds", [-1, 604_801, "5", 1.5, True])
-async def test_an_overlap_is_up_to_a_week(office: Office, seconds: Any) -> None:
+async def test_overlap_is_at_most_a_week(office: Office, seconds: Any) -> None:
     made = await office.make()
     answer = await office.ask("POST", f"/keys/{made['id']}/rotate", {"overlap_seconds": seconds})
     assert list(answer.json["errors"]) == ["overlap_seconds"]
@@ -327,7 +329,7 @@ async def test_an_overlap_is_up_to_a_week(office: Office, seconds: Any) -> None:
 # --- idempotency
 
 
-async def test_a_repeated_create_is_answered_the_same_without_the_secret(office: Office) -> None:
+async def test_repeated_create_gets_same_response_without_secret(office: Office) -> None:
     first = await office.ask("POST", "/keys", WHOLE, idempotency_key="a")
     path = f"/keys/{first.json['id']}"
     await office.ask("PATCH", path, {"name": "later", "limit_cents": None, "disabled": False})
@@ -340,13 +342,7 @@ async def test_a_repeated_create_is_answered_the_same_without_the_secret(office:
     assert (await office.show(path))["name"] == "later"
 
 
-async def test_a_default_that_is_told_or_left_out_is_the_same_input(office: Office) -> None:
-    first = await office.ask("POST", "/keys", {"name": "x"}, idempotency_key="a")
-    again = await office.ask("POST", "/keys", {"name": "x", "rpm_limit": None}, idempotency_key="a")
-    assert again.json["id"] == first.json["id"]
-
-
-async def test_a_key_with_other_input_is_409_and_another_accounts_is_unrelated(
+async def test_idempotency_key_with_other_input_is_409_within_account(
     office: Office,
 ) -> None:
     first = await office.ask("POST", "/keys", {"name": "x"}, idempotency_key="a")
@@ -360,7 +356,7 @@ async def test_a_key_with_other_input_is_409_and_another_accounts_is_unrelated(
     assert foreign.json["id"] != first.json["id"]
 
 
-async def test_a_refused_create_binds_nothing(office: Office) -> None:
+async def test_refused_create_does_not_bind_idempotency_key(office: Office) -> None:
     assert (await office.ask("POST", "/keys", {}, idempotency_key="a")).status == 400
     assert (await office.ask("POST", "/keys", {"name": "x"}, idempotency_key="a")).status == 201
 
@@ -371,7 +367,7 @@ async def test_a_bad_idempotency_key_is_400(office: Office, key: str) -> None:
     assert (answer.status, set(answer.json)) == (400, {"error"})
 
 
-async def test_many_at_once_with_one_key_make_one(office: Office) -> None:
+async def test_concurrent_creates_with_one_idempotency_key_make_one(office: Office) -> None:
     before = office.count("gatewaykeys")
     calls = [office.ask("POST", "/keys", {"name": "x"}, idempotency_key="a") for _ in range(20)]
     answers = await asyncio.gather(*calls)
@@ -382,7 +378,7 @@ async def test_many_at_once_with_one_key_make_one(office: Office) -> None:
     assert office.count("gatewaykeys") == before + 1
 
 
-async def test_a_repeated_rotation_rotates_once(office: Office) -> None:
+async def test_repeated_rotation_is_applied_once(office: Office) -> None:
     made = await office.make()
     path = f"/keys/{made['id']}/rotate"
     calls = [office.ask("POST", path, {}, idempotency_key="r") for _ in range(8)]
@@ -395,7 +391,7 @@ async def test_a_repeated_rotation_rotates_once(office: Office) -> None:
     assert other.status == 409
 
 
-async def test_a_key_that_rotated_one_may_not_rotate_another(office: Office) -> None:
+async def test_idempotency_key_of_rotation_is_409_for_another_key(office: Office) -> None:
     one, two = await office.make(), await office.make()
     await office.ask("POST", f"/keys/{one['id']}/rotate", {}, idempotency_key="r")
     answer = await office.ask("POST", f"/keys/{two['id']}/rotate", {}, idempotency_key="r")
@@ -403,9 +399,7 @@ async def test_a_key_that_rotated_one_may_not_rotate_another(office: Office) -> 
 
 
 @pytest.mark.parametrize("applied", [True, False])
-async def test_a_create_whose_answer_is_lost_is_found_again_with_its_secret(
-    office: Office, applied: bool
-) -> None:
+async def test_create_with_lost_response_returns_its_secret(office: Office, applied: bool) -> None:
     fault = Fault(WriteOutcomeUnknown("lost"), applied=applied)
     office.gateway.kube.order_faults("create", fault)
     made = await office.make()
@@ -415,7 +409,7 @@ async def test_a_create_whose_answer_is_lost_is_found_again_with_its_secret(
 
 
 @pytest.mark.parametrize("applied", [True, False])
-async def test_a_rotation_whose_answer_is_lost_is_done_once(office: Office, applied: bool) -> None:
+async def test_rotation_with_lost_response_is_applied_once(office: Office, applied: bool) -> None:
     made = await office.make()
     fault = Fault(WriteOutcomeUnknown("lost"), applied=applied)
     office.gateway.kube.order_faults("patch", fault)
@@ -425,7 +419,7 @@ async def test_a_rotation_whose_answer_is_lost_is_done_once(office: Office, appl
 
 
 @in_virtual_time
-async def test_a_record_that_hangs_is_given_up_after_ten_seconds() -> None:
+async def test_hanging_kubernetes_api_is_503_after_ten_seconds() -> None:
     office = Office(Gateway())
     made = await office.make()
     path = f"/keys/{made['id']}"
@@ -444,7 +438,7 @@ async def test_a_record_that_hangs_is_given_up_after_ten_seconds() -> None:
     assert asyncio.get_running_loop().time() - began < 31
 
 
-async def test_without_the_record_it_is_503(office: Office) -> None:
+async def test_kubernetes_outage_is_503(office: Office) -> None:
     made = await office.make()
     office.gateway.kube.away = True
     for method, path, body in (
@@ -465,7 +459,7 @@ async def test_without_the_record_it_is_503(office: Office) -> None:
 @pytest.mark.parametrize(
     "explicit", [{"disabled": False}, {"metadata": {}}, {"disabled": None, "rpm_limit": None}]
 )
-async def test_a_default_that_is_given_is_the_same_input(
+async def test_explicit_default_equals_omitted_field_in_replay(
     office: Office, explicit: dict[str, Any]
 ) -> None:
     first = await office.ask("POST", "/keys", {"name": "x"}, idempotency_key="a")
@@ -475,7 +469,7 @@ async def test_a_default_that_is_given_is_the_same_input(
     assert other.status == 409
 
 
-async def test_an_account_has_only_so_many_keys() -> None:
+async def test_number_of_keys_of_account_is_bounded() -> None:
     office = Office(Gateway(keys_per_account=2))
     await office.ask("POST", "/keys", {"name": "x"}, idempotency_key="a")
     # the account has a key that an admin made
@@ -486,12 +480,12 @@ async def test_an_account_has_only_so_many_keys() -> None:
     await office.make(key=office.other_key)
 
 
-async def test_an_account_that_revokes_faster_than_keys_are_removed_waits(
+async def test_revoking_faster_than_removal_is_503(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Revoked keys are bounded too, also while no operator removes any (I11)."""
-    monkeypatch.setattr(quotas, "MOST_REVOKED", 2)
-    monkeypatch.setattr(quotas, "MOST_WAITING", 1)
+    monkeypatch.setattr(key_routes, "MOST_REVOKED", 2)
+    monkeypatch.setattr(key_routes, "MOST_WAITING", 1)
     office = Office(Gateway())
     for _ in range(3):
         made = await office.make()
@@ -502,7 +496,7 @@ async def test_an_account_that_revokes_faster_than_keys_are_removed_waits(
     await office.make()
 
 
-async def test_a_removed_key_keeps_its_place_and_its_idempotency_key() -> None:
+async def test_removed_key_keeps_its_cursor_and_idempotency_key() -> None:
     office = Office(Gateway())
     made = [
         await office.ask("POST", "/keys", {"name": f"n{n}"}, idempotency_key=f"k{n}")

@@ -53,7 +53,7 @@ async def test_an_empty_list(office: Office) -> None:
     }
 
 
-async def test_pages_follow_the_order_of_creation_within_a_second_too(office: Office) -> None:
+async def test_pages_follow_creation_also_within_a_second(office: Office) -> None:
     made = [(await office.make(name=f"k{n}"))["id"] for n in range(7)]
     assert await walk(office, "limit=3&order=asc") == made
     assert await walk(office, "limit=2") == made[::-1]
@@ -62,14 +62,14 @@ async def test_pages_follow_the_order_of_creation_within_a_second_too(office: Of
     assert await walk(office, "limit=100") == made[::-1]
 
 
-async def test_twenty_at_a_time_the_newest_first_by_default(office: Office) -> None:
+async def test_default_page_has_twenty_newest_keys(office: Office) -> None:
     made = [(await office.make())["id"] for _ in range(21)]
     page = await office.show("/keys")
     assert [key["id"] for key in page["data"]] == made[:0:-1]
     assert page["has_more"] is True
 
 
-async def test_revoked_keys_are_cursors_still(office: Office) -> None:
+async def test_revoked_keys_work_as_cursors(office: Office) -> None:
     made = [(await office.make())["id"] for _ in range(6)]
     seen: list[str] = []
     page = await office.show("/keys", "limit=2&status=active")
@@ -126,12 +126,12 @@ async def test_bad_queries_are_400(office: Office, query: str, name: str) -> Non
     assert list(answer.json["errors"]) == [name]
 
 
-async def test_a_query_that_is_no_text_is_400(office: Office) -> None:
+async def test_query_that_is_not_utf_8_is_400(office: Office) -> None:
     assert (await office.ask("GET", "/keys", query="name_contains=%ff")).status == 400
 
 
 @pytest.mark.parametrize("cursor", ["x", "", "key_" + "a" * 26, "key_nobody", "KEY", "key-named"])
-async def test_a_cursor_that_was_never_seen_is_404(office: Office, cursor: str) -> None:
+async def test_unknown_cursor_is_404(office: Office, cursor: str) -> None:
     spec = {"accountName": "empty", "class": "Standard", "displayName": "d", "secretName": "s"}
     office.gateway.kube.put("gatewaykeys", {"metadata": {"name": "key-named"}, "spec": spec})
     assert (await office.ask("GET", "/keys", query="after=key_named")).status == 200
@@ -139,7 +139,7 @@ async def test_a_cursor_that_was_never_seen_is_404(office: Office, cursor: str) 
     assert (answer.status, answer.json) == (404, {"error": "Key not found."})
 
 
-async def test_what_another_replica_has_made_is_seen_at_once(office: Office) -> None:
+async def test_keys_of_other_replicas_are_listed_at_once(office: Office) -> None:
     """The record is read, whatever this replica's tables know."""
     made = await office.make()
     office.gateway.keys.forget(made["id"].replace("_", "-", 1))
@@ -161,7 +161,7 @@ async def test_budgets_are_read_once_for_a_page(office: Office) -> None:
     assert len(made) == 3
 
 
-async def test_without_counters_what_was_last_seen_is_shown_and_else_null(office: Office) -> None:
+async def test_without_counters_budget_comes_from_status(office: Office) -> None:
     made = await office.make(limit_cents=100, limit_window="1d")
     path = f"/keys/{made['id']}"
 
@@ -183,13 +183,13 @@ async def test_without_counters_what_was_last_seen_is_shown_and_else_null(office
     assert shown["last_used_at"] == "2026-11-21T10:00:00Z"
 
 
-async def test_money_that_was_lost_is_rebuilt_before_it_is_shown(office: Office) -> None:
+async def test_lost_counters_are_rebuilt_before_budget_is_shown(office: Office) -> None:
     made = await office.make(limit_cents=100, limit_window="1d")
     office.gateway.counters.lose()
     assert (await office.show(f"/keys/{made['id']}"))["used_cents"] == 0
 
 
-async def test_an_account_lists_one_at_a_time_and_a_process_four(gateway: Gateway) -> None:
+async def test_lists_run_one_per_account_and_four_per_process(gateway: Gateway) -> None:
     keys = [gateway.put_key("demo", "Management")]
     for n in range(9):
         gateway.put_account(f"other-{n}")

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway_apiserver.surfaces.management.budgets import BudgetView
-from gateway_apiserver.surfaces.management.responses import Key, render_key
+from gateway_apiserver.surfaces.management.responses import BudgetView, Key, render_key
 from gateway_core.api.ids import SEQUENCE_ANNOTATION
 from gateway_core.kube.errors import VersionExpired
 from gateway_core.kube.lists import find_position
@@ -30,7 +29,7 @@ def show(
     return render_key(obj, now=NOW, creator=None, guardrails=(), budget=budget)
 
 
-def test_a_change_is_dated_by_whoever_wrote_and_not_by_the_operators_looks() -> None:
+def test_updated_at_ignores_status_writes() -> None:
     fields = [
         {"manager": "api", "time": MADE},
         {"manager": "kubectl", "time": "2026-11-21T11:00:00Z"},
@@ -41,7 +40,7 @@ def test_a_change_is_dated_by_whoever_wrote_and_not_by_the_operators_looks() -> 
     assert show({}).updated_at == MADE
 
 
-def test_a_revocation_by_kubectl_is_dated_by_the_operator() -> None:
+def test_revocation_by_kubectl_has_time_of_condition() -> None:
     condition = {
         "type": "Ready",
         "reason": "Revoked",
@@ -54,12 +53,12 @@ def test_a_revocation_by_kubectl_is_dated_by_the_operator() -> None:
     assert show({}, status={"conditions": [condition]}).revoked_at is None
 
 
-def test_times_are_in_utc_with_whole_seconds_however_they_were_declared() -> None:
+def test_times_are_shown_in_utc_with_whole_seconds() -> None:
     shown = show({"expirationTime": "2026-11-21T14:00:00.75+02:30"})
     assert (shown.expires_at, shown.status) == ("2026-11-21T11:30:00Z", "expired")
 
 
-def test_the_hint_is_of_the_token_that_stays() -> None:
+def test_hint_is_that_of_the_lasting_token() -> None:
     old = {"hint": "old", "expirationTime": "2999-01-01T00:00:00Z"}
     assert show({"tokens": [old, {"hint": "new"}]}).hint == "new"
     assert show({"tokens": [old]}).hint == "old"
@@ -67,12 +66,12 @@ def test_the_hint_is_of_the_token_that_stays() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "9" * 5000, "\u0663"])
-def test_a_place_that_an_admin_has_scribbled_on_is_still_one(text: str) -> None:
+def test_malformed_sequence_annotation_is_ignored(text: str) -> None:
     meta = {"name": "key-a", "creationTimestamp": MADE, "annotations": {SEQUENCE_ANNOTATION: text}}
     assert find_position({"metadata": meta}) == (MADE, 0, "key-a")
 
 
-async def test_scribbled_notes_of_replays_harm_nothing(gateway: Gateway) -> None:
+async def test_malformed_replay_notes_are_ignored(gateway: Gateway) -> None:
     office = Office(gateway)
     made = await office.make()
     for text in ("nonsense", "{}", "[1]", '[["a"]]'):
@@ -86,7 +85,7 @@ async def test_scribbled_notes_of_replays_harm_nothing(gateway: Gateway) -> None
         assert (answer.status, answer.json["secret"] is None) == (200, False)
 
 
-async def test_a_list_whose_pages_have_aged_out_is_begun_anew(gateway: Gateway) -> None:
+async def test_list_is_restarted_when_its_version_expires(gateway: Gateway) -> None:
     office = Office(gateway)
     made = await office.make()
     gateway.kube.order_faults("list_page", Fault(VersionExpired("compacted")))

@@ -53,7 +53,7 @@ async def report(office: Office, query: str = "") -> list[dict[str, Any]]:
     return rows
 
 
-async def test_sums_along_each_dimension(office: Office) -> None:
+async def test_usage_is_summed_by_each_dimension(office: Office) -> None:
     put_day(
         office,
         day(1),
@@ -92,7 +92,7 @@ async def test_sums_along_each_dimension(office: Office) -> None:
         assert await report(office, f"group_by=day&key_id={unknown}") == []
 
 
-async def test_days_are_chosen_and_both_ends_belong(office: Office) -> None:
+async def test_start_and_end_days_are_inclusive(office: Office) -> None:
     for back in range(40):
         put_day(office, day(back), describe_row("key-a", "m", 1))
     assert (await report(office))[0]["requests"] == 30
@@ -136,14 +136,14 @@ async def test_bad_queries_are_400(office: Office, query: str, name: str) -> Non
     assert list(answer.json["errors"]) == [name]
 
 
-async def test_ninety_three_days_are_the_most(office: Office) -> None:
+async def test_usage_covers_at_most_93_days(office: Office) -> None:
     assert (
         await office.ask("GET", "/usage", query="start=2026-01-01&end=2026-04-03")
     ).status == 200
     assert (await office.ask("GET", "/usage", query="end=0001-01-01")).status == 200
 
 
-async def test_what_has_ended_is_told_at_once_and_once(office: Office) -> None:
+async def test_ended_call_is_in_usage_at_once_and_once(office: Office) -> None:
     task = put_task(office, "task_a", 700, day(0))
     put_task(office, "task_b", 40, day(50))
     assert (await report(office))[0]["cost_micros"] == 700
@@ -158,7 +158,7 @@ async def test_what_has_ended_is_told_at_once_and_once(office: Office) -> None:
     assert (await report(office, "group_by=key"))[0]["key_id"] == "key_a"
 
 
-async def test_days_that_were_moved_away_are_read_from_the_store_and_none_twice(
+async def test_archived_days_are_read_once_from_store(
     office: Office,
 ) -> None:
     for back in (60, 20, 10):
@@ -174,14 +174,14 @@ async def test_days_that_were_moved_away_are_read_from_the_store_and_none_twice(
     assert (await report(office, f"start={day(60)}"))[0]["cost_micros"] == 90
 
 
-async def test_another_accounts_usage_is_not_told(office: Office) -> None:
+async def test_usage_of_other_accounts_is_not_shown(office: Office) -> None:
     put_day(office, day(0), describe_row("key-a", "m", 5))
     put_task(office, "task_a", 700, day(0))
     answer = await office.ask("GET", "/usage", query="key_id=key_a", key=office.other_key)
     assert answer.json["data"][0]["requests"] == 0
 
 
-async def test_without_record_or_store_it_is_503(office: Office) -> None:
+async def test_outage_of_kubernetes_or_store_is_503(office: Office) -> None:
     office.gateway.store.away = True
     assert (await office.ask("GET", "/usage")).status == 503
     office.gateway.store.away = False
@@ -189,7 +189,7 @@ async def test_without_record_or_store_it_is_503(office: Office) -> None:
     assert (await office.ask("GET", "/usage")).status == 503
 
 
-async def test_more_keys_than_a_day_has_rows_are_told_apart_by_what_they_cost(
+async def test_keys_beyond_the_rows_of_a_day_are_grouped_by_cost(
     office: Office,
 ) -> None:
     charges = [

@@ -69,7 +69,7 @@ async def post(
 
 
 @in_virtual_time
-async def test_a_good_one_is_handed_on_once() -> None:
+async def test_valid_notice_is_delivered_once() -> None:
     sink = Sink()
     answer = await post(NoticeReceiver(SIGNER, sink))
     assert answer["status"] == 204
@@ -87,7 +87,7 @@ async def test_a_good_one_is_handed_on_once() -> None:
     ],
 )
 @in_virtual_time
-async def test_anything_else_is_not_there(path: str, method: str) -> None:
+async def test_invalid_address_is_404(path: str, method: str) -> None:
     sink = Sink()
     receiver = NoticeReceiver(SIGNER, sink)
     assert (await post(receiver, path, method=method))["status"] == 404
@@ -95,7 +95,7 @@ async def test_anything_else_is_not_there(path: str, method: str) -> None:
 
 
 @in_virtual_time
-async def test_without_a_sink_no_address_is_one_of_ours() -> None:
+async def test_without_operator_every_address_is_404() -> None:
     assert (await post(NoticeReceiver(SIGNER, None)))["status"] == 404
 
 
@@ -109,7 +109,7 @@ async def test_a_body_is_bounded_and_never_read() -> None:
 
 
 @in_virtual_time
-async def test_a_flood_is_held_up_and_its_last_word_is_not_lost() -> None:
+async def test_flood_is_throttled_and_last_notice_delivered() -> None:
     sink = Sink()
     receiver = NoticeReceiver(SIGNER, sink)
     for _ in range(1000):
@@ -124,7 +124,7 @@ async def test_a_flood_is_held_up_and_its_last_word_is_not_lost() -> None:
 
 
 @in_virtual_time
-async def test_tasks_do_not_hold_each_other_up() -> None:
+async def test_notices_of_tasks_are_independent() -> None:
     sink = Sink()
     receiver = NoticeReceiver(SIGNER, sink)
     notices = [Notice(f"task-{number}", NOTICE.uid) for number in range(50)]
@@ -134,7 +134,7 @@ async def test_tasks_do_not_hold_each_other_up() -> None:
 
 
 @in_virtual_time
-async def test_one_that_cannot_be_handed_on_is_to_be_sent_again() -> None:
+async def test_undelivered_notice_is_503() -> None:
     sink = Sink()
     sink.away = True
     receiver = NoticeReceiver(SIGNER, sink)
@@ -156,7 +156,7 @@ async def test_the_log_shows_no_address(caplog: pytest.LogCaptureFixture, capsys
 
 
 @in_virtual_time
-async def test_one_that_was_answered_is_handed_on_when_the_operator_is_back() -> None:
+async def test_acknowledged_notice_is_delivered_after_outage() -> None:
     sink = Sink()
     receiver = NoticeReceiver(SIGNER, sink)
     assert (await post(receiver))["status"] == 204
@@ -172,7 +172,7 @@ async def test_one_that_was_answered_is_handed_on_when_the_operator_is_back() ->
 
 
 @in_virtual_time
-async def test_an_operator_that_stays_away_is_not_waited_for_without_end() -> None:
+async def test_delivery_is_given_up_after_ten_minutes() -> None:
     sink = Sink()
     receiver = NoticeReceiver(SIGNER, sink)
     await post(receiver)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway_apiserver.surfaces.pricing.quotes import QuoteCall, quote_call
+from gateway_apiserver.surfaces.quotes import QuoteRequest, quote_call
 from gateway_core.api.money import ceil_cents
 from gateway_core.billing.prices import bound_task, charge, select_price
 from gateway_core.egress.addresses import AddressPolicy
@@ -546,7 +546,9 @@ class TestQuoteReservationAndCharge:
         catalog = make_catalog(prices)
         addresses = AddressPolicy((), ())
         moment = START + timedelta(microseconds=asked)
-        subject = QuoteCall("sim", "reference_to_video", MODEL, params(**chosen))
+        subject = QuoteRequest(
+            service="sim", action="reference_to_video", model=MODEL, params=params(**chosen)
+        )
         quoted = quote_call(catalog, subject, addresses, moment)
         operation = catalog.find_operation("sim", "reference_to_video")
         assert operation is not None
@@ -572,7 +574,7 @@ class TestQuoteReservationAndCharge:
             [{"perCallMicros": 10}, {"perCallMicros": 20, "effectiveTime": later}]
         )
         addresses = AddressPolicy((), ())
-        subject = QuoteCall("sim", "reference_to_video", MODEL, None)
+        subject = QuoteRequest(service="sim", action="reference_to_video", model=MODEL)
         for milliseconds, micros in ((0, 10), (999, 10), (1000, 20), (1999, 20)):
             moment = START + timedelta(milliseconds=milliseconds)
             assert quote_call(catalog, subject, addresses, moment).micros == micros

@@ -9,10 +9,10 @@ import orjson
 import pytest
 from starlette.types import Message
 
-from gateway_apiserver.middleware.downloads import DownloadBounds
-from gateway_apiserver.surfaces.pricing import routes as pricing
-from gateway_apiserver.surfaces.public_responses import PublicSender
+from gateway_apiserver.surfaces import pricing
+from gateway_apiserver.surfaces.operations import PublicSender
 from gateway_core.providers.price_list import Schedule
+from gateway_core.storage.limits import DownloadBounds
 from tests.unit.apiserver.gateway import Gateway, call
 
 

@@ -5,8 +5,7 @@ import signal
 
 import uvicorn
 
-from gateway_apiserver.middleware.drain import Drain
-from gateway_apiserver.server import _Server
+from gateway_apiserver.server import Drain, _Server
 from tests.servers.world import wait_for
 
 

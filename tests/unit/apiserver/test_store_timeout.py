@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway_apiserver.media.app import MediaParts, create_media_app
+from gateway_apiserver.media import MediaParts, create_media_app
 from gateway_core.files.addresses import MediaItem, MediaSigner, Sealer, TemporaryAddresses
 from gateway_core.storage import limits
 from gateway_core.storage.limits import (

@@ -47,13 +47,13 @@ async def receive_all(size: int, count: int, pause: float) -> float:
 
 
 @in_virtual_time
-async def test_a_body_ends_that_drips() -> None:
+async def test_slow_body_is_ended() -> None:
     assert await receive_all(1, 1000, 5) == pytest.approx(IDLE_SECONDS, abs=5.1)
     assert await receive_all(1, 2, 1000) == pytest.approx(IDLE_SECONDS)
 
 
 @in_virtual_time
-async def test_a_body_that_comes_steadily_may_take_long() -> None:
+async def test_steady_body_may_take_long() -> None:
     assert await receive_all(2 * SLOWEST_BYTES, 1000, 2) == pytest.approx(2000)
     # a modem's
     assert await receive_all(1024, 8000, 1 / 8) == pytest.approx(1000)
@@ -62,7 +62,7 @@ async def test_a_body_that_comes_steadily_may_take_long() -> None:
 
 
 @in_virtual_time
-async def test_no_few_accounts_have_all_places() -> None:
+async def test_few_accounts_cannot_take_all_streams() -> None:
     places, clock = StreamLimiter(), asyncio.get_running_loop().time
     async with AsyncExitStack() as held:
         for account in ("a", "b", "c", "d"):
@@ -75,7 +75,7 @@ async def test_no_few_accounts_have_all_places() -> None:
 
 
 @in_virtual_time
-async def test_who_finds_no_place_is_told_in_time() -> None:
+async def test_waiting_stream_is_refused_in_time() -> None:
     places, clock = StreamLimiter(100, per_holder=2), asyncio.get_running_loop().time
     async with places.take("a"), places.take("a"):
         began = clock()
@@ -91,7 +91,7 @@ async def test_who_finds_no_place_is_told_in_time() -> None:
 
 
 @in_virtual_time
-async def test_a_stream_too_many_begins_when_another_ends() -> None:
+async def test_waiting_stream_begins_when_another_ends() -> None:
     places, clock = StreamLimiter(100, per_holder=1), asyncio.get_running_loop().time
 
     async def stream() -> float:
@@ -108,7 +108,7 @@ async def test_a_stream_too_many_begins_when_another_ends() -> None:
 
 
 @in_virtual_time
-async def test_parts_on_a_slow_line_wait_for_each_other() -> None:
+async def test_parts_of_one_account_wait_for_each_other() -> None:
     places = StreamLimiter()
 
     async def send() -> None:
@@ -119,7 +119,7 @@ async def test_parts_on_a_slow_line_wait_for_each_other() -> None:
 
 
 @in_virtual_time
-async def test_so_many_of_an_account_wait_and_no_more() -> None:
+async def test_number_of_waiting_streams_is_bounded() -> None:
     places, clock = StreamLimiter(100, per_holder=1), asyncio.get_running_loop().time
 
     async def send(account: str) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway_apiserver.media.app import MediaParts, create_media_app
+from gateway_apiserver.media import MediaParts, create_media_app
 from gateway_core.files.addresses import (
     PUT_SECONDS,
     TICKET_SECONDS,
@@ -114,7 +114,7 @@ async def test_base64_becomes_a_file_that_the_media_host_serves(bench: Bench) ->
     assert (head.body, head.headers["content-length"]) == (b"", str(len(PNG)))
 
 
-async def test_an_address_ends_with_its_day_and_no_other_is_good(bench: Bench) -> None:
+async def test_read_url_expires_and_cannot_be_altered(bench: Bench) -> None:
     url = (await bench.create()).json["url"]
     token, name = url.rsplit("/", 2)[1:]
     for forged in (token[:-1] + ("A" if token[-1] != "A" else "B"), token + "=", "A" * 80, "%00"):
@@ -127,7 +127,7 @@ async def test_an_address_ends_with_its_day_and_no_other_is_good(bench: Bench) -
     assert name == "file"
 
 
-async def test_what_a_browser_would_run_is_told_as_bytes(bench: Bench) -> None:
+async def test_executable_types_are_served_as_octet_stream(bench: Bench) -> None:
     page = b"<!DOCTYPE html><html><script>alert(1)</script></html>"
     made = (await bench.create(page, file_name="a.html")).json
     assert made["mime_type"] == "text/html"
@@ -184,7 +184,7 @@ async def test_base64_may_be_a_data_url_and_have_whitespace(
     assert list(bench.gateway.store.contents.values()) == [data[:size]]
 
 
-async def test_a_long_text_may_be_escaped_and_cut_anywhere(bench: Bench) -> None:
+async def test_long_base64_may_have_escapes_and_any_chunks(bench: Bench) -> None:
     data = bytes(range(256)) * 100
     text = base64.b64encode(data).decode().replace("/", "\\/").replace("A", "\\u0041")
     raw = f'{{"file_name":"q\\"\\\\","source":{{"data":"{text}","type":"base64"}}}}'.encode()
@@ -219,9 +219,7 @@ async def test_a_long_text_may_be_escaped_and_cut_anywhere(bench: Bench) -> None
         ({"source": {"data": "A" * 40_000, "type": "base64"}, "x": 1}, {"x"}),
     ],
 )
-async def test_a_body_that_breaks_a_rule(
-    bench: Bench, body: dict[str, Any], fields: set[str]
-) -> None:
+async def test_invalid_body_is_400(bench: Bench, body: dict[str, Any], fields: set[str]) -> None:
     answer = await bench.post(body)
     assert (answer.status, set(answer.json["errors"])) == (400, fields)
     assert bench.gateway.store.contents == {}
@@ -240,13 +238,13 @@ async def test_a_body_that_breaks_a_rule(
         b'{"source":{"type":"base64","data":"' + b"A" * 40_000 + b'"}} x',
     ],
 )
-async def test_a_body_that_is_no_json_leaves_nothing(bench: Bench, raw: bytes) -> None:
+async def test_malformed_json_leaves_nothing(bench: Bench, raw: bytes) -> None:
     answer = await bench.post(raw)
     assert (answer.status, set(answer.json)) == (400, {"error"})
     assert bench.gateway.store.contents == {}
 
 
-async def test_only_the_data_may_be_long(bench: Bench) -> None:
+async def test_only_data_may_be_long(bench: Bench) -> None:
     source = {"type": "base64", "data": "AAAA"}
     for body in (
         {"source": source, "file_name": "a" * 30_000},
@@ -258,7 +256,7 @@ async def test_only_the_data_may_be_long(bench: Bench) -> None:
     assert bench.gateway.store.contents == {}
 
 
-async def test_the_limit_is_met_to_the_byte(bench: Bench) -> None:
+async def test_size_limit_is_exact(bench: Bench) -> None:
     data = bytes(USER_DATA_BYTES)
     assert (await bench.create(data)).status == 201
     answer = await bench.create(data + b"x")
@@ -266,7 +264,7 @@ async def test_the_limit_is_met_to_the_byte(bench: Bench) -> None:
     assert len(bench.gateway.store.contents) == 1
 
 
-async def test_the_pool_of_temporary_files_is_the_accounts_and_its_own() -> None:
+async def test_temporary_files_have_their_own_pool_for_each_account() -> None:
     bench = Bench(temporary_storage_bytes=100)
     assert (await bench.create(b"x" * 60)).status == 201
     answer = await bench.create(b"x" * 41)
@@ -281,7 +279,7 @@ async def test_the_pool_of_temporary_files_is_the_accounts_and_its_own() -> None
     assert (await bench.create(b"x")).status == 503
 
 
-async def test_an_account_has_so_many_temporary_files() -> None:
+async def test_number_of_temporary_files_is_bounded() -> None:
     bench = Bench(temporary_files_per_account=1)
     assert (await bench.create()).status == 201
     bench.gateway.store.away = True
@@ -289,7 +287,7 @@ async def test_an_account_has_so_many_temporary_files() -> None:
     assert len(bench.gateway.store.contents) == 1
 
 
-async def test_what_loses_its_room_while_it_is_made_is_refused_and_goes(
+async def test_file_whose_claim_is_lost_is_withdrawn(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kube = bench.gateway.kube
@@ -306,7 +304,7 @@ async def test_what_loses_its_room_while_it_is_made_is_refused_and_goes(
     assert all("deletionTimestamp" in obj["metadata"] for obj in bench.list_files())
 
 
-async def test_a_repeated_call_is_answered_when_the_storage_is_full() -> None:
+async def test_replay_is_answered_when_storage_is_full() -> None:
     bench = Bench(temporary_storage_bytes=250_000)
     data = base64.b64encode(b"x" * 200_000).decode()
     raw = json.dumps({"source": {"type": "base64", "data": data}}).encode()
@@ -318,7 +316,7 @@ async def test_a_repeated_call_is_answered_when_the_storage_is_full() -> None:
 
 
 class TestUrls:
-    async def test_what_a_url_leads_to_becomes_a_file_of_its_name(self, bench: Bench) -> None:
+    async def test_file_of_url_has_name_of_the_path(self, bench: Bench) -> None:
         url = "https://example.com/a/pic%20one.png?x=1"
         bench.gateway.fetcher.pages[url] = PNG
         answer = await bench.post({"source": {"type": "url", "url": url}})
@@ -327,7 +325,7 @@ class TestUrls:
         assert (made["file_name"], made["mime_type"]) == ("pic one.png", "image/png")
         assert (await bench.read(made["url"])).body == PNG
 
-    async def test_what_cannot_be_fetched_is_told(self, bench: Bench) -> None:
+    async def test_failed_fetch_is_400(self, bench: Bench) -> None:
         pages: dict[str, bytes | str] = {"https://a/x": "leads nowhere", "https://a/empty": b""}
         bench.gateway.fetcher.pages.update(pages)
         for url, text in (("https://a/x", "leads nowhere"), ("https://a/empty", "is empty")):
@@ -340,7 +338,7 @@ class TestUrls:
 
 
 class TestIdempotency:
-    async def test_a_repeated_call_gets_the_first_ones_answer(self, bench: Bench) -> None:
+    async def test_repeated_call_gets_first_response(self, bench: Bench) -> None:
         url = "https://example.com/a.png"
         bench.gateway.fetcher.pages[url] = PNG
         data = base64.b64encode(PNG).decode()
@@ -357,7 +355,7 @@ class TestIdempotency:
         assert len(bench.gateway.store.contents) == len(bench.list_files()) == 2
         assert await bench.read_used() == 2 * len(PNG)
 
-    async def test_a_refused_call_binds_no_key_and_accounts_share_none(self, bench: Bench) -> None:
+    async def test_refused_call_does_not_bind_idempotency_key(self, bench: Bench) -> None:
         bad = {"source": {"type": "base64", "data": "="}}
         assert (await bench.post(bad, Idempotency_Key="k")).status == 400
         good = {"source": {"type": "base64", "data": "AAAA"}}
@@ -366,7 +364,7 @@ class TestIdempotency:
         assert (first.status, foreign.status) == (201, 201)
         assert first.json["url"] != foreign.json["url"]
 
-    async def test_a_file_that_is_over_is_not_replayed(self, bench: Bench) -> None:
+    async def test_expired_file_is_not_replayed(self, bench: Bench) -> None:
         good = {"source": {"type": "base64", "data": "AAAA"}}
         await bench.post(good, Idempotency_Key="k")
         [obj] = bench.list_files()
@@ -376,7 +374,7 @@ class TestIdempotency:
 
 
 class TestPrepared:
-    async def test_what_is_put_and_confirmed_becomes_a_file(self, bench: Bench) -> None:
+    async def test_put_and_confirmed_bytes_become_a_file(self, bench: Bench) -> None:
         prepared = await bench.prepare()
         assert set(prepared) == {"upload_url", "headers", "signed_id"}
         assert isinstance(prepared["headers"], dict)
@@ -395,7 +393,7 @@ class TestPrepared:
         assert await bench.read_used() == len(PNG)
         assert len(bench.list_files()) == 1
 
-    async def test_what_is_to_be_put_has_its_room(self) -> None:
+    async def test_prepared_file_claims_storage(self) -> None:
         bench = Bench(temporary_storage_bytes=2 * len(PNG))
         body = {"signed_id": (await bench.prepare())["signed_id"]}
         other = await bench.prepare()
@@ -407,7 +405,7 @@ class TestPrepared:
         assert (await bench.post(body, PATH + "/confirm")).status == 409
         assert await bench.read_used() == 2 * len(PNG)
 
-    async def test_a_confirmation_that_failed_leaves_what_was_put(self, bench: Bench) -> None:
+    async def test_failed_confirmation_keeps_the_bytes(self, bench: Bench) -> None:
         prepared = await bench.prepare()
         assert (await bench.put(prepared["upload_url"])).status == 200
         body = {"signed_id": prepared["signed_id"]}
@@ -418,7 +416,7 @@ class TestPrepared:
         assert made.status == 201, made.body
         assert (await bench.read(made.json["url"])).body == PNG
 
-    async def test_of_two_confirmations_the_one_that_failed_takes_nothing_away(
+    async def test_failed_confirmation_does_not_undo_concurrent_one(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         prepared = await bench.prepare()
@@ -449,7 +447,7 @@ class TestPrepared:
         [good] = [answer for answer in answers if answer.status == 201]
         assert (await bench.read(good.json["url"])).body == PNG
 
-    async def test_an_address_takes_one_put_of_what_was_announced(self, bench: Bench) -> None:
+    async def test_put_url_accepts_only_announced_bytes_once(self, bench: Bench) -> None:
         url = (await bench.prepare())["upload_url"]
         wrong = PNG[:-1] + b"?"
         for data, length in ((wrong, None), (PNG[:-1], None), (PNG, 5), (PNG[:-1], len(PNG))):
@@ -459,7 +457,7 @@ class TestPrepared:
         assert (await bench.put(url)).status == 200
         assert (await bench.put(url)).status == 409
 
-    async def test_an_address_is_good_for_a_quarter_of_an_hour(self, bench: Bench) -> None:
+    async def test_put_url_is_valid_for_15_minutes(self, bench: Bench) -> None:
         prepared = await bench.prepare()
         bench.ahead = PUT_SECONDS - 1
         assert (await bench.put(prepared["upload_url"], PNG[:-1])).status == 400
@@ -471,7 +469,7 @@ class TestPrepared:
         base = prepared["upload_url"].rpartition("/")[0]
         assert (await bench.put(f"{base}/{prepared['signed_id']}")).status == 404
 
-    async def test_unknown_foreign_and_late_signed_ids_are_the_same(
+    async def test_unknown_foreign_and_expired_signed_ids_are_404(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         prepared = await bench.prepare()
@@ -501,7 +499,7 @@ class TestPrepared:
             ({"extra": 1}, "extra"),
         ],
     )
-    async def test_a_preparation_that_breaks_a_rule(
+    async def test_invalid_preparation_is_400(
         self, bench: Bench, changes: dict[str, Any], field: str
     ) -> None:
         good = {"filename": "a", "byte_size": 5.0, "checksum": base64.b64encode(b"x" * 16).decode()}
@@ -510,7 +508,7 @@ class TestPrepared:
         assert (answer.status, set(answer.json["errors"])) == (400, {field})
 
 
-async def test_who_may_not_create_makes_no_file(bench: Bench) -> None:
+async def test_credential_and_maintenance_come_before_the_body(bench: Bench) -> None:
     management = bench.gateway.put_key("demo", "Management")
     for path in (PATH, PATH + "/prepare", PATH + "/confirm"):
         assert (await bench.post({}, path, key="sk-nothing")).status == 401

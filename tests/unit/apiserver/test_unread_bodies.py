@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from gateway_apiserver.middleware.clients import ConnectionBounds
-from gateway_apiserver.middleware.connections import ConnectionTable
+from gateway_apiserver.middleware.connections import ConnectionBounds, ConnectionTable
 from gateway_apiserver.middleware.protocol import MOST_DRAINED_BYTES
 from gateway_apiserver.responses import Response, send_response
 from tests.servers.listener import listen

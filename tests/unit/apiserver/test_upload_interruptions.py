@@ -105,9 +105,7 @@ class Interrupted:
 
 @pytest.mark.parametrize("rival", RIVALS)
 @pytest.mark.parametrize("request_", REQUESTS)
-async def test_interrupted_request_gets_the_answer_of_the_outcome(
-    request_: str, rival: str
-) -> None:
+async def test_interrupted_request_gets_response_of_the_outcome(request_: str, rival: str) -> None:
     bench = UploadBench()
     outcomes = set[str]()
     for after in range(MOST_STEPS):

@@ -447,7 +447,7 @@ class Uploading(RuleBasedStateMachine):
                 return {claim.member: claim.bytes for claim in claims}
 
 
-def test_whatever_happens_to_an_upload_it_ends_once() -> None:
+def test_upload_has_one_outcome_under_races_and_kills() -> None:
     run_state_machine_as_test(
         Uploading,
         settings=settings(

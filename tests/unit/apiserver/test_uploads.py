@@ -43,7 +43,7 @@ def conflicts(answer: Answer) -> None:
     assert answer.headers["x-should-retry"] == "false"
 
 
-async def test_parts_become_one_file_in_the_order_that_is_said(uploader: Uploader) -> None:
+async def test_parts_become_one_file_in_requested_order(uploader: Uploader) -> None:
     before = int(time.time())
     answer = await uploader.create(6)
     created = answer.json
@@ -92,7 +92,7 @@ async def test_parts_become_one_file_in_the_order_that_is_said(uploader: Uploade
     assert [claim.member for claim in claims] == [file["metadata"]["name"]]
 
 
-async def test_a_receipt_may_have_nothing_but_the_sha256(uploader: Uploader) -> None:
+async def test_receipt_may_have_only_sha256(uploader: Uploader) -> None:
     upload = await uploader.open(3)
     part = await uploader.add(upload, b"abc")
     contents = uploader.gateway.store.contents
@@ -113,7 +113,7 @@ async def test_a_receipt_may_have_nothing_but_the_sha256(uploader: Uploader) -> 
     assert (answer.status, answer.body) == (200, b"abc")
 
 
-async def test_bytes_of_parts_are_counted_once_they_are_stored(uploader: Uploader) -> None:
+async def test_metric_counts_bytes_of_stored_parts(uploader: Uploader) -> None:
     upload = await uploader.open(6)
     await uploader.add(upload, b"abcd")
     refused(await uploader.send(upload, b""), 400, "empty_part", "data")
@@ -122,7 +122,7 @@ async def test_bytes_of_parts_are_counted_once_they_are_stored(uploader: Uploade
     assert line in shown.body
 
 
-async def test_a_completion_repeated_is_the_same_and_another_is_a_conflict(
+async def test_repeated_completion_gets_same_response_and_other_is_409(
     uploader: Uploader,
 ) -> None:
     upload = await uploader.open(2)
@@ -138,7 +138,7 @@ async def test_a_completion_repeated_is_the_same_and_another_is_a_conflict(
     assert len(uploader.list_files()) == 1
 
 
-async def test_a_cancellation_repeated_is_the_same_and_frees_the_storage(
+async def test_cancellation_is_idempotent_and_frees_storage(
     uploader: Uploader,
 ) -> None:
     upload = await uploader.open(100)
@@ -156,7 +156,7 @@ async def test_a_cancellation_repeated_is_the_same_and_frees_the_storage(
 
 
 @pytest.mark.parametrize("request_kind", ["part", "complete", "cancel"])
-async def test_the_first_request_after_the_hour_writes_that_it_is_over(
+async def test_first_request_after_the_hour_writes_expired(
     uploader: Uploader, request_kind: str
 ) -> None:
     upload = await uploader.open(1)
@@ -176,7 +176,7 @@ async def test_the_first_request_after_the_hour_writes_that_it_is_over(
     conflicts(await uploader.cancel(upload))
 
 
-async def test_of_concurrent_completions_and_cancellations_one_outcome_wins(
+async def test_concurrent_completions_and_cancellations_have_one_outcome(
     uploader: Uploader,
 ) -> None:
     for _ in range(5):
@@ -235,21 +235,21 @@ async def test_of_concurrent_completions_and_cancellations_one_outcome_wins(
         ),
     ],
 )
-async def test_a_create_that_breaks_a_rule_makes_nothing(
+async def test_invalid_create_makes_nothing(
     uploader: Uploader, changes: dict[str, Any], status: int, code: str, param: str
 ) -> None:
     refused(await uploader.create(6, **changes), status, code, param)
     assert uploader.gateway.kube.list_objects("gatewayuploads") == []
 
 
-async def test_limits_are_met_to_the_byte_and_unknown_fields_ignored(uploader: Uploader) -> None:
+async def test_size_limits_are_exact_and_unknown_fields_ignored(uploader: Uploader) -> None:
     assert (await uploader.create(52_428_800, novelty=1)).status == 200
     assert (await uploader.create(209_715_200, purpose="batch")).status == 200
     whole = await uploader.create(6.0, mime_type="pdf", expires_after=None)  # type: ignore[arg-type]
     assert whole.json["bytes"] == 6
 
 
-async def test_bodies_that_are_none(uploader: Uploader) -> None:
+async def test_malformed_bodies_are_refused(uploader: Uploader) -> None:
     refused(await uploader.post("", b"{", "application/json"), 400, "invalid_json")
     refused(await uploader.post("", b"[]", "application/json"), 400, "invalid_type")
     refused(await uploader.post("", b"{}", "text/plain"), 415, "unsupported_media_type")
@@ -257,7 +257,7 @@ async def test_bodies_that_are_none(uploader: Uploader) -> None:
     refused(await uploader.post("", long, "application/json"), 413, "request_too_large")
 
 
-async def test_an_account_stores_no_more_than_it_may(uploader: Uploader) -> None:
+async def test_storage_limit_of_account_is_exact(uploader: Uploader) -> None:
     uploader.gateway.put_account("demo", storageBytes=100)
     first = await uploader.open(60)
     refused(await uploader.create(41), 413, "storage_limit_exceeded")
@@ -267,7 +267,7 @@ async def test_an_account_stores_no_more_than_it_may(uploader: Uploader) -> None
     assert await uploader.read_used() == 100
 
 
-async def test_an_account_has_no_more_pending_uploads_than_it_may(
+async def test_number_of_pending_uploads_of_account_is_bounded(
     uploader: Uploader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway_core.files.parts.MOST_PENDING", 2)
@@ -289,7 +289,7 @@ async def test_an_account_has_no_more_pending_uploads_than_it_may(
     assert (await uploader.create(6)).status == 200
 
 
-async def test_with_an_idempotency_key_there_is_one_upload(uploader: Uploader) -> None:
+async def test_concurrent_creates_with_idempotency_key_make_one_upload(uploader: Uploader) -> None:
     answers = await asyncio.gather(*(uploader.create(6, key="k") for _ in range(10)))
     assert {answer.status for answer in answers} == {200}
     assert len({answer.body for answer in answers}) == 1
@@ -305,7 +305,7 @@ async def test_with_an_idempotency_key_there_is_one_upload(uploader: Uploader) -
     assert await uploader.read_used() == 0
 
 
-async def test_a_life_that_is_the_purposes_own_is_the_same_as_none(uploader: Uploader) -> None:
+async def test_explicit_default_expiry_equals_none_in_replay(uploader: Uploader) -> None:
     life = {"anchor": "created_at", "seconds": 30 * 86400}
     first = await uploader.create(6, key="k", purpose="batch")
     again = await uploader.create(6, key="k", purpose="batch", expires_after=life)
@@ -315,7 +315,7 @@ async def test_a_life_that_is_the_purposes_own_is_the_same_as_none(uploader: Upl
     refused(other, 409, "idempotency_conflict")
 
 
-async def test_an_upload_that_was_refused_after_its_creation_is_refused_again(
+async def test_upload_withdrawn_for_lack_of_room_is_refused_again(
     uploader: Uploader,
 ) -> None:
     """What the account stores is lost and known again, with less room, before the confirmation."""
@@ -341,7 +341,7 @@ async def test_an_upload_that_was_refused_after_its_creation_is_refused_again(
     assert await uploader.read_used() == 100
 
 
-async def test_of_creates_with_one_key_and_other_sizes_the_winners_is_reserved(
+async def test_concurrent_creates_of_different_sizes_reserve_the_winners(
     uploader: Uploader,
 ) -> None:
     answers = await asyncio.gather(*(uploader.create(n + 1, key="k") for n in range(8)))
@@ -350,7 +350,7 @@ async def test_of_creates_with_one_key_and_other_sizes_the_winners_is_reserved(
     assert await uploader.read_used() == won["bytes"]
 
 
-async def test_an_upload_of_another_account_is_none(uploader: Uploader) -> None:
+async def test_foreign_upload_is_404(uploader: Uploader) -> None:
     upload = await uploader.open(1)
     part = await uploader.add(upload, b"a")
     other = Uploader(uploader.gateway, uploader.gateway.other_key)
@@ -362,7 +362,7 @@ async def test_an_upload_of_another_account_is_none(uploader: Uploader) -> None:
     refused(await other.complete(own, part), 404, "part_not_found", "part_ids")
 
 
-async def test_one_that_an_admin_deletes_is_gone_at_once(uploader: Uploader) -> None:
+async def test_upload_being_deleted_is_404(uploader: Uploader) -> None:
     upload = await uploader.open(1)
     await uploader.gateway.kube.delete("gatewayuploads", upload.replace("_", "-", 1))
     assert "deletionTimestamp" in uploader.find(upload)["metadata"]
@@ -370,7 +370,7 @@ async def test_one_that_an_admin_deletes_is_gone_at_once(uploader: Uploader) -> 
     refused(await uploader.send(upload, b"a"), 404, "upload_not_found")
 
 
-async def test_there_is_no_get_and_no_list(gateway: Gateway) -> None:
+async def test_get_and_list_are_404(gateway: Gateway) -> None:
     upload = await Uploader(gateway).open(1)
     missing = await gateway.get(f"/v1/uploads/{upload}")
     refused(missing, 404, "not_found")
@@ -380,7 +380,7 @@ async def test_there_is_no_get_and_no_list(gateway: Gateway) -> None:
     refused(await Uploader(gateway).post(f"/{upload}/"), 404, "not_found")
 
 
-async def test_who_may_not_create_may_not_upload(gateway: Gateway) -> None:
+async def test_viewer_cannot_upload(gateway: Gateway) -> None:
     gateway.put_user("vera", {"demo": "viewer"})
     viewer = Uploader(gateway, gateway.put_key("demo", createdBy="vera"))
     refused(await viewer.create(), 403, "insufficient_role")
@@ -390,7 +390,7 @@ async def test_who_may_not_create_may_not_upload(gateway: Gateway) -> None:
     refused(await Uploader(gateway, "sk-nonsense").create(), 401, "invalid_api_key")
 
 
-async def test_maintenance_refuses_what_makes_something() -> None:
+async def test_maintenance_refuses_all_but_cancel() -> None:
     gateway = Gateway(maintenance=True)
     uploader = Uploader(gateway)
     unknown = "upload_" + "a" * 26
@@ -403,7 +403,7 @@ async def test_maintenance_refuses_what_makes_something() -> None:
     refused(await uploader.cancel(unknown), 404, "upload_not_found")
 
 
-async def test_what_is_wrong_with_a_part_is_told_before_what_is_wrong_with_its_upload(
+async def test_error_of_part_comes_before_error_of_upload(
     uploader: Uploader,
 ) -> None:
     upload = await uploader.open(1)
@@ -421,12 +421,12 @@ async def test_what_is_wrong_with_a_part_is_told_before_what_is_wrong_with_its_u
     assert not uploader.gateway.store.contents
 
 
-async def test_a_part_needs_no_filename(uploader: Uploader) -> None:
+async def test_part_needs_no_filename(uploader: Uploader) -> None:
     upload = await uploader.open(1)
     assert (await uploader.send(upload, b"a", filename=None)).status == 200
 
 
-async def test_a_part_is_as_long_as_it_may_be_and_no_longer(uploader: Uploader) -> None:
+async def test_part_size_limit_is_exact(uploader: Uploader) -> None:
     upload = await uploader.open(1)
     kind = f"multipart/form-data; boundary={BOUNDARY}"
     head, tail = write_form(b"|").split(b"|")
@@ -442,7 +442,7 @@ async def test_a_part_is_as_long_as_it_may_be_and_no_longer(uploader: Uploader) 
     assert sum(map(len, uploader.gateway.store.contents.values())) < MOST_PART_BYTES + 1000
 
 
-async def test_parts_go_over_the_upload_by_their_repetitions_alone(
+async def test_parts_may_exceed_the_upload_only_by_repetitions(
     uploader: Uploader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway_core.files.uploads.MOST_PART_BYTES", 10)
@@ -457,7 +457,7 @@ async def test_parts_go_over_the_upload_by_their_repetitions_alone(
     assert len(parts) == 4
 
 
-async def test_no_more_than_a_thousand_parts(uploader: Uploader) -> None:
+async def test_upload_has_at_most_a_thousand_parts(uploader: Uploader) -> None:
     upload = await uploader.open(1)
     await uploader.add(upload, b"a")
     await uploader.gateway.parts.establish(
@@ -466,7 +466,7 @@ async def test_no_more_than_a_thousand_parts(uploader: Uploader) -> None:
     refused(await uploader.send(upload, b"b"), 400, "too_many_part_bytes", "data")
 
 
-async def test_a_client_that_breaks_off_leaves_nothing(uploader: Uploader) -> None:
+async def test_aborted_request_leaves_nothing(uploader: Uploader) -> None:
     upload = await uploader.open(3)
     whole = write_form(b"abcdef")
     chunks = [whole[:-20], b""]
@@ -511,7 +511,7 @@ async def test_a_client_that_breaks_off_leaves_nothing(uploader: Uploader) -> No
         ({"part_ids": ["a"], "md5": "A" * 24}, "invalid_value", "md5"),
     ],
 )
-async def test_a_completion_that_breaks_a_rule_changes_nothing(
+async def test_invalid_completion_changes_nothing(
     uploader: Uploader, body: dict[str, Any], code: str, param: str
 ) -> None:
     upload = await uploader.open(1)
@@ -519,7 +519,7 @@ async def test_a_completion_that_breaks_a_rule_changes_nothing(
     assert uploader.find(upload)["spec"]["outcome"] == "Pending"
 
 
-async def test_after_a_refused_completion_a_good_one_succeeds(uploader: Uploader) -> None:
+async def test_completion_succeeds_after_a_refused_one(uploader: Uploader) -> None:
     upload = await uploader.open(3)
     a, b = await uploader.add(upload, b"a"), await uploader.add(upload, b"bc")
     refused(await uploader.complete(upload, a), 400, "upload_size_mismatch", "part_ids")
@@ -538,7 +538,7 @@ async def test_after_a_refused_completion_a_good_one_succeeds(uploader: Uploader
     refused(await uploader.complete(upload, a, b, md5="0" * 32), 400, "md5_mismatch", "md5")
 
 
-async def test_a_file_lives_as_long_as_its_upload_said(uploader: Uploader) -> None:
+async def test_file_expires_as_its_upload_requested(uploader: Uploader) -> None:
     life = {"anchor": "created_at", "seconds": 7200}
     for changes, seconds in (({"expires_after": life}, 7200), ({"purpose": "batch"}, 2_592_000)):
         upload = await uploader.open(1, **changes)
@@ -548,7 +548,7 @@ async def test_a_file_lives_as_long_as_its_upload_said(uploader: Uploader) -> No
         assert file["purpose"] == changes.get("purpose", "user_data")
 
 
-async def test_a_deleted_file_does_not_come_back(uploader: Uploader) -> None:
+async def test_repeated_completion_does_not_restore_deleted_file(uploader: Uploader) -> None:
     upload = await uploader.open(1)
     part = await uploader.add(upload, b"a")
     first = await uploader.complete(upload, part)
@@ -563,7 +563,7 @@ async def test_a_deleted_file_does_not_come_back(uploader: Uploader) -> None:
     assert uploader.list_files() == []
 
 
-async def test_a_file_made_after_its_deletion_is_taken_away(uploader: Uploader) -> None:
+async def test_file_created_after_its_deletion_is_removed(uploader: Uploader) -> None:
     """The winner is so slow that the operator makes the File and a client deletes it meanwhile."""
     upload = await uploader.open(1)
     part = await uploader.add(upload, b"a")
@@ -584,9 +584,7 @@ async def test_a_file_made_after_its_deletion_is_taken_away(uploader: Uploader) 
 
 
 @pytest.mark.parametrize("applied", [False, True])
-async def test_an_outcome_whose_answer_is_lost_is_looked_up(
-    uploader: Uploader, applied: bool
-) -> None:
+async def test_outcome_with_lost_response_is_read_again(uploader: Uploader, applied: bool) -> None:
     upload = await uploader.open(1)
     part = await uploader.add(upload, b"a")
     lost = Fault(WriteOutcomeUnknown("reset"), applied=applied)
@@ -597,7 +595,7 @@ async def test_an_outcome_whose_answer_is_lost_is_looked_up(
     assert len(uploader.list_files()) == 1
 
 
-async def test_a_file_that_the_winner_did_not_make_is_made_by_the_next_request(
+async def test_next_request_creates_file_of_killed_completion(
     uploader: Uploader,
 ) -> None:
     upload = await uploader.open(1)
@@ -615,14 +613,14 @@ async def test_a_file_that_the_winner_did_not_make_is_made_by_the_next_request(
     assert len(uploader.list_files()) == 1
 
 
-async def test_what_others_write_meanwhile_is_judged_anew(uploader: Uploader) -> None:
+async def test_request_is_decided_again_after_write_conflict(uploader: Uploader) -> None:
     upload = await uploader.open(1)
     part = await uploader.add(upload, b"a")
     uploader.gateway.kube.order_faults("patch", Fault(WriteConflict("changed")))
     assert (await uploader.complete(upload, part)).status == 200
 
 
-async def test_without_the_record_or_the_stores_nothing_is_promised(uploader: Uploader) -> None:
+async def test_outages_are_503_and_leave_upload_pending(uploader: Uploader) -> None:
     gateway, upload = uploader.gateway, await uploader.open(1)
     part = await uploader.add(upload, b"a")
     gateway.store.away = True
@@ -640,7 +638,7 @@ async def test_without_the_record_or_the_stores_nothing_is_promised(uploader: Up
     refused(await uploader.create(), 503, "service_unavailable")
 
 
-async def test_storage_that_was_lost_is_made_again_from_uploads_and_files(
+async def test_storage_counters_are_rebuilt_from_uploads_and_files(
     uploader: Uploader,
 ) -> None:
     await uploader.open(10)

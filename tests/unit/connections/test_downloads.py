@@ -1,6 +1,6 @@
 """Downloads: bounds by link and by address."""
 
-from gateway_apiserver.middleware.downloads import DownloadBounds, Downloads
+from gateway_core.storage.limits import DownloadBounds, Downloads
 
 
 def test_downloads_are_bounded_by_link_and_by_address() -> None:

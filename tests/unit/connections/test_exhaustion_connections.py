@@ -15,8 +15,7 @@ from starlette.types import Receive, Scope, Send
 from gateway_apiserver.context import get_context
 from gateway_apiserver.errors import Dialect
 from gateway_apiserver.middleware import bodies, protocol
-from gateway_apiserver.middleware.clients import ConnectionBounds
-from gateway_apiserver.middleware.connections import ConnectionTable
+from gateway_apiserver.middleware.connections import ConnectionBounds, ConnectionTable
 from gateway_apiserver.middleware.requests import RequestMiddleware
 from gateway_apiserver.responses import Response, send_response
 from tests.servers.listener import listen

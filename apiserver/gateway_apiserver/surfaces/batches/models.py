@@ -26,7 +26,7 @@ Metadata = Annotated[
 
 
 class BatchCreate(Lenient):
-    """A Batch that is asked for."""
+    """The body of a create."""
 
     input_file_id: Text
     endpoint: Annotated[Literal["/v1/moderations"], Word]

@@ -1,17 +1,18 @@
-"""Files found by their ids, and lists of them, as of now (contract §3.4, §0.5).
+"""Files found by id, and lists of them, as of now (contract §3.4, §0.5).
 
-One file is read from the Kubernetes API. Lists come from this process's table, once it has seen
-every file that any process has told of; where that is not known or takes too long, from the
+One file is read from the Kubernetes API. Lists come from the informer of this process, once it has
+seen every version that any process has announced; if that is unknown or takes too long, from the
 Kubernetes API as well.
 """
 
 import asyncio
-from collections.abc import Callable
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import islice
 
-from gateway_apiserver.surfaces.files.index import FileIndex, FileOrder, take
 from gateway_apiserver.surfaces.files.models import FileQuery
-from gateway_apiserver.surfaces.ids import check_id, unknown
+from gateway_apiserver.surfaces.validation import check_id, unknown
 from gateway_core.api.errors import Unavailable
 from gateway_core.api.file import GatewayFile
 from gateway_core.api.ids import FILE_PREFIX, IdMint, Ownership, read_order
@@ -22,20 +23,96 @@ from gateway_core.files.quota_counters import StorageLedger
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import KubernetesError, ObjectNotFound, VersionExpired
-from gateway_core.kube.informer import Informer
+from gateway_core.kube.informer import Cache, Informer
+from gateway_core.kube.lists import Order, list_pages
 from gateway_core.redis.link import CountersUnavailable
+
+
+class FileOrder:
+    """Names of files ordered by creation.
+
+    Two lists side by side: a tuple for each of a hundred thousand files would be twice as large.
+    """
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        ordered = sorted((read_order(name), name) for name in names)
+        self._orders = [order for order, _ in ordered]
+        self._names = [name for _, name in ordered]
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def add(self, name: str) -> None:
+        """Add a new name."""
+        order = read_order(name)
+        place = bisect_right(self._orders, order)
+        self._orders.insert(place, order)
+        self._names.insert(place, name)
+
+    def remove(self, name: str) -> None:
+        """Remove a known name."""
+        place = self._names.index(name, bisect_left(self._orders, read_order(name)))
+        del self._orders[place], self._names[place]
+
+    def walk(self, order: Order, after: int | None) -> Iterator[str]:
+        """Names after a position (see `read_order`). Consume it before the next change."""
+        if order == "asc":
+            begin = 0 if after is None else bisect_right(self._orders, after)
+            return islice(self._names, begin, None)
+        end = len(self._names) if after is None else bisect_left(self._orders, after)
+        return (self._names[index] for index in range(end - 1, -1, -1))
+
+
+class FileIndex:
+    """Files of each account by creation, kept up to date from the informer `table`."""
+
+    def __init__(self, table: Cache[FileRecord]) -> None:
+        self._table = table
+        self._accounts: dict[str, str] = {}
+        self._by_account: dict[str, FileOrder] = {}
+        for name in dict(table.items()):
+            self._follow(name)
+        table.subscribe(self._follow)
+
+    def walk(self, account: str, order: Order, after: int | None) -> Iterator[FileRecord]:
+        """The account's files after a position. Consume it before the next change."""
+        for name in self._by_account.get(account, FileOrder()).walk(order, after):
+            record = self._table.get(name)
+            if record is not None:
+                yield record
+
+    def _follow(self, name: str) -> None:
+        record, account = self._table.get(name), self._accounts.get(name)
+        if record is not None and account is None:
+            self._accounts[name] = record.account
+            self._by_account.setdefault(record.account, FileOrder()).add(name)
+        elif record is None and account is not None:
+            del self._accounts[name]
+            files = self._by_account[account]
+            files.remove(name)
+            if not files:
+                del self._by_account[account]
+
+
+def take(
+    records: Iterable[FileRecord], wanted: Callable[[FileRecord], bool], limit: int
+) -> tuple[list[FileRecord], bool]:
+    """The first `limit` wanted records; and whether there are more."""
+    found = list(islice(filter(wanted, records), limit + 1))
+    return found[:limit], len(found) > limit
+
 
 READ_SECONDS = 5.0
 LIST_SECONDS = 10.0
 CATCH_UP_SECONDS = 1.0
-"""How long a list waits for its table to see what it has to."""
+"""How long a list waits for the informer to see the announced version."""
 LISTED_SELECTOR = "spec.request.purpose!=temporary"
 """Temporary files are in no list."""
 _ATTEMPTS = 3
 
 
 class FileFinder:
-    """Reads files for the accounts that own them. `clock` gives Unix seconds."""
+    """Finds and lists files of their accounts. `clock` gives Unix seconds."""
 
     def __init__(
         self,
@@ -75,7 +152,7 @@ class FileFinder:
         """A page of the account's files; and whether there are more. NotFound, Unavailable."""
         after = None
         if query.after is not None:
-            # what was made for this account and is not there is a file that went
+            # a genuine id without an object is that of a deleted file
             check_id(self._mint, FILE_PREFIX, account, query.after, param="after")
             after = read_order(query.after)
 
@@ -90,7 +167,7 @@ class FileFinder:
         return take(ordered, is_wanted, query.limit)
 
     def upsert(self, obj: Object) -> None:
-        """Takes in a file that this process has just made."""
+        """Put a file that this process has just created into the informer."""
         self._table.upsert(obj)
 
     def _is_shown(self, record: FileRecord, account: str) -> bool:
@@ -98,7 +175,7 @@ class FileFinder:
         return is_own and not record.is_gone(self._clock())
 
     async def _is_current(self, account: str) -> bool:
-        """Whether the table has, soon enough, all that any process has told of."""
+        """Whether the informer soon has all versions that any process has announced."""
         try:
             version = await self._ledger.read_version(account)
         except CountersUnavailable:
@@ -108,7 +185,7 @@ class FileFinder:
         return await self._table.wait_for_version(version, CATCH_UP_SECONDS)
 
     async def _list_all(self, account: str) -> dict[str, FileRecord]:
-        """All files of the account as the record has them at one moment. Unavailable."""
+        """All files of the account as of one version, from the Kubernetes API. Unavailable."""
         for attempt in range(_ATTEMPTS):
             try:
                 async with asyncio.timeout(LIST_SECONDS):
@@ -123,25 +200,21 @@ class FileFinder:
     async def _list_once(self, account: str) -> dict[str, FileRecord]:
         selector = f"spec.request.accountName={account},{LISTED_SELECTOR}"
         found: dict[str, FileRecord] = {}
-        token: str | None = None
-        while True:
-            page = await self._kube.list_page(
-                GatewayFile.plural, field_selector=selector, token=token
-            )
-            if token is None:
+        is_first = True
+        async for page in list_pages(self._kube, GatewayFile.plural, field_selector=selector):
+            if is_first:
                 await self._establish(account, page.resource_version)
+            is_first = False
             for obj in page.items:
                 record = project_file(obj, self._mint)
                 if record is not None:
                     found[record.name] = record
-            if page.next_token is None:
-                return found
-            token = page.next_token
+        return found
 
     async def _establish(self, account: str, version: str) -> None:
-        """Has lists of tables do that have seen `version`, where it is not known what they have to.
+        """If the ledger knows no version of the account, let informers that saw `version` answer.
 
-        Told before the rest is read: if that takes too long, the next list has a table to look in.
+        Before the rest is read: if that takes too long, the next list can use an informer.
         """
         # If it cannot be stored, the next list reads the Kubernetes API as well. If versions are
         # known, this one belongs to no file of the account, and lists would wait for it forever.
@@ -151,9 +224,9 @@ class FileFinder:
 
 
 def project_file(obj: Object, mint: IdMint) -> FileRecord | None:
-    """What lists show of a GatewayFile; None where it is going, or its id is not of the gateway's.
+    """The record of a GatewayFile; None if it is being deleted, or its id is not minted.
 
-    An admin may name an object as the gateway does, but no client could ask for it (§0.4).
+    An admin may choose a name like the gateway's, but no client could request it (§0.4).
     """
     record = read_file(obj)
     if record is None:

@@ -1,4 +1,4 @@
-"""Queries and responses of Files (contract §3.4, annex B.1), and the form that makes one."""
+"""Queries and responses of Files (contract §3.4, annex B.1), and the form of a create."""
 
 from typing import Annotated, Any, Literal
 
@@ -28,7 +28,7 @@ FORM: dict[str, Any] = {
         "expires_after[seconds]": ["expires_after[anchor]"],
     },
 }
-"""The multipart form; `creation` checks it while its bytes arrive."""
+"""The multipart form, which `creation` validates while its bytes arrive."""
 
 
 class FileQuery(PageQuery):
@@ -53,7 +53,7 @@ class File(Shape):
 
 
 class DeletedFile(Shape):
-    """That a file is gone."""
+    """Confirmation of a deletion."""
 
     id: FileId
     object: Literal["file"]

@@ -12,9 +12,8 @@ from gateway_apiserver.routing import Call, Docs, RouteTable
 from gateway_apiserver.surfaces.files.creation import FileCreation
 from gateway_apiserver.surfaces.files.finder import FileFinder
 from gateway_apiserver.surfaces.files.models import FORM, DeletedFile, File, FileQuery
-from gateway_apiserver.surfaces.ids import unknown
 from gateway_apiserver.surfaces.models import Page
-from gateway_apiserver.surfaces.validation import read_openai_query
+from gateway_apiserver.surfaces.validation import read_openai_query, unknown
 from gateway_core.accounts.roles import Act
 from gateway_core.admission.admission import Access
 from gateway_core.api.errors import Internal, NotFound, OutcomeUnknown, Unavailable
@@ -64,25 +63,17 @@ class FileRoutes:
         """Add the routes."""
         one, content = PATH + "/{file_id}", PATH + "/{file_id}/content"
         create = Access(Act.CREATE, creates=True, rate="storage")
+        docs = Docs("listFiles", "Files of the account", Page[File], query=FileQuery)
+        table.add("GET", PATH, self.list, "files_list", Access(), docs)
+        docs = Docs("createFile", "Store a file", File, form=FORM, also=(504,))
+        table.add("POST", PATH, self.create, "files_create", create, docs)
+        docs = Docs("showFile", "A file without its bytes", File)
+        table.add("GET", one, self.show, "files_read", Access(), docs)
+        docs = Docs("deleteFile", "Delete a file", DeletedFile, also=(504,))
+        table.add("DELETE", one, self.delete, "files_delete", Access(Act.CREATE), docs)
         docs = Docs(
-            name="listFiles",
-            summary="Files of the account",
-            response=Page[File],
-            query=FileQuery,
-            also=(404,),
-        )
-        table.add("GET", PATH, self.list, "files_list", Access(), docs=docs)
-        docs = Docs(
-            name="createFile", summary="Store a file", response=File, form=FORM, also=(504,)
-        )
-        table.add("POST", PATH, self.create, "files_create", create, docs=docs)
-        docs = Docs(name="showFile", summary="A file without its bytes", response=File)
-        table.add("GET", one, self.show, "files_read", Access(), docs=docs)
-        docs = Docs(name="deleteFile", summary="Delete a file", response=DeletedFile, also=(504,))
-        table.add("DELETE", one, self.delete, "files_delete", Access(Act.CREATE), docs=docs)
-        docs = Docs(
-            name="readFileContent",
-            summary="A file's bytes",
+            "readFileContent",
+            "A file's bytes",
             also=(416,),
             responses={
                 "200": {"description": "All of them.", "content": _BYTES},
@@ -90,11 +81,11 @@ class FileRoutes:
                 "304": {"description": "They are those of the ETag that was sent."},
             },
         )
-        table.add("GET", content, self.send_content, "files_content", Access(), docs=docs)
+        table.add("GET", content, self.send_content, "files_content", Access(), docs)
 
     async def create(self, call: Call) -> Response:
         """Store a file of one multipart form."""
-        made = await self._creation.create(call, call.caller)
+        made = await self._creation.create(call)
         self._finder.upsert(made)
         record = _read(made)
         self._metrics.count_bytes("files", "in", record.bytes)
@@ -119,13 +110,13 @@ class FileRoutes:
             content = self._open(_read(obj), read_segments(obj))
             await self._sender.send(call.scope, call.receive, call.send, content)
         except ObjectMissing as error:
-            # deleted since it was found, or lost
+            # deleted since, or lost
             await self._finder.find(account, wire_id)
             _log.error("a file's bytes are missing", file=obj["metadata"]["name"])
             raise Internal("The file's bytes are missing.") from error
 
     def _open(self, record: FileRecord, segments: Sequence[ObjectRef]) -> Content:
-        """A File's bytes; its name is never given again, so that it is the version too."""
+        """A File's bytes; its name is never reused, so it is also the version."""
         return Content(
             size=record.bytes,
             tag=b'"%s"' % record.name.encode(),
@@ -147,7 +138,7 @@ class FileRoutes:
         return to_json({"id": wire_id, "object": FILE_PREFIX, "deleted": True})
 
     async def _delete_object(self, account: str, wire_id: str) -> Object:
-        """Of several deletes one succeeds; the others do not find it. NotFound, Unavailable."""
+        """Delete a file; one of concurrent deletes succeeds. NotFound, Unavailable."""
         sent: Object | None = None
         for _ in range(_DELETE_ATTEMPTS):
             try:
@@ -155,7 +146,7 @@ class FileRoutes:
             except NotFound:
                 if sent is None:
                     raise
-                # by the call that was not acknowledged
+                # deleted by the attempt that was not acknowledged
                 await self._tell_gone(sent)
                 return sent
             try:
@@ -173,7 +164,7 @@ class FileRoutes:
         raise Unavailable("The file changes faster than it can be deleted.", retry_after=1)
 
     async def _tell_gone(self, obj: Object) -> None:
-        """Has lists wait until they have seen that it is gone."""
+        """Announce the deletion, so that lists wait until their informer has seen it."""
         try:
             await self._recorder.note_gone(obj)
         except KubernetesError as error:

@@ -2,3 +2,11 @@
 
 It has no state of its own: everything is a resource, written with compare-and-set.
 """
+
+from gateway_core.accounts.roles import Act
+from gateway_core.admission.admission import Access
+
+ROOT = "/api/v1/management"
+LABEL = "management"
+GOVERN = Access(Act.GOVERN, rate="management")
+CREATE = Access(Act.GOVERN, creates=True, rate="management")

@@ -1,33 +1,41 @@
-"""`/guardrails/{id}/assignments`: which keys a guardrail holds for (contract §9).
+"""`/guardrails/{id}/assignments`: the keys that a guardrail limits (contract §9).
 
-They are one list on the guardrail, so all the keys of a call are put or taken in one write.
+They are one list on the guardrail, so all keys of a call are assigned or removed in one write.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gateway_apiserver.responses import Response, to_json
-from gateway_apiserver.routing import Call
-from gateway_apiserver.surfaces.bodies import read_idempotency_key
-from gateway_apiserver.surfaces.management.replays import (
+from gateway_apiserver.routing import Call, Docs, RouteTable
+from gateway_apiserver.surfaces.management import GOVERN, LABEL, ROOT
+from gateway_apiserver.surfaces.management.objects import (
     Intent,
+    ManagedObjects,
     check_others,
     drop_note,
     find_note,
     make_intent,
     note,
 )
-from gateway_apiserver.surfaces.management.requests import KeyIds, ListQuery
+from gateway_apiserver.surfaces.management.requests import (
+    KeyIds,
+    ListQuery,
+)
 from gateway_apiserver.surfaces.management.responses import (
     Assigned,
     Assignment,
     Unassigned,
-    tell_status,
+    find_status,
 )
-from gateway_apiserver.surfaces.validation import read_body, read_query
+from gateway_apiserver.surfaces.models import Page
+from gateway_apiserver.surfaces.validation import read_body, read_idempotency_key, read_query
 from gateway_core.api.errors import Conflict
 from gateway_core.api.guardrail import MOST_KEYS
-from gateway_core.api.ids import id_to_name, name_to_id
+from gateway_core.api.ids import (
+    id_to_name,
+    name_to_id,
+)
 from gateway_core.api.limits import MOST_GUARDRAILS
 from gateway_core.api.resource import Object
 from gateway_core.kube.clock import CLOCK
@@ -39,23 +47,33 @@ Merge = Callable[[str, list[str], list[str], Iterable[Object]], list[str]]
 
 
 class AssignmentRoutes:
-    """The handlers; their routes have authorized the caller."""
+    """List, assign and remove keys of a guardrail."""
 
-    def __init__(self, repository: Repository) -> None:
+    def __init__(self, repository: Repository, objects: ManagedObjects) -> None:
         self._repository = repository
+        self._objects = objects
 
-    async def list_assignments(self, call: Call) -> Response:
-        """A page of the keys that the guardrail holds for, in the order they were made in."""
+    def add_to(self, table: RouteTable) -> None:
+        """Add the routes."""
+        path, title = (
+            ROOT + "/guardrails/{guardrail_id}/assignments",
+            "Keys that a guardrail holds for",
+        )
+        docs = Docs("listAssignments", title, Page[Assignment], query=ListQuery)
+        table.add("GET", path, self.list_page, LABEL, GOVERN, docs)
+        title = "Put keys under a guardrail"
+        docs = Docs("assignKeys", title, Assigned, body=KeyIds, makes="change")
+        table.add("POST", path, self.assign, LABEL, GOVERN, docs)
+        title = "Take keys out of a guardrail"
+        docs = Docs("unassignKeys", title, Unassigned, body=KeyIds, makes="change")
+        table.add("POST", f"{path}/remove", self.remove, LABEL, GOVERN, docs)
+
+    async def list_page(self, call: Call) -> Response:
+        """A page of the guardrail's keys, by their creation."""
         query = read_query(ListQuery, call.query)
         guardrail = await self._repository.find(GUARDRAILS, call.account, call.wire_id)
         keys = (await self._repository.list_all(KEYS, call.account)).objects
-        after = None
-        if query.after is not None:
-            name = self._repository.check_id(KEYS, call.account, query.after)
-            cursor = None if name is None else keys.get(name)
-            if cursor is None:
-                raise unknown(KEYS)
-            after = find_position(cursor)
+        after = await self._objects.find_cursor(KEYS, call.account, query.after, keys)
         named = [keys[name] for name in guardrail["spec"].get("keyNames") or () if name in keys]
         page, more = take_page(
             named, find_position, after=after, limit=query.limit, order=query.order
@@ -65,20 +83,20 @@ class AssignmentRoutes:
             Assignment(
                 key_id=name_to_id(key["metadata"]["name"]),
                 key_name=key["spec"]["displayName"],
-                key_status=tell_status(key["spec"], now),
+                key_status=find_status(key["spec"], now),
             ).model_dump()
             for key in page
         ]
         return to_json(wrap_page(shown, more, "key_id"))
 
     async def assign(self, call: Call) -> Response:
-        """Has the guardrail hold for the keys, all or none; how many it holds for now of them."""
+        """Assign the keys to the guardrail, all or none."""
         given, replayed = await self._change(call, _add)
         return to_json(Assigned(assigned_count=given), replayed=replayed)
 
     async def remove(self, call: Call) -> Response:
-        """Takes the keys out, all or none; how many of them it holds for no more."""
-        given, replayed = await self._change(call, _take)
+        """Remove the keys from the guardrail, all or none."""
+        given, replayed = await self._change(call, _remove)
         return to_json(Unassigned(unassigned_count=given), replayed=replayed)
 
     async def _change(self, call: Call, merge: Merge) -> tuple[int, bool]:
@@ -115,10 +133,10 @@ class AssignmentRoutes:
     async def _check_room(
         self, call: Call, changed: Object, before: Object, names: list[str], intent: Intent | None
     ) -> None:
-        """Takes the keys out again where others gave one of them its last place meanwhile.
+        """Remove the keys again if concurrent calls gave one of them its last place. Conflict.
 
-        What counts is the record as it was when `changed` was written: of those who want the last
-        place at once the first one has it. Conflict.
+        The state as of the write of `changed` decides: of calls that race for the last place, the
+        first one gets it.
         """
         then = await self._repository.list_all(
             GUARDRAILS, call.account, at_version=changed["metadata"]["resourceVersion"]
@@ -136,10 +154,8 @@ class AssignmentRoutes:
                 noted = intent is not None and find_note(obj, intent)
                 if left == now and not noted:
                     return None
-                return {
-                    "metadata": {"annotations": drop_note(obj, intent)},
-                    "spec": {"keyNames": left},
-                }
+                annotations = drop_note(obj, intent)
+                return {"metadata": {"annotations": annotations}, "spec": {"keyNames": left}}
 
             await self._repository.change(GUARDRAILS, call.account, call.wire_id, give_back)
             raise
@@ -156,7 +172,7 @@ class AssignmentRoutes:
 
 
 def _add(own: str, known: list[str], names: list[str], guardrails: Iterable[Object]) -> list[str]:
-    """The keys of the guardrail `own` with more. Conflict where it or a key has too many then."""
+    """The keys of the guardrail `own` with more. Conflict if it or a key then has too many."""
     for name in names:
         others = sum(
             name in (guardrail["spec"].get("keyNames") or ())
@@ -173,6 +189,5 @@ def _add(own: str, known: list[str], names: list[str], guardrails: Iterable[Obje
     return merged
 
 
-def _take(_: str, known: list[str], names: list[str], __: Iterable[Object]) -> list[str]:
-    """The keys of a guardrail without some."""
+def _remove(_: str, known: list[str], names: list[str], __: Iterable[Object]) -> list[str]:
     return [name for name in known if name not in names]

@@ -1,89 +1,94 @@
-"""`/guardrails`: limits that keys share are made, shown, changed and deleted (contract §9)."""
+"""`/guardrails`: limits that keys share are created, shown, changed and deleted (contract §9)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from gateway_apiserver.responses import Response, to_json
-from gateway_apiserver.routing import Call
-from gateway_apiserver.surfaces.bodies import read_idempotency_key
-from gateway_apiserver.surfaces.management.budgets import BudgetReader, view_unused
-from gateway_apiserver.surfaces.management.replays import RemovedObjects, check_made, make_intent
+from gateway_apiserver.routing import Call, Docs, RouteTable
+from gateway_apiserver.surfaces.management import CREATE, GOVERN, LABEL, ROOT
+from gateway_apiserver.surfaces.management.objects import (
+    ManagedObjects,
+    check_made,
+)
 from gateway_apiserver.surfaces.management.requests import (
     DeleteQuery,
     GuardrailCreate,
     GuardrailPatch,
     ListQuery,
+    write_patch,
+    write_spec,
 )
 from gateway_apiserver.surfaces.management.responses import (
+    BudgetReader,
     DeletedGuardrail,
     Guardrail,
     render_guardrail,
+    view_unused,
 )
-from gateway_apiserver.surfaces.management.specs import write_patch, write_spec
+from gateway_apiserver.surfaces.models import Page
 from gateway_apiserver.surfaces.validation import read_body, read_query
 from gateway_core.api.errors import Conflict, NotFound, Unavailable
-from gateway_core.api.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
+from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.ids import (
     ACCOUNT_LABEL,
-    FINGERPRINT_ANNOTATION,
-    REQUEST_ID_ANNOTATION,
     SEQUENCE_ANNOTATION,
     UNCHECKED_ANNOTATION,
-    IdMint,
-    id_to_name,
     name_to_id,
 )
 from gateway_core.api.limits import subject_of_guardrail
 from gateway_core.api.resource import Object, skeleton
-from gateway_core.kube.lists import find_position, take_page, wrap_page
-from gateway_core.kube.repository import GUARDRAILS, KEYS, Repository, unknown
+from gateway_core.kube.lists import wrap_page
+from gateway_core.kube.repository import GUARDRAILS, KEYS, Repository
 
 _ATTEMPTS = 8
+_PATH = f"{ROOT}/guardrails"
+_ONE = _PATH + "/{guardrail_id}"
 
 
 class GuardrailRoutes:
-    """The handlers; their routes have authorized the caller."""
+    """Create, list, show, change, delete."""
 
     def __init__(
         self,
         repository: Repository,
-        removed: RemovedObjects,
+        objects: ManagedObjects,
         budgets: BudgetReader,
-        mint: IdMint,
         most: int,
     ) -> None:
         self._repository = repository
-        self._removed = removed
+        self._objects = objects
         self._budgets = budgets
-        self._mint = mint
         self._most = most
 
-    async def create(self, call: Call) -> Response:
-        """A new guardrail; its name is the only one of the account.
+    def add_to(self, table: RouteTable) -> None:
+        """Add the routes."""
+        docs = Docs("listGuardrails", "Guardrails", Page[Guardrail], query=ListQuery)
+        table.add("GET", _PATH, self.list_page, LABEL, GOVERN, docs)
+        title, body = "Make a guardrail", GuardrailCreate
+        docs = Docs("createGuardrail", title, Guardrail, status=201, body=body, makes="guardrail")
+        table.add("POST", _PATH, self.create, LABEL, CREATE, docs)
+        docs = Docs("showGuardrail", "One guardrail", Guardrail)
+        table.add("GET", _ONE, self.show, LABEL, GOVERN, docs)
+        title, patch = "Change a guardrail", GuardrailPatch
+        docs = Docs("changeGuardrail", title, Guardrail, body=patch, also=(409, 504))
+        table.add("PATCH", _ONE, self.change, LABEL, GOVERN, docs)
+        title, query = "Delete a guardrail", DeleteQuery
+        docs = Docs("deleteGuardrail", title, DeletedGuardrail, query=query, also=(409,))
+        table.add("DELETE", _ONE, self.delete, LABEL, GOVERN, docs)
 
-        It is created first and then looked whether another had the name at that moment: of several
-        made at once the first one stays. Until that is known it is marked, and nobody is told
-        of it: one that a killed process has left is checked when its call is repeated.
+    async def create(self, call: Call) -> Response:
+        """Create a guardrail whose name is unique in the account.
+
+        It is created first, and kept if no other had the name at that moment: of concurrent creates
+        the first one stays. Until that is known it is marked and not shown to clients; if the
+        process is killed in between, a repetition of the call checks it.
         """
-        body = await read_body(call, GuardrailCreate)
-        idempotency_key = read_idempotency_key(call.headers)
-        values = body.model_dump(exclude_none=True)
+        values = (await read_body(call, GuardrailCreate)).model_dump(exclude_none=True)
         spec = write_spec(values)
-        annotations = {REQUEST_ID_ANNOTATION: call.context.request_id}
-        wire_id, intent = self._mint.mint_random(GUARDRAIL_PREFIX, call.account), None
-        if idempotency_key is not None:
-            intent = make_intent(call, idempotency_key, values)
-            annotations[FINGERPRINT_ANNOTATION] = intent.input
-            wire_id = self._mint.mint_keyed(
-                GUARDRAIL_PREFIX, call.account, "POST", "guardrails", idempotency_key
-            )
-            name = id_to_name(wire_id)
-            found = await self._repository.look_up(GUARDRAILS, name)
-            found = found or await self._removed.find(GUARDRAILS, call.account, name)
-            if found is not None:
-                check_made(found, intent)
-                return await self._conclude(found, spec, replayed=True)
+        creation = await self._objects.begin_creation(call, GUARDRAILS, values)
+        if creation.found is not None:
+            return await self._conclude(creation.found, spec, replayed=True)
         listing = await self._repository.list_all(GUARDRAILS, call.account)
         _check_name(listing.objects.values(), spec["displayName"])
         if len(listing.objects) >= self._most:
@@ -91,72 +96,30 @@ class GuardrailRoutes:
                 f"The account has {len(listing.objects)} guardrails;"
                 f" at most {self._most} are allowed."
             )
-        annotations |= {SEQUENCE_ANNOTATION: listing.version, UNCHECKED_ANNOTATION: "true"}
+        annotations = {**creation.annotations, SEQUENCE_ANNOTATION: listing.version}
+        annotations[UNCHECKED_ANNOTATION] = "true"
         labels = {ACCOUNT_LABEL: call.account}
-        head = skeleton(
-            GatewayGuardrail, id_to_name(wire_id), labels=labels, annotations=annotations
-        )
+        head = skeleton(GatewayGuardrail, creation.name, labels=labels, annotations=annotations)
         obj = {**head, "spec": {"accountName": call.account, **spec}}
         stands, is_new = await self._repository.create(GUARDRAILS, obj)
-        if not is_new and intent is not None:
-            check_made(stands, intent)
+        if not is_new and creation.intent is not None:
+            check_made(stands, creation.intent)
         return await self._conclude(stands, spec, replayed=not is_new)
 
-    async def _conclude(self, obj: Object, spec: Mapping[str, Any], *, replayed: bool) -> Response:
-        """The answer to the call that has made `obj` of `spec`, which goes if its name is taken.
-
-        A checked one stays, even if names have changed since. Raises Conflict.
-        """
-        if not _is_checked(obj):
-            # what stood there may have been written since it was made: then it gives way to all
-            is_first = await self._is_first(obj, now=replayed)
-            if not is_first and not await self._repository.retract(GUARDRAILS, obj, _is_checked):
-                raise _taken(spec["displayName"])
-            if is_first and not await self._keep(obj):
-                raise _taken(spec["displayName"])
-        return to_json(_render_new(obj, spec), 201, replayed=replayed)
-
-    async def _keep(self, obj: Object) -> bool:
-        """Takes the mark off; False where the object was taken away meanwhile."""
-
-        def decide(current: Object) -> Mapping[str, Any] | None:
-            if _is_marked(current):
-                return {"metadata": {"annotations": {UNCHECKED_ANNOTATION: None}}}
-            return None
-
-        account, wire_id = obj["spec"]["accountName"], name_to_id(obj["metadata"]["name"])
-        try:
-            await self._repository.change(GUARDRAILS, account, wire_id, decide)
-        except NotFound:
-            return False
-        return True
-
-    async def list_guardrails(self, call: Call) -> Response:
+    async def list_page(self, call: Call) -> Response:
         """A page of the account's guardrails."""
         query = read_query(ListQuery, call.query)
-        listing = await self._repository.list_all(GUARDRAILS, call.account)
-        after = None
-        if query.after is not None:
-            after = find_position(await self._find_cursor(call, query.after, listing.objects))
-        page, more = take_page(
-            list(listing.objects.values()),
-            find_position,
-            after=after,
-            limit=query.limit,
-            order=query.order,
-        )
-        names = [obj["metadata"]["name"] for obj in page]
-        whole = await self._repository.show_each(GUARDRAILS, call.account, names, lambda obj: obj)
-        shown = await self._render_all(call.account, whole)
+        page, more = await self._objects.read_page(GUARDRAILS, call.account, query)
+        shown = await self._render_all(call.account, page)
         return to_json(wrap_page([guardrail.model_dump() for guardrail in shown], more))
 
-    async def show_guardrail(self, call: Call) -> Response:
+    async def show(self, call: Call) -> Response:
         """One guardrail."""
         obj = await self._repository.find(GUARDRAILS, call.account, call.wire_id)
         return to_json(await self._render(obj))
 
     async def change(self, call: Call) -> Response:
-        """A guardrail after a merge patch."""
+        """Apply a merge patch to a guardrail."""
         body = await read_body(call, GuardrailPatch)
         values = body.model_dump(exclude_unset=True)
         before = await self._repository.find(GUARDRAILS, call.account, call.wire_id)
@@ -182,7 +145,7 @@ class GuardrailRoutes:
         return to_json(await self._render(changed))
 
     async def delete(self, call: Call) -> Response:
-        """That the guardrail is gone; one that keys are under goes with `force` only."""
+        """Delete a guardrail; one with assigned keys only with `force`."""
         force = read_query(DeleteQuery, call.query).force == "true"
         for _ in range(_ATTEMPTS):
             obj = await self._repository.find(GUARDRAILS, call.account, call.wire_id)
@@ -191,19 +154,40 @@ class GuardrailRoutes:
                 raise Conflict(
                     f"The guardrail holds for keys ({assigned}): take them out, or add ?force=true."
                 )
-            await self._removed.put(GUARDRAILS, call.account, obj)
+            # first, so that replays and cursors never miss it
+            await self._objects.keep_removed(GUARDRAILS, call.account, obj)
             if await self._repository.remove(GUARDRAILS, obj):
                 return to_json(DeletedGuardrail(id=call.wire_id))
         raise Unavailable("The guardrail is being changed by others.", retry_after=1)
 
-    async def _find_cursor(self, call: Call, wire_id: str, objects: Mapping[str, Object]) -> Object:
-        name = self._repository.check_id(GUARDRAILS, call.account, wire_id)
-        if name is None:
-            raise unknown(GUARDRAILS)
-        found = objects.get(name) or await self._removed.find(GUARDRAILS, call.account, name)
-        if found is None:
-            raise unknown(GUARDRAILS)
-        return found
+    async def _conclude(self, obj: Object, spec: Mapping[str, Any], *, replayed: bool) -> Response:
+        """The response to the create of `obj`, which is deleted if its name is taken.
+
+        A checked one stays, even if names have changed since. Raises Conflict.
+        """
+        if not _is_checked(obj):
+            # one that was found may have been written since: it yields to any other of its name
+            is_first = await self._is_first(obj, now=replayed)
+            if not is_first and not await self._repository.retract(GUARDRAILS, obj, _is_checked):
+                raise _taken(spec["displayName"])
+            if is_first and not await self._unmark(obj):
+                raise _taken(spec["displayName"])
+        return to_json(_render_new(obj, spec), 201, replayed=replayed)
+
+    async def _unmark(self, obj: Object) -> bool:
+        """Remove the mark; False if the object was deleted meanwhile."""
+
+        def decide(current: Object) -> Mapping[str, Any] | None:
+            if _is_marked(current):
+                return {"metadata": {"annotations": {UNCHECKED_ANNOTATION: None}}}
+            return None
+
+        account, wire_id = obj["spec"]["accountName"], name_to_id(obj["metadata"]["name"])
+        try:
+            await self._repository.change(GUARDRAILS, account, wire_id, decide)
+        except NotFound:
+            return False
+        return True
 
     async def _is_first(self, obj: Object, *, now: bool = False) -> bool:
         """Whether its name was unique when this version was written, or is now."""
@@ -229,7 +213,7 @@ class GuardrailRoutes:
         ]
 
     async def _count_keys(self, account: str, objects: Sequence[Object]) -> list[int]:
-        """How many keys each of the guardrails holds for; names of keys that are gone do not."""
+        """Number of assigned keys of each guardrail; names of deleted keys do not count."""
         named = [set(obj["spec"].get("keyNames") or ()) for obj in objects]
         if not any(named):
             return [0 for _ in named]
@@ -238,7 +222,7 @@ class GuardrailRoutes:
 
 
 def _render_new(obj: Object, spec: Mapping[str, Any]) -> Guardrail:
-    """The guardrail as it was made of `spec`."""
+    """The guardrail as it was when it was made of `spec`."""
     meta = obj["metadata"]
     first = {
         "metadata": {"name": meta["name"], "creationTimestamp": meta["creationTimestamp"]},
@@ -257,7 +241,7 @@ def _is_checked(obj: Object) -> bool:
     return not _is_marked(obj) or bool(obj["spec"].get("keyNames"))
 
 
-def _check_name(objects: Any, name: str) -> None:
+def _check_name(objects: Iterable[Object], name: str) -> None:
     if any(obj["spec"]["displayName"] == name for obj in objects):
         raise _taken(name)
 

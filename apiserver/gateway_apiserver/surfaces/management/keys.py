@@ -1,148 +1,189 @@
-"""`/keys`: standard keys are made, shown, changed, rotated and revoked (contract §9)."""
+"""`/keys`: standard keys are created, shown, changed, rotated and revoked (contract §9)."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from gateway_apiserver.responses import Response, to_json
-from gateway_apiserver.routing import Call
-from gateway_apiserver.surfaces.bodies import read_idempotency_key
-from gateway_apiserver.surfaces.management.budgets import BudgetReader, BudgetView, view_unused
-from gateway_apiserver.surfaces.management.quotas import KeyQuota
-from gateway_apiserver.surfaces.management.replays import (
-    Intent,
-    RemovedObjects,
+from gateway_apiserver.routing import Call, Docs, RouteTable
+from gateway_apiserver.surfaces.management import CREATE, GOVERN, LABEL, ROOT
+from gateway_apiserver.surfaces.management.objects import (
+    Creation,
+    ManagedObjects,
     check_made,
     check_others,
     find_note,
     make_intent,
     note,
 )
-from gateway_apiserver.surfaces.management.requests import KeyCreate, KeyPatch, KeyQuery, Rotation
+from gateway_apiserver.surfaces.management.requests import (
+    KeyCreate,
+    KeyPatch,
+    KeyQuery,
+    Rotation,
+    write_patch,
+    write_spec,
+)
 from gateway_apiserver.surfaces.management.responses import (
+    BudgetReader,
     DeletedKey,
     Key,
     KeyWithSecret,
+    find_status,
     render_key,
-    tell_status,
+    view_unused,
 )
-from gateway_apiserver.surfaces.management.specs import write_patch, write_spec
-from gateway_apiserver.surfaces.validation import read_body, read_query
+from gateway_apiserver.surfaces.models import Page
+from gateway_apiserver.surfaces.validation import read_body, read_idempotency_key, read_query
 from gateway_core.accounts.key_use import KeyUse
-from gateway_core.accounts.records import UserRecord
-from gateway_core.api.errors import Conflict
+from gateway_core.accounts.records import KeyRecord, UserRecord
+from gateway_core.api.errors import Conflict, Unavailable
 from gateway_core.api.ids import (
     ACCOUNT_LABEL,
-    FINGERPRINT_ANNOTATION,
     FIRST_HINT_ANNOTATION,
-    REQUEST_ID_ANNOTATION,
     REVOKED_AT_ANNOTATION,
     SEQUENCE_ANNOTATION,
-    IdMint,
     id_to_name,
 )
-from gateway_core.api.key import KEY_PREFIX, GatewayKey, MintedKey, digest, mint_key
+from gateway_core.api.key import MOST_REVOKED, GatewayKey, MintedKey, digest, mint_key
 from gateway_core.api.limits import subject_of_key
 from gateway_core.api.resource import Object, skeleton
+from gateway_core.api.times import format_time
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.informer import Cache
-from gateway_core.kube.lists import find_position, take_page, wrap_page
-from gateway_core.kube.repository import GUARDRAILS, KEYS, Repository, unknown
+from gateway_core.kube.lists import find_position, wrap_page
+from gateway_core.kube.repository import GUARDRAILS, KEYS, Repository
 
 _DEFAULTS: Mapping[str, Any] = {"disabled": False, "metadata": {}}
+MOST_WAITING = MOST_REVOKED
+"""Revoked keys that may wait for their removal, beyond those that are kept."""
+
+
+class KeyQuota:
+    """Number of standard keys of each account, from the informer.
+
+    Bounds what one account stores in etcd and in the memory of every process. Concurrent creates
+    may exceed it by their number.
+    """
+
+    def __init__(self, keys: Cache[KeyRecord], most: int) -> None:
+        self._keys = keys
+        self._most = most
+        self._known: dict[str, tuple[str, bool]] = {}
+        self._counts = Counter[tuple[str, bool]]()
+        for name in dict(keys.items()):
+            self._note(name)
+        keys.subscribe(self._note)
+
+    def check_room(self, account: str) -> None:
+        """Raise Conflict if the account may have no further key.
+
+        Unavailable if it revokes keys faster than the operator removes them.
+        """
+        lasting, revoked = self._counts[account, False], self._counts[account, True]
+        if lasting >= self._most:
+            raise Conflict(f"The account has {lasting} keys; at most {self._most} are allowed.")
+        if revoked >= MOST_REVOKED + MOST_WAITING:
+            raise Unavailable(f"{revoked} revoked keys are being removed.", retry_after=60)
+
+    def _note(self, name: str) -> None:
+        before = self._known.pop(name, None)
+        if before is not None:
+            self._counts[before] -= 1
+        record = self._keys.get(name)
+        if record is not None and record.key_class == "Standard":
+            self._known[name] = now = (record.account, record.revoked)
+            self._counts[now] += 1
 
 
 class KeyRoutes:
-    """The handlers; their routes have authorized the caller."""
+    """Create, list, show, change, revoke, rotate."""
 
     def __init__(
         self,
         repository: Repository,
-        removed: RemovedObjects,
+        objects: ManagedObjects,
         users: Cache[UserRecord],
         uses: KeyUse,
         budgets: BudgetReader,
         quota: KeyQuota,
-        mint: IdMint,
         peppers: Mapping[int, bytes],
     ) -> None:
         self._repository = repository
-        self._removed = removed
+        self._objects = objects
         self._users = users
         self._uses = uses
         self._budgets = budgets
         self._quota = quota
-        self._mint = mint
         self._pepper_version = max(peppers)
         self._pepper = peppers[self._pepper_version]
 
+    def add_to(self, table: RouteTable) -> None:
+        """Add the routes."""
+        path, one = f"{ROOT}/keys", ROOT + "/keys/{key_id}"
+        docs = Docs("listKeys", "Standard keys", Page[Key], query=KeyQuery)
+        table.add("GET", path, self.list_page, LABEL, GOVERN, docs)
+        title, made = "Make a standard key", KeyWithSecret
+        docs = Docs("createKey", title, made, status=201, body=KeyCreate, makes="key")
+        table.add("POST", path, self.create, LABEL, CREATE, docs)
+        table.add("GET", one, self.show, LABEL, GOVERN, Docs("showKey", "One key", Key))
+        docs = Docs("changeKey", "Change a key", Key, body=KeyPatch, also=(409, 504))
+        table.add("PATCH", one, self.change, LABEL, GOVERN, docs)
+        docs = Docs("revokeKey", "Revoke a key for good", DeletedKey, also=(400, 504))
+        table.add("DELETE", one, self.revoke, LABEL, GOVERN, docs)
+        docs = Docs(
+            "rotateKey",
+            "Give a key a new secret",
+            KeyWithSecret,
+            body=Rotation,
+            has_optional_body=True,
+            makes="secret",
+        )
+        table.add("POST", f"{one}/rotate", self.rotate, LABEL, GOVERN, docs)
+
     async def create(self, call: Call) -> Response:
-        """A new key, with its secret this once."""
-        body = await read_body(call, KeyCreate)
-        idempotency_key = read_idempotency_key(call.headers)
-        values = body.model_dump(exclude_none=True)
+        """Create a key; its secret is shown only in this response."""
+        values = (await read_body(call, KeyCreate)).model_dump(exclude_none=True)
         spec = write_spec(values)
-        intent = None
-        wire_id = self._mint.mint_random(KEY_PREFIX, call.account)
-        if idempotency_key is not None:
-            # what is left out is the same as what it then is (contract §2.2)
-            intent = make_intent(call, idempotency_key, {**_DEFAULTS, **values})
-            wire_id = self._mint.mint_keyed(
-                KEY_PREFIX, call.account, "POST", "keys", idempotency_key
-            )
-            name = id_to_name(wire_id)
-            found = await self._repository.look_up(KEYS, name)
-            found = found or await self._removed.find(KEYS, call.account, name)
-            if found is not None:
-                return self._replay(found, intent, spec)
+        # an omitted value equals its default (contract §2.2)
+        creation = await self._objects.begin_creation(call, KEYS, {**_DEFAULTS, **values})
+        if creation.found is not None:
+            return self._replay(creation.found, spec)
         self._quota.check_room(call.account)
         minted = mint_key()
-        obj = await self._compose(call, id_to_name(wire_id), spec, minted, intent)
+        obj = await self._compose(call, creation, spec, minted)
         stands, is_new = await self._repository.create(KEYS, obj)
-        if not is_new and intent is not None:
-            return self._replay(stands, intent, spec)
+        if not is_new and creation.intent is not None:
+            check_made(stands, creation.intent)
+            return self._replay(stands, spec)
         return to_json(_add_secret(self._render_new(stands, spec), minted.plaintext), 201)
 
-    async def list_keys(self, call: Call) -> Response:
-        """A page of the account's keys, revoked ones among them."""
+    async def list_page(self, call: Call) -> Response:
+        """A page of the account's keys, including revoked ones."""
         query = read_query(KeyQuery, call.query)
-        listing = await self._repository.list_all(KEYS, call.account)
-        after = None
-        if query.after is not None:
-            name = self._repository.check_id(KEYS, call.account, query.after)
-            cursor = None if name is None else listing.objects.get(name)
-            if cursor is None and name is not None:
-                cursor = await self._removed.find(KEYS, call.account, name)
-            if cursor is None:
-                raise unknown(KEYS)
-            after = find_position(cursor)
         now, part = CLOCK.now(), (query.name_contains or "").casefold()
-        chosen = [
-            obj
-            for obj in listing.objects.values()
-            if query.status in (None, tell_status(obj["spec"], now))
-            and part in obj["spec"]["displayName"].casefold()
-        ]
-        page, more = take_page(
-            chosen, find_position, after=after, limit=query.limit, order=query.order
-        )
-        names = [obj["metadata"]["name"] for obj in page]
-        whole = await self._repository.show_each(KEYS, call.account, names, lambda obj: obj)
-        shown = await self._render_all(call.account, whole)
+
+        def is_wanted(obj: Object) -> bool:
+            has_status = query.status in (None, find_status(obj["spec"], now))
+            return has_status and part in obj["spec"]["displayName"].casefold()
+
+        page, more = await self._objects.read_page(KEYS, call.account, query, is_wanted)
+        shown = await self._render_all(call.account, page)
         return to_json(wrap_page([key.model_dump(by_alias=True) for key in shown], more))
 
-    async def show_key(self, call: Call) -> Response:
+    async def show(self, call: Call) -> Response:
         """One key."""
         obj = await self._repository.find(KEYS, call.account, call.wire_id)
         return to_json(await self._render(obj))
 
     async def change(self, call: Call) -> Response:
-        """A key after a merge patch."""
+        """Apply a merge patch to a key."""
         body = await read_body(call, KeyPatch)
         values = body.model_dump(exclude_unset=True)
 
         def decide(obj: Object) -> Mapping[str, Any] | None:
-            _check_open(obj)
+            _check_not_revoked(obj)
             patch = write_patch(obj["spec"], values)
             return {"spec": patch} if patch else None
 
@@ -150,7 +191,7 @@ class KeyRoutes:
         return to_json(await self._render(changed))
 
     async def rotate(self, call: Call) -> Response:
-        """The key with a new secret; the old one ends now, or after the overlap."""
+        """Give a key a new secret; the old one is valid until the overlap ends."""
         body = await read_body(call, Rotation, optional=True)
         idempotency_key = read_idempotency_key(call.headers)
         intent = None
@@ -164,11 +205,12 @@ class KeyRoutes:
 
         def decide(obj: Object) -> Mapping[str, Any] | None:
             tokens = obj["spec"].get("tokens") or []
+            # after a lost response the write is decided again, and may have been applied
             if any(known["id"] == minted.id for known in tokens):
                 return None
             if intent is not None and find_note(obj, intent):
                 return None
-            _check_open(obj)
+            _check_not_revoked(obj)
             if not tokens:
                 raise Conflict(
                     "The secret of this key is kept in the cluster: raise spec.rotations of"
@@ -186,13 +228,13 @@ class KeyRoutes:
         return to_json(key, replayed=not is_ours)
 
     async def revoke(self, call: Call) -> Response:
-        """That the key opens nothing any more, for good; the same however often it is asked."""
-        noted = CLOCK.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        """Revoke a key for good. Idempotent."""
+        now = format_time(CLOCK.now())
 
         def decide(obj: Object) -> Mapping[str, Any] | None:
             if obj["spec"].get("revoked"):
                 return None
-            annotations = {REVOKED_AT_ANNOTATION: noted}
+            annotations = {REVOKED_AT_ANNOTATION: now}
             return {"metadata": {"annotations": annotations}, "spec": {"revoked": True}}
 
         await self._repository.change(KEYS, call.account, call.wire_id, decide)
@@ -207,24 +249,16 @@ class KeyRoutes:
         }
 
     async def _compose(
-        self,
-        call: Call,
-        name: str,
-        spec: Mapping[str, Any],
-        minted: MintedKey,
-        intent: Intent | None,
+        self, call: Call, creation: Creation, spec: Mapping[str, Any], minted: MintedKey
     ) -> Object:
-        annotations = {
-            REQUEST_ID_ANNOTATION: call.context.request_id,
-            SEQUENCE_ANNOTATION: await self._repository.read_version(KEYS),
-        }
-        if intent is not None:
-            annotations[FINGERPRINT_ANNOTATION] = intent.input
+        version = await self._repository.read_version(KEYS)
+        annotations = {**creation.annotations, SEQUENCE_ANNOTATION: version}
+        if creation.intent is not None:
             annotations[FIRST_HINT_ANNOTATION] = minted.hint
         labels = {ACCOUNT_LABEL: call.account}
         creator = call.caller.key.creator
         return {
-            **skeleton(GatewayKey, name, labels=labels, annotations=annotations),
+            **skeleton(GatewayKey, creation.name, labels=labels, annotations=annotations),
             "spec": {
                 "accountName": call.account,
                 "class": "Standard",
@@ -234,13 +268,12 @@ class KeyRoutes:
             },
         }
 
-    def _replay(self, obj: Object, intent: Intent, spec: Mapping[str, Any]) -> Response:
-        """The response of the call that made it, without the secret. Raises KeyReused."""
-        check_made(obj, intent)
+    def _replay(self, obj: Object, spec: Mapping[str, Any]) -> Response:
+        """The response of the call that made it, without the secret."""
         return to_json(_add_secret(self._render_new(obj, spec), None), 201, replayed=True)
 
     def _render_new(self, obj: Object, spec: Mapping[str, Any]) -> Key:
-        """The key as it was made of `spec`."""
+        """The key as it was when it was made of `spec`."""
         meta = obj["metadata"]
         hint = (meta.get("annotations") or {}).get(FIRST_HINT_ANNOTATION)
         tokens = [{"hint": hint}] if hint else obj["spec"]["tokens"]
@@ -249,13 +282,8 @@ class KeyRoutes:
             "metadata": {"name": meta["name"], "creationTimestamp": meta["creationTimestamp"]},
             "spec": {**spec, "accountName": obj["spec"]["accountName"], "tokens": tokens},
         }
-        return render_key(
-            first,
-            now=made,
-            creator=self._find_creator(obj),
-            guardrails=(),
-            budget=view_unused(spec, made),
-        )
+        creator, budget = self._find_creator(obj), view_unused(spec, made)
+        return render_key(first, now=made, creator=creator, guardrails=(), budget=budget)
 
     async def _render(self, obj: Object) -> Key:
         return (await self._render_all(obj["spec"]["accountName"], [obj]))[0]
@@ -266,40 +294,44 @@ class KeyRoutes:
         guardrails = (await self._repository.list_all(GUARDRAILS, account)).objects
         order = sorted(guardrails.values(), key=find_position)
         subjects = {subject_of_key(obj["metadata"]["name"]): obj for obj in objects}
-        budgets: Mapping[str, BudgetView] = await self._budgets.read(account, subjects)
+        budgets = await self._budgets.read(account, subjects)
         used = await self._uses.find(account, [obj["metadata"]["name"] for obj in objects])
         now = CLOCK.now()
-        return [
-            render_key(
-                obj,
-                now=now,
-                creator=self._find_creator(obj),
-                guardrails=[
-                    guardrail["metadata"]["name"]
-                    for guardrail in order
-                    if obj["metadata"]["name"] in (guardrail["spec"].get("keyNames") or ())
-                ],
-                budget=budgets[subject],
-                used=used.get(obj["metadata"]["name"]),
+        shown = []
+        for subject, obj in subjects.items():
+            name = obj["metadata"]["name"]
+            above = [
+                guardrail["metadata"]["name"]
+                for guardrail in order
+                if name in (guardrail["spec"].get("keyNames") or ())
+            ]
+            shown.append(
+                render_key(
+                    obj,
+                    now=now,
+                    creator=self._find_creator(obj),
+                    guardrails=above,
+                    budget=budgets[subject],
+                    used=used.get(name),
+                )
             )
-            for subject, obj in subjects.items()
-        ]
+        return shown
 
     def _find_creator(self, obj: Object) -> UserRecord | None:
         name = obj["spec"].get("createdBy")
         return None if name is None else self._users.get(name)
 
 
-def _check_open(obj: Object) -> None:
+def _check_not_revoked(obj: Object) -> None:
     if obj["spec"].get("revoked"):
         raise Conflict("The key is revoked.")
 
 
 def _retire(tokens: Sequence[Mapping[str, Any]], seconds: int) -> list[Mapping[str, Any]]:
-    """What is left of a key's tokens beside a new one: the newest, for the overlap."""
+    """Tokens of a key that stay beside a new one: the newest, for the overlap."""
     if not seconds:
         return []
-    end = (CLOCK.now() + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    end = format_time(CLOCK.now() + timedelta(seconds=seconds))
     newest = next((token for token in tokens if "expirationTime" not in token), tokens[0])
     known = newest.get("expirationTime")
     if known and datetime.fromisoformat(known) < datetime.fromisoformat(end):

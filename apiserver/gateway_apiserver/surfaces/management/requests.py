@@ -1,9 +1,10 @@
-"""What clients send to Platform Management: bodies and queries, field by field (contract §9).
+"""Bodies and queries of Platform Management, and the specs that they make (contract §9). Pure.
 
-A null counts as absent where something is made; in a merge patch it clears the field.
+A null counts as absent in a create; in a merge patch it clears the field.
 """
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -18,9 +19,17 @@ from gateway_apiserver.surfaces.models import (
     Whole,
     drop_repeats,
 )
+from gateway_apiserver.surfaces.validation import refuse_fields
+from gateway_core.accounts.guardrails import measure_fields
 from gateway_core.api.key import MOST_METADATA, MOST_OVERLAP_SECONDS
-from gateway_core.api.limits import MOST_ENTRIES, MOST_ENTRY_CHARACTERS, Window
+from gateway_core.api.limits import (
+    MOST_ENTRIES,
+    MOST_ENTRY_CHARACTERS,
+    MOST_OBJECT_BYTES,
+    Window,
+)
 from gateway_core.api.money import MAX_MICROS, MICROS_PER_CENT
+from gateway_core.api.times import format_time
 
 MOST_KEY_IDS = 100
 TIME = re.compile(r"[2-9]\d{3}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})", re.A)
@@ -54,7 +63,7 @@ def _to_utc(text: str) -> str:
         moment = moment.astimezone(UTC)
     except OverflowError:
         moment = _LATEST
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return format_time(moment)
 
 
 Title = Annotated[
@@ -130,7 +139,7 @@ class KeyCreate(Creation, KeyLimits):
 
 
 class KeyPatch(KeyLimits):
-    """A merge patch of a key: null clears, what is left out stays."""
+    """A merge patch of a key: null clears a field, omitted fields stay."""
 
     name: Title = ""
     disabled: bool | None = None
@@ -156,14 +165,14 @@ class GuardrailCreate(Creation, GuardrailLimits):
 
 
 class GuardrailPatch(GuardrailLimits):
-    """A merge patch of a guardrail: null clears, what is left out stays."""
+    """A merge patch of a guardrail: null clears a field, omitted fields stay."""
 
     name: Title = ""
     description: Annotated[str, Field(max_length=1000)] | None = None
 
 
 class KeyIds(Request):
-    """Keys that are put under a guardrail or taken from it, all or none."""
+    """Keys to assign to a guardrail, or to unassign, all or none."""
 
     key_ids: Annotated[
         list[str], Field(min_length=1, max_length=MOST_KEY_IDS), AfterValidator(drop_repeats)
@@ -197,3 +206,76 @@ class DeleteQuery(Query):
     force: Annotated[
         Literal["true", "false"], Field(description="Also where keys are assigned to it.")
     ] = "false"
+
+
+_FIELDS: Mapping[str, str] = {
+    "name": "displayName",
+    "description": "description",
+    "disabled": "disabled",
+    "expires_at": "expirationTime",
+    "rpm_limit": "requestsPerMinute",
+    "allowed_models": "allowedModels",
+    "denied_models": "deniedModels",
+    "allowed_providers": "allowedProviders",
+    "denied_providers": "deniedProviders",
+    "metadata": "metadata",
+}
+_CENTS, _WINDOW = "limit_cents", "limit_window"
+
+
+def write_spec(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a new object's spec that clients choose. InvalidRequest."""
+    given = {name: value for name, value in values.items() if value is not None}
+    spec = {_FIELDS[name]: value for name, value in given.items() if name in _FIELDS}
+    limit = merge_limit(None, given)
+    spec = spec if limit is None else {**spec, "limit": limit}
+    _check_size(spec)
+    return spec
+
+
+def write_patch(spec: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The merge patch of `spec` for a client's merge patch, with changes only. InvalidRequest."""
+    patch = {_FIELDS[name]: value for name, value in values.items() if name in _FIELDS}
+    if _CENTS in values or _WINDOW in values:
+        patch["limit"] = merge_limit(spec.get("limit"), values)
+    patch = {name: value for name, value in patch.items() if value != spec.get(name)}
+    merged, notes = {**spec, **patch}, patch.get("metadata")
+    if notes is not None:
+        left = {**(spec.get("metadata") or {}), **notes}
+        merged["metadata"] = {name: value for name, value in left.items() if value is not None}
+        if len(merged["metadata"]) > MOST_METADATA:
+            raise refuse_fields({"metadata": [f"must have at most {MOST_METADATA} items"]})
+    if patch:
+        _check_size(merged)
+    return patch
+
+
+def _check_size(spec: Mapping[str, Any]) -> None:
+    """Raise InvalidRequest, naming the largest field, if all together are too large."""
+    sizes = measure_fields(spec)
+    if sum(sizes.values()) + 1 > MOST_OBJECT_BYTES:
+        largest = max(sizes, key=lambda name: sizes[name])
+        public = next(public for public, name in _FIELDS.items() if name == largest)
+        text = f"makes more than {MOST_OBJECT_BYTES} bytes of JSON with the other fields"
+        raise refuse_fields({public: [text]})
+
+
+def merge_limit(
+    limit: Mapping[str, Any] | None, values: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The limit after a change: an amount and its window, or neither (contract §9).
+
+    Clearing one of the two clears both. InvalidRequest if one is missing.
+    """
+    given = {name: values[name] for name in (_CENTS, _WINDOW) if name in values}
+    if given and all(value is None for value in given.values()):
+        return None
+    cents, window = given.get(_CENTS), given.get(_WINDOW)
+    micros = None if cents is None else cents * MICROS_PER_CENT
+    if limit is not None:
+        micros = micros if _CENTS in given else limit["micros"]
+        window = window if _WINDOW in given else limit["window"]
+    if (micros is None) is not (window is None):
+        missing, other = (_CENTS, _WINDOW) if micros is None else (_WINDOW, _CENTS)
+        raise refuse_fields({missing: [f"is required with {other}"]})
+    return None if micros is None else {"micros": micros, "window": window}

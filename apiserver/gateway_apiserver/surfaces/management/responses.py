@@ -1,28 +1,29 @@
-"""What Platform Management shows: the wire's objects, made of resources (contract §9). Pure.
-
-The models also describe the answers in the OpenAPI document.
-"""
+"""Responses of Platform Management, made of resources and budgets (contract §9)."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from pydantic import Field
 
-from gateway_apiserver.surfaces.management.budgets import BudgetView
 from gateway_apiserver.surfaces.models import Shape
 from gateway_core.accounts.records import UserRecord
+from gateway_core.admission.rates import RateLimiter
 from gateway_core.api.account import Role
 from gateway_core.api.ids import REVOKED_AT_ANNOTATION, name_to_id
 from gateway_core.api.limits import Window
 from gateway_core.api.money import floor_cents
 from gateway_core.api.resource import Object
+from gateway_core.api.times import format_time
+from gateway_core.billing.counters import Budget, BudgetState
+from gateway_core.billing.windows import TRAILING, Buckets, find_reset
 
 KeyState = Literal["active", "disabled", "expired", "revoked"]
 
 
 class Creator(Shape):
-    """Who made a key, with their present role in the account."""
+    """The creator of a key, with their present role in the account."""
 
     id: int
     name: str
@@ -92,7 +93,7 @@ class Guardrail(Shape):
 
 
 class Assignment(Shape):
-    """A key that a guardrail holds for."""
+    """A key that is assigned to a guardrail."""
 
     object: Literal["guardrail_assignment"] = "guardrail_assignment"
     key_id: str
@@ -113,7 +114,7 @@ class Unassigned(Shape):
 
 
 class DeletedKey(Shape):
-    """That a key is revoked."""
+    """Confirmation of a revocation."""
 
     id: str
     object: Literal["api_key"] = "api_key"
@@ -121,7 +122,7 @@ class DeletedKey(Shape):
 
 
 class DeletedGuardrail(Shape):
-    """That a guardrail is gone."""
+    """Confirmation of a deletion."""
 
     id: str
     object: Literal["guardrail"] = "guardrail"
@@ -129,7 +130,7 @@ class DeletedGuardrail(Shape):
 
 
 class Member(Shape):
-    """Somebody with a role in the account."""
+    """A user with a role in the account."""
 
     id: int
     object: Literal["member"] = "member"
@@ -138,6 +139,71 @@ class Member(Shape):
     role: Role
     suspended: bool
     created_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetView:
+    """Micro-dollars used, and left below the limit with holds taken off; None: not known, no limit.
+
+    `reset` is when less is used without anything done; None for never, or where nothing is used.
+    """
+
+    used: int | None
+    left: int | None
+    reset: datetime | None
+
+
+class BudgetReader:
+    """Reads budgets of one account at a time."""
+
+    def __init__(self, limiter: RateLimiter) -> None:
+        self._limiter = limiter
+
+    async def read(
+        self, account: str, subjects: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, BudgetView]:
+        """By subject (`api.limits`), of objects of keys and guardrails.
+
+        While the counters are away: what the operator has last seen, which is in their statuses.
+        """
+        budgets = [make_budget(subject, obj["spec"]) for subject, obj in subjects.items()]
+        if not budgets:
+            return {}
+        states = await self._limiter.read_budgets(account, budgets)
+        if states is None:
+            return {subject: view_status(obj) for subject, obj in subjects.items()}
+        return {state.budget.subject: view_state(state) for state in states}
+
+
+def make_budget(subject: str, spec: Mapping[str, Any]) -> Budget:
+    """The budget of a spec; without a limit it counts all charges ever."""
+    limit = spec.get("limit") or {}
+    return Budget(subject, limit.get("micros"), limit.get("window", "lifetime"))
+
+
+def view_unused(spec: Mapping[str, Any], now: datetime) -> BudgetView:
+    """The budget of a spec without charges."""
+    budget = make_budget("", spec)
+    reset = find_reset(Buckets(), budget.window or "lifetime", now)
+    return BudgetView(0, budget.limit, None if budget.window in TRAILING else reset)
+
+
+def view_state(state: BudgetState) -> BudgetView:
+    """A budget of the counters."""
+    limit, window = state.budget.limit, state.budget.window
+    idle = window in TRAILING and not state.used
+    reset = None if idle or state.reset is None else datetime.fromtimestamp(state.reset, UTC)
+    left = None if limit is None else max(0, limit - state.used - state.held)
+    return BudgetView(state.used, left, reset)
+
+
+def view_status(obj: Mapping[str, Any]) -> BudgetView:
+    """A budget of the object's status."""
+    status, limit = obj.get("status") or {}, obj["spec"].get("limit")
+    used, reset = status.get("usedMicros"), status.get("resetTime")
+    left = None if limit is None or used is None else max(0, limit["micros"] - used)
+    moment = datetime.fromisoformat(reset).astimezone(UTC) if reset else None
+    return BudgetView(used, left, moment)
 
 
 def render_key(
@@ -151,14 +217,14 @@ def render_key(
 ) -> Key:
     """The key of an object. `guardrails` are the names of its guardrails.
 
-    `used` is the last use in Unix seconds where that is known; the status may tell of it too.
+    `used` is the last known use in Unix seconds; the status may have a later one.
     """
     spec, meta, status = obj["spec"], obj["metadata"], obj.get("status") or {}
     return Key(
         id=name_to_id(meta["name"]),
         name=spec["displayName"],
         hint=_find_hint(spec, status),
-        status=tell_status(spec, now),
+        status=find_status(spec, now),
         created_at=meta["creationTimestamp"],
         created_by=_render_creator(creator, spec["accountName"]),
         updated_at=_find_change(meta),
@@ -189,7 +255,7 @@ def render_guardrail(obj: Object, *, assigned: int, budget: BudgetView) -> Guard
 
 
 def render_member(user: UserRecord, role: Role) -> Member:
-    """The member that a user is in the account where they have this role."""
+    """A user as member of the account in which they have this role."""
     return Member(
         id=user.id,
         name=user.display_name,
@@ -200,8 +266,8 @@ def render_member(user: UserRecord, role: Role) -> Member:
     )
 
 
-def tell_status(spec: Mapping[str, Any], now: datetime) -> KeyState:
-    """What a key is: revoked before expired before disabled."""
+def find_status(spec: Mapping[str, Any], now: datetime) -> KeyState:
+    """Status of a key: revoked before expired before disabled."""
     expires = spec.get("expirationTime")
     if spec.get("revoked"):
         return "revoked"
@@ -217,7 +283,7 @@ def _render_limits(spec: Mapping[str, Any], budget: BudgetView) -> dict[str, Any
         "limit_window": limit["window"] if limit else None,
         "used_cents": None if budget.used is None else floor_cents(budget.used),
         "remaining_cents": None if budget.left is None else floor_cents(budget.left),
-        "reset_at": budget.reset.strftime("%Y-%m-%dT%H:%M:%SZ") if budget.reset else None,
+        "reset_at": format_time(budget.reset) if budget.reset else None,
         "rpm_limit": spec.get("requestsPerMinute"),
         "allowed_models": spec.get("allowedModels"),
         "allowed_providers": spec.get("allowedProviders"),
@@ -231,7 +297,7 @@ def _render_creator(user: UserRecord | None, account: str) -> Creator | None:
 
 
 def _find_hint(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
-    """Of the token that is not being rotated out; empty before the operator has made one."""
+    """Hint of the lasting token; empty before the operator has made one."""
     tokens = spec.get("tokens") or status.get("tokens") or ()
     lasting = [token for token in tokens if "expirationTime" not in token]
     return next((token["hint"] for token in (*lasting, *tokens)), "")
@@ -249,7 +315,7 @@ def _find_change(meta: Mapping[str, Any]) -> str:
 
 
 def _find_revocation(obj: Object) -> str | None:
-    """As the API noted it, or as the operator saw it where it was revoked with kubectl."""
+    """Time noted by the API; for a revocation by kubectl, time of the operator's condition."""
     noted: str | None = (obj["metadata"].get("annotations") or {}).get(REVOKED_AT_ANNOTATION)
     if noted is not None:
         return noted
@@ -260,7 +326,7 @@ def _find_revocation(obj: Object) -> str | None:
 
 
 def _find_use(status: Mapping[str, Any], used: float | None) -> str | None:
-    """The later of the two; both are in UTC with whole seconds then, which sort as texts."""
+    """The later of the two: times in UTC with whole seconds sort as texts."""
     known = None if used is None else datetime.fromtimestamp(used, UTC).isoformat()
     times = [_to_wire_time(time) for time in (known, status.get("lastUsedTime"))]
     return max((time for time in times if time is not None), default=None)
@@ -270,4 +336,4 @@ def _to_wire_time(text: str | None) -> str | None:
     """RFC 3339 in UTC with whole seconds (contract §0.3)."""
     if not text:
         return None
-    return datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return format_time(datetime.fromisoformat(text))

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import Field, PlainValidator, WithJsonSchema
 
 from gateway_apiserver.responses import Response, to_json
-from gateway_apiserver.routing import Call, Schema
+from gateway_apiserver.routing import Call, Docs, RouteTable, Schema
+from gateway_apiserver.surfaces.management import GOVERN, LABEL, ROOT
 from gateway_apiserver.surfaces.management.requests import TIME
 from gateway_apiserver.surfaces.models import Query
 from gateway_apiserver.surfaces.validation import read_query, refuse_fields
@@ -33,11 +34,6 @@ REPORT_SECONDS = 10.0
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.A)
 
 
-def _check_bound(text: str) -> str:
-    _read_bound(text)
-    return text
-
-
 def _read_bound(text: str) -> date | datetime:
     """A day, or a moment in UTC."""
     try:
@@ -51,14 +47,14 @@ def _read_bound(text: str) -> date | datetime:
 
 
 Bound = Annotated[
-    str,
-    AfterValidator(_check_bound),
-    Field(json_schema_extra={"anyOf": [{"format": "date"}, {"format": "date-time"}]}),
+    date | datetime,
+    PlainValidator(_read_bound),
+    WithJsonSchema({"type": "string", "anyOf": [{"format": "date"}, {"format": "date-time"}]}),
 ]
 
 
 class UsageQuery(Query):
-    """Which days, both included, and what is told apart."""
+    """Days, both inclusive, and the dimensions to group by."""
 
     start: Annotated[
         Bound | None, Field(description="The first UTC day; without it 30 days up to `end`.")
@@ -93,7 +89,7 @@ REPORT = close_schema(
 
 
 class UsageRoutes:
-    """The handler; its route has authorized the caller."""
+    """The usage report. `clock` gives the time now."""
 
     def __init__(
         self,
@@ -108,8 +104,13 @@ class UsageRoutes:
         self._store_timeout = StoreTimeout(REPORT_SECONDS)
         self._clock = clock
 
+    def add_to(self, table: RouteTable) -> None:
+        """Add the route."""
+        docs = Docs("reportUsage", "What was charged", REPORT, query=UsageQuery)
+        table.add("GET", f"{ROOT}/usage", self.report, LABEL, GOVERN, docs)
+
     async def report(self, call: Call) -> Response:
-        """The sums of the days that are asked for, what has ended a moment ago included."""
+        """Sums of charges by day; calls that ended just now are included."""
         query = read_query(UsageQuery, call.query, frozenset({"group_by"}))
         first, last = self._choose_days(query)
         try:
@@ -137,14 +138,11 @@ class UsageRoutes:
     def _choose_days(self, query: UsageQuery) -> tuple[date, date]:
         last = self._clock().astimezone(UTC).date()
         if query.end is not None:
-            end = _read_bound(query.end)
             # a moment is the end of what comes before it: midnight ends the day before
-            last = (end - timedelta(microseconds=1)).date() if isinstance(end, datetime) else end
+            last = _find_day(query.end, timedelta(microseconds=1))
+        first = last - min(timedelta(USUAL_DAYS - 1), last - date.min)
         if query.start is not None:
-            start = _read_bound(query.start)
-            first = start.date() if isinstance(start, datetime) else start
-        else:
-            first = last - min(timedelta(USUAL_DAYS - 1), last - date.min)
+            first = _find_day(query.start)
         if first > last:
             raise refuse_fields({"start": ["must not be after end"]})
         if (last - first).days >= MOST_DAYS:
@@ -152,6 +150,11 @@ class UsageRoutes:
                 {"end": [f"must be at most {MOST_DAYS} days, with both, from start"]}
             )
         return first, last
+
+
+def _find_day(bound: date | datetime, before: timedelta = timedelta()) -> date:
+    """The day of a bound; of a moment the day that is `before` it."""
+    return (bound - before).date() if isinstance(bound, datetime) else bound
 
 
 def _show_line(line: Amounts, dimensions: list[Dimension]) -> dict[str, Any]:

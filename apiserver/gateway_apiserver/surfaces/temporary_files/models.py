@@ -71,14 +71,14 @@ Filename = Annotated[str, Field(min_length=1, max_length=255)]
 
 
 class TemporaryFileCreate(Creation):
-    """A file to be made of a URL or of base64."""
+    """A file from a URL or from base64."""
 
     source: Annotated[dict[str, Any], AfterValidator(_check_source), WithJsonSchema(_SOURCE)]
     file_name: Filename | None = None
 
 
 class TemporaryFilePrepare(Creation):
-    """A file that is going to be put."""
+    """A file to be put."""
 
     filename: Filename
     byte_size: Annotated[int, Field(ge=1, le=USER_DATA_BYTES), Whole]
@@ -104,7 +104,7 @@ class TemporaryFileConfirm(Creation):
 
 
 class TemporaryFile(Shape):
-    """A file that is kept for a day and read by its address."""
+    """A file that is kept for a day and read by its URL."""
 
     file_name: str
     url: str = Field(description="Whoever has it may read the file.")
@@ -124,7 +124,7 @@ class PreparedFile(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the bytes come from: a URL, or base64, whose text may be the mark of a long one."""
+    """Source of the bytes: a URL, or base64, which may be the marker of `LongBody`."""
 
     url: str | None
     data: str | None
@@ -141,5 +141,5 @@ def read_source(body: dict[str, Any]) -> Source:
 
 
 def refuse_source(problem: str) -> InvalidRequest:
-    """What is wrong with the source's bytes."""
+    """The error for a problem of the source's bytes."""
     return refuse_fields({"source": [problem]})

@@ -6,8 +6,7 @@ from contextlib import aclosing
 
 from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call, Docs, RouteTable
-from gateway_apiserver.surfaces.bodies import read_idempotency_key
-from gateway_apiserver.surfaces.temporary_files.creation import Head, TemporaryCreation
+from gateway_apiserver.surfaces.temporary_files.creation import TemporaryCreation
 from gateway_apiserver.surfaces.temporary_files.models import (
     PreparedFile,
     TemporaryFile,
@@ -16,8 +15,8 @@ from gateway_apiserver.surfaces.temporary_files.models import (
     TemporaryFilePrepare,
 )
 from gateway_apiserver.surfaces.temporary_files.objects import CREATE_PATH, TemporaryFiles
-from gateway_apiserver.surfaces.temporary_files.streaming import find_media_type
-from gateway_apiserver.surfaces.validation import read_body
+from gateway_apiserver.surfaces.temporary_files.streaming import Head, find_media_type
+from gateway_apiserver.surfaces.validation import read_body, read_idempotency_key
 from gateway_core.accounts.roles import Act
 from gateway_core.admission.admission import Access
 from gateway_core.api.errors import Conflict, NotFound, Unavailable
@@ -32,7 +31,7 @@ CONFIRM_PATH = CREATE_PATH + "/confirm"
 
 
 class TemporaryRoutes:
-    """The three routes, as a router of `app`'s. `clock` gives Unix seconds."""
+    """Create, prepare, confirm. `clock` gives Unix seconds."""
 
     def __init__(
         self,
@@ -56,40 +55,34 @@ class TemporaryRoutes:
         create = Access(Act.CREATE, creates=True, rate="storage")
         confirm, label = Access(Act.CREATE, creates=True), "temporary_files"
         docs = Docs(
-            name="createTemporaryFile",
-            summary="Keep a file for a day",
-            response=TemporaryFile,
+            "createTemporaryFile",
+            "Keep a file for a day",
+            TemporaryFile,
             status=201,
             body=TemporaryFileCreate,
             makes="file",
-            also=(409, 504),
         )
-        table.add("POST", CREATE_PATH, self.create, label, create, docs=docs)
+        table.add("POST", CREATE_PATH, self.create, label, create, docs)
+        title, body = "Where to put a file", TemporaryFilePrepare
+        docs = Docs("prepareTemporaryFile", title, PreparedFile, status=201, body=body)
+        table.add("POST", PREPARE_PATH, self.prepare, label, create, docs)
         docs = Docs(
-            name="prepareTemporaryFile",
-            summary="Where to put a file",
-            response=PreparedFile,
-            status=201,
-            body=TemporaryFilePrepare,
-        )
-        table.add("POST", PREPARE_PATH, self.prepare, label, create, docs=docs)
-        docs = Docs(
-            name="confirmTemporaryFile",
-            summary="Keep what was put",
-            response=TemporaryFile,
+            "confirmTemporaryFile",
+            "Keep what was put",
+            TemporaryFile,
             status=201,
             body=TemporaryFileConfirm,
             also=(404, 409, 504),
         )
-        table.add("POST", CONFIRM_PATH, self.confirm, label, confirm, docs=docs)
+        table.add("POST", CONFIRM_PATH, self.confirm, label, confirm, docs)
 
     async def create(self, call: Call) -> Response:
         """Make a file of a URL or of base64."""
         key = read_idempotency_key(call.headers)
-        return to_json(await self._creation.create(call, call.caller, key), 201)
+        return to_json(await self._creation.create(call, key), 201)
 
     async def prepare(self, call: Call) -> Response:
-        """Say where to put a file; its claim is kept while it can be put or confirmed."""
+        """Issue a URL to put a file at; its claim is kept while it can be put or confirmed."""
         read_idempotency_key(call.headers)
         wanted = await read_body(call, TemporaryFilePrepare)
         account = call.account
@@ -105,7 +98,7 @@ class TemporaryRoutes:
         return to_json({"upload_url": url, "headers": {}, "signed_id": signed_id}, 201)
 
     async def confirm(self, call: Call) -> Response:
-        """Make a file of what was put; the same one each time."""
+        """Make a file of the bytes that were put. Idempotent."""
         read_idempotency_key(call.headers)
         wanted = await read_body(call, TemporaryFileConfirm)
         ticket = self._addresses.find_ticket(wanted.signed_id, call.account)
@@ -120,18 +113,12 @@ class TemporaryRoutes:
             raise _unknown()
         segment, media_type = await self._read_put(ticket)
         made = await self._files.make(
-            call.caller,
-            ticket.file_name,
-            ticket.filename,
-            media_type,
-            segment,
-            request_id=call.context.request_id,
-            owns_bytes=False,
+            call, ticket.file_name, ticket.filename, media_type, segment, owns_bytes=False
         )
         return to_json(made, 201)
 
     async def _read_put(self, ticket: Ticket) -> tuple[ObjectRef, str]:
-        """What was put, read whole: its digest is not known otherwise. Conflict, Unavailable."""
+        """The bytes that were put, read to compute their digests. Conflict, Unavailable."""
         sha256, md5, size, head = hashlib.sha256(), hashlib.md5(usedforsecurity=False), 0, Head()
 
         def examine(chunk: bytes) -> None:

@@ -20,11 +20,11 @@ MOST_HEADER = 1024
 
 
 class BadBase64(ValueError):
-    """The text is none; the message is for the client."""
+    """The text is not base64; the message is for the client."""
 
 
 class Base64Decoder:
-    """Pieces of the text in, bytes out; whitespace is passed over."""
+    """Decodes base64, or a data: URL of it, in pieces; ignores whitespace."""
 
     def __init__(self) -> None:
         self._carry = b""
@@ -32,7 +32,7 @@ class Base64Decoder:
         self._padded = False
 
     def decode(self, piece: bytes) -> bytes:
-        """The bytes that are whole by now. BadBase64."""
+        """The bytes of the next piece. BadBase64."""
         text = self._carry + piece.translate(None, _WHITESPACE)
         self._carry = b""
         if not self._begun:
@@ -42,7 +42,7 @@ class Base64Decoder:
         return self._convert(text[:whole])
 
     def finish(self) -> bytes:
-        """The last bytes, once all pieces were given. BadBase64."""
+        """The last bytes, after all pieces. BadBase64."""
         left, self._carry = self._carry, b""
         # four characters that might have begun a data URL
         if len(left) % 4 or (len(left) > 4 and not self._begun):
@@ -50,7 +50,7 @@ class Base64Decoder:
         return self._convert(left)
 
     def _cut_header(self, text: bytes) -> bytes:
-        """The text behind a data URL's header; nothing while that is not known."""
+        """The text after a data URL's header; nothing until the header is complete."""
         if text[:5].lower() != _SCHEME[: len(text[:5])]:
             self._begun = True
             return text
@@ -77,13 +77,14 @@ class Base64Decoder:
             raise BadBase64("is not valid base64") from None
 
 
-LONG_CHARACTERS = 16 * 1024
-"""From so many on a string is long."""
 MOST_KEPT_BYTES = 64 * 1024
-
-_SPECIAL = re.compile(rb'["\\]')
+"""A body up to this size is parsed whole; of a larger one, this much may stand beside the file."""
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+"""A string of JSON, or the beginning of one that the end of the text cuts."""
+_UNITS = re.compile(rb'(?:[^"\\]++|\\u[0-9A-Fa-f]{4}|\\[^u])*+', re.DOTALL)
+"""Characters and whole escapes of a string."""
+_LONGEST_ESCAPE = len(rb"\uFFFF")
 _CONTROL = re.compile(rb"[\x00-\x1f]")
-_CUT_ESCAPE = re.compile(rb"\\(?:u[0-9A-Fa-f]{0,3})?\Z")
 
 
 class LongBody:
@@ -91,123 +92,55 @@ class LongBody:
 
     def __init__(self, chunks: AsyncIterator[bytes]) -> None:
         self._chunks = chunks
-        self._kept = bytearray()
-        self._begin = -1
-        """Where in `_kept` the string begins that is being read, -1 between strings."""
-        self._escaped = False
-        self._rest = b""
-        self._streamed = False
+        self._begun = b""
+        """What was read after the opening quote of the long string."""
+        self.kept = b""
         self.marker = secrets.token_hex(16)
 
-    @property
-    def kept(self) -> bytes:
-        """The body as it was read so far, without the long string."""
-        return bytes(self._kept)
-
     async def find_long(self) -> bool:
-        """Reads to the beginning of a long string, or to the end. TooLarge."""
+        """Read a short body to its end, else to its longest string so far. TooLarge."""
+        read = b""
         async for chunk in self._chunks:
-            if self._take(chunk):
-                return True
-        return False
+            read += chunk
+            if len(read) > MOST_KEPT_BYTES:
+                break
+        else:
+            self.kept = read
+            return False
+        longest = max(_STRING.finditer(read), key=lambda found: len(found[0]), default=None)
+        if longest is None:
+            raise _too_large()
+        self.kept = read[: longest.start()] + b'"%b"' % self.marker.encode()
+        self._begun = read[longest.start() + 1 :]
+        return True
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
-        """What the long string says, then reads the body to its end. InvalidRequest, TooLarge."""
-        self._streamed = True
-        head = bytes(self._kept[self._begin + 1 :])
-        del self._kept[self._begin :]
-        self._kept += b'"' + self.marker.encode()
-        carry = b""
-        piece, ended = self._cut_end(head, self._rest)
+        """The content of the long string; then read the rest of the body.
+
+        Raises InvalidRequest, TooLarge.
+        """
+        piece = self._begun
         while True:
-            text, carry = _split_escape(carry + piece)
-            if text:
-                yield _unescape(text)
-            if ended:
+            units = _UNITS.match(piece)
+            assert units is not None, "it may be empty"
+            if units[0]:
+                yield _unescape(units[0])
+            piece = piece[units.end() :]
+            if piece.startswith(b'"'):
                 break
-            piece, ended = self._cut_end(b"", await anext(self._chunks, b""))
-            if not piece and not ended:
+            # an escape that the end of the chunk cuts
+            chunk = await anext(self._chunks, b"")
+            if len(piece) >= _LONGEST_ESCAPE or not chunk:
                 raise _malformed()
-        if carry:
-            raise _malformed()
-        self._begin = -1
-        self._kept += b'"'
-        rest, self._rest = self._rest, b""
-        self._take(rest)
+            piece += chunk
+        self._keep(piece[1:])
         async for chunk in self._chunks:
-            self._take(chunk)
-
-    def _take(self, chunk: bytes) -> bool:
-        """Keeps the chunk; True from where a string becomes long, the rest left over."""
-        position = 0
-        while position < len(chunk):
-            if self._begin < 0:
-                quote = chunk.find(b'"', position)
-                end = len(chunk) if quote < 0 else quote + 1
-                self._keep(chunk[position:end])
-                if quote >= 0:
-                    self._begin = len(self._kept) - 1
-                position = end
-                continue
-            end, closed = self._find_end(chunk, position)
-            room = LONG_CHARACTERS - (len(self._kept) - self._begin)
-            if end - position > room and not self._streamed:
-                # the escape state is that of the whole piece, which is cut again by `stream`
-                self._escaped = False
-                self._rest = chunk[position:]
-                self._mend_escape()
-                return True
-            self._keep(chunk[position:end])
-            if closed:
-                self._begin = -1
-            position = end
-        return False
-
-    def _mend_escape(self) -> None:
-        """An escape that the last chunk has cut goes on in the rest."""
-        text = bytes(self._kept[self._begin + 1 :])
-        slashes = len(text) - len(text.rstrip(b"\\"))
-        if slashes % 2:
-            del self._kept[-1:]
-            self._rest = b"\\" + self._rest
-
-    def _cut_end(self, head: bytes, chunk: bytes) -> tuple[bytes, bool]:
-        """What of the long string is in `head` and `chunk`, and whether it ends there."""
-        end, closed = self._find_end(chunk, 0)
-        if closed:
-            self._rest = chunk[end:]
-            return head + chunk[: end - 1], True
-        return head + chunk, False
-
-    def _find_end(self, chunk: bytes, position: int) -> tuple[int, bool]:
-        """Behind the string's closing quote, or the chunk's end, and which of these it is."""
-        if self._escaped and position < len(chunk):
-            self._escaped = False
-            position += 1
-        while True:
-            found = _SPECIAL.search(chunk, position)
-            if found is None:
-                return len(chunk), False
-            if found[0] == b'"':
-                return found.end(), True
-            position = found.end() + 1
-            if position > len(chunk):
-                self._escaped = True
-                return len(chunk), False
+            self._keep(chunk)
 
     def _keep(self, part: bytes) -> None:
-        self._kept += part
-        if len(self._kept) > MOST_KEPT_BYTES:
+        self.kept += part
+        if len(self.kept) > MOST_KEPT_BYTES:
             raise _too_large()
-
-
-def _split_escape(piece: bytes) -> tuple[bytes, bytes]:
-    """The piece up to an escape that it cuts, and the rest. A pair of slashes is no cut."""
-    cut = _CUT_ESCAPE.search(piece)
-    if cut is None:
-        return piece, b""
-    slashes = len(piece[: cut.start() + 1]) - len(piece[: cut.start() + 1].rstrip(b"\\"))
-    return (piece[: cut.start()], piece[cut.start() :]) if slashes % 2 else (piece, b"")
 
 
 def _unescape(piece: bytes) -> bytes:
@@ -231,6 +164,20 @@ def _too_large() -> TooLarge:
 
 
 HEAD_BYTES = 4096
+
+
+class Head:
+    """The first bytes of a stream, from which its media type is found."""
+
+    def __init__(self) -> None:
+        self.bytes = b""
+
+    def note(self, chunk: bytes) -> None:
+        """Keep the part of a chunk that belongs to the head."""
+        if len(self.bytes) < HEAD_BYTES:
+            self.bytes += chunk[: HEAD_BYTES - len(self.bytes)]
+
+
 UNKNOWN = "application/octet-stream"
 _SURE = 0.4
 """Of puremagic's confidence: a magic number of four bytes or more, or a shorter one that fits the

@@ -57,7 +57,7 @@ def _decode_md5(text: str) -> bytes:
 
 
 def _limit_bytes(schema: dict[str, Any]) -> None:
-    """Has the schema say that each purpose has a limit of its own."""
+    """Add the size limit of each purpose to the schema."""
     schema["oneOf"] = [
         {"properties": {"purpose": {"const": name}, "bytes": {"maximum": most}}}
         for name, most in MOST_BYTES.items()
@@ -65,7 +65,7 @@ def _limit_bytes(schema: dict[str, Any]) -> None:
 
 
 class UploadCreate(Lenient):
-    """An Upload that is asked for."""
+    """The body of a create."""
 
     model_config = ConfigDict(json_schema_extra=_limit_bytes)
 
@@ -87,17 +87,17 @@ class UploadCreate(Lenient):
 
     @property
     def life(self) -> int | None:
-        """Seconds that the File lives, None as purposes go."""
+        """Seconds that the File lives, None for the purpose's default."""
         return None if self.expires_after is None else self.expires_after.seconds
 
     @property
     def stored_name(self) -> str:
-        """The filename as it is kept."""
+        """The filename as it is stored."""
         return clean_filename(self.filename)
 
     @property
     def fingerprint(self) -> str:
-        """Digest of what was asked for, to tell a replay (§2.2)."""
+        """Digest of the request, to recognise a replay (§2.2)."""
         # an explicit life equal to the purpose's default is the same as none
         life = find_life(self.purpose, self.life)
         values = [self.purpose, self.stored_name, self.mime_type, self.bytes, life]
@@ -105,7 +105,7 @@ class UploadCreate(Lenient):
 
 
 class UploadComplete(Lenient):
-    """The parts in their order, and the MD5 that they have together."""
+    """The parts in order, and the MD5 of the whole."""
 
     part_ids: Annotated[
         list[Text],
@@ -131,7 +131,7 @@ class UploadComplete(Lenient):
 
     @property
     def digest(self) -> bytes | None:
-        """The MD5, None if the client says none."""
+        """The MD5, None if the client sent none."""
         return None if self.md5 is None else _decode_md5(self.md5)
 
 

@@ -7,9 +7,7 @@ import structlog
 
 from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call, Docs, PathRoute, RouteTable
-from gateway_apiserver.surfaces.bodies import missing, read_idempotency_key, read_object
 from gateway_apiserver.surfaces.forms import Form
-from gateway_apiserver.surfaces.uploads.creation import UploadCreation
 from gateway_apiserver.surfaces.uploads.models import (
     PART_FORM,
     Upload,
@@ -18,7 +16,11 @@ from gateway_apiserver.surfaces.uploads.models import (
     UploadPart,
 )
 from gateway_apiserver.surfaces.uploads.service import UploadService
-from gateway_apiserver.surfaces.validation import read_openai_body
+from gateway_apiserver.surfaces.validation import (
+    missing,
+    read_object,
+    read_openai_body,
+)
 from gateway_core.accounts.roles import Act
 from gateway_core.admission.admission import Access
 from gateway_core.api.errors import Conflict, InvalidRequest, NotFound, TooLarge, Unavailable
@@ -37,7 +39,7 @@ _log = structlog.get_logger(__name__)
 
 
 class _CreateRoute(PathRoute):
-    """There is no list: a GET finds nothing, as it does for one Upload (contract §4.6)."""
+    """There is no list: a GET is 404, as for one Upload (contract §4.6)."""
 
     def refuse(self, method: str) -> None:
         """404 in place of 405 for a GET."""
@@ -46,14 +48,13 @@ class _CreateRoute(PathRoute):
 
 
 class UploadRoutes:
-    """Everything below `/v1/uploads`; there is no list and no GET (§4.6).
+    """Create, add parts, complete, cancel; there is no list and no GET (§4.6).
 
-    `count` gets the size of each stored part.
+    `count` is called with the size of each stored part.
     """
 
     def __init__(
         self,
-        creation: UploadCreation,
         service: UploadService,
         parts: UploadParts,
         count: Callable[[int], None],
@@ -61,7 +62,6 @@ class UploadRoutes:
         *,
         clock: Callable[[], float] = CLOCK.time,
     ) -> None:
-        self._creation = creation
         self._service = service
         self._parts = parts
         self._count = count
@@ -73,54 +73,34 @@ class UploadRoutes:
         table.add_path(_CreateRoute(PATH, table.authorizer))
         create = Access(Act.CREATE, creates=True, rate="storage")
         change, one = Access(Act.CREATE, creates=True), PATH + "/{upload_id}"
+        title, also = "Begin a file in parts", (409, 504)
+        docs = Docs("createUpload", title, Upload, body=UploadCreate, makes="Upload")
+        table.add("POST", PATH, self.create, "uploads_create", create, docs)
+        docs = Docs("addUploadPart", "Send a part", UploadPart, form=PART_FORM, also=also)
+        table.add("POST", f"{one}/parts", self.add_part, "uploads_parts", change, docs)
+        title = "Make the File of its parts"
+        docs = Docs("completeUpload", title, Upload, body=UploadComplete, also=also)
+        table.add("POST", f"{one}/complete", self.complete, "uploads_complete", change, docs)
         docs = Docs(
-            name="createUpload",
-            summary="Begin a file in parts",
-            response=Upload,
-            body=UploadCreate,
-            makes="Upload",
-            also=(409, 504),
-        )
-        table.add("POST", PATH, self.create, "uploads_create", create, docs=docs)
-        docs = Docs(
-            name="addUploadPart",
-            summary="Send a part",
-            response=UploadPart,
-            form=PART_FORM,
-            also=(409, 504),
-        )
-        table.add("POST", f"{one}/parts", self.add_part, "uploads_parts", change, docs=docs)
-        docs = Docs(
-            name="completeUpload",
-            summary="Make the File of its parts",
-            response=Upload,
-            body=UploadComplete,
-            also=(409, 504),
-        )
-        table.add("POST", f"{one}/complete", self.complete, "uploads_complete", change, docs=docs)
-        docs = Docs(
-            name="cancelUpload",
-            summary="Give an Upload up",
-            response=Upload,
+            "cancelUpload",
+            "Give an Upload up",
+            Upload,
             body={"type": "object"},
             has_optional_body=True,
-            also=(409, 504),
+            also=also,
         )
         cancel = Access(Act.CREATE)
-        table.add("POST", f"{one}/cancel", self.cancel, "uploads_cancel", cancel, docs=docs)
+        table.add("POST", f"{one}/cancel", self.cancel, "uploads_cancel", cancel, docs)
 
     async def create(self, call: Call) -> Response:
-        """Make an Upload; its bytes are reserved."""
+        """Create an Upload, and reserve its bytes."""
         wanted = await read_openai_body(call, UploadCreate)
         wanted.check_size()
-        key = read_idempotency_key(call.headers)
-        obj, replayed = await self._creation.create(
-            call.caller, wanted, key, call.context.request_id
-        )
+        obj, replayed = await self._service.create(call, wanted)
         return to_json(render_upload(obj), replayed=replayed)
 
     async def add_part(self, call: Call) -> Response:
-        """Store a part; others may arrive at the same time."""
+        """Store a part; parts may arrive concurrently."""
         account, wire_id = call.account, call.wire_id
         form = Form(call.headers, call.receive, "data", is_named=False)
         expected = max(0, call.declared_length - ENVELOPE_BYTES)
@@ -133,18 +113,18 @@ class UploadRoutes:
                 try:
                     obj = await self._service.find_open(account, wire_id)
                 except (NotFound, Conflict):
-                    # what is wrong with the body goes first (§0.9)
+                    # errors of the body come first (§0.9)
                     await _drain(source)
                     raise
                 try:
                     async with self._streams.take(account):
                         part = await self._parts.add(obj, source, expected)
                 except StoreUnavailable:
-                    # the folder of an Upload that has ended meanwhile may be gone
+                    # the operator may have removed the folder of an Upload that has ended since
                     await self._service.find_open(account, wire_id)
                     raise
             try:
-                # an outcome that was written meanwhile has none of it
+                # an outcome that was written since does not include the part
                 await self._service.find_open(account, wire_id)
             except (NotFound, Conflict):
                 await self._parts.discard(obj, part.id)
@@ -160,7 +140,7 @@ class UploadRoutes:
         return to_json(render_upload(obj, render_file(file)))
 
     async def cancel(self, call: Call) -> Response:
-        """Give an Upload up."""
+        """Cancel an Upload. Idempotent."""
         await read_object(call, optional=True)
         obj = await self._service.cancel(call.account, call.wire_id)
         return to_json(render_upload(obj))
@@ -168,7 +148,7 @@ class UploadRoutes:
 
 @contextmanager
 def _answering() -> Iterator[None]:
-    """Goes around what the stores do, which may be away."""
+    """Raise Unavailable if the object store or the counters are unavailable."""
     try:
         yield
     except (StoreUnavailable, CountersUnavailable, CountersStale) as error:
@@ -177,7 +157,7 @@ def _answering() -> Iterator[None]:
 
 
 async def _drain(source: AsyncIterator[bytes]) -> None:
-    """Read a body to its end and drop it. Raises InvalidRequest, TooLarge."""
+    """Read a part to its end and drop it. InvalidRequest, TooLarge."""
     size = 0
     async for chunk in source:
         size += len(chunk)

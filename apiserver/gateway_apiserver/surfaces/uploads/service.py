@@ -1,32 +1,46 @@
-"""Upload service: requests are judged against an Upload until its outcome stands (§4.2 to §4.5).
+"""Upload service: creates Uploads, and decides requests until an Upload has its outcome (§4).
 
-Everything is read by name from the Kubernetes API and written by compare-and-set; after a lost
-race the Upload is read and judged again. One whose hour is over is first written as expired, so
-that no response contradicts a later one.
+Everything is read by name from the Kubernetes API and written by compare-and-set; after a
+conflict the Upload is read and decided again. An expired one is first written as expired, so that
+no response contradicts a later one.
 """
 
 from collections.abc import Awaitable, Callable
 
 import structlog
 
-from gateway_apiserver.surfaces.ids import check_id, unknown
-from gateway_apiserver.surfaces.uploads.models import UploadComplete
+from gateway_apiserver.routing import Call
+from gateway_apiserver.surfaces.uploads.models import UploadComplete, UploadCreate
+from gateway_apiserver.surfaces.validation import check_id, read_idempotency_key, unknown
 from gateway_core.api.errors import (
     Internal,
     InvalidRequest,
+    KeyReused,
     NotFound,
-    OutcomeUnknown,
+    TooManyCalls,
     Unavailable,
 )
-from gateway_core.api.ids import FILE_PREFIX, UPLOAD_PREFIX, IdMint
-from gateway_core.api.resource import Object
+from gateway_core.api.ids import (
+    ACCOUNT_LABEL,
+    FILE_PREFIX,
+    REQUEST_ID_ANNOTATION,
+    SHARD_LABEL,
+    STORED_FINALIZER,
+    UPLOAD_PREFIX,
+    IdMint,
+    id_to_name,
+    shard_of,
+)
+from gateway_core.api.resource import Object, skeleton
 from gateway_core.api.upload import GatewayUpload, PartRef
 from gateway_core.files.files import FileRecord
 from gateway_core.files.parts import UploadParts
+from gateway_core.files.quota import StorageFull, StorageQuota
 from gateway_core.files.uploads import (
     Step,
     UploadOutcomes,
     is_pending,
+    is_withdrawn,
     judge_cancellation,
     judge_completion,
     judge_part,
@@ -35,27 +49,32 @@ from gateway_core.files.uploads import (
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import (
+    KubernetesError,
     KubernetesUnavailable,
     ObjectNotFound,
-    RequestRejected,
     WriteConflict,
     WriteOutcomeUnknown,
 )
+from gateway_core.kube.repository import UPLOADS, Repository, writing
 from gateway_core.kube.retries import retry_write
 from gateway_core.storage.objects import ObjectMissing, StoreUnavailable
 
+PATH = "/v1/uploads"
 _log = structlog.get_logger(__name__)
+
 
 Judge = Callable[[Object, float], Step]
 Write = Callable[[Object], Awaitable[Object]]
 
 
 class UploadService:
-    """Uploads of all accounts; another's is as good as unknown (§0.5). `clock`: Unix seconds."""
+    """Uploads of all accounts; a foreign one is not found (§0.5). `clock` gives Unix seconds."""
 
     def __init__(
         self,
         kube: KubernetesClient,
+        repository: Repository,
+        quota: StorageQuota,
         outcomes: UploadOutcomes,
         parts: UploadParts,
         mint: IdMint,
@@ -63,10 +82,61 @@ class UploadService:
         clock: Callable[[], float] = CLOCK.time,
     ) -> None:
         self._kube = kube
+        self._repository = repository
+        self._quota = quota
         self._outcomes = outcomes
         self._parts = parts
         self._mint = mint
         self._clock = clock
+
+    async def create(self, call: Call, wanted: UploadCreate) -> tuple[Object, bool]:
+        """The Upload, and whether another call made it.
+
+        Raises:
+            KeyReused: the Idempotency-Key stands for another Upload.
+            StorageFull: the account has no room.
+            TooManyCalls: too many of its Uploads are pending.
+            Unavailable: nothing was made.
+            OutcomeUnknown: it was sent and not acknowledged within 10 s.
+        """
+        account, limit = call.account, call.caller.account.storage_bytes
+        key = read_idempotency_key(call.headers)
+        if key is None:
+            name = id_to_name(self._mint.mint_random(UPLOAD_PREFIX, account))
+        else:
+            name = id_to_name(self._mint.mint_keyed(UPLOAD_PREFIX, account, "POST", PATH, key))
+            found = await self._repository.look_up(UPLOADS, name)
+            if found is not None:
+                return _check_same(found, wanted), True
+        await self._quota.claim(account, "files", name, wanted.bytes, limit)
+        try:
+            await self._parts.begin(account, name)
+            stands, is_new = await self._repository.create(UPLOADS, _compose(call, name, wanted))
+        except (TooManyCalls, Unavailable, Internal):
+            # with a key the claim may be that of another call, whose Upload exists
+            if key is None:
+                await self._quota.release(account, "files", name)
+                await self._parts.forget(account, name)
+            raise
+        if not is_new:
+            if stands["spec"].get("outcome", "Pending") != "Pending":
+                await self._outcomes.end_reservation(stands)
+                await self._parts.forget(account, name)
+            return _check_same(stands, wanted), True
+        try:
+            await self._quota.confirm(account, "files", name, wanted.bytes, limit)
+        except StorageFull:
+            await self._withdraw(stands)
+            await self._parts.forget(account, name)
+            raise
+        return stands, False
+
+    async def _withdraw(self, obj: Object) -> None:
+        """End an Upload for which there is no room after all; if this fails, it expires."""
+        try:
+            await self._outcomes.withdraw(obj)
+        except KubernetesError as error:
+            _log.warning("an upload was not withdrawn", error=str(error))
 
     async def find_open(self, account: str, wire_id: str) -> Object:
         """The Upload, while it takes parts.
@@ -122,7 +192,7 @@ class UploadService:
     async def _decide(
         self, account: str, wire_id: str, judge: Judge, write: Write, known: Object | None = None
     ) -> Object:
-        """The Upload once `judge` has nothing to be written any more, or `write` has landed.
+        """The Upload once `judge` needs no write, or `write` was applied.
 
         `known` is the Upload as it was read just now.
         """
@@ -137,15 +207,8 @@ class UploadService:
                 step = judge(obj, self._clock())
             return obj if step is Step.REPEAT else await write(obj)
 
-        try:
+        async with writing(UPLOADS, name):
             return await retry_write(attempt, ObjectNotFound)
-        except WriteOutcomeUnknown as error:
-            raise _unknown_outcome() from error
-        except (KubernetesUnavailable, WriteConflict, ObjectNotFound) as error:
-            raise _unavailable() from error
-        except RequestRejected as error:
-            _log.error("an upload's outcome was rejected", upload=name, error=str(error))
-            raise Internal("The upload could not be changed.") from error
 
     async def _find(self, account: str, wire_id: str, name: str) -> Object:
         try:
@@ -158,7 +221,7 @@ class UploadService:
         return found
 
     async def _weigh(self, obj: Object, wanted: UploadComplete) -> list[PartRef]:
-        """The wanted parts, if they are what was declared.
+        """The listed parts, if size and MD5 are as declared.
 
         Raises NotFound, InvalidRequest, StoreUnavailable.
         """
@@ -179,7 +242,7 @@ class UploadService:
         return parts
 
     async def _check_again(self, obj: Object, wanted: UploadComplete) -> None:
-        """The same of what stands already: only an MD5 that is said is looked at (§4.4)."""
+        """Check a repeated completion: only an MD5 that the client sent is compared (§4.4)."""
         if wanted.digest is None:
             return
         try:
@@ -189,22 +252,53 @@ class UploadService:
             return
 
     async def _describe_file(self, obj: Object) -> FileRecord:
-        try:
+        name = obj["metadata"]["name"]
+        async with writing(UPLOADS, name):
             try:
-                return await self._outcomes.describe_file(obj)
-            except KubernetesUnavailable:
-                # it may have been deleted between two looks, which the Upload tells by now
-                current = await self._kube.get(GatewayUpload.plural, obj["metadata"]["name"])
-                return await self._outcomes.describe_file(current)
-        except ObjectNotFound:
-            return read_upload_file(obj)
-        except KubernetesUnavailable as error:
-            raise _unavailable() from error
-        except (WriteOutcomeUnknown, WriteConflict) as error:
-            raise _unknown_outcome() from error
-        except RequestRejected as error:
-            _log.error("a file was refused", upload=obj["metadata"]["name"], error=str(error))
-            raise Internal("The file could not be recorded.") from error
+                try:
+                    return await self._outcomes.describe_file(obj)
+                except KubernetesUnavailable:
+                    # the File may have been deleted between two reads; then the Upload says so
+                    current = await self._kube.get(GatewayUpload.plural, name)
+                    return await self._outcomes.describe_file(current)
+            except ObjectNotFound:
+                return read_upload_file(obj)
+            except WriteConflict as error:
+                raise WriteOutcomeUnknown(str(error)) from error
+
+
+def _compose(call: Call, name: str, wanted: UploadCreate) -> Object:
+    account = call.account
+    head = skeleton(
+        GatewayUpload,
+        name,
+        labels={ACCOUNT_LABEL: account, SHARD_LABEL: str(shard_of(name))},
+        annotations={REQUEST_ID_ANNOTATION: call.context.request_id},
+        finalizers=[STORED_FINALIZER],
+    )
+    request = {
+        "accountName": account,
+        "keyName": call.caller.key.name,
+        "purpose": wanted.purpose,
+        "filename": wanted.stored_name,
+        "mediaType": wanted.mime_type,
+        "bytes": wanted.bytes,
+        **({} if wanted.life is None else {"expiresAfterSeconds": wanted.life}),
+        "fingerprint": wanted.fingerprint,
+    }
+    return {**head, "spec": {"request": request, "outcome": "Pending"}}
+
+
+def _check_same(found: Object, wanted: UploadCreate) -> Object:
+    """The Upload as it was when it was created, if the call is a replay of its create.
+
+    Raises KeyReused; StorageFull if that was the response to its create.
+    """
+    if found["spec"]["request"].get("fingerprint") != wanted.fingerprint:
+        raise KeyReused
+    if is_withdrawn(found):
+        raise StorageFull
+    return {**found, "spec": {**found["spec"], "outcome": "Pending"}}
 
 
 def _compare(digest: bytes, said: bytes) -> None:
@@ -216,11 +310,3 @@ def _compare(digest: bytes, said: bytes) -> None:
 
 async def _keep(obj: Object) -> Object:
     return obj
-
-
-def _unavailable() -> Unavailable:
-    return Unavailable("Uploads cannot be read or changed now.", retry_after=1)
-
-
-def _unknown_outcome() -> OutcomeUnknown:
-    return OutcomeUnknown("The change was not acknowledged in time; it may have been made.")

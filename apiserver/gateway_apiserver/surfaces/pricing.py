@@ -1,8 +1,9 @@
-"""`/api/v1/price_schedules` and `/api/v1/price_quotes` (contract §2.6, §2.7). Neither is counted.
+"""Price list and quotes: `/api/v1/price_schedules`, `/api/v1/price_quotes` (contract §2.6, §2.7).
 
-Anybody may ask where the deployment says so; a credential that is sent has to be good all the same.
-Prices are in micro-dollars, which is what is charged, and in whole cents, rounded up. One
-below a cent has no cents: 1 for a hundredth of a cent would be read as a hundred times the price.
+Neither counts in the rate. Both may be read without a key if the deployment allows it; a credential
+that is sent must be valid all the same. Prices are in micro-dollars, which is what is charged, and
+in whole cents, rounded up. A price below a cent has no cents: 1 for a hundredth of a cent would be
+read as a hundred times the price.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,18 +15,14 @@ from pydantic import BaseModel, Field
 from gateway_apiserver.responses import JSON, NO_STORE, Response, to_json
 from gateway_apiserver.routing import Call, Docs, RouteTable, Schema
 from gateway_apiserver.surfaces.models import Query
-from gateway_apiserver.surfaces.moderations.models import describe_body as describe_moderation
-from gateway_apiserver.surfaces.pricing.quotes import (
-    Quote,
-    QuoteRequest,
-    quote_call,
-    read_quote_call,
-)
-from gateway_apiserver.surfaces.public_responses import PublicSender
+from gateway_apiserver.surfaces.moderations import describe_body as describe_moderation
+from gateway_apiserver.surfaces.operations import PublicSender
+from gateway_apiserver.surfaces.quotes import Quote, QuoteRequest, quote_call
 from gateway_apiserver.surfaces.validation import read_body, read_query
 from gateway_core.admission.admission import Access
 from gateway_core.api.model import Price
 from gateway_core.api.money import MICROS_PER_CENT, ceil_cents
+from gateway_core.api.times import format_time
 from gateway_core.billing.prices import Unit, find_cached_price, floor_moment
 from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.kube.clock import CLOCK
@@ -108,7 +105,7 @@ class PriceQuery(Query):
 
 
 class PriceList(BaseModel):
-    """The answer of the price list."""
+    """The response of the price list."""
 
     as_of: str
     price_schedules: list[PriceSchedule]
@@ -128,13 +125,13 @@ class PriceQuote(BaseModel):
 
 
 class QuoteAnswer(BaseModel):
-    """The answer with a quote."""
+    """The response with a quote."""
 
     price_quote: PriceQuote
 
 
 class PricingRoutes:
-    """Both routes, as a router of `app`'s."""
+    """List and quote. `clock` gives the time now."""
 
     def __init__(
         self,
@@ -156,28 +153,12 @@ class PricingRoutes:
     def add_to(self, table: RouteTable) -> None:
         """Add the routes."""
         access = Access(anonymous=self._anonymous)
-        table.add(
-            "GET",
-            SCHEDULES_PATH,
-            self.show_schedules,
-            "price_schedules",
-            access,
-            docs=Docs(
-                name="listPrices",
-                summary="What each model costs now",
-                response=PriceList,
-                query=PriceQuery,
-            ),
-            has_head=False,
-        )
-        docs = Docs(
-            name="quotePrice",
-            summary="What a call would reserve",
-            response=QuoteAnswer,
-            body=self._describe_quote,
-            also=(404, 409),
-        )
-        table.add("POST", QUOTES_PATH, self.make_quote, "price_quotes", access, docs=docs)
+        show, label = self.show_schedules, "price_schedules"
+        docs = Docs("listPrices", "What each model costs now", PriceList, query=PriceQuery)
+        table.add("GET", SCHEDULES_PATH, show, label, access, docs, has_head=False)
+        body, title = self._describe_quote, "What a call would reserve"
+        docs = Docs("quotePrice", title, QuoteAnswer, body=body, also=(404, 409))
+        table.add("POST", QUOTES_PATH, self.make_quote, "price_quotes", access, docs)
 
     def _describe_quote(self, catalog: Catalog) -> Schema:
         """The body: one form for each path that some model serves."""
@@ -209,22 +190,22 @@ class PricingRoutes:
             and (query.model or entry.model_id) == entry.model_id
         ]
         # entries stay apart, so that slow readers of different seconds share their bytes
-        body = [b'{"as_of":"%s","price_schedules":[' % _render_time(moment).encode()]
+        body = [b'{"as_of":"%s","price_schedules":[' % format_time(moment).encode()]
         for number, entry in enumerate(shown):
             body += (b",", entry) if number else (entry,)
         body.append(b"]}")
-        # prices are as of the moment they are asked for, so no cache keeps them
+        # prices are as of now, so no cache may keep them
         await self._sender.send(call, body, (JSON, NO_STORE))
 
     async def make_quote(self, call: Call) -> Response:
-        """What a call would reserve if it were made now."""
-        asked = read_quote_call(await read_body(call, QuoteRequest))
+        """The reservation of a call if it were made now."""
+        asked = await read_body(call, QuoteRequest)
         moment = floor_moment(self._clock())
         quote = quote_call(self._catalog.current, asked, self._addresses, moment)
         return to_json(QuoteAnswer(price_quote=_render_quote(quote, moment)))
 
     def _list(self, moment: datetime) -> list[_Shown]:
-        """The whole list of this second; an entry is rendered anew only where it has changed."""
+        """The whole list of this second; an entry is rendered again only if it has changed."""
         catalog = self._catalog.current
         if self._listed is None or self._listed[0] is not catalog or self._listed[1] != moment:
             before = {_name(entry): (entry, raw) for entry, raw in self._shown}
@@ -265,6 +246,16 @@ def _render_schedule(entry: Schedule) -> PriceSchedule:
     if config is not None:
         input_, output = config.input_per_1m_micros, config.output_per_1m_micros
         cached = config.cache_read_per_1m_micros
+    prices = {
+        "unit_price": entry.unit_micros,
+        "input_price_per_1m": input_,
+        "output_price_per_1m": output,
+        "cache_read_price_per_1m": cached,
+        # writes to a provider's cache are charged as other input
+        "cache_write_price_per_1m": None,
+        "cache_write_5m_price_per_1m": None,
+        "cache_write_1h_price_per_1m": None,
+    }
     return PriceSchedule(
         service=entry.service,
         action=entry.action,
@@ -274,22 +265,9 @@ def _render_schedule(entry: Schedule) -> PriceSchedule:
         currency="USD",
         billing_unit=entry.unit,
         billing_strategy=entry.strategy,
-        unit_price_cents=_to_cents(entry.unit_micros),
-        unit_price_micros=entry.unit_micros,
-        input_price_per_1m_cents=_to_cents(input_),
-        input_price_per_1m_micros=input_,
-        output_price_per_1m_cents=_to_cents(output),
-        output_price_per_1m_micros=output,
-        cache_read_price_per_1m_cents=_to_cents(cached),
-        cache_read_price_per_1m_micros=cached,
-        # what is written to a provider's cache costs what other input does
-        cache_write_price_per_1m_cents=None,
-        cache_write_price_per_1m_micros=None,
-        cache_write_5m_price_per_1m_cents=None,
-        cache_write_5m_price_per_1m_micros=None,
-        cache_write_1h_price_per_1m_cents=None,
-        cache_write_1h_price_per_1m_micros=None,
         billing_config=config,
+        **{f"{name}_cents": _to_cents(micros) for name, micros in prices.items()},
+        **{f"{name}_micros": micros for name, micros in prices.items()},
     )
 
 
@@ -315,13 +293,9 @@ def _render_quote(quote: Quote, moment: datetime) -> PriceQuote:
         currency="USD",
         reservation_amount_cents=ceil_cents(quote.micros),
         estimate_basis=quote.basis,
-        as_of=_render_time(moment),
+        as_of=format_time(moment),
     )
 
 
 def _to_cents(micros: int | None) -> int | None:
     return None if micros is None or 0 < micros < MICROS_PER_CENT else ceil_cents(micros)
-
-
-def _render_time(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,6 +1,9 @@
-"""`/v1/moderations`: body and model, hold, the provider's response, charge (contract §6, §1.3)."""
+"""Moderations: texts and images that a provider judges (contract §6, §1.3).
 
-from collections.abc import Callable
+`gateway_core.providers.moderation` validates the body.
+"""
+
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +13,6 @@ from typing import Any
 from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call, Docs, RouteTable, Schema
 from gateway_apiserver.surfaces.large_bodies import LargeBodies
-from gateway_apiserver.surfaces.moderations.models import RESPONSE, describe_body
 from gateway_core.admission.admission import Admission, Payer, capture
 from gateway_core.admission.live_calls import AccountLimiter, LiveCalls
 from gateway_core.api.batch import ACTION
@@ -20,17 +22,77 @@ from gateway_core.billing.journal import CallRecord
 from gateway_core.kube.clock import CLOCK
 from gateway_core.observability.tracing import SpanKind
 from gateway_core.providers.catalog import Catalog, Model
-from gateway_core.providers.moderation import ModerationCall, read_call
+from gateway_core.providers.moderation import CATEGORIES, MOST_INPUTS, ModerationCall, read_call
 from gateway_core.providers.moderators import Moderators, explain
 from gateway_core.providers.upstream import UpstreamError
 from gateway_core.tasks.drafts import price_values
+from gateway_core.tasks.schemas import close_schema
+
+_IMAGE = {"type": "string", "pattern": "^([Hh][Tt][Tt][Pp][Ss]?://|[Dd][Aa][Tt][Aa]:)"}
+_URL = {"type": "object", "required": ["url"], "properties": {"url": _IMAGE}}
+_INPUT_BOUNDS = {"type": "array", "minItems": 1, "maxItems": MOST_INPUTS}
+
+
+def _describe_part(kind: str, content: Schema) -> Schema:
+    return {
+        "type": "object",
+        "required": ["type", kind],
+        "properties": {"type": {"const": kind}, kind: content},
+    }
+
+
+_PARTS = [_describe_part("text", {"type": "string"}), _describe_part("image_url", _URL)]
+_INPUT = {
+    "description": "A text, texts with a result each, or parts with one result.",
+    "anyOf": [
+        {"type": "string", "minLength": 1},
+        {**_INPUT_BOUNDS, "items": {"type": "string"}},
+        {**_INPUT_BOUNDS, "items": {"oneOf": _PARTS}},
+    ],
+}
+
+
+def describe_body(models: Iterable[str], *, needs_model: bool = False) -> Schema:
+    """A body for these models; what is in it beside these fields is ignored."""
+    return {
+        "type": "object",
+        "required": ["model", "input"] if needs_model else ["input"],
+        "properties": {
+            "model": {"type": ["string", "null"], "enum": [*models, None]},
+            "input": _INPUT,
+        },
+    }
+
+
+def _describe_each(value: Any) -> Schema:
+    return close_schema(dict.fromkeys(CATEGORIES, value))
+
+
+_RESULT = close_schema(
+    {
+        "flagged": {"type": "boolean"},
+        "categories": _describe_each({"type": "boolean"}),
+        "category_scores": _describe_each({"type": "number", "minimum": 0, "maximum": 1}),
+        "category_applied_input_types": _describe_each(
+            {"type": "array", "items": {"enum": ["text", "image"]}}
+        ),
+    }
+)
+RESPONSE = close_schema(
+    {
+        "id": {"type": "string"},
+        "model": {"type": "string"},
+        "results": {"type": "array", "items": _RESULT},
+    }
+)
+
 
 PATH = "/v1/moderations"
 
 
 @dataclass(frozen=True, slots=True)
 class _Judging:
-    """What is asked of which model, and its money."""
+    """A moderation call, its model and its reservation."""
 
     asked: ModerationCall
     model: Model
@@ -59,14 +121,10 @@ class ModerationRoutes:
 
     def add_to(self, table: RouteTable) -> None:
         """Add the route."""
-        docs = Docs(
-            name="createModeration",
-            summary="Judge texts and images",
-            response=RESPONSE,
-            body=self._describe_body,
-            also=(402, 404, 409, 502, 504),
-        )
-        table.add("POST", PATH, self.judge, "moderation_create", paid=True, docs=docs)
+        also = (402, 404, 409, 502, 504)
+        title = "Judge texts and images"
+        docs = Docs("createModeration", title, RESPONSE, body=self._describe_body, also=also)
+        table.add("POST", PATH, self.judge, "moderation_create", docs=docs, paid=True)
 
     async def judge(self, call: Call) -> Response:
         """Judge texts and images by the model's provider."""

@@ -1,7 +1,4 @@
-"""What a call would reserve, worked out as admission does it and without being made (§2.7). Pure.
-
-Used by the route of price quotes.
-"""
+"""The reservation of a call, computed as admission does it, without making it (§2.7). Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,18 +30,8 @@ class QuoteRequest(Creation):
 
 
 @dataclass(frozen=True, slots=True)
-class QuoteCall:
-    """Which call is asked about. `params` is None where none are given: the defaults count."""
-
-    service: str
-    action: str
-    model_id: str | None
-    params: Mapping[str, Any] | None
-
-
-@dataclass(frozen=True, slots=True)
 class Quote:
-    """What the call reserves, in micro-dollars, and what that figure rests on."""
+    """The reservation of a call, in micro-dollars, and the basis of the figure."""
 
     service: str
     action: str
@@ -54,39 +41,31 @@ class Quote:
     basis: Basis
 
 
-def read_quote_call(body: QuoteRequest) -> QuoteCall:
-    """The call that a body asks about. Raises InvalidRequest."""
-    model_id, params = body.model, body.params
-    own = (params or {}).get("model")
-    if own is not None and model_id is not None and own != model_id:
-        raise refuse_fields({"model": ["differs from the model in params"]})
-    if isinstance(own, str):
-        model_id = own
-    return QuoteCall(body.service, body.action, model_id, params or None)
+def quote_call(
+    catalog: Catalog, call: QuoteRequest, addresses: AddressPolicy, at: datetime
+) -> Quote:
+    """What the call reserves if it is admitted at `at`; with its defaults if it has no params.
 
-
-def quote_call(catalog: Catalog, call: QuoteCall, addresses: AddressPolicy, at: datetime) -> Quote:
-    """What the call reserves if it is admitted at `at`.
-
-    Without a model it is the most that any model of the path reserves which takes the params.
+    Without a model: the most that any model of the path reserves that accepts the params.
 
     Raises:
         InvalidRequest: the params do not fit the operation, as for a task create.
         NotFound: nothing is served under these names.
         Conflict: the model does not support the params, or has no price at `at`.
     """
+    model_id = _find_model_id(call)
     operation = catalog.find_operation(call.service, call.action)
     if operation is None:
         raise NotFound("Nothing is offered under this service and action.")
     models, given = catalog.models[call.service, call.action], None
-    if call.params is not None:
-        # once, however many models are asked about: a body is as large as anybody likes to send
+    if call.params:
+        # once for all models: a body may be large
         values = dict(call.params)
         if values.get("model") is None:
-            values["model"] = call.model_id or next(iter(models))
+            values["model"] = model_id or next(iter(models))
         given = _check_params(operation, values, addresses)
-    if call.model_id is not None:
-        model = models.get(call.model_id)
+    if model_id is not None:
+        model = models.get(model_id)
         if model is None:
             raise NotFound("Nothing is offered under this model.", code="model_not_found")
         return _quote_model(model, given, at)
@@ -106,10 +85,18 @@ def quote_call(catalog: Catalog, call: QuoteCall, addresses: AddressPolicy, at: 
     return Quote(call.service, call.action, None, free, dearest.micros, basis)
 
 
+def _find_model_id(call: QuoteRequest) -> str | None:
+    """The model of the call, in its params or beside them. InvalidRequest if these differ."""
+    own = (call.params or {}).get("model")
+    if own is not None and call.model is not None and own != call.model:
+        raise refuse_fields({"model": ["differs from the model in params"]})
+    return own if isinstance(own, str) else call.model
+
+
 def _check_params(
     operation: Operation, values: Mapping[str, Any], addresses: AddressPolicy
 ) -> Mapping[str, Any]:
-    """What of the params the price depends on. InvalidRequest, in the validation form."""
+    """The params that the price depends on. InvalidRequest in the validation form."""
     if operation.makes_tasks:
         return check_values(operation, values, addresses)
     try:
@@ -121,7 +108,7 @@ def _check_params(
 
 
 def _quote_model(model: Model, given: Mapping[str, Any] | None, at: datetime) -> Quote:
-    """What a call of the model with these values reserves, or one with its defaults (None)."""
+    """The reservation of a call of the model with the values, or with its defaults (None)."""
     complete = apply_defaults(model.operation, given or {}, model.rules)
     micros = price_values(model, given or {}, complete, at)
     price = select_price(model.prices, floor_moment(at))

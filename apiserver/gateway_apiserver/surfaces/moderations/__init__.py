@@ -1,1 +1,0 @@
-"""Moderations: texts and images judged by a model's provider (contract §6)."""

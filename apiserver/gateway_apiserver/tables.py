@@ -1,0 +1,75 @@
+"""Tables of the API process: the kinds that it keeps in memory, by informers."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from gateway_apiserver.surfaces.files.finder import LISTED_SELECTOR, project_file
+from gateway_core.accounts.guardrails import Guardrail, read_guardrail
+from gateway_core.accounts.records import (
+    AccountRecord,
+    KeyRecord,
+    UserRecord,
+    project_account,
+    project_key,
+    project_user,
+)
+from gateway_core.api.account import AccountDefaults, GatewayAccount, GatewayUser
+from gateway_core.api.file import GatewayFile
+from gateway_core.api.guardrail import GatewayGuardrail
+from gateway_core.api.ids import IdMint
+from gateway_core.api.key import GatewayKey
+from gateway_core.api.model import GatewayModel
+from gateway_core.api.provider import GatewayProvider
+from gateway_core.api.task import GatewayTask
+from gateway_core.files.files import FileRecord
+from gateway_core.kube.informer import Informer
+from gateway_core.providers.catalog_view import project_model, project_provider
+from gateway_core.providers.registry import OPENAI
+from gateway_core.tasks.finder import TaskCache, TaskRecord, project_task
+from gateway_core.tasks.lifecycle import OPEN_SELECTOR
+
+
+class Tables:
+    """One informer for each kind.
+
+    `make` returns an informer of a plural and a projection, as `Informer` with its client given.
+    """
+
+    def __init__(
+        self, make: Callable[..., Any], mint: IdMint, account_defaults: AccountDefaults
+    ) -> None:
+        read_account = partial(project_account, defaults=account_defaults)
+        read_file = partial(project_file, mint=mint)
+        called = f"spec.type={OPENAI}"
+        self.keys: Informer[KeyRecord] = make(GatewayKey.plural, project_key)
+        self.guardrails: Informer[Guardrail] = make(GatewayGuardrail.plural, read_guardrail)
+        self.accounts: Informer[AccountRecord] = make(GatewayAccount.plural, read_account)
+        self.users: Informer[UserRecord] = make(GatewayUser.plural, project_user)
+        self.models: Informer[GatewayModel] = make(GatewayModel.plural, project_model)
+        # only the providers that this process calls itself
+        self.providers: Informer[GatewayProvider] = make(
+            GatewayProvider.plural, project_provider, field_selector=called
+        )
+        self.open_tasks: Informer[TaskRecord] = make(
+            GatewayTask.plural, project_task, field_selector=OPEN_SELECTOR
+        )
+        self.tasks = TaskCache(self.open_tasks)
+        self.files: Informer[FileRecord] = make(
+            GatewayFile.plural, read_file, field_selector=LISTED_SELECTOR
+        )
+        self._required = (
+            self.keys,
+            self.guardrails,
+            self.accounts,
+            self.users,
+            self.models,
+            self.providers,
+            self.open_tasks,
+        )
+        self.informers: tuple[Informer[Any], ...] = (*self._required, self.files)
+
+    @property
+    def synced(self) -> bool:
+        """Whether all were listed once, except files: their lists do without."""
+        return all(table.synced for table in self._required)
