@@ -20,7 +20,7 @@ from tests.servers.world import check_invariants, wait_for
 
 pytestmark = pytest.mark.slow
 
-OUTAGES = {5: 15, 60: 10, 300: 5}
+OUTAGES = {5: 17, 60: 10, 300: 3}
 """How many, by their seconds."""
 REFUSAL_SECONDS = 2.0
 HEAL_SECONDS = 25.0
