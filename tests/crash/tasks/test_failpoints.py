@@ -22,6 +22,8 @@ pytestmark = pytest.mark.slow
 
 KILLS_A_STEP = 25
 TASKS_A_KILL = 3
+CREATE_SECONDS = 20 * KILLS_A_STEP
+"""A create is repeated over as many kills as it meets."""
 HIT = 2
 """The step is passed once before it kills, so that tasks are at different places then."""
 
@@ -58,7 +60,8 @@ async def test_process_killed_at_a_step_loses_and_doubles_nothing(
         world.restart_doomed(process, {"GATEWAY_FAILPOINTS": f"{step}:{HIT}"})
         for _ in range(TASKS_A_KILL):
             key = f"{step}-{secrets.token_hex(4)}"
-            creations.append(asyncio.create_task(payer.create_surely(key, duration_seconds=3)))
+            creating = payer.create_surely(key, seconds=CREATE_SECONDS, duration_seconds=3)
+            creations.append(asyncio.create_task(creating))
         await wait_for(lambda: not world.is_alive(process), what=f"death at {step}", seconds=40)
     world.run.restart(process, {})
     async with told.trial(payer, count=kills):
