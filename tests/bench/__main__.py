@@ -19,6 +19,7 @@ from tests.bench.creates import measure_creates
 from tests.bench.files import measure_files
 from tests.bench.harness import make_bench_key
 from tests.bench.inflight import measure_inflight
+from tests.bench.llm.stage import measure_llm
 from tests.bench.polls import measure_polls
 from tests.bench.report import ROOT, Report
 from tests.bench.retention import measure_retention
@@ -41,6 +42,7 @@ STAGES: dict[str, Stage] = {
     "store": measure_store,
     "files": measure_files,
     "uploads": measure_uploads,
+    "llm": measure_llm,
     "tenants": measure_tenants,
     "soak": measure_soak,
     # last, since they end the operator: nobody is to work on what they leave behind

@@ -28,6 +28,7 @@ from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.files.fetching import Fetcher
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.connection import Connection
+from gateway_core.llm.client import Client
 from gateway_core.providers.http import HttpUpstream
 from gateway_core.providers.notices import Notice, NoticeSigner, OperatorLink
 from gateway_core.providers.registry import build_moderation
@@ -146,6 +147,14 @@ async def open_moderation(port: int, _ca: str) -> AsyncIterator[Call]:
 
 
 @asynccontextmanager
+async def open_llm(port: int, _ca: str) -> AsyncIterator[Call]:
+    client = Client(f"https://127.0.0.1:{port}", AT_ONCE)
+    head = client.prepare("POST", "/v1/chat/completions", {})
+    yield lambda: client.send(head, b"{}")
+    client.close()
+
+
+@asynccontextmanager
 async def open_callbacks(port: int, _ca: str) -> AsyncIterator[Call]:
     sender = CallbackSender(POLICY, timeout=CALL_SECONDS)
 
@@ -204,6 +213,7 @@ CLIENTS: dict[str, Opening] = {
     "poll": open_poll,
     "outputs": open_outputs,
     "moderation": open_moderation,
+    "llm": open_llm,
     "callbacks": open_callbacks,
     "fetch": open_fetch,
     "s3": open_s3,

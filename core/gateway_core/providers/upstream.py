@@ -30,6 +30,10 @@ class UpstreamLimited(UpstreamBusy):
     """The provider's rate limit (429)."""
 
 
+class UpstreamUnreachable(UpstreamBusy):
+    """No connection: the request was not sent."""
+
+
 class UpstreamDenied(UpstreamError):
     """The provider rejects the gateway's credentials; no job was created. An admin must act."""
 
@@ -40,6 +44,10 @@ class UpstreamUnclear(UpstreamError):
 
 class UpstreamTimedOut(UpstreamUnclear):
     """The provider did not answer in time."""
+
+
+class UpstreamInterrupted(UpstreamUnclear):
+    """The response broke off after its head."""
 
 
 class UpstreamGone(UpstreamError):

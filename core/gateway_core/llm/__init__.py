@@ -1,0 +1,1 @@
+"""Calls of language models: formats, routes, upstream client, price and settlement."""

@@ -1,0 +1,15 @@
+-- wrk: posts the body in the file $LLM_BODY with the key $LLM_KEY; prints JSON at the end.
+local file = assert(io.open(os.getenv("LLM_BODY"), "rb"))
+wrk.method = "POST"
+wrk.body = file:read("*a")
+file:close()
+wrk.headers["Content-Type"] = "application/json"
+wrk.headers["Authorization"] = "Bearer " .. os.getenv("LLM_KEY")
+
+function done(summary, latency)
+  local errors = summary.errors
+  io.write(string.format(
+    '{"requests": %d, "seconds": %f, "errors": %d}\n',
+    summary.requests, summary.duration / 1e6,
+    errors.connect + errors.read + errors.write + errors.status + errors.timeout))
+end
