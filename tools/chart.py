@@ -61,7 +61,7 @@ def template_crd(text: str) -> str:
 def template_simulator_objects(folder: Path) -> str:
     """Providers and models of the local run, with the names of an installation, and an account."""
     texts = [_TRIAL_ACCOUNT]
-    for name in ("provider.yaml", "model.yaml", "moderation.yaml"):
+    for name in ("provider.yaml", "model.yaml", "moderation.yaml", "chat.yaml"):
         text = (folder / name).read_text()
         literal = text.replace("{{", '{{ "{{" }}')
         texts.append(_BLANK.sub(lambda match: _SIMULATOR_VALUES[match[1]], literal))

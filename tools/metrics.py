@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from gateway_apiserver.middleware.connections import ConnectionBounds, ConnectionTable
 from gateway_apiserver.middleware.metrics import ApiMetrics, ConnectionMetrics
+from gateway_core.llm.metrics import LlmMetrics
 from gateway_core.observability.metrics import ProcessMetrics
 from gateway_core.storage.limits import DownloadBounds, Downloads
 from gateway_operator.gauges import Gauges
@@ -65,6 +66,7 @@ def list_metrics() -> dict[str, list[Metric]]:
     ProcessMetrics(api.registry, "api").follow({})
     bounds, downloads = ConnectionBounds(), Downloads(DownloadBounds())
     api.registry.register(ConnectionMetrics(ConnectionTable(bounds), downloads))
+    LlmMetrics(api.registry)
     operator = OperatorMetrics()
     ProcessMetrics(operator.registry, "operator").follow({})
     operator.registry.register(cast(Collector, _Described()))

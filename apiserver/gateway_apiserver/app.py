@@ -27,6 +27,10 @@ from gateway_apiserver.surfaces.files.creation import FileCreation
 from gateway_apiserver.surfaces.files.finder import FileFinder
 from gateway_apiserver.surfaces.files.routes import FileRoutes
 from gateway_apiserver.surfaces.files.writing import FileWriter
+from gateway_apiserver.surfaces.llm.calls import LlmCalls
+from gateway_apiserver.surfaces.llm.models import ModelLists
+from gateway_apiserver.surfaces.llm.prompt_files import PromptFiles
+from gateway_apiserver.surfaces.llm.routes import LlmRoutes
 from gateway_apiserver.surfaces.management.assignments import AssignmentRoutes
 from gateway_apiserver.surfaces.management.guardrails import GuardrailRoutes
 from gateway_apiserver.surfaces.management.keys import KeyQuota, KeyRoutes
@@ -74,6 +78,9 @@ from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.informer import Cache
 from gateway_core.kube.read_through import ReadThrough
 from gateway_core.kube.repository import ListLimiter, Repository
+from gateway_core.llm.metrics import LlmMetrics
+from gateway_core.llm.service import LlmService
+from gateway_core.llm.upstream import LlmUpstream
 from gateway_core.observability.tracing import NO_TRACER, Tracer
 from gateway_core.providers.catalog_view import CatalogView
 from gateway_core.providers.moderators import Moderators
@@ -107,6 +114,7 @@ class ApiParts:
     sealer: Sealer
     tables: Tables
     moderations: Providers[ModerationUpstream]
+    llm_providers: Providers[LlmUpstream]
     rebuilder: Rebuilder
     calls: LiveCalls
     key_use: KeyUse
@@ -166,9 +174,10 @@ def build_table(
         partial(parts.calls.rebuild, rebuild=parts.rebuilder.rebuild),
         replicas=settings.replicas,
     )
+    policies = PolicyView(parts.tables.keys, parts.tables.guardrails, kube)
     admission = Admission(
         authenticator,
-        PolicyView(parts.tables.keys, parts.tables.guardrails, kube),
+        policies,
         limiter,
         failpoints,
         intake,
@@ -214,6 +223,15 @@ def build_table(
         default_model=settings.moderation_default_model,
     ).add_to(table)
     files = FileFinder(kube, parts.tables.files, parts.storage, mint)
+    llm = LlmService(
+        lambda: catalog.current, parts.llm_providers, parts.calls, LlmMetrics(parts.registry)
+    )
+    LlmRoutes(
+        LlmCalls(admission, llm, PromptFiles(files, parts.store)),
+        ModelLists(lambda: catalog.current),
+        table.authorizer,
+        policies,
+    ).add_to(table)
     repository = Repository(parts.kube, mint, {}, ListLimiter())
     _add_storage(table, parts, repository, files, mint, metrics, failpoints, downloads)
     most_open = settings.open_batches_per_account

@@ -37,6 +37,7 @@ from gateway_core.kube.connection import find_connection
 from gateway_core.kube.informer import Informer
 from gateway_core.kube.secrets import SecretsUnusable as SecretsUnusable
 from gateway_core.kube.secrets import load_key, load_peppers
+from gateway_core.llm.upstream import LlmUpstream
 from gateway_core.observability.logs import LineWriter
 from gateway_core.observability.logs import configure_logging as configure_logging
 from gateway_core.observability.metrics import ProcessMetrics
@@ -44,9 +45,9 @@ from gateway_core.observability.tracing import open_tracer
 from gateway_core.providers.catalog_view import ProviderWatch
 from gateway_core.providers.notices import NoticeSigner, OperatorLink
 from gateway_core.providers.registry import Providers, build_moderation
-from gateway_core.providers.upstream import ModerationUpstream
 from gateway_core.storage.choice import open_store
 
+PROVIDER_SECRETS = "the chart's value moderation.providerSecrets"
 PREPARE_SECONDS = 10.0
 """How long a new process waits for Redis: polls do not need it."""
 
@@ -91,14 +92,22 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
             notices = await stack.enter_async_context(link)
         tables = Tables(partial(Informer, kube), IdMint(id_key), settings.account_defaults)
         process.follow({table.plural: table for table in tables.informers})
+        scale = partial(_scale, replicas=settings.replicas)
         moderations = Providers(
             tables.providers,
             kube,
-            partial(_build_moderation, replicas=settings.replicas),
-            reading="the chart's value moderation.providerSecrets",
+            lambda spec, secret: build_moderation(scale(spec), secret),
+            reading=PROVIDER_SECRETS,
         )
         stack.push_async_callback(moderations.close)
-        watch = ProviderWatch(moderations, supervisor)
+        llm_providers = Providers(
+            tables.providers,
+            kube,
+            lambda spec, secret: LlmUpstream(scale(spec), secret),
+            reading=PROVIDER_SECRETS,
+        )
+        stack.push_async_callback(llm_providers.close)
+        watch = ProviderWatch(llm_providers, supervisor)
         rebuilder = Rebuilder(kube, JournalStore(store), counters)
         name = name_process("api", socket.gethostname())
         calls = LiveCalls(CallReservations(counters, rebuilder.rebuild, store, name, supervisor))
@@ -124,6 +133,7 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
                 sealer=sealer,
                 tables=tables,
                 moderations=moderations,
+                llm_providers=llm_providers,
                 rebuilder=rebuilder,
                 calls=calls,
                 key_use=key_use,
@@ -148,12 +158,10 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
             await asyncio.gather(*started, return_exceptions=True)
 
 
-def _build_moderation(
-    spec: ProviderSpec, credential: str | None, *, replicas: int
-) -> ModerationUpstream:
+def _scale(spec: ProviderSpec, *, replicas: int) -> ProviderSpec:
     """The provider with this replica's part of what its owner allows the gateway."""
     limit = max(1, spec.max_concurrent_requests // replicas)
-    return build_moderation(spec.model_copy(update={"max_concurrent_requests": limit}), credential)
+    return spec.model_copy(update={"max_concurrent_requests": limit})
 
 
 @asynccontextmanager

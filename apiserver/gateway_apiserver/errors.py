@@ -28,6 +28,7 @@ from gateway_core.api.errors import (
     UnsupportedMediaType,
     UpstreamRateLimited,
 )
+from gateway_core.llm.formats.sse import ErrorForm
 
 NATIVE_ACTIONS = frozenset(
     {
@@ -152,6 +153,12 @@ def render_error(error: GatewayError, dialect: Dialect) -> Response:
             }
         }
     return Response(status, orjson.dumps(body), (JSON, NO_STORE, *_list_headers(error)))
+
+
+def describe_error(error: GatewayError) -> ErrorForm:
+    """The words of `error` for the last frame of a stream."""
+    openai_type, google_status = _NAMES[error.status]
+    return ErrorForm(error.message, error.status, openai_type, error.code, google_status)
 
 
 def to_gateway_error(error: Exception, request_id: str) -> GatewayError:

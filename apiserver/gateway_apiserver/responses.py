@@ -27,12 +27,16 @@ class Response:
 
 
 def to_json(
-    body: BaseModel | dict[str, Any], status: int = 200, *, replayed: bool = False
+    body: BaseModel | dict[str, Any],
+    status: int = 200,
+    *,
+    replayed: bool = False,
+    headers: tuple[Header, ...] = (),
 ) -> Response:
     """A JSON response that no cache may keep."""
     content = body.model_dump(by_alias=True) if isinstance(body, BaseModel) else body
-    headers = (JSON, NO_STORE, REPLAYED) if replayed else (JSON, NO_STORE)
-    return Response(status, orjson.dumps(content), headers)
+    marks = (REPLAYED,) if replayed else ()
+    return Response(status, orjson.dumps(content), (JSON, NO_STORE, *marks, *headers))
 
 
 async def send_response(send: Send, response: Response, *, with_body: bool = True) -> None:

@@ -25,7 +25,6 @@ from gateway_core.api.task import GatewayTask
 from gateway_core.files.files import FileRecord
 from gateway_core.kube.informer import Informer
 from gateway_core.providers.catalog_view import project_model, project_provider
-from gateway_core.providers.registry import OPENAI
 from gateway_core.tasks.finder import TaskCache, TaskRecord, project_task
 from gateway_core.tasks.lifecycle import OPEN_SELECTOR
 
@@ -41,15 +40,13 @@ class Tables:
     ) -> None:
         read_account = partial(project_account, defaults=account_defaults)
         read_file = partial(project_file, mint=mint)
-        called = f"spec.type={OPENAI}"
         self.keys: Informer[KeyRecord] = make(GatewayKey.plural, project_key)
         self.guardrails: Informer[Guardrail] = make(GatewayGuardrail.plural, read_guardrail)
         self.accounts: Informer[AccountRecord] = make(GatewayAccount.plural, read_account)
         self.users: Informer[UserRecord] = make(GatewayUser.plural, project_user)
         self.models: Informer[GatewayModel] = make(GatewayModel.plural, project_model)
-        # only the providers that this process calls itself
         self.providers: Informer[GatewayProvider] = make(
-            GatewayProvider.plural, project_provider, field_selector=called
+            GatewayProvider.plural, project_provider, field_selector="spec.type!=http"
         )
         self.open_tasks: Informer[TaskRecord] = make(
             GatewayTask.plural, project_task, field_selector=OPEN_SELECTOR

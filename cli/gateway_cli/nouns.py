@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 ADMIN = "Administration (kubectl credentials)"
 TASKS = "Tasks"
+MODELS = "Language models (an API key)"
 STORAGE = "Files and batches (an API key)"
 OPERATION = "Running a gateway"
 
@@ -45,6 +46,7 @@ NOUNS = {
         "Create and follow tasks with a key; manage all as an admin.",
         TASKS,
     ),
+    "chat": Noun("gateway_cli.rest.chat", "Talk to a language model.", MODELS),
     "files": Noun("gateway_cli.rest.files", "Upload, download and delete Files.", STORAGE),
     "uploads": Noun("gateway_cli.rest.uploads", "Upload files in parts, resumably.", STORAGE),
     "batches": Noun("gateway_cli.rest.batches", "Run the moderations of a JSONL file.", STORAGE),

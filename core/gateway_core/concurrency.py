@@ -303,17 +303,20 @@ class FairSemaphore:
         self._total = total
         self._serve()
 
-    @asynccontextmanager
-    async def take(self, holder: object) -> AsyncIterator[None]:
-        """Hold a unit for the block, after the wait for it."""
+    async def wait(self, holder: object) -> None:
+        """Take a unit, to be returned with `release`, within the bounds of the wait."""
         if len(self._waiting.get(holder, ())) >= self._most_waiting:
             raise self._error()
         try:
             async with asyncio.timeout(self._seconds):
                 await self.acquire(holder)
         except TimeoutError:
-            # the timeout of the wait, never one of the block
             raise self._error() from None
+
+    @asynccontextmanager
+    async def take(self, holder: object) -> AsyncIterator[None]:
+        """Hold a unit for the block, after the wait for it."""
+        await self.wait(holder)
         try:
             yield
         finally:

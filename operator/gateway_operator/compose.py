@@ -30,6 +30,7 @@ from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.connection import Connection, find_connection
 from gateway_core.kube.informer import Informer
 from gateway_core.kube.secrets import SecretClient, load_key, load_peppers
+from gateway_core.llm.upstream import LlmUpstream
 from gateway_core.observability.logs import configure_logging as configure_logging
 from gateway_core.observability.metrics import ProcessMetrics
 from gateway_core.observability.tracing import open_tracer
@@ -145,6 +146,8 @@ async def run_operator(
             lambda spec, credential: build_moderation(scale(spec), credential),
         )
         stack.push_async_callback(moderations.close)
+        llm_providers = Providers(tables.providers, kube, LlmUpstream)
+        stack.push_async_callback(llm_providers.close)
         receivers = AddressPolicy(settings.callback_allowed_cidrs, settings.denied_cidrs)
         sender = CallbackSender(receivers, timeout=settings.callback_timeout_seconds)
         stack.push_async_callback(sender.close)
@@ -268,7 +271,7 @@ async def run_operator(
                 CLOCK.now,
             )
             accounts, users, keys = tables.accounts, tables.users, tables.keys
-            in_use = ProvidersInUse(providers, moderations)
+            in_use = ProvidersInUse(providers, moderations, llm_providers)
             # in the order of their references, so that a start checks each object once
             kinds = (
                 Accounts(accounts, settings.account_defaults),

@@ -38,7 +38,14 @@ _SIGNS = (b"[", b"{", b",")
 class LargeBodies:
     """Reads bodies; of all accounts' large ones a few are under way at once."""
 
-    def __init__(self, most: int = MOST_AT_ONCE, wait_seconds: float = WAIT_SECONDS) -> None:
+    def __init__(
+        self,
+        most: int = MOST_AT_ONCE,
+        wait_seconds: float = WAIT_SECONDS,
+        *,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        self._most_bytes = most_bytes
         self._semaphore = FairSemaphore(most, seconds=wait_seconds, error=_too_many)
 
     async def read(
@@ -46,9 +53,9 @@ class LargeBodies:
         call: Call,
         account: str,
         slots: AsyncExitStack,
-        read: Callable[[dict[str, Any]], T],
+        read: Callable[[dict[str, Any], int], T],
     ) -> T:
-        """What `read` makes of the JSON object that the call brings, of at most 8 MiB.
+        """What `read` makes of the JSON object that the call brings, and of its size in bytes.
 
         That of a large one runs in a thread, and a slot is put into `slots`, to be held for as
         long as the content is. Raises what `read` does, and
@@ -72,7 +79,7 @@ class LargeBodies:
                     received += len(message.get("body", b""))
                     return message
 
-                raw = await read_json_body(call.headers, receive, MOST_BYTES)
+                raw = await read_json_body(call.headers, receive, self._most_bytes)
                 if len(raw) > LARGE_BYTES and not has_place:
                     # it was its last piece that made it large
                     await held.enter_async_context(self._semaphore.take(account))
@@ -81,18 +88,22 @@ class LargeBodies:
         finally:
             slots.push_async_exit(held)
         if len(raw) <= LARGE_BYTES:
-            return read(parse_body(raw))
+            return read(parse_body(raw), len(raw))
         return await asyncio.to_thread(_parse, raw, read)
+
+    async def take_slot(self, account: str, slots: AsyncExitStack) -> None:
+        """Put a slot into `slots`, for content that is as large as a large body. Unavailable."""
+        await slots.enter_async_context(self._semaphore.take(account))
 
 
 def _too_many() -> Unavailable:
     return Unavailable("Too many large bodies are under way, of this account or of all.")
 
 
-def _parse(raw: bytes, read: Callable[[dict[str, Any]], T]) -> T:
+def _parse(raw: bytes, read: Callable[[dict[str, Any], int], T]) -> T:
     if sum(map(raw.count, _SIGNS)) > MOST_SIGNS:
         raise TooLarge(
             f"A body of more than {LARGE_BYTES} bytes must have at most {MOST_SIGNS} commas and"
             " opening brackets."
         )
-    return read(parse_body(raw))
+    return read(parse_body(raw), len(raw))

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from gateway_apiserver.responses import Response, to_json
@@ -144,7 +143,9 @@ class ModerationRoutes:
         return describe_body(models, needs_model=not self._default_model) if models else None
 
     async def _prepare(self, call: Call, payer: Payer, slots: AsyncExitStack) -> _Judging:
-        read = partial(read_call, default_model=self._default_model)
+        def read(body: dict[str, Any], _size: int) -> ModerationCall:
+            return read_call(body, default_model=self._default_model)
+
         asked = await self._bodies.read(call, payer.account.name, slots, read)
         model = self._moderators.find_model(asked.model_id, payer.policy)
         micros = price_values(model, {}, {}, self._clock())

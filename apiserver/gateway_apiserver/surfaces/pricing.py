@@ -35,7 +35,7 @@ from gateway_core.providers.price_list import (
     Strategy,
     list_schedules,
 )
-from gateway_core.tasks.operations import OPERATIONS
+from gateway_core.tasks.operations import CHAT, OPERATIONS
 from gateway_core.tasks.schemas import close_schema, describe_body
 
 SCHEDULES_PATH = "/api/v1/price_schedules"
@@ -172,6 +172,8 @@ class PricingRoutes:
                     "type": ["string", "null"],
                     "enum": [*models, None],
                 }
+            elif action == CHAT.action:
+                params = {"type": "object", "properties": {"model": {"enum": [*models, None]}}}
             else:
                 # the body of another dialect, which has more that is ignored
                 params = describe_moderation(models)

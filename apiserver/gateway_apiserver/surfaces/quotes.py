@@ -10,12 +10,15 @@ from gateway_apiserver.surfaces.validation import refuse_fields
 from gateway_core.api.errors import Conflict, InvalidRequest, NotFound
 from gateway_core.billing.prices import floor_moment, select_price
 from gateway_core.egress.addresses import AddressPolicy
+from gateway_core.llm.formats.calls import Format, LlmCall
+from gateway_core.llm.formats.requests import read_chat, read_generate, read_responses
+from gateway_core.llm.service import price_call
 from gateway_core.providers.catalog import Catalog, Model
 from gateway_core.providers.moderation import read_call
 from gateway_core.providers.price_list import is_free
 from gateway_core.tasks.drafts import check_values, price_values
-from gateway_core.tasks.operations import Operation
-from gateway_core.tasks.validation import apply_defaults
+from gateway_core.tasks.operations import CHAT, Operation
+from gateway_core.tasks.validation import apply_defaults, to_canonical_json
 
 Basis = Literal["exact", "maximum", "default_params"]
 
@@ -100,6 +103,8 @@ def _check_params(
     if operation.makes_tasks:
         return check_values(operation, values, addresses)
     try:
+        if operation is CHAT:
+            return {"call": _read_chat(values)}
         read_call(values)
     except InvalidRequest as error:
         errors = {error.param or "params": [error.message]}
@@ -107,10 +112,29 @@ def _check_params(
     return {}
 
 
+def _read_chat(values: Mapping[str, Any]) -> LlmCall:
+    """The call of a body of any of the three formats."""
+    size = len(to_canonical_json(values))
+    if "messages" in values:
+        return read_chat(values, size)
+    if "contents" in values:
+        return read_generate(values, size, model_id=str(values["model"]), stream=False)
+    return read_responses(values, size)
+
+
+def _assume_call(model: Model) -> LlmCall:
+    """A call with the longest prompt and answer that the model declares."""
+    bound = model.input_token_limit or model.output_token_limit
+    return LlmCall(Format.CHAT, model.model_id, stream=False, body={}, input_bound=bound)
+
+
 def _quote_model(model: Model, given: Mapping[str, Any] | None, at: datetime) -> Quote:
     """The reservation of a call of the model with the values, or with its defaults (None)."""
-    complete = apply_defaults(model.operation, given or {}, model.rules)
-    micros = price_values(model, given or {}, complete, at)
+    if model.operation is CHAT:
+        micros = price_call((given or {}).get("call") or _assume_call(model), model, at).micros
+    else:
+        complete = apply_defaults(model.operation, given or {}, model.rules)
+        micros = price_values(model, given or {}, complete, at)
     price = select_price(model.prices, floor_moment(at))
     return Quote(
         service=model.service,

@@ -101,7 +101,7 @@ http://{{ $name }}-{ordinal}.{{ $name }}.{{ .Release.Namespace }}.svc:8082
   {{- range list $spec.credentialsSecretRef $spec.webhookSecretRef $spec.previousWebhookSecretRef -}}
     {{- with . }}{{ $credentials = append $credentials .name }}{{ end -}}
   {{- end -}}
-  {{- if and (eq .kind "GatewayProvider") (eq (toString $spec.type) "openai") -}}
+  {{- if and (eq .kind "GatewayProvider") (has (toString $spec.type) (list "openai" "google")) -}}
     {{- with $spec.credentialsSecretRef }}{{ $judges = append $judges .name }}{{ end -}}
   {{- end -}}
   {{- if eq .kind "GatewayKey" -}}

@@ -7,11 +7,13 @@ explained.
 import asyncio
 import contextlib
 import io
+import json
 import os
 import unicodedata
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path, PurePath
 from typing import Any, Self
+from urllib.parse import urlencode
 
 import aiohttp
 
@@ -140,6 +142,37 @@ class RestApi:
         finally:
             with contextlib.suppress(OSError):
                 partial.unlink()
+
+    async def stream_chat(self, body: Body) -> AsyncIterator[Body]:
+        """The chunks of a chat completion as they come, the last of them with the usage.
+
+        Raises RestError, also for an error in the middle of the stream.
+        """
+        url = f"{self._base_url}/v1/chat/completions"
+        asked = {**body, "stream": True, "stream_options": {"include_usage": True}}
+        try:
+            async with self._open("POST", url, json=asked, timeout=STREAM_TIMEOUT) as answer:
+                if answer.status != 200:
+                    found = await read_json(answer, await answer.read())
+                    raise read_refusal(answer.status, answer.headers, found)
+                async for line in answer.content:
+                    data = line.removeprefix(b"data: ").strip()
+                    if not line.startswith(b"data: ") or data == b"[DONE]":
+                        continue
+                    chunk = json.loads(data)
+                    if "error" in chunk:
+                        raise RestError(f"the answer breaks off: {chunk['error']['message']}")
+                    yield chunk
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            raise RestError(f"{url} is not answered: {error or type(error).__name__}") from error
+
+    async def get_price(self, action: str, model: str) -> Body | None:
+        """The entry of the price list for a model, None where it has none."""
+        query = urlencode({"action": action, "model": model})
+        path = f"/api/v1/price_schedules?{query}"
+        found = await self._retry("GET", path, member="price_schedules")
+        entries = found["price_schedules"]
+        return entries[0] if entries else None
 
     async def _retry(
         self,

@@ -68,6 +68,15 @@ class LiveCalls:
         # shielded: the cancellation of a waiting caller must not lose the charge
         return await asyncio.shield(task)
 
+    def begin(self, account: str, hold: Hold) -> None:
+        """Maintain the hold of a call, which stands, until `end`. For calls that end with their
+        client, such as streams."""
+        self._holds.begin(account, hold)
+
+    async def end(self, record: CallRecord) -> None:
+        """Charge an ended call and settle its hold; a cancelled caller loses nothing."""
+        await asyncio.shield(self._holds.end(record))
+
     async def rebuild(self, account: str, rebuild: Callable[[str], Awaitable[bool]]) -> bool:
         """Rebuild an account's money, and reserve again for its calls of this process."""
         is_rebuilt = await rebuild(account)

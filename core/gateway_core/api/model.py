@@ -30,11 +30,26 @@ RESERVED_SERVICES = ("me", "files", "management", "price_schedules", "price_quot
 
 
 class Route(Part):
-    """One place where the model runs. The first whose provider is Ready is taken."""
+    """One place where the model runs.
+
+    Tasks and moderations take the first whose provider is Ready. LLM calls are divided by weight
+    among the routes of the lowest priority that can take a call, and fall back to the others.
+    """
 
     name: Name
     provider_name: Name
     upstream_model: Annotated[LongName, Field(description="What the provider calls the model.")]
+    priority: Annotated[
+        int, Field(ge=0, le=100, description="LLM calls: lower ones are preferred.")
+    ] = 0
+    weight: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=1000,
+            description="LLM calls: share among routes of one priority; 0 only as a fallback.",
+        ),
+    ] = 1
 
 
 class KeyedRoute(Part):
@@ -137,6 +152,18 @@ class ModelSpec(Part):
     deadline_seconds: Annotated[
         int, Field(ge=1, le=604800, description="Time after which a task of it fails.")
     ] = 3600
+    input_token_limit: Annotated[
+        int | None,
+        Field(ge=1, le=100_000_000, description="Longest prompt of an LLM, in tokens."),
+    ] = None
+    output_token_limit: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=100_000_000,
+            description="Longest answer of an LLM, in tokens: reserved for a call that sets none.",
+        ),
+    ] = 8192
 
 
 class ModelStatus(Status):

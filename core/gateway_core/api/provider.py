@@ -1,7 +1,7 @@
 """GatewayProvider: an upstream that runs models, described as data.
 
 Type `http` describes an asynchronous video API in requests, state words and JMESPath expressions,
-so a new provider is one YAML file. The API calls providers of type `openai` too.
+so a new provider is one YAML file. The API calls providers of types `openai` and `google`.
 """
 
 from typing import Annotated, Any, ClassVar, Literal
@@ -234,8 +234,8 @@ class HttpProvider(Part):
     max_output_bytes: Annotated[int, Field(ge=1, le=2**40)] = 2 * 2**30
 
 
-class OpenAIProvider(Part):
-    """An API that answers at once, in the OpenAI dialect: at present its `/moderations`."""
+class DirectProvider(Part):
+    """An API that answers a call at once, without a job."""
 
     base_url: Annotated[
         str,
@@ -248,11 +248,40 @@ class OpenAIProvider(Part):
     headers: Annotated[
         Headers | None,
         Field(
-            description="Sent with every request. Without one called Authorization the Secret's"
-            " value is sent as a bearer token."
+            description="Sent with every request. Without one for the credential the Secret's value"
+            " is sent in Authorization (type openai) or x-goog-api-key (type google)."
         ),
     ] = None
-    request_timeout_seconds: Annotated[int, Field(ge=1, le=300)] = 30
+    request_timeout_seconds: Annotated[
+        int, Field(ge=1, le=300, description="For a whole moderation call.")
+    ] = 30
+    connect_timeout_seconds: Annotated[
+        int, Field(ge=1, le=60, description="For the connection of an LLM call, with TLS.")
+    ] = 5
+    idle_timeout_seconds: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=600,
+            description="Longest wait for a byte of an LLM call's response, its first included.",
+        ),
+    ] = 120
+
+
+class OpenAIProvider(DirectProvider):
+    """An API in the OpenAI dialect: chat completions, moderations, perhaps responses."""
+
+    has_responses: Annotated[
+        bool,
+        Field(
+            description="Whether it serves /responses. Otherwise the gateway translates such calls"
+            " to chat completions."
+        ),
+    ] = False
+
+
+class GoogleProvider(DirectProvider):
+    """An API in the Google dialect: generateContent and streamGenerateContent."""
 
 
 class ProviderSpec(Part):
@@ -270,8 +299,12 @@ class ProviderSpec(Part):
                 "`openai` must be specified for type openai, and only there",
             ),
             rule(
-                "!(self.type in ['http', 'openai']) || !has(self.config)",
-                "`config` may be specified for other types than http and openai alone",
+                "(self.type == 'google') == has(self.google)",
+                "`google` must be specified for type google, and only there",
+            ),
+            rule(
+                "!(self.type in ['http', 'openai', 'google']) || !has(self.config)",
+                "`config` may be specified for other types than http, openai and google alone",
             ),
         )
     )
@@ -282,17 +315,24 @@ class ProviderSpec(Part):
             min_length=1,
             max_length=63,
             pattern="^[a-z0-9-]+$",
-            description="http for APIs with jobs, openai for those that answer at once in that"
-            " dialect, or the name of a code adapter that the operator's image brings.",
+            description="http for APIs with jobs, openai or google for those that answer at once in"
+            " that dialect, or the name of a code adapter that the operator's image brings.",
         ),
     ]
-    credentials_secret_ref: SecretKeyRef | None = None
+    credentials_secret_ref: Annotated[
+        SecretKeyRef | None,
+        Field(
+            description="Credential of the provider. Of types openai and google it may be several,"
+            " one on each line: LLM calls take them in turn."
+        ),
+    ] = None
     max_concurrent_requests: Annotated[
         int,
         Field(
             ge=1,
             le=10000,
-            description="Calls at a time: the operator's, and of type `openai` as many of the API.",
+            description="Calls at a time: the operator's, and of types `openai` and `google` as"
+            " many of the API.",
         ),
     ] = 64
     requests_per_second: Annotated[
@@ -313,6 +353,7 @@ class ProviderSpec(Part):
     ] = "Fail"
     http: HttpProvider | None = None
     openai: OpenAIProvider | None = None
+    google: GoogleProvider | None = None
     config: Annotated[
         str | None,
         Field(max_length=16384, description="What the code adapter of this type is to know."),
@@ -328,7 +369,7 @@ class GatewayProvider(Resource):
     columns: ClassVar[list[Any]] = [
         ("Type", "string", ".spec.type", 0),
         *READY_COLUMNS,
-        ("URL", "string", ".spec['http','openai'].baseUrl", 1),
+        ("URL", "string", ".spec['http','openai','google'].baseUrl", 1),
         MESSAGE_COLUMN,
         AGE,
     ]

@@ -29,10 +29,11 @@ class JournalDamaged(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """One ended call. `micros` is its cost; `input_tokens` include cached tokens.
+    """One ended call. `micros` is its cost.
 
     `operation` is `service/action`, `time` (aware) when it ended, `reached` whether an upstream was
-    called.
+    called. `input_tokens` include `cached_tokens`, `output_tokens` `reasoning_tokens`; `estimated`:
+    the provider reported none.
     """
 
     call: str
@@ -48,6 +49,8 @@ class CallRecord:
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    estimated: bool = False
 
     def to_charge(self) -> Charge:
         """The charge that it adds to the day on which it ended."""
@@ -69,7 +72,7 @@ class CallRecord:
         )
 
 
-_AMOUNTS = ("micros", "input_tokens", "output_tokens", "cached_tokens")
+_AMOUNTS = ("micros", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
 _NAMES = {
     "call": "call",
     "account": "accountName",
@@ -83,6 +86,8 @@ _NAMES = {
     "input_tokens": "inputTokens",
     "output_tokens": "outputTokens",
     "cached_tokens": "cachedTokens",
+    "reasoning_tokens": "reasoningTokens",
+    "estimated": "estimated",
 }
 """Fields of a record and their names in the JSON; `reached` is stored inverted, as `unreached`."""
 

@@ -8,7 +8,7 @@ import re
 import socket
 import ssl
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from ipaddress import ip_address
@@ -94,13 +94,19 @@ class Client:
         )
 
     async def send(
-        self, head: bytes, body: bytes = b"", *, timeouts: Timeouts | None = None
+        self,
+        head: bytes,
+        body: bytes = b"",
+        *,
+        timeouts: Timeouts | None = None,
+        note_sent: Callable[[], None] = lambda: None,
     ) -> Response:
         """Send a request: a head of `prepare`, with further `encode_headers` as needed, and a body.
 
         Returns when the response's head has arrived, whatever its status; the caller reads the body
         and ends with `Response.abort`. Cancellation closes the connection. A request is sent a
         second time, on a new connection, where the upstream closed a kept one without an answer.
+        `note_sent` is called just before the first byte is sent.
 
         Raises:
             UpstreamUnreachable: no connection; nothing was sent.
@@ -111,6 +117,7 @@ class Client:
         limits = timeouts or self._timeouts
         head = b"%bcontent-length: %d\r\n\r\n" % (head, len(body))
         connection = self._take_free() or await self._acquire(limits.connect)
+        note_sent()
         try:
             return await connection.exchange(head, body, limits)
         except ClosedUnanswered:

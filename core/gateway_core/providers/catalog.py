@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from fractions import Fraction
 from types import MappingProxyType
 
@@ -11,6 +12,7 @@ from gateway_core.api.model import FieldRule, GatewayModel, KeyedRoute, Price, R
 from gateway_core.api.money import to_decimal_text
 from gateway_core.billing.prices import (
     ANY_RESOLUTION,
+    Unit,
     Usage,
     effective_time,
     find_second_price,
@@ -22,6 +24,8 @@ from gateway_core.tasks.validation import check_rule
 
 MOST_CALL_MICROS = 10**12
 """Micro-dollars that one call may cost: sums of thousands stay exact in a double's 53 bits."""
+MOST_TOKENS = 32 * 2**20
+"""Tokens of a prompt or an answer for the check of prices: a body of 32 MiB has no more."""
 
 
 def check_prices(
@@ -84,6 +88,8 @@ def _check_price(
 
 def _bound_all(operation: Operation, rules: Mapping[str, FieldRule]) -> Usage:
     """The largest usage of a call, apart from its resolution."""
+    if Unit.TOKEN in operation.units:
+        return Usage(input_tokens=MOST_TOKENS, output_tokens=MOST_TOKENS)
     field, rule = operation.field("duration_seconds"), rules.get("duration_seconds")
     if field is None or (rule is not None and not rule.supported):
         return Usage()
@@ -106,6 +112,12 @@ class Model:
     name: str = ""
     ready: bool = False
     """The object, and whether the operator reports it as usable."""
+    display_name: str = ""
+    created: int = 0
+    """Unix seconds of the object's creation."""
+    input_token_limit: int | None = None
+    output_token_limit: int = 0
+    """Longest prompt and answer of an LLM, in tokens."""
     keyed_route: KeyedRoute | None = None
     """The route in use, where the operator reports that its provider honours idempotency keys."""
 
@@ -185,6 +197,10 @@ def build_catalog(objects: Iterable[GatewayModel]) -> tuple[Catalog, dict[str, P
             deprecated=spec.deprecated,
             name=name,
             ready=_is_ready(obj),
+            display_name=spec.display_name or spec.model_id,
+            created=_read_created(obj),
+            input_token_limit=spec.input_token_limit,
+            output_token_limit=spec.output_token_limit,
             keyed_route=_find_keyed_route(obj),
         )
     withdrawn = {_identify(obj): obj for obj in ordered[::-1] if _identify(obj) not in owners}
@@ -221,6 +237,11 @@ def _find_keyed_route(obj: GatewayModel) -> KeyedRoute | None:
         return None
     routes = ((route.provider_name, route.upstream_model) for route in obj.spec.routes)
     return found if (found.provider_name, found.upstream_model) in routes else None
+
+
+def _read_created(obj: GatewayModel) -> int:
+    text = obj.metadata.creation_timestamp
+    return int(datetime.fromisoformat(text).timestamp()) if text else 0
 
 
 def _is_ready(obj: GatewayModel) -> bool:

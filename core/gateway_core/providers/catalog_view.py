@@ -15,7 +15,7 @@ from gateway_core.concurrency import Supervisor
 from gateway_core.kube.errors import KubernetesUnavailable
 from gateway_core.kube.informer import Cache
 from gateway_core.providers.catalog import Catalog, Problem, build_catalog
-from gateway_core.providers.registry import Providers
+from gateway_core.providers.registry import DIRECT_TYPES, Providers
 
 _log = structlog.get_logger(__name__)
 
@@ -30,7 +30,9 @@ def project_model(obj: Mapping[str, Any]) -> GatewayModel | None:
 
 
 def project_provider(obj: Mapping[str, Any]) -> GatewayProvider | None:
-    """The provider of an object; None if this release cannot read it."""
+    """The provider of an object, if the API calls it and this release can read it, else None."""
+    if obj["spec"].get("type") not in DIRECT_TYPES:
+        return None
     try:
         return GatewayProvider.model_validate(obj)
     except ValidationError as error:

@@ -69,10 +69,11 @@ class Problem(NamedTuple):
 def check_provider(spec: ProviderSpec) -> list[Problem]:
     """Problems that prevent the use of the provider."""
     secret = spec.credentials_secret_ref is not None
-    if spec.openai:
+    direct = spec.openai or spec.google
+    if direct:
         return [
-            *_check_base_url("openai.baseUrl", spec.openai.base_url),
-            *_check_headers("openai.headers", spec.openai.headers, secret),
+            *_check_base_url(f"{spec.type}.baseUrl", direct.base_url),
+            *_check_headers(f"{spec.type}.headers", direct.headers, secret),
         ]
     return list(_check_http(spec.http, secret)) if spec.http else []
 

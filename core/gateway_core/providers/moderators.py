@@ -29,6 +29,33 @@ from gateway_core.providers.upstream import (
 )
 
 
+def find_allowed_model(
+    catalog: Catalog,
+    action: str,
+    model_id: str,
+    policy: Policy | None,
+    title: str = "model",
+    param: str = "model",
+) -> Model:
+    """The first model of the id, of any service, that the key may call.
+
+    `policy` is None without a key; `title` is what an error calls the model.
+
+    Raises:
+        NotFound: no model has the id (`model_not_found`).
+        Forbidden: the key may call none of them.
+    """
+    found = catalog.find_models(action, model_id)
+    if not found:
+        raise NotFound(f"There is no {title} {model_id}.", code="model_not_found", param=param)
+    if policy is None:
+        return found[0]
+    allowed = (m for m in found if policy.find_refusal(m.service, m.model_id) is None)
+    chosen = next(allowed, found[0])
+    policy.check(chosen.service, chosen.model_id)
+    return chosen
+
+
 @dataclass(frozen=True, slots=True)
 class Moderator:
     """Target of a model's calls."""
@@ -48,25 +75,9 @@ class Moderators:
         self._providers = providers
 
     def find_model(self, model_id: str, policy: Policy | None, *, param: str = "model") -> Model:
-        """The first model of the id, of any service, that the key may call.
-
-        `policy` is None without a key.
-
-        Raises:
-            NotFound: no model has the id (`model_not_found`).
-            Forbidden: the key may call none of them.
-        """
-        found = self._catalog().find_models(ACTION, model_id)
-        if not found:
-            raise NotFound(
-                f"There is no moderation model {model_id}.", code="model_not_found", param=param
-            )
-        if policy is None:
-            return found[0]
-        allowed = (m for m in found if policy.find_refusal(m.service, m.model_id) is None)
-        chosen = next(allowed, found[0])
-        policy.check(chosen.service, chosen.model_id)
-        return chosen
+        """The first moderation model of the id that the key may call; see `find_allowed_model`."""
+        catalog = self._catalog()
+        return find_allowed_model(catalog, ACTION, model_id, policy, "moderation model", param)
 
     async def find(self, model: Model) -> Moderator:
         """The first route of a model whose provider is usable. Unavailable where none is."""

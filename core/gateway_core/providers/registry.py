@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
@@ -27,6 +27,8 @@ from gateway_core.providers.upstream import (
 )
 
 OPENAI = "openai"
+DIRECT_TYPES = (OPENAI, "google")
+"""Types whose providers answer calls at once: the API calls them itself."""
 
 
 def build_upstream(
@@ -37,8 +39,8 @@ def build_upstream(
     Raises ValueError, saying what to correct, for an invalid resource or credential. An unknown
     type fails at the start.
     """
-    if spec.type == OPENAI:
-        raise ValueError("a provider of type openai has no jobs: it serves no tasks")
+    if spec.type in DIRECT_TYPES:
+        raise ValueError(f"a provider of type {spec.type} has no jobs: it serves no tasks")
     kind = HttpUpstream if spec.type == "http" else CodeUpstream
     return kind(spec, credential, policy)
 
@@ -58,7 +60,19 @@ LONGEST_START_PAUSE = 300.0
 _log = structlog.get_logger(__name__)
 
 
-U = TypeVar("U", bound=Upstream | ModerationUpstream)
+class Adapter(Protocol):
+    """What all adapters have in common."""
+
+    async def start(self) -> None:
+        """Called once; raises as `Upstream.start`."""
+        ...
+
+    async def close(self) -> None:
+        """Close connections."""
+        ...
+
+
+U = TypeVar("U", bound=Adapter)
 
 
 def check_declaration(spec: ProviderSpec) -> Problem | None:
@@ -220,7 +234,7 @@ class Providers(Generic[U]):
         """Close a replaced upstream once calls under way have had time to end."""
         if entry is None or entry.upstream is None:
             return
-        declared = entry.spec.http or entry.spec.openai
+        declared = entry.spec.http or entry.spec.openai or entry.spec.google
         grace = declared.request_timeout_seconds + 60 if declared else 60
         self._replaced.append(entry.upstream)
         asyncio.get_running_loop().call_later(grace, self._close_soon, entry.upstream)

@@ -127,4 +127,11 @@ MODERATIONS = Operation(
     action=ACTION, summary="Judge texts and images", units=(Unit.CALL,), makes_tasks=False
 )
 
-OPERATIONS = MappingProxyType({op.action: op for op in (REFERENCE_TO_VIDEO, MODERATIONS)})
+CHAT = Operation(
+    action="chat",
+    summary="Generate text with a language model",
+    units=(Unit.CALL, Unit.TOKEN),
+    makes_tasks=False,
+)
+
+OPERATIONS = MappingProxyType({op.action: op for op in (REFERENCE_TO_VIDEO, MODERATIONS, CHAT)})

@@ -2,15 +2,17 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from gateway_core.api.conditions import Reason
 from gateway_core.api.model import GatewayModel, KeyedRoute
 from gateway_core.api.provider import GatewayProvider
 from gateway_core.kube.informer import Cache
+from gateway_core.llm.upstream import LlmUpstream
 from gateway_core.providers.catalog import Catalog, Problem, build_catalog
-from gateway_core.providers.registry import Providers
+from gateway_core.providers.registry import DIRECT_TYPES, Providers
 from gateway_core.providers.upstream import ModerationUpstream, SubmissionGuarantee, Upstream
-from gateway_core.tasks.operations import OPERATIONS
+from gateway_core.tasks.operations import CHAT, OPERATIONS
 from gateway_operator.accounts.readiness import Finding, Ref, refer
 
 RECHECK_SECONDS = 30.0
@@ -20,20 +22,23 @@ _IDENTITIES = "models"
 
 @dataclass(frozen=True, slots=True)
 class ProvidersInUse:
-    """Providers with jobs, and providers that answer at once."""
+    """Providers with jobs, and those that answer at once, as moderations and as LLM calls."""
 
     with_jobs: Providers[Upstream]
-    at_once: Providers[ModerationUpstream]
+    moderations: Providers[ModerationUpstream]
+    llm: Providers[LlmUpstream]
 
-    def of_type(self, type_: str) -> Providers[Upstream] | Providers[ModerationUpstream]:
+    def of_type(self, type_: str) -> Providers[Any]:
         """The providers of that type."""
-        return self.at_once if type_ == "openai" else self.with_jobs
+        return self.llm if type_ in DIRECT_TYPES else self.with_jobs
 
-    def for_model(self, model: GatewayModel) -> Providers[Upstream] | Providers[ModerationUpstream]:
+    def for_model(self, model: GatewayModel) -> Providers[Any]:
         """The providers that a model's routes have to lead to."""
+        if model.spec.action == CHAT.action:
+            return self.llm
         operation = OPERATIONS.get(model.spec.action)
         makes_tasks = operation is None or operation.makes_tasks
-        return self.with_jobs if makes_tasks else self.at_once
+        return self.with_jobs if makes_tasks else self.moderations
 
 
 @dataclass(eq=False)

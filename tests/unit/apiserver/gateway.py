@@ -25,6 +25,7 @@ from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import Rebuilder
 from gateway_core.billing.reservations import CallReservations
 from gateway_core.files.addresses import Sealer
+from gateway_core.llm.upstream import LlmUpstream
 from gateway_core.observability.tracing import NO_TRACER, Tracer
 from gateway_core.providers.registry import Providers
 from tests.fakes.counters import FakeCounters
@@ -163,6 +164,7 @@ class Gateway:
             sealer=Sealer(ID_KEY),
             tables=tables,
             moderations=providers,
+            llm_providers=Providers(tables.providers, self.kube, LlmUpstream),
             rebuilder=rebuilder,
             calls=self.calls,
             intake=self.intake,

@@ -13,6 +13,7 @@ from gateway_core.api.key import GatewayKey
 from gateway_core.api.model import GatewayModel
 from gateway_core.api.provider import GatewayProvider
 from gateway_core.kube.errors import KubernetesUnavailable, RequestRejected, WriteConflict
+from gateway_core.llm.upstream import LlmUpstream
 from gateway_core.providers.catalog import Problem
 from gateway_core.providers.registry import Providers, build_moderation
 from gateway_core.providers.upstream import ModerationUpstream, SubmissionGuarantee
@@ -70,7 +71,8 @@ class Simulation:
         self.moderations: Providers[ModerationUpstream] = Providers(
             tables[GatewayProvider], self.kube, build_moderation
         )
-        in_use = ProvidersInUse(self.providers, self.moderations)
+        llm = Providers(tables[GatewayProvider], self.kube, LlmUpstream)
+        in_use = ProvidersInUse(self.providers, self.moderations, llm)
         declared = DeclaredKeys(FakeSecrets(), {1: b"p" * 32}, Failpoints(), lambda: self.now)
         self.kinds: tuple[Any, ...] = (
             Accounts(accounts, AccountDefaults(60, 7)),

@@ -1,0 +1,1 @@
+"""Language models: Chat Completions, Responses, generateContent and the list of models."""

@@ -1,0 +1,29 @@
+"""Credentials of LLM calls, which Google's clients send in a header or a parameter of their own."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import parse_qsl
+
+from gateway_apiserver.context import Header
+from gateway_core.api.errors import Unauthenticated
+
+
+def read_credentials(scope: Mapping[str, Any]) -> Sequence[Header]:
+    """The request's headers, with the key of `x-goog-api-key` or `?key=` as `Authorization`.
+
+    Raises Unauthenticated where they are not all the same key (contract §0.10).
+    """
+    headers: Sequence[Header] = scope["headers"]
+    query: bytes = scope["query_string"]
+    keys = {value for name, value in headers if name == b"x-goog-api-key"}
+    if query:
+        pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+        keys |= {value.encode("latin-1", "replace") for name, value in pairs if name == "key"}
+    if not keys:
+        return headers
+    given = {value for name, value in headers if name == b"authorization"}
+    bearers = {b"Bearer " + key for key in keys}
+    plain = {b"Bearer" + value[6:] if value[:6].lower() == b"bearer" else value for value in given}
+    if len(bearers | plain) > 1:
+        raise Unauthenticated("The API key is not valid.")
+    return [*headers, (b"authorization", bearers.pop())] if not given else headers

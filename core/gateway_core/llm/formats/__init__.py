@@ -1,0 +1,1 @@
+"""Formats of language models: requests, answers, streams and translations. Pure."""

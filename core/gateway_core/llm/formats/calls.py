@@ -1,0 +1,111 @@
+"""A parsed call of a language model, the tokens it used, and the bodies sent for it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import orjson
+
+from gateway_core.api.errors import InvalidRequest
+
+
+class Format(StrEnum):
+    """The format of a request, and of what answers it."""
+
+    CHAT = "chat"
+    """`POST /v1/chat/completions`."""
+    RESPONSES = "responses"
+    """`POST /v1/responses`."""
+    GOOGLE = "google"
+    """`generateContent` and `streamGenerateContent`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileReference:
+    """A part of a prompt that names a file of the gateway, to be replaced by its content.
+
+    `path` leads from the body to the part. `param` is the field that an error names.
+    """
+
+    file_id: str
+    path: tuple[str | int, ...]
+    param: str
+
+
+@dataclass(frozen=True, slots=True)
+class LlmCall:
+    """A valid request.
+
+    `input_bound` is the most tokens that the input can have, without the files of `files`.
+    `max_output` is the most output tokens of one choice, None where the client sets no limit, and
+    `choices` how many choices are asked for. `include_usage`: a chat stream ends with its usage.
+    `event_stream`: a Google stream consists of server-sent events, else it is a JSON array.
+    """
+
+    format: Format
+    model_id: str
+    stream: bool
+    body: Mapping[str, Any]
+    input_bound: int
+    max_output: int | None = None
+    choices: int = 1
+    include_usage: bool = False
+    event_stream: bool = True
+    files: tuple[FileReference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenUsage:
+    """Tokens of a call. `input` includes `cached`, `output` includes `reasoning`.
+
+    `estimated`: the provider reported none, and they are computed from the bytes seen.
+    """
+
+    input: int
+    output: int
+    cached: int = 0
+    reasoning: int = 0
+    estimated: bool = False
+
+
+class InvalidAnswer(ValueError):
+    """A provider's answer that is not of its format."""
+
+
+BYTES_PER_TOKEN = 4
+"""Average of English text; what an estimate of seen text divides by."""
+
+
+def estimate_tokens(text_bytes: int) -> int:
+    """Estimated tokens of a text, rounded up."""
+    return -(-text_bytes // BYTES_PER_TOKEN)
+
+
+def encode_body(body: Mapping[str, Any]) -> bytes:
+    """A client's body as JSON. InvalidRequest if it is nested too deeply to be encoded."""
+    try:
+        return orjson.dumps(body)
+    except orjson.JSONEncodeError as error:
+        raise InvalidRequest("The body is nested too deeply.") from error
+
+
+def read_count(value: Any) -> int:
+    """A number of tokens from a provider; 0 where it is no whole number, or negative."""
+    return value if type(value) is int and value > 0 else 0
+
+
+def as_object(value: Any) -> dict[str, Any]:
+    """`value` if it is a JSON object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_objects(value: Any) -> list[dict[str, Any]]:
+    """The JSON objects in an array; empty where `value` is no array."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def read_index(item: Mapping[str, Any], place: int) -> int:
+    """The `index` of an item of an answer; `place`, where it is in its array, if it has none."""
+    index = item.get("index")
+    return index if type(index) is int else place

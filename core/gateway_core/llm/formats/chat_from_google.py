@@ -1,0 +1,161 @@
+"""Google's answers and streams as Chat Completions."""
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from gateway_core.llm.formats.calls import (
+    InvalidAnswer,
+    TokenUsage,
+    as_object,
+    as_objects,
+    read_index,
+)
+from gateway_core.llm.formats.translated import ChunkTranslator
+from gateway_core.llm.formats.usage import read_google_usage, to_chat_usage
+
+_REASONS = {
+    "STOP": "stop",
+    "MAX_TOKENS": "length",
+    "SAFETY": "content_filter",
+    "RECITATION": "content_filter",
+    "LANGUAGE": "content_filter",
+    "BLOCKLIST": "content_filter",
+    "PROHIBITED_CONTENT": "content_filter",
+    "SPII": "content_filter",
+    "IMAGE_SAFETY": "content_filter",
+}
+
+
+def to_completion(document: Mapping[str, Any], model_id: str, created: int) -> dict[str, Any]:
+    """The chat completion of a generateContent answer. InvalidAnswer if it is of another kind."""
+    candidates = as_objects(document.get("candidates"))
+    if not candidates and not document.get("promptFeedback"):
+        raise InvalidAnswer("The answer has no candidates.")
+    choices = []
+    for place, candidate in enumerate(candidates or [_blocked()]):
+        delta = _read_parts(candidate, 0)
+        has_calls = "tool_calls" in delta
+        for call in delta.get("tool_calls", ()):
+            del call["index"]
+        content = None if has_calls else ""
+        message = {"role": "assistant", "content": content, "refusal": None, **delta}
+        choices.append(
+            {
+                "index": read_index(candidate, place),
+                "message": message,
+                "logprobs": None,
+                "finish_reason": _find_reason(candidate, has_calls=has_calls),
+            }
+        )
+    completion = {
+        "id": _find_id(document),
+        "object": "chat.completion",
+        "created": created,
+        "model": model_id,
+        "choices": choices,
+    }
+    usage = read_google_usage(document.get("usageMetadata"))
+    if usage is not None:
+        completion["usage"] = to_chat_usage(usage)
+    return completion
+
+
+class ChatFromGoogle(ChunkTranslator):
+    """Chunks of a chat stream from those of Google; the usage is last, if it was asked for."""
+
+    def __init__(self, model_id: str, created: int, *, include_usage: bool) -> None:
+        self._model_id = model_id
+        self._created = created
+        self._extra: dict[str, Any] = {"usage": None} if include_usage else {}
+        self._id = ""
+        self._calls: dict[int, int] = {}
+        """Number of function calls so far, by candidate."""
+
+    def translate(self, chunk: dict[str, Any]) -> list[dict[str, Any]]:
+        """The chunks that one becomes."""
+        self._id = self._id or _find_id(chunk)
+        candidates = as_objects(chunk.get("candidates"))
+        if not candidates and chunk.get("promptFeedback"):
+            candidates = [_blocked()]
+        chunks = []
+        for place, candidate in enumerate(candidates):
+            index = read_index(candidate, place)
+            is_first = index not in self._calls
+            before = self._calls.get(index, 0)
+            delta = _read_parts(candidate, before)
+            if is_first:
+                delta = {"role": "assistant", "content": "", **delta}
+            self._calls[index] = before + len(delta.get("tool_calls", ()))
+            if delta:
+                chunks.append(self._make(index, delta, None))
+            if candidate.get("finishReason"):
+                reason = _find_reason(candidate, has_calls=self._calls[index] > 0)
+                chunks.append(self._make(index, {}, reason))
+        return chunks
+
+    def end(self, usage: TokenUsage | None) -> list[dict[str, Any]]:
+        """The chunk with the usage."""
+        if not self._extra or usage is None:
+            return []
+        return [self._shape([]) | {"usage": to_chat_usage(usage)}]
+
+    def _make(self, index: int, delta: dict[str, Any], reason: str | None) -> dict[str, Any]:
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}
+        return self._shape([choice])
+
+    def _shape(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "id": self._id,
+            "object": "chat.completion.chunk",
+            "created": self._created,
+            "model": self._model_id,
+            "choices": choices,
+            **self._extra,
+        }
+
+
+def _read_parts(candidate: Mapping[str, Any], calls: int) -> dict[str, Any]:
+    """The parts of a candidate as a delta, after `calls` earlier function calls."""
+    delta: dict[str, Any] = {}
+    for part in as_objects(as_object(candidate.get("content")).get("parts")):
+        text, call = part.get("text"), part.get("functionCall")
+        if isinstance(text, str):
+            name = "reasoning_content" if part.get("thought") is True else "content"
+            delta[name] = delta.get(name, "") + text
+        elif isinstance(call, dict):
+            function = {
+                "name": call.get("name"),
+                "arguments": orjson.dumps(as_object(call.get("args"))).decode(),
+            }
+            made = {
+                "index": calls,
+                "id": call.get("id") or f"call_{secrets.token_hex(12)}",
+                "type": "function",
+                "function": function,
+            }
+            signature = part.get("thoughtSignature")
+            if signature is not None:
+                # where Google's own chat interface has it, so that clients can send it back
+                made["extra_content"] = {"google": {"thought_signature": signature}}
+            calls += 1
+            delta.setdefault("tool_calls", []).append(made)
+        elif "inlineData" in part or "fileData" in part:
+            raise InvalidAnswer("The answer has media, for which chat has no place.")
+    return delta
+
+
+def _find_reason(candidate: Mapping[str, Any], *, has_calls: bool) -> str:
+    reason = _REASONS.get(str(candidate.get("finishReason")), "stop")
+    return "tool_calls" if has_calls and reason == "stop" else reason
+
+
+def _find_id(document: Mapping[str, Any]) -> str:
+    return str(document.get("responseId") or f"chatcmpl-{secrets.token_hex(12)}")
+
+
+def _blocked() -> dict[str, Any]:
+    """The candidate of a prompt that Google rejects without one."""
+    return {"content": {"parts": []}, "finishReason": "SAFETY", "index": 0}

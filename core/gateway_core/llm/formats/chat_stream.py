@@ -1,0 +1,163 @@
+"""Streams of Chat Completions (contract §7.2)."""
+
+from typing import Any
+
+from gateway_core.llm.formats.answers import FINISH_REASONS
+from gateway_core.llm.formats.calls import as_objects
+from gateway_core.llm.formats.sse import (
+    DONE,
+    ErrorForm,
+    StreamBroken,
+    chat_error,
+    data_frame,
+    find_error,
+    parse_data,
+    read_data,
+)
+from gateway_core.llm.formats.streams import NEVER, SPACES, LlmStream, write_field
+from gateway_core.llm.formats.usage import measure_delta, read_chat_usage
+
+_MOST_LESSONS = 4
+"""Chunks from which the bytes around the text are learned; some providers vary them each time."""
+
+
+class ChatStream(LlmStream):
+    """A chat stream (§7.2). The usage comes last, or not at all where the client did not ask."""
+
+    def __init__(self, model_id: str, *, include_usage: bool) -> None:
+        super().__init__()
+        self._model_id = model_id
+        self._include_usage = include_usage
+        self._finished = False
+        self._usage_chunk: dict[str, Any] | None = None
+        self._model = NEVER
+        self._public_model = NEVER
+        self._null_usage = self._unfinished = self._content = NEVER
+        # the bytes around the text of a chunk, of the provider and for the client
+        self._before = self._after = NEVER
+        self._public_before = self._public_after = NEVER
+        self._lessons = _MOST_LESSONS
+
+    def feed(self, data: bytes) -> bytes:
+        """The frames for the client that `data` completes.
+
+        Most pieces are one chunk that differs from the one before in its text alone.
+        """
+        if (
+            data.startswith(self._before)
+            and data.endswith(self._after)
+            and not self._splitter.rest
+            and not self.ended
+        ):
+            text = data[len(self._before) : -len(self._after)]
+            if not text.count(b'"'):
+                self._text_bytes += len(text)
+                return self._public_before + text + self._public_after
+        return super().feed(data)
+
+    def fail(self, form: ErrorForm) -> bytes:
+        """A frame with the error, and no [DONE]."""
+        return chat_error(form)
+
+    def _learn(self, frame: bytes, model: Any) -> None:
+        """Note how the provider writes its fields: the model, and whether spaces separate them."""
+        for space in SPACES:
+            written = write_field(b"model", space, model)
+            if written in frame:
+                self._model = written
+                self._public_model = write_field(b"model", space, self._model_id)
+                self._null_usage = b"," + space + write_field(b"usage", space, None)
+                self._unfinished = write_field(b"finish_reason", space, None)
+                self._content = b'"content":%b"' % space
+
+    def _learn_text(self, frame: bytes, passed: bytes) -> None:
+        """Note the bytes around the text of a usual chunk, as it came and as it was passed."""
+        self._lessons -= 1
+        start = frame.find(self._content) + len(self._content)
+        end = frame.find(b'"', start)
+        if start < len(self._content) or frame[end - 1 : end] == b"\\":
+            return
+        self._before, self._after = frame[:start], frame[end:]
+        public_start = passed.find(self._content) + len(self._content)
+        self._public_before = passed[:public_start]
+        self._public_after = passed[public_start + end - start :]
+
+    def _pass_usual(self, block: bytes) -> bytes | None:
+        lines = block.count(b"\n")
+        frames = lines >> 1
+        if (
+            block.count(self._model) != frames
+            or lines & 1
+            or not block.startswith(b"data: {")
+            or (frames != 1 and block.count(b"}\n\ndata: {") != frames - 1)
+            or block.count(self._unfinished) != frames
+            or block.count(b'"error"')
+        ):
+            return None
+        usages = block.count(b'"usage"')
+        if usages and (usages != frames or block.count(self._null_usage) != frames):
+            return None
+        self._count(block, frames)
+        passed = block.replace(self._model, self._public_model)
+        if usages:
+            if not self._include_usage:
+                passed = passed.replace(self._null_usage, b"")
+        elif self._include_usage:
+            passed = passed.replace(b"}\n\n", b',"usage":null}\n\n')
+        if self._lessons and frames == 1:
+            self._learn_text(block, passed)
+        return passed
+
+    def _pass_frame(self, frame: bytes) -> bytes:
+        data = read_data(frame)
+        if not data:
+            return b""
+        if data == b"[DONE]":
+            return self._end()
+        document = parse_data(data)
+        error = find_error(document)
+        if error is not None:
+            raise error
+        if not frame.count(self._model):
+            self._learn(frame, document.get("model"))
+        document["model"] = self._model_id
+        self._text_bytes += measure_chunk(document)
+        choices = as_objects(document.get("choices"))
+        for choice in choices:
+            reason = choice.get("finish_reason")
+            if reason is not None:
+                self._finished = True
+                if reason not in FINISH_REASONS:
+                    choice["finish_reason"] = "stop"
+        usage = read_chat_usage(document.get("usage"))
+        if usage is not None:
+            self._usage = usage
+            self._usage_chunk = {**document, "choices": []}
+            if not choices:
+                return b""
+        if self._include_usage:
+            document["usage"] = None
+        else:
+            document.pop("usage", None)
+        return data_frame(document)
+
+    def _end(self) -> bytes:
+        self.ended = True
+        if self._include_usage and self._usage_chunk is not None:
+            return data_frame(self._usage_chunk) + DONE
+        return DONE
+
+    def _complete(self) -> bytes:
+        if self.ended:
+            return b""
+        if not self._finished:
+            raise StreamBroken("The provider's stream ended early.")
+        return self._end()
+
+    def _measure(self, document: dict[str, Any]) -> int:
+        return measure_chunk(document)
+
+
+def measure_chunk(document: dict[str, Any]) -> int:
+    """Bytes of the output in a chunk of a chat stream."""
+    return sum(measure_delta(choice.get("delta")) for choice in as_objects(document.get("choices")))

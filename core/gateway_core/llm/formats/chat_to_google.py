@@ -1,0 +1,215 @@
+"""Chat requests for a provider that speaks Google's format."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway_core.llm.formats.calls import as_object
+from gateway_core.llm.formats.requests import invalid
+from gateway_core.llm.formats.translation import (
+    IGNORED,
+    find_word,
+    is_in_subset,
+    join_texts,
+    list_items,
+    parse_arguments,
+    refuse,
+    refuse_others,
+    split_data_url,
+)
+
+_CONFIG = {
+    "frequency_penalty": "frequencyPenalty",
+    "max_completion_tokens": "maxOutputTokens",
+    "n": "candidateCount",
+    "presence_penalty": "presencePenalty",
+    "seed": "seed",
+    "temperature": "temperature",
+    "top_k": "topK",
+    "top_p": "topP",
+}
+_KNOWN = IGNORED | {
+    *_CONFIG,
+    "max_tokens",
+    "messages",
+    "modalities",
+    "parallel_tool_calls",
+    "reasoning_effort",
+    "response_format",
+    "stop",
+    "tool_choice",
+    "tools",
+}
+_MODES = {"none": "NONE", "auto": "AUTO", "required": "ANY"}
+_THINKING_BUDGETS = {
+    "none": 0,
+    "minimal": 1024,
+    "low": 1024,
+    "medium": 8192,
+    "high": 24_576,
+    "xhigh": 24_576,
+}
+"""Google's own equivalents of `reasoning_effort`, in tokens."""
+
+
+def to_google(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The generateContent body of a valid chat body.
+
+    InvalidRequest names what cannot be translated.
+    """
+    refuse_others(body, _KNOWN)
+    if body.get("parallel_tool_calls") is False:
+        raise refuse("parallel_tool_calls", "must not be false for this model's provider")
+    if body.get("modalities") not in (None, ["text"]):
+        raise refuse("modalities")
+    system: list[dict[str, Any]] = []
+    contents: list[dict[str, Any]] = []
+    names: dict[str, str] = {}
+    for place, message in enumerate(body["messages"]):
+        _add_message(message, f"messages[{place}]", system, contents, names)
+    result: dict[str, Any] = {"contents": contents}
+    if system:
+        result["systemInstruction"] = {"parts": system}
+    config = _to_config(body)
+    if config:
+        result["generationConfig"] = config
+    declarations = [
+        _to_declaration(tool, f"tools[{place}]")
+        for place, tool in enumerate(list_items(body.get("tools"), "tools"))
+    ]
+    if declarations:
+        result["tools"] = [{"functionDeclarations": declarations}]
+    choice = body.get("tool_choice")
+    if choice is not None and declarations:
+        result["toolConfig"] = {"functionCallingConfig": _to_calling_config(choice)}
+    return result
+
+
+def _add_message(
+    message: Any,
+    path: str,
+    system: list[dict[str, Any]],
+    contents: list[dict[str, Any]],
+    names: dict[str, str],
+) -> None:
+    """Add a message to the system's texts or to the contents; `names` has functions by call."""
+    if not isinstance(message, dict):
+        raise invalid("messages", f"has {path} that is no object")
+    content = message.get("content")
+    match message.get("role"):
+        case "system" | "developer":
+            system.append({"text": join_texts(content, f"{path}.content")})
+        case "user":
+            contents.append({"role": "user", "parts": _to_parts(content, f"{path}.content")})
+        case "assistant":
+            contents.append({"role": "model", "parts": _to_model_parts(message, path, names)})
+        case "tool" | "function" as role:
+            name = (
+                message.get("name")
+                if role == "function"
+                else names.get(str(message.get("tool_call_id")))
+            )
+            if not isinstance(name, str):
+                raise invalid("messages", f"has {path}.tool_call_id of no earlier tool call")
+            text = join_texts(content, f"{path}.content")
+            result = parse_arguments(text) or {"result": text}
+            part = {"functionResponse": {"name": name, "response": result}}
+            # results of parallel calls have to be in one content
+            if contents and "functionResponse" in contents[-1]["parts"][0]:
+                contents[-1]["parts"].append(part)
+            else:
+                contents.append({"role": "user", "parts": [part]})
+        case _:
+            raise invalid("messages", f"has {path}.role that is not supported")
+
+
+def _to_parts(content: Any, path: str) -> list[dict[str, Any]]:
+    if not isinstance(content, list):
+        return [{"text": join_texts(content, path)}]
+    return [_to_part(part, f"{path}[{place}]") for place, part in enumerate(content)]
+
+
+def _to_part(part: Any, path: str) -> dict[str, Any]:
+    match part:
+        case {"type": "text", "text": str(text)}:
+            return {"text": text}
+        case {"type": "image_url", "image_url": {"url": url}}:
+            media_type, data = split_data_url(url, f"{path}.image_url.url")
+        case {"type": "file", "file": {"file_data": url}}:
+            media_type, data = split_data_url(url, f"{path}.file.file_data")
+        case {"type": "input_audio", "input_audio": {"data": str(data), "format": str(kind)}}:
+            media_type = f"audio/{kind}"
+        case _:
+            raise refuse(path)
+    return {"inlineData": {"mimeType": media_type, "data": data}}
+
+
+def _to_model_parts(
+    message: Mapping[str, Any], path: str, names: dict[str, str]
+) -> list[dict[str, Any]]:
+    if message.get("function_call") or message.get("audio"):
+        raise refuse(f"{path}.{'function_call' if message.get('function_call') else 'audio'}")
+    parts: list[dict[str, Any]] = []
+    text = join_texts(message.get("content") or message.get("refusal"), f"{path}.content")
+    if text:
+        parts.append({"text": text})
+    for place, call in enumerate(list_items(message.get("tool_calls"), f"{path}.tool_calls")):
+        function = as_object(as_object(call).get("function"))
+        name = function.get("name")
+        if not isinstance(name, str):
+            raise refuse(f"{path}.tool_calls[{place}]")
+        names[str(call.get("id"))] = name
+        part: dict[str, Any] = {
+            "functionCall": {"name": name, "args": parse_arguments(function.get("arguments"))}
+        }
+        signature = as_object(as_object(call.get("extra_content")).get("google"))
+        if "thought_signature" in signature:
+            part["thoughtSignature"] = signature["thought_signature"]
+        parts.append(part)
+    return parts or [{"text": ""}]
+
+
+def _to_config(body: Mapping[str, Any]) -> dict[str, Any]:
+    config = {google: body[chat] for chat, google in _CONFIG.items() if body.get(chat) is not None}
+    if "maxOutputTokens" not in config and body.get("max_tokens") is not None:
+        config["maxOutputTokens"] = body["max_tokens"]
+    stop = body.get("stop")
+    if stop:
+        config["stopSequences"] = [stop] if isinstance(stop, str) else stop
+    effort = body.get("reasoning_effort")
+    if effort is not None:
+        budget = find_word(_THINKING_BUDGETS, effort, "reasoning_effort")
+        config["thinkingConfig"] = {"thinkingBudget": budget}
+    wanted = as_object(body.get("response_format"))
+    match wanted.get("type", "text"):
+        case "text":
+            pass
+        case "json_object":
+            config["responseMimeType"] = "application/json"
+        case "json_schema":
+            schema = as_object(wanted.get("json_schema")).get("schema") or {}
+            config["responseMimeType"] = "application/json"
+            config["responseSchema" if is_in_subset(schema) else "responseJsonSchema"] = schema
+        case _:
+            raise refuse("response_format.type")
+    return config
+
+
+def _to_declaration(tool: Any, path: str) -> dict[str, Any]:
+    function = as_object(as_object(tool).get("function"))
+    if as_object(tool).get("type") != "function" or not isinstance(function.get("name"), str):
+        raise refuse(path)
+    declaration = {
+        name: function[name] for name in ("name", "description") if function.get(name) is not None
+    }
+    schema = function.get("parameters")
+    if schema:
+        declaration["parameters" if is_in_subset(schema) else "parametersJsonSchema"] = schema
+    return declaration
+
+
+def _to_calling_config(choice: Any) -> dict[str, Any]:
+    match choice:
+        case {"type": "function", "function": {"name": str(name)}}:
+            return {"mode": "ANY", "allowedFunctionNames": [name]}
+        case _:
+            return {"mode": find_word(_MODES, choice, "tool_choice")}

@@ -1,0 +1,101 @@
+"""A call as it is made to a provider of any format, and what its answer becomes for the client."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from gateway_core.llm.formats import chat_to_google, google_to_chat, responses_to_chat
+from gateway_core.llm.formats.answers import complete_answer, parse_answer
+from gateway_core.llm.formats.bodies import google_path, to_upstream
+from gateway_core.llm.formats.calls import Format, LlmCall, TokenUsage
+from gateway_core.llm.formats.chat_from_google import ChatFromGoogle, to_completion
+from gateway_core.llm.formats.chat_stream import ChatStream
+from gateway_core.llm.formats.google_from_chat import GoogleFromChat, to_generated
+from gateway_core.llm.formats.google_stream import GoogleStream
+from gateway_core.llm.formats.responses_from_chat import ResponsesFromChat, to_response
+from gateway_core.llm.formats.responses_stream import ResponsesStream
+from gateway_core.llm.formats.streams import LlmStream
+from gateway_core.llm.formats.translated import ChunkTranslator, TranslatedStream
+from gateway_core.llm.formats.translation import refuse
+
+_PATHS = {Format.CHAT: "/chat/completions", Format.RESPONSES: "/responses"}
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What is sent to a provider of the format `upstream`, below its base URL, and how to read it.
+
+    A base URL ends with the version segment, such as `/v1`. `created` is the time of the call in
+    Unix seconds.
+    """
+
+    call: LlmCall
+    upstream: Format
+    path: str
+    body: dict[str, Any]
+    created: int
+
+    def complete(self, raw: bytes) -> tuple[dict[str, Any], TokenUsage]:
+        """The client's answer and its usage, from a whole answer of the provider. InvalidAnswer."""
+        document = parse_answer(raw)
+        usage = complete_answer(self.call, document, self.upstream)
+        model_id = self.call.model_id
+        match self.call.format, self.upstream:
+            case Format.CHAT, Format.GOOGLE:
+                document = to_completion(document, model_id, self.created)
+            case Format.GOOGLE, Format.CHAT:
+                document = to_generated(document, model_id)
+            case Format.RESPONSES, Format.CHAT | Format.GOOGLE:
+                if self.upstream is Format.GOOGLE:
+                    document = to_completion(document, model_id, self.created)
+                document = to_response(document, self.call.body, model_id, self.created)
+        return document, usage
+
+    def open_stream(self) -> LlmStream:
+        """The client's stream, to be fed with the provider's."""
+        call = self.call
+        match call.format, self.upstream:
+            case Format.CHAT, Format.CHAT:
+                return ChatStream(call.model_id, include_usage=call.include_usage)
+            case Format.RESPONSES, Format.RESPONSES:
+                return ResponsesStream(call.model_id)
+            case Format.GOOGLE, Format.GOOGLE:
+                return GoogleStream(call.model_id, event_stream=call.event_stream)
+        translators: list[ChunkTranslator] = []
+        if self.upstream is Format.GOOGLE:
+            translators.append(
+                ChatFromGoogle(call.model_id, self.created, include_usage=call.include_usage)
+            )
+        if call.format is Format.RESPONSES:
+            translators.append(ResponsesFromChat(call.body, call.model_id, self.created))
+        elif call.format is Format.GOOGLE:
+            translators.append(GoogleFromChat(call.model_id))
+        return TranslatedStream(call, self.upstream, translators)
+
+
+def plan_exchange(call: LlmCall, upstream: Format, upstream_model: str, created: int) -> Exchange:
+    """The exchange of a call with a provider that calls its model `upstream_model`.
+
+    The call's files must be inlined. InvalidRequest names a field that the provider's format
+    cannot express.
+    """
+    body = _translate(call, upstream, upstream_model)
+    path = (
+        google_path(upstream_model, stream=call.stream)
+        if upstream is Format.GOOGLE
+        else _PATHS[upstream]
+    )
+    return Exchange(call, upstream, path, body, created)
+
+
+def _translate(call: LlmCall, upstream: Format, upstream_model: str) -> dict[str, Any]:
+    body = call.body
+    if call.format is not upstream:
+        if upstream is Format.RESPONSES:
+            raise refuse("model", "is served only by a provider of the Responses format")
+        if call.format is Format.RESPONSES:
+            body = responses_to_chat.to_chat(body)
+        elif call.format is Format.GOOGLE:
+            body = google_to_chat.to_chat(body)
+        if upstream is Format.GOOGLE:
+            body = chat_to_google.to_google(body)
+    return to_upstream(body, upstream, upstream_model, stream=call.stream)

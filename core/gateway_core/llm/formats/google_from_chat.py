@@ -1,0 +1,118 @@
+"""Chat completions and chat streams as answers and streams of generateContent."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway_core.llm.formats.calls import (
+    InvalidAnswer,
+    TokenUsage,
+    as_object,
+    as_objects,
+    read_index,
+)
+from gateway_core.llm.formats.translated import ChunkTranslator
+from gateway_core.llm.formats.translation import parse_arguments
+from gateway_core.llm.formats.usage import read_chat_usage, to_google_usage
+
+_REASONS = {"length": "MAX_TOKENS", "content_filter": "SAFETY"}
+
+
+def to_generated(document: Mapping[str, Any], model_id: str) -> dict[str, Any]:
+    """The generateContent answer of a chat completion. InvalidAnswer if it is of another kind."""
+    if not isinstance(document.get("choices"), list):
+        raise InvalidAnswer("The answer has no choices.")
+    candidates = []
+    for place, choice in enumerate(as_objects(document["choices"])):
+        message = as_object(choice.get("message"))
+        calls = as_objects(message.get("tool_calls"))
+        parts = [*_to_text_parts(message), *map(_to_call_part, calls)]
+        index, reason = read_index(choice, place), choice.get("finish_reason")
+        candidates.append(_candidate(index, parts or [{"text": ""}], str(reason or "stop")))
+    generated: dict[str, Any] = {"candidates": candidates}
+    usage = read_chat_usage(document.get("usage"))
+    if usage is not None:
+        generated["usageMetadata"] = to_google_usage(usage)
+    return generated | {"modelVersion": model_id, "responseId": str(document.get("id"))}
+
+
+class GoogleFromChat(ChunkTranslator):
+    """Chunks of Google from those of a chat stream.
+
+    Function calls are whole in Google's chunks, so they are collected until the choice ends. The
+    last chunk has the finish reasons and the usage.
+    """
+
+    def __init__(self, model_id: str) -> None:
+        self._model_id = model_id
+        self._id: str | None = None
+        self._calls: dict[int, dict[int, dict[str, Any]]] = {}
+        """Function calls by choice and index."""
+        self._reasons: dict[int, str] = {}
+
+    def translate(self, chunk: dict[str, Any]) -> list[dict[str, Any]]:
+        """The chunks that one becomes."""
+        self._id = self._id or str(chunk.get("id"))
+        candidates = []
+        for place, choice in enumerate(as_objects(chunk.get("choices"))):
+            index = read_index(choice, place)
+            delta = as_object(choice.get("delta"))
+            self._collect(index, delta)
+            parts = _to_text_parts(delta)
+            if choice.get("finish_reason"):
+                self._reasons[index] = str(choice["finish_reason"])
+                parts += map(_to_call_part, self._calls.pop(index, {}).values())
+            if parts:
+                candidates.append(_candidate(index, parts, None))
+        return [self._shape(candidates)] if candidates else []
+
+    def end(self, usage: TokenUsage | None) -> list[dict[str, Any]]:
+        """The last chunk."""
+        candidates = [
+            _candidate(index, [{"text": ""}], reason) for index, reason in self._reasons.items()
+        ]
+        metadata = {} if usage is None else {"usageMetadata": to_google_usage(usage)}
+        return [self._shape(candidates) | metadata]
+
+    def _collect(self, index: int, delta: Mapping[str, Any]) -> None:
+        calls = self._calls.setdefault(index, {})
+        for place, piece in enumerate(as_objects(delta.get("tool_calls"))):
+            number = read_index(piece, place)
+            call = calls.setdefault(number, {"function": {"name": "", "arguments": ""}})
+            if piece.get("id"):
+                call["id"] = piece["id"]
+            function = as_object(piece.get("function"))
+            for name in ("name", "arguments"):
+                if isinstance(function.get(name), str):
+                    call["function"][name] += function[name]
+
+    def _shape(self, candidates: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "candidates": candidates,
+            "modelVersion": self._model_id,
+            "responseId": self._id or "",
+        }
+
+
+def _candidate(index: int, parts: list[dict[str, Any]], reason: str | None) -> dict[str, Any]:
+    candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": index}
+    if reason is not None:
+        candidate["finishReason"] = _REASONS.get(reason, "STOP")
+    return candidate
+
+
+def _to_text_parts(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Texts of a message, or of a delta of one."""
+    parts: list[dict[str, Any]] = []
+    thought = message.get("reasoning_content") or message.get("reasoning")
+    if isinstance(thought, str) and thought:
+        parts.append({"text": thought, "thought": True})
+    text = message.get("content") or message.get("refusal")
+    if isinstance(text, str) and text:
+        parts.append({"text": text})
+    return parts
+
+
+def _to_call_part(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = as_object(call.get("function"))
+    made = {"name": function.get("name"), "args": parse_arguments(function.get("arguments"))}
+    return {"functionCall": ({"id": call["id"]} if call.get("id") else {}) | made}

@@ -1,0 +1,124 @@
+"""Streams of streamGenerateContent (contract §8.5, §8.6)."""
+
+from typing import Any
+
+from gateway_core.llm.formats.calls import TokenUsage, as_object, as_objects
+from gateway_core.llm.formats.sse import (
+    ErrorForm,
+    StreamBroken,
+    data_frame,
+    find_error,
+    google_error,
+    parse_data,
+    read_data,
+    split_frames,
+)
+from gateway_core.llm.formats.streams import NEVER, SPACES, LlmStream, write_field
+from gateway_core.llm.formats.usage import measure_candidates, read_google_usage
+
+
+def has_finished(document: dict[str, Any]) -> bool:
+    """Whether a chunk is the last one of a candidate, or says why there is none."""
+    return "blockReason" in as_object(document.get("promptFeedback")) or any(
+        candidate.get("finishReason") for candidate in as_objects(document.get("candidates"))
+    )
+
+
+class GoogleWriter:
+    """Writes chunks as server-sent events, or as the items of one JSON array (§8.5)."""
+
+    def __init__(self, *, event_stream: bool) -> None:
+        self._event_stream = event_stream
+        self._separator = b"["
+
+    def write(self, block: bytes) -> bytes:
+        """The client's bytes for frames of data alone."""
+        if self._event_stream or not block:
+            return block
+        chunks = block[len(b"data: ") : -2].replace(b"}\n\ndata: {", b"},\n{")
+        separator, self._separator = self._separator, b",\n"
+        return separator + chunks
+
+    def close(self) -> bytes:
+        """What ends the client's stream."""
+        if self._event_stream:
+            return b""
+        return b"[]" if self._separator == b"[" else b"]"
+
+    def fail(self, form: ErrorForm) -> bytes:
+        """A last chunk with the error."""
+        return self.write(data_frame(google_error(form))) + self.close()
+
+
+class GoogleStream(LlmStream):
+    """A Google stream (§8.5), as server-sent events or as one JSON array."""
+
+    def __init__(self, model_id: str, *, event_stream: bool = True) -> None:
+        super().__init__()
+        self._model_id = model_id
+        self._writer = GoogleWriter(event_stream=event_stream)
+        self._finished = False
+        self._model = NEVER
+        self._public_model = NEVER
+        self._usage_block = b""
+
+    @property
+    def usage(self) -> TokenUsage | None:
+        """What the provider reported so far: nearly every chunk has the sum of all before it."""
+        for frame in split_frames(self._usage_block):
+            metadata = parse_data(read_data(frame)).get("usageMetadata")
+            self._usage = read_google_usage(metadata) or self._usage
+        self._usage_block = b""
+        return self._usage
+
+    def fail(self, form: ErrorForm) -> bytes:
+        """A chunk with the error, its first field."""
+        return self._writer.fail(form)
+
+    def _pass_usual(self, block: bytes) -> bytes | None:
+        lines = block.count(b"\n")
+        frames = lines >> 1
+        if (
+            block.count(self._model) != frames
+            or lines & 1
+            or not block.startswith(b"data: {")
+            or (frames != 1 and block.count(b"}\n\ndata: {") != frames - 1)
+            or block.count(b'"error"')
+            or block.count(b'"finishReason"')
+        ):
+            return None
+        if block.count(b'"usageMetadata"'):
+            self._usage_block = block
+        self._count(block, frames)
+        return self._writer.write(block.replace(self._model, self._public_model))
+
+    def _pass_frame(self, frame: bytes) -> bytes:
+        data = read_data(frame)
+        if not data or data == b"[DONE]":
+            return b""
+        document = parse_data(data)
+        error = find_error(document)
+        if error is not None:
+            raise error
+        for space in SPACES:
+            written = write_field(b"modelVersion", space, document.get("modelVersion"))
+            if written in frame:
+                self._model = written
+                self._public_model = write_field(b"modelVersion", space, self._model_id)
+        document["modelVersion"] = self._model_id
+        metadata = document.get("usageMetadata")
+        if metadata is not None:
+            self._usage = read_google_usage(metadata)
+            self._usage_block = b""
+        self._text_bytes += self._measure(document)
+        self._finished = self._finished or has_finished(document)
+        return self._writer.write(data_frame(document))
+
+    def _complete(self) -> bytes:
+        if not self._finished:
+            raise StreamBroken("The provider's stream ended early.")
+        self.ended = True
+        return self._writer.close()
+
+    def _measure(self, document: dict[str, Any]) -> int:
+        return measure_candidates(document)

@@ -1,0 +1,235 @@
+"""generateContent requests for a provider that speaks Chat Completions."""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from gateway_core.llm.formats.calls import as_object, as_objects
+from gateway_core.llm.formats.requests import invalid, pick, to_camel
+from gateway_core.llm.formats.translation import (
+    find_word,
+    list_items,
+    refuse,
+    refuse_others,
+    to_json_schema,
+)
+
+_CONFIG = {
+    "candidateCount": "n",
+    "frequencyPenalty": "frequency_penalty",
+    "maxOutputTokens": "max_completion_tokens",
+    "presencePenalty": "presence_penalty",
+    "seed": "seed",
+    "stopSequences": "stop",
+    "temperature": "temperature",
+    "topP": "top_p",
+}
+_KNOWN = frozenset(
+    {
+        "contents",
+        "generationConfig",
+        "labels",
+        "model",
+        "safetySettings",
+        "systemInstruction",
+        "toolConfig",
+        "tools",
+    }
+)
+_KNOWN_CONFIG = frozenset(
+    {
+        *_CONFIG,
+        "responseJsonSchema",
+        "responseMimeType",
+        "responseModalities",
+        "responseSchema",
+        "thinkingConfig",
+    }
+)
+_NO_FILTER = dict.fromkeys(("BLOCK_NONE", "OFF", "HARM_BLOCK_THRESHOLD_UNSPECIFIED"))
+_MODES = {"AUTO": "auto", "MODE_UNSPECIFIED": "auto", "ANY": "required", "NONE": "none"}
+_AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mp3": "mp3", "audio/mpeg": "mp3"}
+
+
+def to_chat(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The chat body, without model, of a valid generateContent body.
+
+    InvalidRequest names what cannot be translated.
+    """
+    body = _to_camel_keys(body)
+    refuse_others(body, _KNOWN)
+    for place, setting in enumerate(as_objects(body.get("safetySettings"))):
+        find_word(_NO_FILTER, setting.get("threshold"), f"safetySettings[{place}].threshold")
+    messages: list[dict[str, Any]] = []
+    system = as_object(body.get("systemInstruction"))
+    parts = list_items(system.get("parts"), "systemInstruction.parts")
+    texts = [_read_text(part, "systemInstruction.parts") for part in parts]
+    if texts:
+        messages.append({"role": "system", "content": "\n".join(texts)})
+    calls = _Calls()
+    for place, content in enumerate(body["contents"]):
+        if not isinstance(content, dict):
+            raise invalid("contents", f"has contents[{place}] that is no object")
+        path = f"contents[{place}].parts"
+        parts = as_objects(content.get("parts"))
+        if content.get("role") == "model":
+            messages.append(_to_assistant(parts, path, calls))
+        else:
+            messages += _to_user(parts, path, calls)
+    result: dict[str, Any] = {"messages": messages}
+    result |= _from_config(_to_camel_keys(as_object(body.get("generationConfig"))))
+    result |= _from_tools(body)
+    return result
+
+
+class _Calls:
+    """Ids of function calls, which Google may leave out: results follow calls in order."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, deque[str]] = {}
+        self._count = 0
+
+    def add(self, call: Mapping[str, Any]) -> str:
+        self._count += 1
+        call_id = str(call.get("id") or f"call_{self._count}")
+        self._open.setdefault(str(call.get("name")), deque()).append(call_id)
+        return call_id
+
+    def take(self, response: Mapping[str, Any]) -> str | None:
+        waiting = self._open.get(str(response.get("name")), deque())
+        given = response.get("id")
+        if given in waiting:
+            waiting.remove(str(given))
+            return str(given)
+        return waiting.popleft() if waiting else None
+
+
+def _to_assistant(parts: list[dict[str, Any]], path: str, calls: _Calls) -> dict[str, Any]:
+    texts: list[str] = []
+    tool_calls: list[dict[str, Any]] = []
+    for place, part in enumerate(parts):
+        call = pick(part, "functionCall")
+        if part.get("thought") is True:
+            continue
+        if isinstance(call, dict):
+            arguments = orjson.dumps(as_object(call.get("args"))).decode()
+            function = {"name": call.get("name"), "arguments": arguments}
+            tool_calls.append({"id": calls.add(call), "type": "function", "function": function})
+        else:
+            texts.append(_read_text(part, f"{path}[{place}]"))
+    message: dict[str, Any] = {"role": "assistant", "content": "".join(texts) or None}
+    if tool_calls:
+        message["tool_calls"] = tool_calls
+    elif message["content"] is None:
+        message["content"] = ""
+    return message
+
+
+def _to_user(parts: list[dict[str, Any]], path: str, calls: _Calls) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = []
+    shown: list[dict[str, Any]] = []
+    for place, part in enumerate(parts):
+        response = pick(part, "functionResponse")
+        if not isinstance(response, dict):
+            shown.append(_to_part(part, f"{path}[{place}]"))
+            continue
+        if response.get("parts"):
+            raise refuse(f"{path}[{place}].functionResponse.parts")
+        call_id = calls.take(response)
+        if call_id is None:
+            raise invalid("contents", f"has {path}[{place}] without an earlier function call")
+        content = orjson.dumps(response.get("response")).decode()
+        messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
+    if len(shown) == 1 and shown[0]["type"] == "text":
+        messages.append({"role": "user", "content": shown[0]["text"]})
+    elif shown or not messages:
+        messages.append({"role": "user", "content": shown})
+    return messages
+
+
+def _to_part(part: Mapping[str, Any], path: str) -> dict[str, Any]:
+    blob = as_object(pick(part, "inlineData"))
+    if not blob:
+        file = as_object(pick(part, "fileData"))
+        if str(pick(file, "mimeType")).startswith("image/"):
+            return {"type": "image_url", "image_url": {"url": pick(file, "fileUri")}}
+        return {"type": "text", "text": _read_text(part, path)}
+    kind, data = str(pick(blob, "mimeType")), blob.get("data")
+    url = f"data:{kind};base64,{data}"
+    if kind.startswith("image/"):
+        return {"type": "image_url", "image_url": {"url": url}}
+    if kind in _AUDIO:
+        return {"type": "input_audio", "input_audio": {"data": data, "format": _AUDIO[kind]}}
+    if kind == "application/pdf":
+        return {"type": "file", "file": {"filename": "document.pdf", "file_data": url}}
+    raise refuse(f"{path}.inlineData.mimeType")
+
+
+def _read_text(part: Any, path: str) -> str:
+    text = part.get("text") if isinstance(part, dict) else None
+    if not isinstance(text, str):
+        names = ", ".join(part) if isinstance(part, dict) else ""
+        raise refuse(f"{path}.{names}" if names else path)
+    return text
+
+
+def _from_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    refuse_others(config, _KNOWN_CONFIG, "generationConfig.")
+    result = {
+        chat: config[google] for google, chat in _CONFIG.items() if config.get(google) is not None
+    }
+    if config.get("responseModalities") not in (None, [], ["TEXT"]):
+        raise refuse("generationConfig.responseModalities")
+    thinking = _to_camel_keys(as_object(config.get("thinkingConfig")))
+    refuse_others(thinking, ("thinkingLevel",), "generationConfig.thinkingConfig.")
+    if thinking.get("thinkingLevel"):
+        result["reasoning_effort"] = str(thinking["thinkingLevel"]).lower()
+    match config.get("responseMimeType"):
+        case None | "text/plain":
+            pass
+        case "application/json":
+            schema = config.get("responseJsonSchema") or to_json_schema(
+                config.get("responseSchema")
+            )
+            result["response_format"] = (
+                {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+                if schema
+                else {"type": "json_object"}
+            )
+        case _:
+            raise refuse("generationConfig.responseMimeType")
+    return result
+
+
+def _from_tools(body: Mapping[str, Any]) -> dict[str, Any]:
+    tools: list[dict[str, Any]] = []
+    for place, given in enumerate(as_objects(body.get("tools"))):
+        tool = _to_camel_keys(given)
+        refuse_others(tool, ("functionDeclarations",), f"tools[{place}].")
+        for item in as_objects(tool.get("functionDeclarations")):
+            declaration = _to_camel_keys(item)
+            function: dict[str, Any] = {
+                name: declaration[name] for name in ("name", "description") if name in declaration
+            }
+            schema = declaration.get("parametersJsonSchema") or to_json_schema(
+                declaration.get("parameters")
+            )
+            if schema:
+                function["parameters"] = schema
+            tools.append({"type": "function", "function": function})
+    if not tools:
+        return {}
+    config = as_object(pick(as_object(body.get("toolConfig")), "functionCallingConfig"))
+    path = "toolConfig.functionCallingConfig"
+    choice = find_word(_MODES, config.get("mode") or "AUTO", f"{path}.mode")
+    allowed = list_items(pick(config, "allowedFunctionNames"), f"{path}.allowedFunctionNames")
+    if allowed:
+        tools = [tool for tool in tools if tool["function"].get("name") in allowed]
+    return {"tools": tools, "tool_choice": choice} if config else {"tools": tools}
+
+
+def _to_camel_keys(body: Mapping[str, Any]) -> dict[str, Any]:
+    """An object with its own fields in camelCase: Google accepts both spellings."""
+    return {to_camel(name): value for name, value in body.items()}

@@ -1,0 +1,340 @@
+"""Validation of chat, Responses and generateContent requests (contract §7.2, §7.3, §7.5, §8.4).
+
+Only what the contract names is validated; all other fields are forwarded. Errors carry the
+top-level field as their param and the full path in their message.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from gateway_core.api.errors import InvalidRequest
+from gateway_core.llm.formats.calls import FileReference, Format, LlmCall, as_object
+
+IMAGE_TOKENS = 16_384
+"""Most tokens of an image: vision models with native resolution have this limit."""
+REMOTE_FILE_TOKENS = 65_536
+"""Reserved for a file or video that the provider fetches, whose size is unknown."""
+_MOST_MODEL = 253
+_UPSTREAM_HOSTS = ("googleapis.com", "cloud.google.com")
+_SNAKE = re.compile(r"_([a-z])")
+
+
+class InputBound:
+    """Upper bound of input tokens, in the bytes of the body.
+
+    A token of text has at least one byte, and the tokens that separate messages are fewer than the
+    bytes of the JSON around them. Images count as `IMAGE_TOKENS` instead of their bytes. Input that
+    a provider adds by its own tools, such as a web search, is not included.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.tokens = size
+
+    def add_image(self, url: Any) -> None:
+        """Count an image, inline or by its URL."""
+        inline = len(url) if isinstance(url, str) and url.startswith("data:") else 0
+        self.tokens += IMAGE_TOKENS - inline
+
+    def add_remote_file(self) -> None:
+        """Count a file that the provider fetches."""
+        self.tokens += REMOTE_FILE_TOKENS
+
+
+def read_chat(body: Mapping[str, Any], size: int) -> LlmCall:
+    """The call of a Chat Completions body of `size` bytes. InvalidRequest (§7.2)."""
+    model_id = _read_model(body)
+    messages = _read_array(body, "messages")
+    stream = _read_flag(body, "stream")
+    include_usage = False
+    options = body.get("stream_options")
+    if options is not None:
+        if not isinstance(options, dict):
+            raise mistyped("stream_options", "must be an object")
+        if not stream:
+            raise invalid("stream_options", "is allowed only where stream is true")
+        include_usage = _read_flag(options, "include_usage", within="stream_options")
+    bound = InputBound(size)
+    files: list[FileReference] = []
+    for path, part in _list_parts("messages", messages, ("content",)):
+        match part.get("type"):
+            case "image_url":
+                bound.add_image(as_object(part.get("image_url")).get("url"))
+            case "file":
+                reference = _read_file_id(as_object(part.get("file")), (*path, "file"))
+                files += [reference] if reference else []
+    completion = read_limit(body.get("max_completion_tokens"))
+    return LlmCall(
+        Format.CHAT,
+        model_id,
+        stream,
+        body,
+        max(1, bound.tokens),
+        max_output=completion or read_limit(body.get("max_tokens")),
+        choices=read_limit(body.get("n")) or 1,
+        include_usage=include_usage,
+        files=tuple(files),
+    )
+
+
+def read_responses(body: Mapping[str, Any], size: int) -> LlmCall:
+    """The call of a Responses body of `size` bytes. InvalidRequest (§7.3, §7.5)."""
+    model_id = _read_model(body)
+    given = body.get("input")
+    if given is None:
+        raise missing("input")
+    if not isinstance(given, str | list):
+        raise mistyped("input", "must be a string or an array")
+    if given == []:
+        raise invalid("input", "must not be empty")
+    stream = _read_flag(body, "stream")
+    for name in ("previous_response_id", "conversation", "prompt"):
+        if body.get(name) is not None:
+            raise unsupported(name, name)
+    if _read_flag(body, "background"):
+        raise unsupported("background", "background")
+    _check_tools(body.get("tools"))
+    bound = InputBound(size)
+    files: list[FileReference] = []
+    if isinstance(given, list):
+        _check_items(given)
+        for path, part in _list_parts("input", given, ("content", "output")):
+            reference = _read_responses_part(part, path, bound)
+            files += [reference] if reference else []
+    return LlmCall(
+        Format.RESPONSES,
+        model_id,
+        stream,
+        body,
+        max(1, bound.tokens),
+        max_output=read_limit(body.get("max_output_tokens")),
+        files=tuple(files),
+    )
+
+
+def read_generate(
+    body: Mapping[str, Any], size: int, *, model_id: str, stream: bool, event_stream: bool = True
+) -> LlmCall:
+    """The call of a generateContent body of `size` bytes; the rest is in its URL (§8.4).
+
+    Google accepts each field in camelCase and in snake_case. InvalidRequest.
+    """
+    contents = _read_array(body, "contents")
+    if pick(body, "cachedContent") is not None:
+        raise unsupported("cachedContent", "cachedContent")
+    bound = InputBound(size)
+    instruction = pick(body, "systemInstruction")
+    parts = [
+        *_list_parts("contents", contents, ("parts",)),
+        *_list_parts("systemInstruction", [instruction], ("parts",)),
+    ]
+    for path, part in list(parts):
+        # results of functions may have media parts of their own
+        result = as_object(pick(part, "functionResponse"))
+        parts += [
+            ((*path, *inner), media) for inner, media in _list_parts("", [result], ("parts",))
+        ]
+    for path, part in parts:
+        file = pick(part, "fileData")
+        if file is not None:
+            _check_file_uri(pick(as_object(file), "fileUri"), path)
+            bound.add_remote_file()
+        blob = as_object(pick(part, "inlineData"))
+        kind = pick(blob, "mimeType")
+        if isinstance(kind, str) and kind.startswith("image/"):
+            data = blob.get("data")
+            bound.tokens += IMAGE_TOKENS - (len(data) if isinstance(data, str) else 0)
+    tools = body.get("tools")
+    for place, tool in enumerate(tools if isinstance(tools, list) else ()):
+        if isinstance(tool, dict) and pick(tool, "fileSearch") is not None:
+            raise unsupported("tools", f"tools[{place}].fileSearch")
+    config = as_object(pick(body, "generationConfig"))
+    return LlmCall(
+        Format.GOOGLE,
+        model_id,
+        stream,
+        body,
+        max(1, bound.tokens),
+        max_output=read_limit(pick(config, "maxOutputTokens")),
+        choices=read_limit(pick(config, "candidateCount")) or 1,
+        event_stream=event_stream,
+    )
+
+
+def pick(body: Mapping[str, Any], name: str) -> Any:
+    """The field with a camelCase name of a Google object, which may be in snake_case."""
+    value = body.get(name)
+    return body.get(to_snake(name)) if value is None else value
+
+
+def to_snake(name: str) -> str:
+    """A camelCase name in snake_case."""
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
+
+
+def to_camel(name: str) -> str:
+    """A snake_case name in camelCase."""
+    return _SNAKE.sub(lambda found: found[1].upper(), name)
+
+
+def read_limit(value: Any) -> int | None:
+    """A positive whole number, which a client may send as a float; None for anything else."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if type(value) is int and value > 0 else None
+
+
+def missing(name: str) -> InvalidRequest:
+    """A required field is absent."""
+    return InvalidRequest(f"{name} is required.", code="missing_required_parameter", param=name)
+
+
+def mistyped(name: str, problem: str) -> InvalidRequest:
+    """A field has the wrong JSON type."""
+    return InvalidRequest(f"{name} {problem}.", code="invalid_type", param=name)
+
+
+def invalid(name: str, problem: str) -> InvalidRequest:
+    """A field has a value that breaks a rule."""
+    return InvalidRequest(f"{name} {problem}.", param=name)
+
+
+def unsupported(name: str, path: str, reason: str = "is not supported") -> InvalidRequest:
+    """The gateway refuses a field; `path` leads to it within the top-level field `name` (§7.5)."""
+    return InvalidRequest(f"{path} {reason}.", code="unsupported_parameter", param=name)
+
+
+def _read_model(body: Mapping[str, Any]) -> str:
+    model_id = body.get("model")
+    if model_id is None:
+        raise missing("model")
+    if not isinstance(model_id, str):
+        raise mistyped("model", "must be a string")
+    if not 0 < len(model_id) <= _MOST_MODEL:
+        raise invalid("model", f"must have 1 to {_MOST_MODEL} characters")
+    return model_id
+
+
+def _read_array(body: Mapping[str, Any], name: str) -> list[Any]:
+    given = body.get(name)
+    if given is None:
+        raise missing(name)
+    if not isinstance(given, list):
+        raise mistyped(name, "must be an array")
+    if not given:
+        raise invalid(name, "must not be empty")
+    return given
+
+
+def _read_flag(body: Mapping[str, Any], name: str, *, within: str | None = None) -> bool:
+    value = body.get(name)
+    if value is not None and not isinstance(value, bool):
+        path = f"{within}.{name}" if within else name
+        raise InvalidRequest(
+            f"{path} must be a boolean.", code="invalid_type", param=within or name
+        )
+    return value is True
+
+
+def _list_parts(
+    name: str, items: list[Any], keys: tuple[str, ...]
+) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
+    """The objects in the arrays `keys` of the items of the field `name`, each with its path."""
+    for place, item in enumerate(items):
+        if not isinstance(item, dict):
+            continue
+        for key in keys:
+            parts = item.get(key)
+            if isinstance(parts, list):
+                for index, part in enumerate(parts):
+                    if isinstance(part, dict):
+                        yield (name, place, key, index), part
+
+
+def show_path(path: tuple[str | int, ...]) -> str:
+    """A path as `messages[0].content[1]`."""
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)[1:]
+
+
+def _read_file_id(holder: Mapping[str, Any], path: tuple[str | int, ...]) -> FileReference | None:
+    """The reference of an object with a `file_id`; `path` leads to the object."""
+    file_id = holder.get("file_id")
+    if file_id is None:
+        return None
+    name = str(path[0])
+    if not isinstance(file_id, str):
+        raise InvalidRequest(
+            f"{show_path(path)}.file_id must be a string.", code="invalid_type", param=name
+        )
+    return FileReference(file_id, path, name)
+
+
+def _read_responses_part(
+    part: Mapping[str, Any], path: tuple[str | int, ...], bound: InputBound
+) -> FileReference | None:
+    """Count a part of the input; its reference, if it names a file."""
+    match part.get("type"):
+        case "input_image":
+            reference = _read_file_id(part, path)
+            if reference is None:
+                bound.add_image(part.get("image_url"))
+            return reference
+        case "input_file":
+            reference = _read_file_id(part, path)
+            if reference is None and part.get("file_url") is not None:
+                bound.add_remote_file()
+            return reference
+        case _:
+            return None
+
+
+def _check_items(items: list[Any]) -> None:
+    """Refuse items that name state of the provider: earlier items and its files (§7.5)."""
+    for place, item in enumerate(items):
+        if not isinstance(item, dict):
+            continue
+        kind = item.get("type")
+        # an item with an id alone is a reference, too: its type is optional
+        if kind == "item_reference" or (kind is None and "id" in item and "role" not in item):
+            raise unsupported("input", f"input[{place}]", "of type item_reference is not supported")
+        if as_object(item.get("output")).get("file_id") is not None:
+            raise unsupported("input", f"input[{place}].output.file_id")
+
+
+def _check_tools(tools: Any) -> None:
+    """Refuse tools that name vector stores, containers or files of the provider (§7.5)."""
+    for place, tool in enumerate(tools if isinstance(tools, list) else ()):
+        if not isinstance(tool, dict):
+            continue
+        path = f"tools[{place}]"
+        if tool.get("type") == "file_search" or tool.get("vector_store_ids") is not None:
+            raise unsupported("tools", f"{path}.vector_store_ids")
+        for key in ("container", "environment"):
+            container = tool.get(key)
+            if isinstance(container, str):
+                raise unsupported("tools", f"{path}.{key}")
+            for name in ("container_id", "file_ids"):
+                if as_object(container).get(name):
+                    raise unsupported("tools", f"{path}.{key}.{name}")
+
+
+def _check_file_uri(uri: Any, path: tuple[str | int, ...]) -> None:
+    """Refuse a file in the storage of the provider; others have an HTTP address elsewhere."""
+    try:
+        address = urlsplit(uri if isinstance(uri, str) else "")
+        host = (address.hostname or "").rstrip(".")
+    except ValueError:
+        raise _upstream_file(path) from None
+    if address.scheme not in ("http", "https") or any(
+        host == known or host.endswith(f".{known}") for known in _UPSTREAM_HOSTS
+    ):
+        raise _upstream_file(path)
+
+
+def _upstream_file(path: tuple[str | int, ...]) -> InvalidRequest:
+    return unsupported(
+        str(path[0]),
+        f"{show_path(path)}.fileData.fileUri",
+        "must be an HTTP address outside the provider's storage",
+    )

@@ -1,0 +1,135 @@
+"""Streams of a provider that speaks another format than the client."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from gateway_core.llm.formats.calls import Format, InvalidAnswer, LlmCall, TokenUsage, as_objects
+from gateway_core.llm.formats.chat_stream import measure_chunk
+from gateway_core.llm.formats.google_stream import GoogleWriter, has_finished
+from gateway_core.llm.formats.sse import (
+    DONE,
+    ErrorForm,
+    StreamBroken,
+    chat_error,
+    data_frame,
+    event_frame,
+    find_error,
+    parse_data,
+    read_data,
+    responses_error,
+)
+from gateway_core.llm.formats.streams import LlmStream
+from gateway_core.llm.formats.usage import measure_candidates, read_chat_usage, read_google_usage
+
+
+class ChunkTranslator(ABC):
+    """Translates the chunks of one stream from one format to another."""
+
+    @abstractmethod
+    def translate(self, chunk: dict[str, Any]) -> list[dict[str, Any]]:
+        """The chunks that one becomes."""
+
+    @abstractmethod
+    def end(self, usage: TokenUsage | None) -> list[dict[str, Any]]:
+        """The chunks that end the stream; `usage` is what the provider reported."""
+
+
+class TranslatedStream(LlmStream):
+    """A provider's stream in the format `upstream`, translated by each translator in turn.
+
+    Every frame is parsed.
+    """
+
+    def __init__(
+        self, call: LlmCall, upstream: Format, translators: Sequence[ChunkTranslator]
+    ) -> None:
+        super().__init__()
+        self._format = call.format
+        self._upstream = upstream
+        self._translators = translators
+        self._finished = False
+        self._sequence_number = 0
+        self._google = GoogleWriter(event_stream=call.event_stream)
+
+    def fail(self, form: ErrorForm) -> bytes:
+        """The error in the client's format."""
+        match self._format:
+            case Format.CHAT:
+                return chat_error(form)
+            case Format.RESPONSES:
+                return responses_error(form, self._sequence_number)
+            case Format.GOOGLE:
+                return self._google.fail(form)
+
+    def _pass_usual(self, block: bytes) -> bytes | None:
+        return None
+
+    def _pass_frame(self, frame: bytes) -> bytes:
+        data = read_data(frame)
+        if not data:
+            return b""
+        if data == b"[DONE]":
+            return self._end()
+        document = parse_data(data)
+        error = find_error(document)
+        if error is not None:
+            raise error
+        self._text_bytes += self._measure(document)
+        if self._upstream is Format.GOOGLE:
+            usage = read_google_usage(document.get("usageMetadata"))
+            finished = has_finished(document)
+        else:
+            usage = read_chat_usage(document.get("usage"))
+            choices = as_objects(document.get("choices"))
+            finished = any(choice.get("finish_reason") for choice in choices)
+        self._usage = usage or self._usage
+        self._finished = self._finished or finished
+        chunks = [document]
+        try:
+            for translator in self._translators:
+                chunks = [later for chunk in chunks for later in translator.translate(chunk)]
+        except InvalidAnswer as invalid:
+            raise StreamBroken(str(invalid)) from invalid
+        return self._write(chunks)
+
+    def _end(self) -> bytes:
+        self.ended = True
+        chunks: list[dict[str, Any]] = []
+        for translator in self._translators:
+            chunks = [later for chunk in chunks for later in translator.translate(chunk)]
+            chunks += translator.end(self._usage)
+        sent = self._write(chunks)
+        match self._format:
+            case Format.CHAT:
+                return sent + DONE
+            case Format.RESPONSES:
+                return sent
+            case Format.GOOGLE:
+                return sent + self._google.close()
+
+    def _complete(self) -> bytes:
+        if self.ended:
+            return b""
+        if not self._finished:
+            raise StreamBroken("The provider's stream ended early.")
+        return self._end()
+
+    def _write(self, chunks: Sequence[dict[str, Any]]) -> bytes:
+        match self._format:
+            case Format.CHAT:
+                return b"".join(map(data_frame, chunks))
+            case Format.GOOGLE:
+                return self._google.write(b"".join(map(data_frame, chunks)))
+            case Format.RESPONSES:
+                frames = []
+                for chunk in chunks:
+                    chunk["sequence_number"] = self._sequence_number
+                    self._sequence_number += 1
+                    frames.append(event_frame(chunk))
+                return b"".join(frames)
+
+    def _measure(self, document: dict[str, Any]) -> int:
+        if self._upstream is Format.GOOGLE:
+            return measure_candidates(document)
+        return measure_chunk(document)

@@ -1,0 +1,156 @@
+"""What translations of requests between formats share; what has no translation is a 400."""
+
+from collections.abc import Collection, Mapping
+from typing import Any, TypeVar
+
+import orjson
+
+from gateway_core.api.errors import InvalidRequest
+from gateway_core.llm.formats.calls import as_object, as_objects
+from gateway_core.llm.formats.requests import unsupported
+
+T = TypeVar("T")
+
+CANNOT = "is not supported by this model's provider"
+
+IGNORED = frozenset(
+    {
+        "metadata",
+        "model",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "stream",
+        "stream_options",
+        "user",
+    }
+)
+"""Fields of OpenAI's formats that do not change what the model writes."""
+
+_SUBSET = frozenset(
+    {
+        "anyOf",
+        "default",
+        "description",
+        "enum",
+        "format",
+        "items",
+        "maxItems",
+        "maxLength",
+        "maxProperties",
+        "maximum",
+        "minItems",
+        "minLength",
+        "minProperties",
+        "minimum",
+        "nullable",
+        "pattern",
+        "properties",
+        "required",
+        "title",
+        "type",
+    }
+)
+"""Keywords of JSON Schema in Google's `Schema`."""
+_MOST_DEPTH = 50
+
+
+def refuse(path: str, reason: str = CANNOT) -> InvalidRequest:
+    """The error for a field without a translation; `path` begins with its top-level name."""
+    name = path.partition(".")[0].partition("[")[0]
+    return unsupported(name, path, reason)
+
+
+def refuse_others(body: Mapping[str, Any], known: Collection[str], within: str = "") -> None:
+    """Refuse the fields that are not in `known`, unless their value asks for nothing."""
+    for name, value in body.items():
+        if name not in known and value not in (None, False, 0, "", [], {}):
+            raise refuse(within + name)
+
+
+def list_items(value: Any, path: str) -> list[Any]:
+    """The items of an optional array. InvalidRequest if it is something else."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        name = path.partition(".")[0].partition("[")[0]
+        raise InvalidRequest(f"{path} must be an array.", code="invalid_type", param=name)
+    return value
+
+
+def find_word(words: Mapping[str, T], value: Any, path: str) -> T:
+    """What a word of one format is in the other; refuses words without a translation."""
+    if isinstance(value, str) and value in words:
+        return words[value]
+    raise refuse(path, f"must be one of {', '.join(words)} for this model's provider")
+
+
+def split_data_url(url: Any, path: str) -> tuple[str, str]:
+    """Media type and base64 of a data URL; refuses other URLs."""
+    if isinstance(url, str) and url.startswith("data:"):
+        head, found, data = url[len("data:") :].partition(",")
+        media_type, marker, _ = head.partition(";base64")
+        if found and marker:
+            return media_type.partition(";")[0] or "application/octet-stream", data
+    raise refuse(path, "must be a data URL with base64 for this model's provider")
+
+
+def is_in_subset(schema: Any, depth: int = _MOST_DEPTH) -> bool:
+    """Whether Google's `Schema` can express a JSON Schema."""
+    if not isinstance(schema, dict) or not depth or not set(schema) <= _SUBSET:
+        return False
+    if not isinstance(schema.get("type", ""), str):
+        return False
+    enum = schema.get("enum", [])
+    if not isinstance(enum, list) or not all(isinstance(value, str) for value in enum):
+        return False
+    inner = [*as_object(schema.get("properties")).values(), *as_objects(schema.get("anyOf"))]
+    inner += [schema["items"]] if "items" in schema else []
+    return all(is_in_subset(item, depth - 1) for item in inner)
+
+
+def to_json_schema(schema: Any, depth: int = _MOST_DEPTH) -> Any:
+    """A Google `Schema`, whose types may be in capitals, as JSON Schema."""
+    if isinstance(schema, list):
+        return [to_json_schema(item, depth) for item in schema]
+    if not isinstance(schema, dict) or not depth:
+        return schema
+    result: dict[str, Any] = {}
+    for name, value in schema.items():
+        if name == "type" and isinstance(value, str):
+            result[name] = value.lower()
+        elif name == "properties" and isinstance(value, dict):
+            result[name] = {key: to_json_schema(item, depth - 1) for key, item in value.items()}
+        elif name in ("items", "anyOf"):
+            result[name] = to_json_schema(value, depth - 1)
+        elif name not in ("nullable", "propertyOrdering"):
+            result[name] = value
+    if schema.get("nullable") is True and isinstance(result.get("type"), str):
+        result["type"] = [result["type"], "null"]
+    return result
+
+
+def parse_arguments(arguments: Any) -> dict[str, Any]:
+    """Arguments of a function call, which OpenAI has as JSON; empty where they are no object."""
+    try:
+        parsed = orjson.loads(arguments) if isinstance(arguments, str) else {}
+    except orjson.JSONDecodeError:
+        return {}
+    return as_object(parsed)
+
+
+def join_texts(content: Any, path: str) -> str:
+    """The text of a message whose content must be text: a string, or parts of text."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    texts = []
+    for place, part in enumerate(content if isinstance(content, list) else [content]):
+        text = part.get("text") if isinstance(part, dict) else None
+        if not isinstance(text, str):
+            raise refuse(f"{path}[{place}]", "must be text for this model's provider")
+        texts.append(text)
+    return "\n".join(texts)

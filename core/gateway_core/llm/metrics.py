@@ -1,0 +1,138 @@
+"""Prometheus metrics of LLM calls, by model and provider: both are names that an admin chose."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from gateway_core.llm.formats.calls import TokenUsage
+
+_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160)
+_OVERHEAD = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
+_SPEEDS = (1, 5, 10, 20, 40, 80, 160, 320, 640)
+_LABELS = ("model", "provider")
+
+
+@dataclass(slots=True)
+class CallTimes:
+    """Moments of a call in seconds of one monotonic clock; 0 where it did not get that far.
+
+    `sent` is when the provider that answered was called, or the last one that the call reached;
+    `first` when the first output went to the client.
+    """
+
+    began: float
+    sent: float = 0.0
+    first: float = 0.0
+    ended: float = 0.0
+
+    def note_sent(self) -> None:
+        """Note that a provider is called now."""
+        self.sent = time.monotonic()
+
+
+class _Series:
+    """The series of one model at one provider, looked up once: labels cost more than a count."""
+
+    __slots__ = ("calls", "first", "overhead", "speed", "tokens", "upstream")
+
+    def __init__(self, metrics: "LlmMetrics", model: str, provider: str) -> None:
+        self.calls = {
+            outcome: metrics.calls.labels(model, provider, outcome)
+            for outcome in ("completed", "failed", "client_gone")
+        }
+        self.tokens = {
+            kind: metrics.tokens.labels(model, provider, kind)
+            for kind in ("input", "cached", "output", "reasoning")
+        }
+        self.first = metrics.first.labels(model, provider)
+        self.upstream = metrics.upstream.labels(model, provider)
+        self.overhead = metrics.overhead.labels(model, provider)
+        self.speed = metrics.speed.labels(model, provider)
+
+
+class LlmMetrics:
+    """One process's counters in `registry`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.calls = Counter(
+            "gateway_llm_calls_total",
+            "LLM calls that a provider answered, by outcome: completed, failed in the middle of the"
+            " response, client_gone.",
+            (*_LABELS, "outcome"),
+            registry=registry,
+        )
+        self.failures = Counter(
+            "gateway_llm_attempt_failures_total",
+            "Attempts at a provider that failed before the first byte of a response, by error;"
+            " another provider of the model was tried, if there was one.",
+            (*_LABELS, "error"),
+            registry=registry,
+        )
+        self.tokens = Counter(
+            "gateway_llm_tokens_total",
+            "Charged tokens by kind. input includes cached, output includes reasoning.",
+            (*_LABELS, "kind"),
+            registry=registry,
+        )
+        self.first = Histogram(
+            "gateway_llm_first_token_seconds",
+            "Time from a streaming call's admission to its first output.",
+            _LABELS,
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.upstream = Histogram(
+            "gateway_llm_upstream_seconds",
+            "Time from the request to a provider to the end of its response.",
+            _LABELS,
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.overhead = Histogram(
+            "gateway_llm_overhead_seconds",
+            "Time from a call's start to the request to the provider that answered it: admission,"
+            " translation and failed attempts.",
+            _LABELS,
+            buckets=_OVERHEAD,
+            registry=registry,
+        )
+        self.speed = Histogram(
+            "gateway_llm_output_tokens_per_second",
+            "Output tokens of a completed call by the seconds since its first output, or since its"
+            " request if it did not stream.",
+            _LABELS,
+            buckets=_SPEEDS,
+            registry=registry,
+        )
+        self._series: dict[tuple[str, str], _Series] = {}
+
+    def count_failure(self, model: str, provider: str, error: str) -> None:
+        """Count a failed attempt, by the name of its error."""
+        self.failures.labels(model, provider, error).inc()
+
+    def count_call(
+        self, model: str, provider: str, outcome: str, times: CallTimes, used: TokenUsage
+    ) -> None:
+        """Count a call that a provider answered; `outcome` is one of `gateway_llm_calls_total`."""
+        series = self._series.get((model, provider))
+        if series is None:
+            series = self._series[model, provider] = _Series(self, model, provider)
+        series.calls[outcome].inc()
+        series.upstream.observe(times.ended - times.sent)
+        series.overhead.observe(times.sent - times.began)
+        if times.first:
+            series.first.observe(times.first - times.began)
+        seconds = times.ended - (times.first or times.sent)
+        if outcome == "completed" and used.output and seconds > 0:
+            series.speed.observe(used.output / seconds)
+        amounts: Mapping[str, int] = {
+            "input": used.input,
+            "cached": used.cached,
+            "output": used.output,
+            "reasoning": used.reasoning,
+        }
+        for kind, amount in amounts.items():
+            if amount:
+                series.tokens[kind].inc(amount)

@@ -1,0 +1,137 @@
+"""Choice of a route for an LLM call: priorities and weights, circuit breakers, credentials in turn.
+
+All of it is the state of one process: replicas learn of a failing provider by their own calls.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+from gateway_core.api.model import Route
+
+WINDOW_CALLS = 20
+LEAST_FAILURES = 5
+"""A circuit opens when, of the last 20 calls, at least 5 and at least half have failed."""
+FIRST_REST_SECONDS = 1.0
+LONGEST_REST_SECONDS = 30.0
+LONGEST_RETRY_SECONDS = 120.0
+"""A longer Retry-After of a provider is shortened to this, as for clients (contract §1.3)."""
+PROBE_SECONDS = 150.0
+"""After so long a probe without an outcome no longer keeps others from probing."""
+
+
+class CircuitBreaker:
+    """Whether calls may be sent to a provider. Times are seconds of one monotonic clock.
+
+    Closed, it lets all calls pass. Open, it lets none pass until its rest is over; then it is half
+    open and lets one probe pass, which closes it or doubles the rest.
+    """
+
+    __slots__ = ("_outcomes", "_probe_at", "_rest", "_until")
+
+    def __init__(self) -> None:
+        self._outcomes: deque[bool] = deque(maxlen=WINDOW_CALLS)
+        self._rest = 0.0
+        """Seconds of the last rest; 0 while closed."""
+        self._until = 0.0
+        self._probe_at: float | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the provider has failed and no probe has succeeded since."""
+        return self._rest > 0
+
+    def count_rest(self, now: float) -> float:
+        """Seconds until a call may pass, 0 if one may now."""
+        if self._probe_at is not None and now < self._probe_at + PROBE_SECONDS:
+            return self._rest
+        return max(0.0, self._until - now)
+
+    def begin(self, now: float) -> bool:
+        """Take a call's permission to pass. One that has it must succeed, fail or be dropped."""
+        if self.count_rest(now) > 0:
+            return False
+        if self._rest > 0:
+            self._probe_at = now
+        return True
+
+    def succeed(self) -> None:
+        """Note a call that the provider answered."""
+        if self._rest > 0:
+            self._outcomes.clear()
+            self._rest, self._probe_at = 0.0, None
+        self._outcomes.append(True)
+
+    def fail(self, now: float) -> None:
+        """Note a call that failed by the provider's fault."""
+        self._outcomes.append(False)
+        failures = self._outcomes.count(False)
+        if self._probe_at is not None:
+            self._rest = min(LONGEST_REST_SECONDS, 2 * self._rest)
+        elif self._rest > 0:
+            # a call that began before the circuit opened says nothing new
+            return
+        elif failures >= LEAST_FAILURES and 2 * failures >= len(self._outcomes):
+            self._rest = FIRST_REST_SECONDS
+        else:
+            return
+        self._probe_at = None
+        # spread, so that replicas do not probe at one time
+        self._until = max(self._until, now + self._rest * random.uniform(0.8, 1.2))  # noqa: S311
+
+    def drop(self) -> None:
+        """Note a call without an outcome: its client has left."""
+        self._probe_at = None
+
+    def pause(self, seconds: float, now: float) -> None:
+        """Let no call pass for the time that the provider has asked for (Retry-After)."""
+        self._probe_at = None
+        self._until = max(self._until, now + min(seconds, LONGEST_RETRY_SECONDS))
+
+
+def choose_route(
+    routes: Sequence[Route],
+    is_usable: Callable[[str], bool],
+    draw: Callable[[], float] = random.random,
+) -> Route | None:
+    """A route of the lowest priority among those whose provider is usable, drawn by weight."""
+    usable = [route for route in routes if is_usable(route.provider_name)]
+    if len(usable) < 2:
+        return usable[0] if usable else None
+    best = min(route.priority for route in usable)
+    tier = [route for route in usable if route.priority == best]
+    sums = list(accumulate(route.weight for route in tier))
+    point = draw() * sums[-1]
+    return next((route for route, total in zip(tier, sums, strict=True) if point < total), tier[0])
+
+
+class CredentialRing:
+    """Credentials of a provider, taken in turn; those it has just refused or limited are left out.
+
+    `size` is at least 1: a provider without a Secret has one empty credential.
+    """
+
+    __slots__ = ("_next", "_until")
+
+    def __init__(self, size: int) -> None:
+        self._until = [0.0] * size
+        self._next = 0
+
+    def take(self, now: float) -> int | None:
+        """Number of the next usable credential; None where all rest."""
+        size = len(self._until)
+        for step in range(size):
+            index = (self._next + step) % size
+            if self._until[index] <= now:
+                self._next = (index + 1) % size
+                return index
+        return None
+
+    def rest(self, index: int, seconds: float, now: float) -> None:
+        """Leave a credential out for a time."""
+        self._until[index] = max(self._until[index], now + min(seconds, LONGEST_RETRY_SECONDS))
+
+    def count_rest(self, now: float) -> float:
+        """Seconds until a credential is usable, 0 if one is now."""
+        return max(0.0, min(self._until) - now)

@@ -1,0 +1,221 @@
+"""LLM calls from their model to their charge: price, reservation, route, fallback, settlement."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+import orjson
+
+from gateway_core.admission.admission import Payer
+from gateway_core.admission.live_calls import LiveCalls
+from gateway_core.api.errors import Conflict, GatewayError, InvalidRequest, Unavailable
+from gateway_core.api.model import Price, Route
+from gateway_core.billing.counters import Hold
+from gateway_core.billing.journal import CallRecord
+from gateway_core.billing.prices import Usage, charge, floor_moment, quote, select_price
+from gateway_core.kube.clock import CLOCK
+from gateway_core.kube.errors import KubernetesUnavailable
+from gateway_core.llm.formats.calls import Format, LlmCall, TokenUsage
+from gateway_core.llm.formats.exchange import Exchange, plan_exchange
+from gateway_core.llm.metrics import CallTimes, LlmMetrics
+from gateway_core.llm.routing import choose_route
+from gateway_core.llm.upstream import LlmUpstream, SentCall
+from gateway_core.providers.catalog import Catalog, Model
+from gateway_core.providers.moderators import explain, find_allowed_model
+from gateway_core.providers.registry import Providers
+from gateway_core.providers.upstream import (
+    UpstreamBusy,
+    UpstreamError,
+    UpstreamRejected,
+)
+from gateway_core.tasks.operations import CHAT
+
+
+@dataclass(frozen=True, slots=True)
+class PricedCall:
+    """A valid call of a model, with the most that it can use and cost (micro-dollars)."""
+
+    call: LlmCall
+    model: Model
+    price: Price
+    bound: Usage
+    micros: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A call that a provider answers with success; close `sent` in the end."""
+
+    exchange: Exchange
+    sent: SentCall
+    upstream: LlmUpstream
+    route: Route
+
+
+class LlmService:
+    """Serves LLM calls of admitted callers, by the present catalog."""
+
+    def __init__(
+        self,
+        catalog: Callable[[], Catalog],
+        providers: Providers[LlmUpstream],
+        calls: LiveCalls,
+        metrics: LlmMetrics,
+        clock: Callable[[], datetime] = CLOCK.now,
+    ) -> None:
+        self.metrics = metrics
+        self._catalog = catalog
+        self._providers = providers
+        self._calls = calls
+        self._clock = clock
+
+    def price(self, call: LlmCall, payer: Payer) -> PricedCall:
+        """The model of a call and the most that the call can cost.
+
+        Raises:
+            NotFound, Forbidden: as `find_allowed_model`.
+            Conflict: the model has no price now.
+        """
+        model = find_allowed_model(self._catalog(), CHAT.action, call.model_id, payer.policy)
+        return price_call(call, model, self._clock())
+
+    def make_hold(self, priced: PricedCall, payer: Payer) -> Hold:
+        """The reservation of a call, under a new name."""
+        return payer.make_hold(self._calls.name_call(), priced.micros)
+
+    def begin(self, payer: Payer, hold: Hold) -> None:
+        """Maintain the reservation, which stands, until `end`."""
+        self._calls.begin(payer.account.name, hold)
+
+    async def end(
+        self,
+        payer: Payer,
+        priced: PricedCall,
+        hold: Hold,
+        used: TokenUsage | None,
+        *,
+        failed: bool,
+        reached: bool = True,
+    ) -> int:
+        """Charge the call for the tokens it used, None for none; its cost in micro-dollars."""
+        micros = 0 if used is None else self._find_cost(priced, used)
+        used = used or TokenUsage(0, 0)
+        policy = payer.policy
+        await self._calls.end(
+            CallRecord(
+                call=hold.task,
+                account=payer.account.name,
+                time=self._clock(),
+                model_id=priced.model.model_id,
+                operation=f"{priced.model.service}/{CHAT.action}",
+                micros=micros,
+                failed=failed,
+                reached=reached,
+                key_name=policy.key_name,
+                guardrail_names=policy.guardrail_names,
+                input_tokens=used.input,
+                output_tokens=used.output,
+                cached_tokens=used.cached,
+                reasoning_tokens=used.reasoning,
+                estimated=used.estimated,
+            )
+        )
+        return micros
+
+    async def open(self, priced: PricedCall, account: str, times: CallTimes) -> OpenCall:
+        """Send the call to the providers of its model until one answers; notes when, in `times`.
+
+        A provider that fails before the first byte of its answer is followed by another, of the
+        same priority by weight, then of the next one. Input that a provider rejects is not tried
+        elsewhere.
+
+        Raises GatewayError, for the client (contract §1.3).
+        """
+        upstreams = await self._find_upstreams(priced.model)
+        left = [route for route in priced.model.routes if route.provider_name in upstreams]
+        failure: UpstreamError | None = None
+        refusal: InvalidRequest | None = None
+        while True:
+            route = choose_route(left, lambda name: upstreams[name].count_rest() == 0)
+            if route is None:
+                break
+            left.remove(route)
+            upstream = upstreams[route.provider_name]
+            try:
+                exchange = self._plan(priced.call, route, upstream)
+            except InvalidRequest as error:
+                # this provider's format lacks something; another's may have it
+                refusal = error
+                continue
+            try:
+                sent = await upstream.send(
+                    exchange.path,
+                    orjson.dumps(exchange.body),
+                    account=account,
+                    upstream_model=route.upstream_model,
+                    note_sent=times.note_sent,
+                )
+            except UpstreamError as error:
+                name = type(error).__name__
+                self.metrics.count_failure(priced.model.model_id, route.provider_name, name)
+                if isinstance(error, UpstreamRejected):
+                    raise translate_error(error) from error
+                failure = error
+            else:
+                return OpenCall(exchange, sent, upstream, route)
+        if failure is None and refusal is not None:
+            raise refusal
+        if failure is None and left:
+            rest = min(upstreams[route.provider_name].count_rest() for route in left)
+            failure = UpstreamBusy("The model's providers fail.", retry_after=rest)
+        if failure is None:
+            raise Unavailable(f"Model {priced.model.model_id} cannot be reached now.")
+        raise translate_error(failure) from failure
+
+    def _plan(self, call: LlmCall, route: Route, upstream: LlmUpstream) -> Exchange:
+        """The exchange with a route's provider. InvalidRequest where its format lacks a field."""
+        format_ = Format.CHAT
+        if upstream.dialect == "google":
+            format_ = Format.GOOGLE
+        elif call.format is Format.RESPONSES and upstream.has_responses:
+            format_ = Format.RESPONSES
+        created = int(self._clock().timestamp())
+        return plan_exchange(call, format_, route.upstream_model, created)
+
+    async def _find_upstreams(self, model: Model) -> dict[str, LlmUpstream]:
+        """The usable providers of a model's routes, by name."""
+        found: dict[str, LlmUpstream] = {}
+        for route in model.routes:
+            try:
+                upstream = await self._providers.find(route.provider_name)
+            except KubernetesUnavailable:
+                continue
+            if upstream is not None:
+                found[route.provider_name] = upstream
+        return found
+
+    def _find_cost(self, priced: PricedCall, used: TokenUsage) -> int:
+        amounts = Usage(
+            input_tokens=used.input, cached_tokens=used.cached, output_tokens=used.output
+        )
+        return charge(priced.price, priced.bound, amounts, reserved=priced.micros)
+
+
+def price_call(call: LlmCall, model: Model, now: datetime) -> PricedCall:
+    """The call with its bound: the tokens of its prompt, and all of the output that it allows.
+
+    Raises Conflict where the model has no price at `now`.
+    """
+    output = (call.max_output or model.output_token_limit) * call.choices
+    bound = Usage(input_tokens=call.input_bound, output_tokens=output)
+    price = select_price(model.prices, floor_moment(now))
+    if price is None:
+        raise Conflict(f"Model {model.model_id} has no price now.", code="unsupported_by_model")
+    return PricedCall(call, model, price, bound, quote(price, bound))
+
+
+def translate_error(error: UpstreamError) -> GatewayError:
+    """The client's error for a provider's failure (contract §1.3)."""
+    if isinstance(error, UpstreamRejected):
+        return InvalidRequest(error.message)
+    return explain(error)

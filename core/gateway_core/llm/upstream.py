@@ -1,0 +1,250 @@
+"""One provider of LLM calls: its address, credentials in turn, circuit breaker and slots."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Literal
+from urllib.parse import urlsplit
+
+from gateway_core.api.provider import DirectProvider, ProviderSpec
+from gateway_core.concurrency import FairSemaphore
+from gateway_core.kube.clock import CLOCK
+from gateway_core.llm.client import Client
+from gateway_core.llm.connection import Response, Timeouts
+from gateway_core.llm.routing import CircuitBreaker, CredentialRing
+from gateway_core.providers.checks import check_provider
+from gateway_core.providers.http_answers import (
+    REFUSED,
+    Answer,
+    find_call_error,
+    parse_retry_after,
+)
+from gateway_core.providers.http_calls import decode_credential, fill_headers
+from gateway_core.providers.redaction import MessageCleaner
+from gateway_core.providers.upstream import (
+    UpstreamBusy,
+    UpstreamDenied,
+    UpstreamError,
+    UpstreamLimited,
+    UpstreamRejected,
+    UpstreamUnclear,
+)
+
+Dialect = Literal["openai", "google"]
+
+SLOT_SECONDS = 10.0
+"""How long a call waits for one of the provider's slots."""
+DENIED_SECONDS = 60.0
+"""How long a credential that the provider has refused is left out."""
+LIMITED_SECONDS = 5.0
+"""The same for a rate limit without a Retry-After."""
+MOST_ERROR_BYTES = 64 * 1024
+MOST_HEADS = 256
+"""Prepared heads kept: one for each path and credential."""
+
+
+def split_credentials(credential: bytes | str | None) -> list[str | None]:
+    """The credentials of a Secret's value, one on each line; [None] without any."""
+    lines = (decode_credential(credential) or "").splitlines()
+    return [line.strip() for line in lines if line.strip()] or [None]
+
+
+class SentCall:
+    """A call that the provider answers with success: read `response`, then call `close`."""
+
+    __slots__ = ("_breaker", "_release", "response")
+
+    def __init__(
+        self, response: Response, breaker: CircuitBreaker, release: Callable[[], None]
+    ) -> None:
+        self.response = response
+        self._breaker = breaker
+        self._release: Callable[[], None] | None = release
+
+    def fail(self) -> None:
+        """Note that the provider failed after its head: in the middle of a stream."""
+        self._breaker.fail(time.monotonic())
+
+    def close(self) -> None:
+        """End the call; the connection is closed unless the response was read whole. Repeatable."""
+        if self._release is not None:
+            self.response.abort()
+            self._release()
+            self._release = None
+
+
+class LlmUpstream:
+    """Sends LLM calls to the provider of a resource of type openai or google.
+
+    Raises ValueError, saying what to correct, where the resource or a credential is invalid. For
+    one event loop.
+    """
+
+    def __init__(self, spec: ProviderSpec, credential: bytes | str | None) -> None:
+        problems = check_provider(spec)
+        if problems:
+            raise ValueError("; ".join(problem.text for problem in problems))
+        declared: DirectProvider | None = spec.openai or spec.google
+        if declared is None:
+            raise ValueError(f"a provider of type {spec.type} serves no LLM calls")
+        self.dialect: Dialect = "openai" if spec.openai else "google"
+        self.has_responses = spec.openai is not None and spec.openai.has_responses
+        secrets = split_credentials(credential)
+        self._headers = [_fill_headers(self.dialect, declared, secret) for secret in secrets]
+        limit = spec.max_concurrent_requests
+        self._client = Client(
+            declared.base_url,
+            limit,
+            timeouts=Timeouts(
+                connect=declared.connect_timeout_seconds,
+                head=declared.idle_timeout_seconds,
+                idle=declared.idle_timeout_seconds,
+            ),
+        )
+        self._slots = FairSemaphore(
+            limit, per_holder=max(1, limit // 2), seconds=SLOT_SECONDS, error=_find_no_slot
+        )
+        self._breaker = CircuitBreaker()
+        self._credentials = CredentialRing(len(secrets))
+        self._heads: dict[tuple[str, int], bytes] = {}
+        host = urlsplit(declared.base_url).hostname or ""
+        values = [value for headers in self._headers for value in headers.values()]
+        self._cleaner = MessageCleaner((host,), [*values, *filter(None, secrets)])
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the circuit is open: recent calls have failed."""
+        return self._breaker.is_open
+
+    def count_rest(self) -> float:
+        """Seconds until a call may be sent, 0 if one may now."""
+        now = time.monotonic()
+        return max(self._breaker.count_rest(now), self._credentials.count_rest(now))
+
+    def clean(self, message: str, upstream_model: str) -> str:
+        """A provider's message without its addresses, credentials and ids (contract §1.3)."""
+        return self._cleaner.clean(message, REFUSED, upstream_model)
+
+    async def start(self) -> None:
+        """Nothing: calls open connections."""
+
+    async def close(self) -> None:
+        """Close free connections, and others after their response."""
+        self._client.close()
+
+    async def send(
+        self,
+        path: str,
+        body: bytes,
+        *,
+        account: str,
+        upstream_model: str,
+        note_sent: Callable[[], None],
+    ) -> SentCall:
+        """POST a call; returns when the provider has answered 2xx.
+
+        The account holds one of the provider's slots, of which it gets at most half, until the
+        call is closed. `note_sent` is called just before the first byte is sent.
+
+        Raises:
+            UpstreamRejected: the input is rejected for good.
+            UpstreamBusy: nothing was sent, or the provider has no room.
+            UpstreamError: any other failure; another provider may answer the call.
+        """
+        now = time.monotonic()
+        if not self._breaker.begin(now):
+            raise UpstreamBusy("The provider fails.", retry_after=self._breaker.count_rest(now))
+        number = self._credentials.take(now)
+        if number is None:
+            self._breaker.drop()
+            rest = self._credentials.count_rest(now)
+            raise UpstreamLimited("The provider's credentials rest.", retry_after=rest)
+        try:
+            await self._slots.wait(account)
+        except BaseException:
+            self._breaker.drop()
+            raise
+        try:
+            response = await self._client.send(
+                self._find_head(path, number), body, note_sent=note_sent
+            )
+            await self._check(response, number, upstream_model)
+        except BaseException as error:
+            self._slots.release(account)
+            self._note(error)
+            raise
+        self._breaker.succeed()
+        return SentCall(response, self._breaker, lambda: self._slots.release(account))
+
+    def _find_head(self, path: str, number: int) -> bytes:
+        head = self._heads.get((path, number))
+        if head is None:
+            if len(self._heads) >= MOST_HEADS:
+                self._heads.clear()
+            head = self._client.prepare("POST", path, self._headers[number])
+            self._heads[path, number] = head
+        return head
+
+    async def _check(self, response: Response, number: int, upstream_model: str) -> None:
+        """Raise the error of a response without success; note what caused it."""
+        if 200 <= response.status < 300:
+            return
+        now = time.monotonic()
+        raw = b""
+        try:
+            with suppress(UpstreamUnclear):
+                raw = await response.read(MOST_ERROR_BYTES)
+        finally:
+            response.abort()
+        retry_after = response.headers.get(b"retry-after", b"").decode("latin-1")
+        answer = Answer(response.status, raw, parse_retry_after(retry_after, CLOCK.time()))
+        error = find_call_error(answer)
+        if isinstance(error, UpstreamDenied):
+            self._credentials.rest(number, DENIED_SECONDS, now)
+        elif isinstance(error, UpstreamLimited):
+            self._credentials.rest(number, error.retry_after or LIMITED_SECONDS, now)
+        elif isinstance(error, UpstreamBusy) and error.retry_after:
+            self._breaker.pause(error.retry_after, now)
+        if error is not None:
+            raise error
+        if response.status == 404:
+            # model and URL come from resources, so this is no error of the client
+            raise UpstreamDenied("The provider knows no such model or address (HTTP status 404).")
+        raise UpstreamRejected(self.clean(_find_message(answer), upstream_model))
+
+    def _note(self, error: BaseException) -> None:
+        """Note the outcome of a call that failed before its response."""
+        if isinstance(error, UpstreamRejected):
+            self._breaker.succeed()
+        elif isinstance(error, UpstreamLimited) or not isinstance(error, UpstreamError):
+            # a rate limit rests its credential; cancelled calls say nothing of the provider
+            self._breaker.drop()
+        else:
+            self._breaker.fail(time.monotonic())
+
+
+def _fill_headers(dialect: Dialect, declared: DirectProvider, secret: str | None) -> dict[str, str]:
+    headers = fill_headers(declared.headers, secret)
+    if secret is not None:
+        if dialect == "openai":
+            headers.setdefault("authorization", f"Bearer {secret}")
+        else:
+            headers.setdefault("x-goog-api-key", secret)
+    return {"content-type": "application/json", **headers}
+
+
+def _find_message(answer: Answer) -> str:
+    """The message in an error of either dialect; empty without one."""
+    try:
+        document = answer.parse()
+    except UpstreamUnclear:
+        return ""
+    if isinstance(document, list) and document:
+        document = document[0]
+    error = document.get("error") if isinstance(document, dict) else None
+    message = error.get("message") if isinstance(error, dict) else error
+    return message if isinstance(message, str) else ""
+
+
+def _find_no_slot() -> UpstreamBusy:
+    return UpstreamBusy("Too many calls to the provider are under way.")

@@ -1,0 +1,299 @@
+"""LLM calls of the OpenAI dialect: what is sent upstream, what comes back, and what it costs."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+
+from gateway_core.billing.journal import CallRecord, decode_object
+from tests.servers.llm_provider import (
+    LlmProvider,
+    Received,
+    Reply,
+    make_chat_answer,
+    make_chat_chunks,
+)
+from tests.servers.world import wait_for
+from tests.unit.apiserver.gateway import Answer, Gateway, call
+
+CHAT = "/v1/chat/completions"
+PRICE = {"inputPerMillionMicros": 1_000_000, "outputPerMillionMicros": 2_000_000}
+BODY = {"model": "chat-1", "messages": [{"role": "user", "content": "Hi"}]}
+
+
+class LlmGateway(Gateway):
+    """The gateway with a language model at some providers, and its journal being written."""
+
+    def __init__(self, *providers: LlmProvider, **settings: Any) -> None:
+        super().__init__(**settings)
+        names = [f"provider-{number}" for number, _ in enumerate(providers)]
+        routes = [
+            {"name": name, "providerName": name, "upstreamModel": "up-1", "priority": number}
+            for number, name in enumerate(names)
+        ]
+        for name, provider in zip(names, providers, strict=True):
+            spec = {"type": "openai", "openai": {"baseUrl": f"{provider.url}/v1"}}
+            self.kube.put("gatewayproviders", {"metadata": {"name": name}, "spec": spec})
+        self.put_model("chat-1", action="chat", routes=routes, prices=[PRICE])
+        self.running = asyncio.create_task(self.calls.run())
+
+    async def chat(self, *, key: str | None = None, **fields: Any) -> Answer:
+        return await self.create({**BODY, **fields}, path=CHAT, key=key)
+
+    async def close(self) -> list[CallRecord]:
+        """All records that the journal has at the end."""
+        await self.calls.close()
+        self.running.cancel()
+        keys = [entry.key async for entry in self.store.list_entries("journal/")]
+        found = [decode_object(key, await self.store.get(key)) for key in keys]
+        return [record for each in found for record in each.records]
+
+
+@asynccontextmanager
+async def serve(*scripts: Any) -> AsyncIterator[tuple[LlmGateway, LlmProvider]]:
+    async with LlmProvider(*scripts) as provider:
+        gateway = LlmGateway(provider)
+        try:
+            yield gateway, provider
+        finally:
+            gateway.running.cancel()
+            await gateway.api_parts.llm_providers.close()
+
+
+async def answer(reply: Reply, _: Received) -> None:
+    await reply.whole(make_chat_answer())
+
+
+def stream(*texts: str) -> Any:
+    async def script(reply: Reply, _: Received) -> None:
+        await reply.begin()
+        for frame in make_chat_chunks(*texts):
+            await reply.chunk(frame)
+        await reply.end()
+
+    return script
+
+
+def read_frames(body: bytes) -> list[Any]:
+    frames = body.decode().strip().split("\n\n")
+    assert all(frame.startswith("data: ") for frame in frames), frames
+    return [frame[6:] if frame == "data: [DONE]" else orjson.loads(frame[6:]) for frame in frames]
+
+
+async def test_answer_has_public_model_and_is_charged_by_its_tokens() -> None:
+    async with serve(answer) as (gateway, provider):
+        found = await gateway.chat(temperature=0.5, vendor_field={"a": 1})
+
+        assert found.status == 200, found.body
+        assert found.json["model"] == "chat-1"
+        assert found.json["choices"][0]["message"]["content"] == "Hello"
+        sent = provider.received[0]
+        assert sent.target == "/v1/chat/completions"
+        assert sent.body == {
+            **BODY,
+            "model": "up-1",
+            "temperature": 0.5,
+            "vendor_field": {"a": 1},
+            "store": False,
+        }
+        (record,) = await gateway.close()
+        assert (record.micros, record.input_tokens, record.output_tokens) == (20, 10, 5)
+        assert (record.operation, record.model_id) == ("sim/chat", "chat-1")
+
+
+async def test_stream_is_passed_on_and_charged_by_its_usage() -> None:
+    async with serve(stream("He", "llo")) as (gateway, provider):
+        found = await gateway.chat(stream=True)
+
+        assert found.status == 200
+        assert found.headers["content-type"] == "text/event-stream; charset=utf-8"
+        *chunks, done = read_frames(found.body)
+        assert done == "[DONE]"
+        assert {chunk["model"] for chunk in chunks} == {"chat-1"}
+        text = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
+        assert text == "Hello"
+        assert not any("usage" in chunk for chunk in chunks)
+        assert provider.received[0].body["stream_options"] == {"include_usage": True}
+        (record,) = await gateway.close()
+        assert (record.micros, record.output_tokens, record.estimated) == (14, 2, False)
+
+
+async def test_usage_chunk_comes_last_where_it_was_asked_for() -> None:
+    async with serve(stream("Hello")) as (gateway, _):
+        found = await gateway.chat(stream=True, stream_options={"include_usage": True})
+
+        *chunks, usage, done = read_frames(found.body)
+        assert done == "[DONE]"
+        assert usage["choices"] == []
+        assert usage["usage"]["total_tokens"] == 11
+        assert all(chunk["usage"] is None for chunk in chunks)
+
+
+async def test_stream_that_breaks_off_ends_with_an_error_and_is_charged_by_estimate() -> None:
+    async def script(reply: Reply, _: Received) -> None:
+        await reply.begin()
+        for frame in make_chat_chunks("Hello")[:2]:
+            await reply.chunk(frame)
+        reply.cut()
+
+    async with serve(script) as (gateway, _):
+        found = await gateway.chat(stream=True)
+
+        *_, error = read_frames(found.body)
+        assert error["error"]["code"] == "upstream_error"
+        (record,) = await gateway.close()
+        assert record.failed
+        assert record.estimated
+        assert record.output_tokens == 2
+
+
+async def test_disconnect_closes_the_upstream_connection_and_settles() -> None:
+    async def script(reply: Reply, _: Received) -> None:
+        await reply.begin()
+        for frame in make_chat_chunks("Hello")[:2]:
+            await reply.chunk(frame)
+        await asyncio.Event().wait()
+
+    async with serve(script) as (gateway, provider):
+        headers = [("Authorization", f"Bearer {gateway.key}"), ("Content-Type", "application/json")]
+        content = orjson.dumps({**BODY, "stream": True})
+        gone = asyncio.Event()
+        parts = [{"type": "http.request", "body": content, "more_body": False}]
+        got = bytearray()
+
+        async def receive() -> dict[str, Any]:
+            if parts:
+                return parts.pop()
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            got.extend(message.get("body", b""))
+            if b"Hello" in got:
+                gone.set()
+
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": CHAT,
+            "raw_path": CHAT.encode(),
+            "query_string": b"",
+            "headers": [(name.lower().encode(), value.encode()) for name, value in headers],
+            "client": ("127.0.0.1", 1),
+        }
+        await asyncio.wait_for(gateway.app(scope, receive, send), 5)
+        await wait_for(lambda: provider.open_connections == 0)
+        (record,) = await gateway.close()
+        assert (record.failed, record.estimated, record.output_tokens) == (True, True, 2)
+
+
+async def test_provider_error_before_the_stream_is_a_status() -> None:
+    async def script(reply: Reply, _: Received) -> None:
+        await reply.whole({"error": {"message": "bad temperature"}}, 400)
+
+    async with serve(script) as (gateway, _):
+        found = await gateway.chat(stream=True)
+
+        assert found.status == 400
+        assert found.json["error"]["message"] == "bad temperature"
+        (record,) = await gateway.close()
+        assert record.micros == 0
+
+
+async def test_next_provider_answers_when_the_first_fails() -> None:
+    async def fail(reply: Reply, _: Received) -> None:
+        await reply.whole({}, 503)
+
+    async with LlmProvider(fail) as first, LlmProvider(answer) as second:
+        gateway = LlmGateway(first, second)
+        found = await gateway.chat()
+
+        assert found.status == 200, found.body
+        assert (len(first.received), len(second.received)) == (1, 1)
+        assert len(await gateway.close()) == 1
+        await gateway.api_parts.llm_providers.close()
+
+
+async def test_unknown_model_is_404() -> None:
+    async with serve(answer) as (gateway, _):
+        found = await gateway.chat(model="nothing")
+
+        assert (found.status, found.json["error"]["code"]) == (404, "model_not_found")
+
+
+async def test_models_are_listed_in_both_dialects() -> None:
+    async with serve(answer) as (gateway, _):
+        listed = await gateway.get("/v1/models")
+        native = await call(gateway.app, "GET", "/v1/models", query=f"key={gateway.key}")
+        shown = await gateway.get("/v1/models/chat-1")
+
+        assert [model["id"] for model in listed.json["data"]] == ["chat-1"]
+        assert [model["name"] for model in native.json["models"]] == ["models/chat-1"]
+        assert shown.json["object"] == "model"
+        assert (await gateway.get("/v1/models/nothing")).status == 404
+
+
+async def test_methods_and_actions_that_are_not_served() -> None:
+    async with serve(answer) as (gateway, _):
+        key = [("x-goog-api-key", gateway.key), ("Content-Type", "application/json")]
+        bearer = [("Authorization", f"Bearer {gateway.key}")]
+        for method, path, headers, status in (
+            ("POST", "/v1beta/models/chat-1:countTokens", key, 404),
+            ("GET", "/v1/models/chat-1:generateContent", key, 405),
+            ("POST", "/v1/models/chat-1", bearer, 404),
+            ("DELETE", "/v1/models/chat-1", bearer, 405),
+            ("GET", "/v1/chat/completions", bearer, 404),
+            ("GET", "/v1/responses/resp_1", bearer, 404),
+            ("POST", "/v1/responses/responses", bearer, 404),
+        ):
+            found = await call(gateway.app, method, path, headers=headers, content=b"{}")
+            assert found.status == status, (method, path, found.status, found.body)
+
+
+async def put_file(gateway: LlmGateway, purpose: str = "user_data", name: str = "a.pdf") -> str:
+    boundary = b"xx"
+    parts = [
+        b'--xx\r\ncontent-disposition: form-data; name="purpose"\r\n\r\n%b\r\n' % purpose.encode(),
+        b'--xx\r\ncontent-disposition: form-data; name="file"; filename="%b"\r\n\r\n%b\r\n'
+        % (name.encode(), b"bytes"),
+        b"--xx--\r\n",
+    ]
+    headers = [
+        ("Authorization", f"Bearer {gateway.key}"),
+        ("Content-Type", f"multipart/form-data; boundary={boundary.decode()}"),
+    ]
+    made = await call(gateway.app, "POST", "/v1/files", headers=headers, content=b"".join(parts))
+    assert made.status == 200, made.body
+    return str(made.json["id"])
+
+
+def make_file_message(file_id: str) -> list[dict[str, Any]]:
+    part = {"type": "file", "file": {"file_id": file_id}}
+    return [{"role": "user", "content": [{"type": "text", "text": "Read"}, part]}]
+
+
+async def test_own_file_in_a_prompt_is_inlined() -> None:
+    async with serve(answer) as (gateway, provider):
+        file_id = await put_file(gateway)
+        found = await gateway.chat(messages=make_file_message(file_id))
+
+        assert found.status == 200, found.body
+        (message,) = provider.received[0].body["messages"]
+        assert message["content"][1]["file"] == {
+            "filename": "a.pdf",
+            "file_data": "data:application/pdf;base64,Ynl0ZXM=",
+        }
+
+
+async def test_foreign_unknown_and_batch_files_in_a_prompt_are_404() -> None:
+    async with serve(answer) as (gateway, provider):
+        own, batch = await put_file(gateway), await put_file(gateway, "batch")
+        foreign = await gateway.chat(key=gateway.other_key, messages=make_file_message(own))
+        unknown = await gateway.chat(messages=make_file_message("file-unknown"))
+        of_batch = await gateway.chat(messages=make_file_message(batch))
+
+        for found in (foreign, unknown, of_batch):
+            assert (found.status, found.json["error"]["code"]) == (404, "file_not_found")
+        assert not provider.received

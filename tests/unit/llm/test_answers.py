@@ -1,0 +1,133 @@
+"""Answers that are no streams, and their usage (contract §7.2, §7.3, §8.4)."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway_core.llm.formats.answers import complete_answer, parse_answer
+from gateway_core.llm.formats.calls import Format, InvalidAnswer, LlmCall, TokenUsage
+from gateway_core.llm.formats.usage import (
+    read_chat_usage,
+    read_google_usage,
+    read_responses_usage,
+    to_chat_usage,
+    to_google_usage,
+    to_responses_usage,
+)
+
+
+def complete(format_: Format, document: dict[str, Any]) -> tuple[dict[str, Any], TokenUsage]:
+    call = LlmCall(format_, "acme/public", stream=False, body={}, input_bound=400)
+    answer = parse_answer(orjson.dumps(document))
+    usage = complete_answer(call, answer, format_)
+    return answer, usage
+
+
+@pytest.mark.parametrize(
+    ("reason", "shown"), [("length", "length"), ("eos_token", "stop"), (None, "stop")]
+)
+def test_chat_answer_changes_in_model_and_unknown_finish_reason_alone(
+    reason: str | None, shown: str
+) -> None:
+    document = {
+        "id": "chatcmpl-7",
+        "object": "chat.completion",
+        "created": 5,
+        "model": "up",
+        "choices": [{"index": 0, "message": {"content": "x"}, "finish_reason": reason}],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7},
+        "vendor": [1],
+    }
+    answer, usage = complete(Format.CHAT, document)
+    document["choices"][0]["finish_reason"] = shown
+    assert answer == document | {"model": "acme/public"}
+    assert usage == TokenUsage(3, 4)
+
+
+def test_responses_answer_gets_missing_counters_and_keeps_others() -> None:
+    usage = {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7, "extra": 1}
+    details = {"input_tokens_details": {"cached_tokens": 2}, "output_tokens_details": None}
+    document = {"id": "resp_7", "model": "up", "output": [], "usage": usage | details}
+    answer, read = complete(Format.RESPONSES, document)
+    assert answer["usage"] == usage | {
+        "input_tokens_details": {"cached_tokens": 2, "cache_write_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": 0},
+    }
+    assert (answer["id"], answer["model"]) == ("resp_7", "acme/public")
+    assert read == TokenUsage(3, 4, cached=2)
+
+
+def test_google_answer_has_public_model() -> None:
+    usage = {"promptTokenCount": 3, "candidatesTokenCount": 4, "thoughtsTokenCount": 5}
+    document = {"candidates": [], "usageMetadata": usage, "modelVersion": "up", "responseId": "r"}
+    answer, read = complete(Format.GOOGLE, document)
+    assert answer == document | {"modelVersion": "acme/public"}
+    assert read == TokenUsage(3, 9, reasoning=5)
+
+
+@pytest.mark.parametrize(
+    ("format_", "document"),
+    [
+        (
+            Format.CHAT,
+            {
+                "choices": [
+                    {
+                        "message": {
+                            "content": "1234",
+                            "tool_calls": [{"function": {"name": "ab", "arguments": "{}"}}],
+                        }
+                    }
+                ]
+            },
+        ),
+        (
+            Format.RESPONSES,
+            {"output": [{"content": [{"text": "123456"}]}, {"arguments": "{}"}]},
+        ),
+        (Format.GOOGLE, {"candidates": [{"content": {"parts": [{"text": "12345678"}]}}]}),
+    ],
+)
+def test_missing_usage_is_estimated_and_stays_absent(
+    format_: Format, document: dict[str, Any]
+) -> None:
+    answer, usage = complete(format_, document)
+    assert usage == TokenUsage(100, 2, estimated=True)
+    assert not {"usage", "usageMetadata"} & set(answer)
+
+
+@pytest.mark.parametrize("raw", [b"", b"<html>", b"[]", b"null", b'{"a":'])
+def test_answer_that_is_no_object_is_invalid(raw: bytes) -> None:
+    with pytest.raises(InvalidAnswer):
+        parse_answer(raw)
+
+
+@pytest.mark.parametrize("format_", [Format.CHAT, Format.RESPONSES])
+def test_answer_without_output_is_invalid(format_: Format) -> None:
+    with pytest.raises(InvalidAnswer):
+        complete(format_, {"id": "x", "choices": None})
+
+
+def test_reasoning_outside_completion_tokens_is_added() -> None:
+    usage = {
+        "prompt_tokens": 10,
+        "completion_tokens": 5,
+        "completion_tokens_details": {"reasoning_tokens": 30},
+        "total_tokens": 45,
+    }
+    assert read_chat_usage(usage) == TokenUsage(10, 35, reasoning=30)
+    assert read_chat_usage(usage | {"completion_tokens": 35}) == TokenUsage(10, 35, reasoning=30)
+
+
+@pytest.mark.parametrize("junk", [-1, 1.5, "7", True, None, []])
+def test_counters_that_are_no_counts_are_zero(junk: Any) -> None:
+    usage = read_chat_usage({"prompt_tokens": junk, "completion_tokens": 2})
+    assert usage == TokenUsage(0, 2)
+
+
+def test_usage_survives_every_format() -> None:
+    usage = TokenUsage(100, 50, cached=40, reasoning=20)
+    assert read_chat_usage(to_chat_usage(usage)) == usage
+    assert read_responses_usage(to_responses_usage(usage)) == usage
+    assert read_google_usage(to_google_usage(usage)) == usage

@@ -1,0 +1,161 @@
+"""Routes by priority and weight, circuit breakers, and credentials in turn."""
+
+from collections import Counter
+
+import pytest
+
+from gateway_core.api.model import Route
+from gateway_core.llm.routing import (
+    LEAST_FAILURES,
+    LONGEST_REST_SECONDS,
+    PROBE_SECONDS,
+    CircuitBreaker,
+    CredentialRing,
+    choose_route,
+)
+
+
+def make_route(name: str, *, priority: int = 0, weight: int = 1) -> Route:
+    return Route(
+        name=name, provider_name=name, upstream_model="m", priority=priority, weight=weight
+    )
+
+
+def count_choices(*routes: Route, away: frozenset[str] = frozenset()) -> Counter[str]:
+    draws = [step / 1000 for step in range(1000)]
+    found = [choose_route(routes, lambda name: name not in away, lambda d=d: d) for d in draws]
+    return Counter(route.name if route else "" for route in found)
+
+
+def test_calls_are_divided_by_weight_within_a_priority() -> None:
+    routes = [make_route("a", weight=3), make_route("b"), make_route("c", priority=1)]
+
+    assert count_choices(*routes) == {"a": 750, "b": 250}
+
+
+def test_next_priority_is_used_when_the_first_is_unusable() -> None:
+    routes = [make_route("a"), make_route("b", priority=1), make_route("c", priority=2)]
+
+    assert count_choices(*routes, away=frozenset("a")) == {"b": 1000}
+    assert count_choices(*routes, away=frozenset("abc")) == {"": 1000}
+
+
+def test_route_of_weight_zero_is_only_a_fallback() -> None:
+    routes = [make_route("a", weight=0), make_route("b")]
+
+    assert count_choices(*routes) == {"b": 1000}
+    assert count_choices(*routes, away=frozenset("b")) == {"a": 1000}
+
+
+def test_routes_of_weight_zero_alone_are_used_in_order() -> None:
+    assert count_choices(make_route("a", weight=0), make_route("b", weight=0)) == {"a": 1000}
+
+
+def fail_until_open(breaker: CircuitBreaker, now: float = 0.0) -> None:
+    for _ in range(LEAST_FAILURES):
+        assert breaker.begin(now)
+        breaker.fail(now)
+
+
+def test_circuit_opens_after_failures_and_rests() -> None:
+    breaker = CircuitBreaker()
+    fail_until_open(breaker)
+
+    assert breaker.is_open
+    assert not breaker.begin(0.5)
+    assert 0 < breaker.count_rest(0.5) < 1
+
+
+def test_some_failures_among_many_successes_keep_the_circuit_closed() -> None:
+    breaker = CircuitBreaker()
+    for number in range(200):
+        assert breaker.begin(0)
+        breaker.fail(0) if number % 3 == 0 else breaker.succeed()
+
+    assert not breaker.is_open
+
+
+def test_one_probe_passes_after_the_rest_and_closes_the_circuit() -> None:
+    breaker = CircuitBreaker()
+    fail_until_open(breaker)
+
+    assert breaker.begin(2)
+    assert not breaker.begin(2)
+    breaker.succeed()
+    assert not breaker.is_open
+    assert breaker.begin(2)
+
+
+def test_failed_probes_double_the_rest_up_to_a_bound() -> None:
+    breaker = CircuitBreaker()
+    fail_until_open(breaker)
+    now, rests = 0.0, []
+    for _ in range(8):
+        now += breaker.count_rest(now)
+        assert breaker.begin(now)
+        breaker.fail(now)
+        rests.append(breaker.count_rest(now))
+
+    assert rests[0] == pytest.approx(2, rel=0.21)
+    assert rests[1] == pytest.approx(4, rel=0.21)
+    assert rests[-1] == pytest.approx(LONGEST_REST_SECONDS, rel=0.21)
+
+
+def test_late_failure_of_an_earlier_call_does_not_extend_the_rest() -> None:
+    breaker = CircuitBreaker()
+    fail_until_open(breaker)
+    rest = breaker.count_rest(0)
+    breaker.fail(0)
+
+    assert breaker.count_rest(0) == rest
+
+
+def test_probe_whose_client_left_lets_another_one_pass() -> None:
+    breaker = CircuitBreaker()
+    fail_until_open(breaker)
+    assert breaker.begin(2)
+    breaker.drop()
+
+    assert breaker.begin(2)
+
+
+def test_probe_without_an_outcome_blocks_others_for_a_bounded_time() -> None:
+    breaker = CircuitBreaker()
+    fail_until_open(breaker)
+    assert breaker.begin(2)
+
+    assert not breaker.begin(2 + PROBE_SECONDS - 1)
+    assert breaker.begin(2 + PROBE_SECONDS)
+
+
+def test_retry_after_pauses_a_closed_circuit() -> None:
+    breaker = CircuitBreaker()
+    breaker.pause(7, now=0)
+
+    assert breaker.count_rest(3) == 4
+    assert not breaker.begin(6.9)
+    assert breaker.begin(7)
+    assert not breaker.is_open
+
+
+def test_credentials_are_taken_in_turn() -> None:
+    ring = CredentialRing(3)
+
+    assert [ring.take(0) for _ in range(4)] == [0, 1, 2, 0]
+
+
+def test_resting_credential_is_left_out_until_its_rest_ends() -> None:
+    ring = CredentialRing(2)
+    ring.rest(0, 5, now=0)
+
+    assert [ring.take(1) for _ in range(3)] == [1, 1, 1]
+    assert ring.take(5) == 0
+
+
+def test_no_credential_is_usable_while_all_rest() -> None:
+    ring = CredentialRing(2)
+    ring.rest(0, 5, now=0)
+    ring.rest(1, 3, now=0)
+
+    assert ring.take(1) is None
+    assert ring.count_rest(1) == 2

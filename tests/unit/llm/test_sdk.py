@@ -1,0 +1,111 @@
+"""Answers and streams as unmodified SDKs read them (contract A, C)."""
+
+import httpx2
+import openai
+import pytest
+from google import genai
+from google.genai import types
+
+from gateway_core.llm.formats.calls import Format
+from gateway_core.llm.formats.chat_stream import ChatStream
+from gateway_core.llm.formats.google_stream import GoogleStream
+from gateway_core.llm.formats.responses_stream import ResponsesStream
+from gateway_core.llm.formats.sse import ErrorForm, keep_alive
+from tests.fakes.llm_streams import (
+    chat_chunks,
+    cut,
+    google_chunks,
+    responses_events,
+    run_stream,
+    write_frames,
+)
+
+TEXTS = ("He", "llo ", "wörld")
+FAILURE = ErrorForm("It failed.", 503, "server_error", "service_unavailable", "UNAVAILABLE")
+PIECES = range(0, 10_000, 37)
+
+
+def transport(body: bytes) -> httpx2.MockTransport:
+    headers = {"content-type": "text/event-stream; charset=utf-8"}
+    return httpx2.MockTransport(lambda _: httpx2.Response(200, headers=headers, content=body))
+
+
+def open_openai(body: bytes) -> openai.OpenAI:
+    return openai.OpenAI(
+        api_key="sk-x",
+        base_url="http://gateway/v1",
+        max_retries=0,
+        http_client=httpx2.Client(transport=transport(body)),
+        _strict_response_validation=True,
+    )
+
+
+def open_genai(body: bytes) -> genai.Client:
+    options = types.HttpOptions(
+        base_url="http://gateway", httpx_client=httpx2.Client(transport=transport(body))
+    )
+    return genai.Client(api_key="sk-x", http_options=options)
+
+
+def chat_body(*, include: bool) -> bytes:
+    upstream = write_frames([*chat_chunks(*TEXTS), b"[DONE]"])
+    passed = run_stream(ChatStream("m", include_usage=include), cut(upstream, PIECES))
+    return keep_alive(Format.CHAT) + passed
+
+
+@pytest.mark.parametrize("include", [True, False])
+def test_openai_reads_chat_streams(include: bool) -> None:
+    client = open_openai(chat_body(include=include))
+    with client.chat.completions.stream(
+        model="m", messages=[{"role": "user", "content": "hi"}]
+    ) as stream:
+        completion = stream.get_final_completion()
+    assert completion.choices[0].message.content == "".join(TEXTS)
+    assert completion.model == "m"
+    assert (completion.usage is not None) == include
+
+
+def test_openai_reads_responses_streams() -> None:
+    upstream = write_frames(responses_events(*TEXTS), named=True)
+    body = run_stream(ResponsesStream("m"), cut(upstream, PIECES))
+    client = open_openai(keep_alive(Format.RESPONSES) + body)
+    with client.responses.stream(model="m", input="hi") as stream:
+        response = stream.get_final_response()
+    assert (response.output_text, response.model) == ("".join(TEXTS), "m")
+    assert response.usage
+    assert response.usage.input_tokens_details.cached_tokens == 0
+
+
+def test_genai_reads_streams() -> None:
+    upstream = write_frames(google_chunks(*TEXTS), line_end=b"\r\n")
+    body = run_stream(GoogleStream("m"), cut(upstream, PIECES))
+    heartbeat = keep_alive(Format.GOOGLE)
+    client = open_genai(heartbeat + body.replace(b"\n\n", b"\n\n" + heartbeat))
+    chunks = list(client.models.generate_content_stream(model="m", contents="hi"))
+    assert "".join(chunk.text or "" for chunk in chunks) == "".join(TEXTS)
+    assert {chunk.model_version for chunk in chunks} == {"m"}
+    assert chunks[-1].usage_metadata
+    assert chunks[-1].usage_metadata.total_token_count == 12
+
+
+def test_sdks_raise_errors_in_mid_stream() -> None:
+    chat = ChatStream("m", include_usage=False)
+    body = chat.feed(write_frames(chat_chunks(*TEXTS)[:3])) + chat.fail(FAILURE)
+    stream = open_openai(body).chat.completions.create(model="m", messages=[], stream=True)
+    with pytest.raises(openai.APIError) as caught:
+        list(stream)
+    assert caught.value.code == "service_unavailable"
+
+    responses = ResponsesStream("m")
+    body = responses.feed(write_frames(responses_events(*TEXTS)[:5], named=True))
+    body += responses.fail(FAILURE)
+    events = open_openai(body).responses.create(model="m", input="hi", stream=True)
+    with pytest.raises(openai.APIError) as caught:
+        list(events)
+    assert caught.value.code == "service_unavailable"
+
+    google = GoogleStream("m")
+    body = google.feed(write_frames(google_chunks(*TEXTS)[:2])) + google.fail(FAILURE)
+    with pytest.raises(genai.errors.APIError) as failed:
+        list(open_genai(body).models.generate_content_stream(model="m", contents="hi"))
+    assert (failed.value.code, failed.value.status) == (503, "UNAVAILABLE")

@@ -1,0 +1,311 @@
+"""Streams of a provider that speaks the client's format (contract §7.2, §7.3, §8.5)."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway_core.llm.formats.calls import Format, TokenUsage
+from gateway_core.llm.formats.chat_stream import ChatStream
+from gateway_core.llm.formats.google_stream import GoogleStream
+from gateway_core.llm.formats.responses_stream import ResponsesStream
+from gateway_core.llm.formats.sse import (
+    MOST_FRAME_BYTES,
+    ErrorForm,
+    StreamBroken,
+    StreamError,
+    keep_alive,
+)
+from gateway_core.llm.formats.streams import LlmStream
+from tests.fakes.llm_streams import (
+    chat_chunks,
+    cut,
+    google_chunks,
+    read_frames,
+    responses_events,
+    run_stream,
+    write_frames,
+)
+
+TEXTS = ("Hé", "llo", ' "quoted" \\ {"model":"x"}', "", "日本語", "\n\ndata: [DONE]\n\n", " end")
+DONE = b"data: [DONE]\n\n"
+FAILURE = ErrorForm("It failed.", 502, "server_error", "upstream_error", "UNAVAILABLE")
+
+
+def chat(*, usage: bool = True, include: bool = False) -> tuple[LlmStream, bytes]:
+    upstream = write_frames(chat_chunks(*TEXTS, usage=usage)) + DONE
+    return ChatStream("acme/public", include_usage=include), upstream
+
+
+CASES: dict[str, Callable[[], tuple[LlmStream, bytes]]] = {
+    "chat": chat,
+    "chat with usage": lambda: chat(include=True),
+    "chat without usage fields": lambda: chat(usage=False, include=True),
+    "chat with CRLF": lambda: (chat()[0], chat()[1].replace(b"\n", b"\r\n")),
+    "chat with comments": lambda: (chat()[0], chat()[1].replace(b"\n\n", b"\n\n: wait\n\n")),
+    "chat with spaces": lambda: (
+        chat()[0],
+        chat()[1].replace(b'":', b'": ').replace(b',"', b', "'),
+    ),
+    "responses": lambda: (
+        ResponsesStream("acme/public"),
+        write_frames(responses_events(*TEXTS), named=True),
+    ),
+    "google": lambda: (
+        GoogleStream("acme/public"),
+        write_frames(google_chunks(*TEXTS), line_end=b"\r\n"),
+    ),
+    "google array": lambda: (
+        GoogleStream("acme/public", event_stream=False),
+        write_frames(google_chunks(*TEXTS)),
+    ),
+}
+
+
+def expect(name: str) -> bytes:
+    stream, upstream = CASES[name]()
+    return run_stream(stream, [upstream])
+
+
+@pytest.mark.parametrize("name", CASES)
+@given(places=st.lists(st.integers(0, 20_000), max_size=60))
+@settings(max_examples=60, deadline=None)
+def test_pieces_cut_anywhere_give_the_same_stream(name: str, places: list[int]) -> None:
+    stream, upstream = CASES[name]()
+    assert run_stream(stream, cut(upstream, places)) == expect(name)
+    assert stream.ended
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_single_bytes_give_the_same_stream(name: str) -> None:
+    stream, upstream = CASES[name]()
+    assert run_stream(stream, cut(upstream, range(len(upstream)))) == expect(name)
+
+
+def test_chat_has_public_model_and_no_usage_unless_asked() -> None:
+    frames = read_frames(expect("chat"))
+    expected = [chunk | {"model": "acme/public"} for chunk in chat_chunks(*TEXTS, usage=False)]
+    assert frames == [*expected, "[DONE]"]
+
+
+@pytest.mark.parametrize("usage", [True, False])
+def test_chat_with_usage_has_null_in_each_chunk_and_totals_last(usage: bool) -> None:
+    stream, upstream = chat(usage=usage, include=True)
+    *chunks, done = read_frames(run_stream(stream, [upstream]))
+    assert done == "[DONE]"
+    if usage:
+        *chunks, last = chunks
+        assert last["choices"] == []
+        assert last["model"] == "acme/public"
+        assert last["usage"]["total_tokens"] == 14
+        assert stream.usage == TokenUsage(9, 5, cached=4)
+    else:
+        assert stream.usage is None
+    assert len(chunks) == len(TEXTS) + 2
+    assert all(chunk["usage"] is None for chunk in chunks)
+
+
+def test_chat_usage_beside_choices_moves_to_the_end() -> None:
+    chunks = chat_chunks("a", "b", usage=False)
+    for number, chunk in enumerate(chunks, 1):
+        chunk["usage"] = {"prompt_tokens": 3, "completion_tokens": number, "total_tokens": 0}
+    stream = ChatStream("m", include_usage=True)
+    *passed, last, done = read_frames(run_stream(stream, [write_frames(chunks) + DONE]))
+    assert [chunk["usage"] for chunk in passed] == [None] * 4
+    assert (last["choices"], last["usage"]["completion_tokens"], done) == ([], 4, "[DONE]")
+    assert stream.usage == TokenUsage(3, 4)
+
+
+def test_chat_maps_a_model_that_changes_and_leaves_nested_ones() -> None:
+    chunks = chat_chunks("a", "b", "c", usage=False)
+    chunks[2]["model"] = "other"
+    chunks[3]["choices"][0]["delta"]["vendor"] = {"model": "nested"}
+    [_, first, second, third, _, _] = read_frames(
+        run_stream(ChatStream("m", include_usage=False), [write_frames(chunks) + DONE])
+    )
+    assert [first["model"], second["model"], third["model"]] == ["m", "m", "m"]
+    assert third["choices"][0]["delta"]["vendor"] == {"model": "nested"}
+
+
+def test_chat_normalizes_finish_reasons() -> None:
+    chunks = chat_chunks("a")
+    chunks[2]["choices"][0]["finish_reason"] = "eos"
+    frames = read_frames(
+        run_stream(ChatStream("m", include_usage=False), [write_frames(chunks) + DONE])
+    )
+    assert frames[2]["choices"][0]["finish_reason"] == "stop"
+
+
+def test_chat_drops_ids_retries_and_empty_events() -> None:
+    fields = rb"event: ping\n\nid: 7\nretry: 5\ndata:"
+    upstream = re.sub(rb"(?m)^data: ", fields, chat()[1])
+    assert run_stream(chat()[0], [upstream]) == expect("chat")
+
+
+@pytest.mark.parametrize("tail", [b"", b"data: [DONE]", b"data: [DONE]\n"])
+def test_chat_ends_with_done_even_if_the_provider_omits_it(tail: bytes) -> None:
+    stream, upstream = chat()
+    assert run_stream(stream, [upstream.removesuffix(DONE) + tail]) == expect("chat")
+
+
+def test_nothing_follows_done() -> None:
+    stream, upstream = chat()
+    assert run_stream(stream, [upstream, upstream, b": more\n\n"]) == expect("chat")
+
+
+def test_responses_events_change_in_model_and_missing_counters_alone() -> None:
+    frames = read_frames(expect("responses"))
+    expected = responses_events(*TEXTS)
+    for event in expected:
+        if "response" in event:
+            event["response"] = event["response"] | {"model": "acme/public"}
+    usage = expected[-1]["response"]["usage"] | {
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": 0},
+    }
+    expected[-1]["response"]["usage"] = usage
+    assert frames == expected
+
+
+def test_responses_usage_is_read() -> None:
+    stream, upstream = CASES["responses"]()
+    run_stream(stream, [upstream])
+    assert stream.usage == TokenUsage(9, 5)
+
+
+def test_responses_events_without_names_get_them() -> None:
+    events = responses_events("a")
+    passed = run_stream(ResponsesStream("m"), [write_frames(events) + DONE])
+    assert passed == run_stream(ResponsesStream("m"), [write_frames(events, named=True)])
+
+
+def test_google_frames_have_data_alone_and_public_model() -> None:
+    passed = expect("google")
+    assert passed.count(b"\n") == 2 * len(TEXTS)
+    assert b"\r" not in passed
+    expected = [chunk | {"modelVersion": "acme/public"} for chunk in google_chunks(*TEXTS)]
+    assert read_frames(passed) == expected
+
+
+def test_google_array_has_the_same_chunks() -> None:
+    assert orjson.loads(expect("google array")) == read_frames(expect("google"))
+
+
+@pytest.mark.parametrize("read", [3, len(TEXTS)])
+def test_google_usage_is_that_of_the_last_chunk(read: int) -> None:
+    stream = GoogleStream("m")
+    stream.feed(write_frames(google_chunks(*TEXTS)[:read]))
+    assert stream.usage == TokenUsage(9, read)
+
+
+@pytest.mark.parametrize("name", CASES)
+@given(data=st.data())
+@settings(max_examples=20, deadline=None)
+def test_stream_that_ends_early_is_broken(name: str, data: st.DataObject) -> None:
+    stream, upstream = CASES[name]()
+    # the last two frames may be missing from a chat stream: usage and [DONE]
+    end = data.draw(st.integers(0, len(upstream) * 2 // 3))
+    with pytest.raises(StreamBroken):
+        run_stream(stream, [upstream[:end]])
+
+
+ERRORS: list[tuple[str, Any, str | None, int | None]] = [
+    ("chat", {"error": {"message": "Overloaded", "code": "busy"}}, "busy", None),
+    ("chat", {"error": {"message": "Overloaded", "type": "busy", "code": 503}}, "busy", 503),
+    ("chat", {"error": "Overloaded"}, None, None),
+    ("responses", {"type": "error", "message": "Overloaded", "code": "busy"}, "busy", None),
+    ("google", {"error": {"code": 503, "message": "Overloaded", "status": "X"}}, "X", 503),
+]
+
+
+@pytest.mark.parametrize(("name", "document", "code", "status"), ERRORS)
+def test_error_of_provider_is_raised_with_the_frames_before_it(
+    name: str, document: Any, code: str | None, status: int | None
+) -> None:
+    stream, upstream = CASES[name]()
+    before = upstream[: upstream.index("日本語".encode())].replace(b"\r\n", b"\n")
+    before = before[: before.rindex(b"\n\n") + 2]
+    other, _ = CASES[name]()
+    with pytest.raises(StreamError) as caught:
+        stream.feed(before + write_frames([document]) + before)
+    assert (caught.value.message, caught.value.code, caught.value.status) == (
+        "Overloaded",
+        code,
+        status,
+    )
+    assert caught.value.sent == other.feed(before)
+    assert caught.value.sent.count(b"\n\n") >= 4
+
+
+@pytest.mark.parametrize("name", ["chat", "responses", "google"])
+@pytest.mark.parametrize("junk", [b"data: {oops\n\n", b"data: [1]\n\n", b"data: \xff\n\n"])
+def test_frame_that_is_no_object_breaks_the_stream(name: str, junk: bytes) -> None:
+    stream, _ = CASES[name]()
+    with pytest.raises(StreamBroken):
+        stream.feed(junk)
+
+
+@pytest.mark.parametrize("piece", [1000, 100_000, 2 * MOST_FRAME_BYTES])
+def test_frames_may_have_a_megabyte_and_no_more(piece: int) -> None:
+    room = MOST_FRAME_BYTES - len(write_frames(chat_chunks("")[1:2]))
+    allowed = write_frames(chat_chunks("a", "x" * room, "b")) + DONE
+    stream = ChatStream("m", include_usage=False)
+    frames = read_frames(run_stream(stream, cut(allowed, range(0, len(allowed), piece))))
+    assert len(frames[2]["choices"][0]["delta"]["content"]) == room
+    longer = write_frames(chat_chunks("a", "x" * (room + 1), "b")) + DONE
+    stream = ChatStream("m", include_usage=False)
+    with pytest.raises(StreamBroken):
+        run_stream(stream, cut(longer, range(0, len(longer), piece)))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_text_of_broken_off_stream_is_measured(name: str) -> None:
+    stream, upstream = CASES[name]()
+    for piece in cut(upstream, range(0, len(upstream), 100)):
+        stream.feed(piece)
+    # frames that pass as bytes are measured with JSON's escapes
+    escaped = sum(len(orjson.dumps(text)) - 2 for text in TEXTS)
+    plain = sum(len(text.encode()) for text in TEXTS)
+    assert plain * 0.85 <= stream.text_bytes <= escaped * 1.15
+
+
+def test_failures_end_streams_in_their_format() -> None:
+    error = {
+        "message": "It failed.",
+        "type": "server_error",
+        "param": None,
+        "code": "upstream_error",
+    }
+    assert read_frames(ChatStream("m", include_usage=True).fail(FAILURE)) == [{"error": error}]
+    responses = ResponsesStream("m")
+    responses.feed(write_frames(responses_events("a", "b")[:5], named=True))
+    assert read_frames(responses.fail(FAILURE)) == [
+        {
+            "type": "error",
+            "sequence_number": 5,
+            "code": "upstream_error",
+            "message": "It failed.",
+            "param": None,
+            "error": error,
+        }
+    ]
+    assert GoogleStream("m").fail(FAILURE) == (
+        b'data: {"error":{"code":502,"message":"It failed.","status":"UNAVAILABLE"}}\n\n'
+    )
+
+
+@pytest.mark.parametrize("read", [0, 1, 3])
+def test_failed_google_array_is_valid_json(read: int) -> None:
+    stream = GoogleStream("m", event_stream=False)
+    passed = stream.feed(write_frames(google_chunks(*TEXTS)[:read])) + stream.fail(FAILURE)
+    assert orjson.loads(passed)[-1]["error"]["code"] == 502
+    assert len(orjson.loads(passed)) == read + 1
+
+
+def test_keep_alives_are_comments_for_openai_and_empty_lines_for_google() -> None:
+    assert keep_alive(Format.CHAT) == keep_alive(Format.RESPONSES) == b": keep-alive\n\n"
+    assert keep_alive(Format.GOOGLE) == b"\n"
