@@ -1,14 +1,19 @@
 """Answers and streams as unmodified SDKs read them (contract A, C)."""
 
+from typing import Any
+
 import httpx2
 import openai
+import orjson
 import pytest
 from google import genai
 from google.genai import types
 
-from gateway_core.llm.formats.calls import Format
+from gateway_core.llm.formats.calls import Format, LlmCall
 from gateway_core.llm.formats.chat_stream import ChatStream
+from gateway_core.llm.formats.exchange import plan_exchange
 from gateway_core.llm.formats.google_stream import GoogleStream
+from gateway_core.llm.formats.requests import read_chat, read_generate, read_responses
 from gateway_core.llm.formats.responses_stream import ResponsesStream
 from gateway_core.llm.formats.sse import ErrorForm, keep_alive
 from tests.fakes.llm_streams import (
@@ -22,20 +27,21 @@ from tests.fakes.llm_streams import (
 
 TEXTS = ("He", "llo ", "wörld")
 FAILURE = ErrorForm("It failed.", 503, "server_error", "service_unavailable", "UNAVAILABLE")
+EVENTS = "text/event-stream; charset=utf-8"
 PIECES = range(0, 10_000, 37)
 
 
-def transport(body: bytes) -> httpx2.MockTransport:
-    headers = {"content-type": "text/event-stream; charset=utf-8"}
+def transport(body: bytes, media_type: str = EVENTS) -> httpx2.MockTransport:
+    headers = {"content-type": media_type}
     return httpx2.MockTransport(lambda _: httpx2.Response(200, headers=headers, content=body))
 
 
-def open_openai(body: bytes) -> openai.OpenAI:
+def open_openai(body: bytes, media_type: str = EVENTS) -> openai.OpenAI:
     return openai.OpenAI(
         api_key="sk-x",
         base_url="http://gateway/v1",
         max_retries=0,
-        http_client=httpx2.Client(transport=transport(body)),
+        http_client=httpx2.Client(transport=transport(body, media_type)),
         _strict_response_validation=True,
     )
 
@@ -86,6 +92,118 @@ def test_genai_reads_streams() -> None:
     assert {chunk.model_version for chunk in chunks} == {"m"}
     assert chunks[-1].usage_metadata
     assert chunks[-1].usage_metadata.total_token_count == 12
+
+
+def translate(call: LlmCall, upstream: Format, *chunks: Any) -> bytes:
+    stream = plan_exchange(call, upstream, "up", 5).open_stream()
+    return run_stream(stream, cut(write_frames(chunks), PIECES))
+
+
+CHAT_CALL = chat_chunks("")[1] | {
+    "choices": [
+        {
+            "index": 0,
+            "delta": {
+                "tool_calls": [
+                    {
+                        "index": 0,
+                        "id": "c1",
+                        "type": "function",
+                        "function": {"name": "f", "arguments": '{"a":1}'},
+                    }
+                ]
+            },
+            "finish_reason": None,
+        }
+    ]
+}
+GOOGLE_CALL = google_chunks("")[0] | {
+    "candidates": [
+        {"content": {"role": "model", "parts": [{"functionCall": {"name": "f", "args": {"a": 1}}}]}}
+    ]
+}
+
+
+def test_openai_reads_chat_streams_of_google() -> None:
+    call = read_chat(
+        {
+            "model": "m",
+            "messages": [{"role": "user", "content": "hi"}],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        },
+        90,
+    )
+    body = translate(call, Format.GOOGLE, GOOGLE_CALL, *google_chunks(*TEXTS))
+    with open_openai(body).chat.completions.stream(model="m", messages=[]) as stream:
+        completion = stream.get_final_completion()
+    [choice] = completion.choices
+    assert choice.finish_reason == "tool_calls"
+    assert choice.message.content == "".join(TEXTS)
+    assert choice.message.tool_calls
+    assert choice.message.tool_calls[0].function.arguments == '{"a":1}'
+    assert completion.usage
+    assert completion.usage.total_tokens == 12
+
+
+@pytest.mark.parametrize("upstream", [Format.CHAT, Format.GOOGLE])
+def test_openai_reads_responses_streams_of_other_formats(upstream: Format) -> None:
+    tool = {"type": "function", "name": "f", "parameters": {}, "strict": False}
+    call = read_responses({"model": "m", "input": "hi", "stream": True, "tools": [tool]}, 20)
+    chunks = chat_chunks(*TEXTS)
+    if upstream is Format.CHAT:
+        body = translate(call, upstream, *chunks[:-2], CHAT_CALL, *chunks[-2:], b"[DONE]")
+    else:
+        body = translate(call, upstream, GOOGLE_CALL, *google_chunks(*TEXTS))
+    with open_openai(body).responses.stream(model="m", input="hi") as stream:
+        response = stream.get_final_response()
+    assert response.output_text == "".join(TEXTS)
+    [function] = [item for item in response.output if item.type == "function_call"]
+    assert (function.name, function.arguments) == ("f", '{"a":1}')
+    assert response.usage
+    assert response.usage.output_tokens in (3, 5)
+
+
+@pytest.mark.parametrize("event_stream", [True, False])
+def test_genai_reads_streams_of_chat(event_stream: bool) -> None:
+    call = read_generate(
+        {"contents": [{"parts": [{"text": "hi"}]}]},
+        9,
+        model_id="m",
+        stream=True,
+        event_stream=event_stream,
+    )
+    chunks = chat_chunks(*TEXTS)
+    body = translate(call, Format.CHAT, *chunks[:-2], CHAT_CALL, *chunks[-2:], b"[DONE]")
+    if not event_stream:
+        body = write_frames(orjson.loads(body))
+    received = list(open_genai(body).models.generate_content_stream(model="m", contents="hi"))
+    parts = [
+        part
+        for chunk in received
+        for part in (chunk.candidates or [types.Candidate()])[0].content.parts or ()
+    ]
+    assert "".join(part.text or "" for part in parts) == "".join(TEXTS)
+    [function] = [part.function_call for part in parts if part.function_call]
+    assert (function.name, function.args) == ("f", {"a": 1})
+    assert received[-1].usage_metadata.total_token_count == 14
+
+
+def test_openai_reads_whole_answers_of_google() -> None:
+    [generated] = google_chunks("Hi")
+    chat = read_chat({"model": "m", "messages": [{"role": "user", "content": "hi"}]}, 90)
+    answer, _ = plan_exchange(chat, Format.GOOGLE, "up", 5).complete(orjson.dumps(generated))
+    completion = open_openai(orjson.dumps(answer), "application/json").chat.completions.create(
+        model="m", messages=[]
+    )
+    assert completion.choices[0].message.content == "Hi"
+
+    responses = read_responses({"model": "m", "input": "hi"}, 90)
+    answer, _ = plan_exchange(responses, Format.GOOGLE, "up", 5).complete(orjson.dumps(generated))
+    response = open_openai(orjson.dumps(answer), "application/json").responses.create(
+        model="m", input="hi"
+    )
+    assert response.output_text == "Hi"
 
 
 def test_sdks_raise_errors_in_mid_stream() -> None:

@@ -140,6 +140,13 @@ def test_chat_normalizes_finish_reasons() -> None:
     assert frames[2]["choices"][0]["finish_reason"] == "stop"
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_empty_lines_between_frames_are_dropped(name: str) -> None:
+    stream, upstream = CASES[name]()
+    passed = stream.feed(b"\n\n\n") + stream.feed(upstream) + stream.finish()
+    assert passed == expect(name)
+
+
 def test_chat_drops_ids_retries_and_empty_events() -> None:
     fields = rb"event: ping\n\nid: 7\nretry: 5\ndata:"
     upstream = re.sub(rb"(?m)^data: ", fields, chat()[1])
@@ -306,6 +313,6 @@ def test_failed_google_array_is_valid_json(read: int) -> None:
     assert len(orjson.loads(passed)) == read + 1
 
 
-def test_keep_alives_are_comments_for_openai_and_empty_lines_for_google() -> None:
+def test_keep_alive_is_a_comment_for_openai_and_an_empty_line_for_google() -> None:
     assert keep_alive(Format.CHAT) == keep_alive(Format.RESPONSES) == b": keep-alive\n\n"
     assert keep_alive(Format.GOOGLE) == b"\n"

@@ -34,25 +34,16 @@ class ChatStream(LlmStream):
         self._public_model = NEVER
         self._null_usage = self._unfinished = self._content = NEVER
         # the bytes around the text of a chunk, of the provider and for the client
-        self._before = self._after = NEVER
-        self._public_before = self._public_after = NEVER
+        self._before = self._after = b""
+        self._public_before = self._public_after = b""
         self._lessons = _MOST_LESSONS
 
     def feed(self, data: bytes) -> bytes:
-        """The frames for the client that `data` completes.
-
-        Most pieces are one chunk that differs from the one before in its text alone.
-        """
-        if (
-            data.startswith(self._before)
-            and data.endswith(self._after)
-            and not self._splitter.rest
-            and not self.ended
-        ):
-            text = data[len(self._before) : -len(self._after)]
-            if not text.count(b'"'):
-                self._text_bytes += len(text)
-                return self._public_before + text + self._public_after
+        """The frames for the client that `data` completes."""
+        if not self._splitter.rest and not self.ended:
+            passed = self._pass_texts(data)
+            if passed is not None:
+                return passed
         return super().feed(data)
 
     def fail(self, form: ErrorForm) -> bytes:
@@ -82,7 +73,27 @@ class ChatStream(LlmStream):
         self._public_before = passed[:public_start]
         self._public_after = passed[public_start + end - start :]
 
+    def _pass_texts(self, block: bytes) -> bytes | None:
+        """The client's bytes for chunks that differ from the last one in their texts alone."""
+        before, after = self._before, self._after
+        if not before or not block.startswith(before) or not block.endswith(after):
+            return None
+        text = block[len(before) : -len(after)]
+        if not text.count(b'"'):
+            self._text_bytes += len(text)
+            return self._public_before + text + self._public_after
+        texts = text.split(after + before)
+        text = b"".join(texts)
+        if text.count(b'"'):
+            return None
+        self._text_bytes += len(text)
+        between = self._public_after + self._public_before
+        return self._public_before + between.join(texts) + self._public_after
+
     def _pass_usual(self, block: bytes) -> bytes | None:
+        passed = self._pass_texts(block)
+        if passed is not None:
+            return passed
         lines = block.count(b"\n")
         frames = lines >> 1
         if (

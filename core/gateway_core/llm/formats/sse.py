@@ -1,4 +1,4 @@
-"""Server-sent events of language models: frames from bytes, keep-alives and error frames."""
+"""Server-sent events of language models: frames from bytes, keep-alive and error frames."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
