@@ -23,6 +23,7 @@ from gateway_simulator.exchange import Answer
 from gateway_simulator.faults import EXTENSION
 from gateway_simulator.history import History
 from gateway_simulator.ledger import Journal, Ledger
+from gateway_simulator.llm.routes import LanguageRoutes
 from gateway_simulator.moderations import ModerationRoutes
 from gateway_simulator.provider import Provider
 from gateway_simulator.routes import ProviderRoutes
@@ -30,17 +31,18 @@ from gateway_simulator.settings import Settings
 
 GRACE_SECONDS = 1
 """How long a stop waits for answers under way: hanging ones would hold it for ever."""
+_COUNTED = ("/v1/", "/v1beta/")
 
 
 class _RequestCount:
-    """Counts the /v1 requests under way, so that a test can check a caller's concurrency."""
+    """Counts the API's requests under way, so that a test can check a caller's concurrency."""
 
     def __init__(self, app: ASGIApp, history: History) -> None:
         self._app = app
         self._history = history
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not scope["path"].startswith("/v1/"):
+        if scope["type"] != "http" or not scope["path"].startswith(_COUNTED):
             await self._app(scope, receive, send)
             return
         self._history.begin_request()
@@ -73,6 +75,7 @@ def create_app(settings: Settings, clock: Callable[[], float] = time.time) -> St
             Route("/healthz", _show_health),
             *ProviderRoutes(provider, settings.token.get_secret_value()).routes(),
             *ModerationRoutes(provider, settings.token.get_secret_value()).routes(),
+            *LanguageRoutes(provider, settings.token.get_secret_value()).routes(),
             *ControlRoutes(provider).routes(),
         ],
         middleware=[Middleware(_RequestCount, history=provider.history)],

@@ -70,6 +70,7 @@ class Point(StrEnum):
     LOOKUP = "lookup"
     OUTPUT = "output"
     MODERATE = "moderate"
+    GENERATE = "generate"
 
 
 class _Document(BaseModel):
@@ -191,6 +192,18 @@ class Incomplete(Rule):
     kind: Literal["input_types", "categories", "results"]
 
 
+# What becomes of the stream of a language model.
+
+
+class BreakStream(Rule):
+    """The stream of an answer breaks after so many frames."""
+
+    points: ClassVar[frozenset[Point]] = frozenset({Point.GENERATE})
+    behaviour: Literal["break_stream"]
+    kind: Literal["error", "drop", "stall", "junk"]
+    frames: int = Field(default=3, ge=0)
+
+
 # What happens to the exchange, whatever it is about.
 
 
@@ -281,6 +294,7 @@ AnyRule = Annotated[
     | Contradict
     | ForeignOutput
     | Incomplete
+    | BreakStream
     | Limit
     | Hang
     | Status

@@ -94,12 +94,26 @@ class ModerationHistory:
 
 
 @dataclass(slots=True)
+class GenerationHistory:
+    """Answers of language models since the start or the last `clear`.
+
+    `completed` were written to their end, `aborted` were left by their caller, and those that are
+    in neither are under way, or broken by a rule.
+    """
+
+    calls: int = 0
+    completed: int = 0
+    aborted: int = 0
+
+
+@dataclass(slots=True)
 class History:
     """Everything since the start or the last `clear`."""
 
     submissions: list[Submission] = field(default_factory=list)
     cancels: list[dict[str, Any]] = field(default_factory=list)
     moderations: ModerationHistory = field(default_factory=ModerationHistory)
+    generations: GenerationHistory = field(default_factory=GenerationHistory)
     jobs: int = 0
     polls: int = 0
     requests_under_way: int = 0
@@ -145,6 +159,7 @@ class History:
         self.submissions.clear()
         self.cancels.clear()
         self.moderations.clear()
+        self.generations = GenerationHistory()
         self.jobs = self.polls = 0
         self.peak_requests = self.requests_under_way
 
@@ -156,6 +171,7 @@ class History:
             "polls": self.polls,
             "cancels": self.cancels,
             "moderations": self.moderations.describe(),
+            "generations": asdict(self.generations),
             "peak_requests": self.peak_requests,
         }
 

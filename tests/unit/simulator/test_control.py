@@ -152,6 +152,7 @@ def test_the_history_can_be_cleared_and_the_jobs_stay(client, submit, poll):
         "polls": 0,
         "cancels": [],
         "moderations": {"calls": 0, "answered": 0, "inputs": 0},
+        "generations": {"calls": 0, "completed": 0, "aborted": 0},
         "peak_requests": 0,
     }
     assert poll(job)["id"] == job["id"]

@@ -1,0 +1,1 @@
+"""Simulated language models with the APIs of OpenAI and Google."""

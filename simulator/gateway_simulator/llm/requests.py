@@ -1,0 +1,161 @@
+"""Requests of language models in the three formats, read as one `Ask`; used by `routes`.
+
+A body that no real provider would take is refused with InvalidInput.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from gateway_simulator.llm.model import Ask, Tool
+from gateway_simulator.moderations import InvalidInput
+
+
+def parse(raw: bytes) -> dict[str, Any]:
+    """The object in a body."""
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        raise InvalidInput("The body is not valid JSON.", None, "invalid_json") from None
+    if not isinstance(body, dict):
+        raise InvalidInput("The body must be an object.", None, "invalid_json")
+    return body
+
+
+def read_chat(body: dict[str, Any]) -> Ask:
+    """The ask of a Chat Completions body."""
+    messages = _read_list(body, "messages")
+    parts = [
+        (_get(message, "role"), part)
+        for message in messages
+        for part in _list_parts(_get(message, "content"))
+    ]
+    wanted = _get(body, "response_format")
+    return Ask(
+        model=_read_model(body),
+        prompt=_find_prompt(parts),
+        texts=[_get(part, "text") for _, part in parts if isinstance(_get(part, "text"), str)],
+        stream=body.get("stream") is True,
+        images=sum(_get(part, "type") == "image_url" for _, part in parts),
+        tools=[_make_tool(_get(tool, "function")) for tool in _list(body.get("tools"))],
+        must_call=_read_choice(body.get("tool_choice")),
+        has_result=_get(messages[-1], "role") == "tool",
+        schema=_read_schema(wanted, _get(_get(wanted, "json_schema"), "schema")),
+        most_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
+    )
+
+
+def read_responses(body: dict[str, Any]) -> Ask:
+    """The ask of a Responses body."""
+    given = body.get("input")
+    items = [{"role": "user", "content": given}] if isinstance(given, str) else _list(given)
+    if not items:
+        raise InvalidInput("input must not be empty.", "input")
+    parts = [("system", {"text": body["instructions"]})] if body.get("instructions") else []
+    for item in items:
+        content = _get(item, "content") or _get(item, "output")
+        parts += [(_get(item, "role"), part) for part in _list_parts(content)]
+    wanted = _get(_get(body, "text"), "format")
+    return Ask(
+        model=_read_model(body),
+        prompt=_find_prompt(parts),
+        texts=[_get(part, "text") for _, part in parts if isinstance(_get(part, "text"), str)],
+        stream=body.get("stream") is True,
+        images=sum(_get(part, "type") == "input_image" for _, part in parts),
+        tools=[_make_tool(tool) for tool in _list(body.get("tools")) if _get(tool, "name")],
+        must_call=_read_choice(body.get("tool_choice")),
+        has_result=_get(items[-1], "type") == "function_call_output",
+        schema=_read_schema(wanted, _get(wanted, "schema")),
+        most_tokens=body.get("max_output_tokens"),
+    )
+
+
+def read_generate(body: dict[str, Any], model: str, *, stream: bool) -> Ask:
+    """The ask of a generateContent body."""
+    contents = _read_list(body, "contents")
+    system = [("system", part) for part in _list(_get(body.get("systemInstruction"), "parts"))]
+    parts = system + [
+        (_get(content, "role") or "user", part)
+        for content in contents
+        for part in _list(_get(content, "parts"))
+    ]
+    last = _list(_get(contents[-1], "parts"))
+    config = body.get("generationConfig") or {}
+    calling = _get(body.get("toolConfig"), "functionCallingConfig")
+    allowed = _list(_get(calling, "allowedFunctionNames"))
+    schema = config.get("responseJsonSchema") or config.get("responseSchema")
+    return Ask(
+        model=model,
+        prompt=_find_prompt(parts),
+        texts=[_get(part, "text") for _, part in parts if isinstance(_get(part, "text"), str)],
+        stream=stream,
+        images=sum("inlineData" in part for _, part in parts if isinstance(part, dict)),
+        tools=[
+            _make_tool(declaration)
+            for tool in _list(body.get("tools"))
+            for declaration in _list(_get(tool, "functionDeclarations"))
+        ],
+        must_call=(allowed[0] if allowed else "") if _get(calling, "mode") == "ANY" else None,
+        has_result=any("functionResponse" in part for part in last if isinstance(part, dict)),
+        schema=schema or ({} if config.get("responseMimeType") == "application/json" else None),
+        most_tokens=config.get("maxOutputTokens"),
+    )
+
+
+def _get(holder: Any, name: str) -> Any:
+    return holder.get(name) if isinstance(holder, dict) else None
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _list_parts(content: Any) -> Iterator[Any]:
+    if isinstance(content, str):
+        yield {"type": "text", "text": content}
+    else:
+        yield from _list(content)
+
+
+def _read_model(body: dict[str, Any]) -> str:
+    model = body.get("model")
+    if not isinstance(model, str) or not model:
+        raise InvalidInput("model must be a string.", "model", "invalid_type")
+    return model
+
+
+def _read_list(body: dict[str, Any], name: str) -> list[Any]:
+    given = _list(body.get(name))
+    if not given:
+        raise InvalidInput(f"{name} must be a list that is not empty.", name)
+    return given
+
+
+def _find_prompt(parts: list[tuple[Any, Any]]) -> str:
+    """The texts of the user, in one line."""
+    texts = [_get(part, "text") for role, part in parts if role == "user"]
+    return " ".join(text for text in texts if isinstance(text, str))
+
+
+def _make_tool(function: Any) -> Tool:
+    schema = _get(function, "parameters") or _get(function, "parametersJsonSchema")
+    return Tool(str(_get(function, "name")), schema if isinstance(schema, dict) else {})
+
+
+def _read_choice(choice: Any) -> str | None:
+    """The function that must be called: its name, "" for any, None for none in particular."""
+    if choice == "required":
+        return ""
+    name = _get(_get(choice, "function"), "name") or _get(choice, "name")
+    return name if isinstance(name, str) else None
+
+
+def _read_schema(wanted: Any, schema: Any) -> dict[str, Any] | None:
+    match _get(wanted, "type"):
+        case "json_object":
+            return {}
+        case "json_schema":
+            return schema if isinstance(schema, dict) else {}
+        case _:
+            return None
