@@ -98,11 +98,9 @@ class FakeUpstream:
         """When a call was made."""
         return [at for name, at in self.calls if name == call]
 
-    @property
-    def trouble(self) -> str | None:
-        return self.problem
-
     async def start(self) -> None:
+        if self.problem is not None:
+            raise ValueError(self.problem)
         if self.start_error is not None:
             raise self.start_error
 

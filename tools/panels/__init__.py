@@ -1,5 +1,6 @@
 """What the dashboard of the chart shows: its rows, in order; a module for those of one concern."""
 
+from tools.panels.llm import LLM
 from tools.panels.parts import Panel, Row
 from tools.panels.processes import PROCESSES
 from tools.panels.runs import CALLBACKS, PROVIDERS, TASKS
@@ -11,6 +12,7 @@ __all__ = ["ROWS", "Panel", "Row"]
 ROWS: tuple[Row, ...] = (
     REQUESTS,
     ADMISSION,
+    LLM,
     TASKS,
     PROVIDERS,
     CALLBACKS,

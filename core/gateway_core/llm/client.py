@@ -7,6 +7,7 @@ import asyncio
 import re
 import socket
 import ssl
+from asyncio.sslproto import SSLProtocol
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -17,7 +18,13 @@ from urllib.parse import urlsplit
 from gateway_core.concurrency import WaitLimit
 from gateway_core.egress.addresses import DECLARED, AddressPolicy
 from gateway_core.egress.connector import MOST_ADDRESSES, EgressRefused
-from gateway_core.llm.connection import ClosedUnanswered, Connection, Response, Timeouts
+from gateway_core.llm.connection import (
+    TLS_BYTES,
+    ClosedUnanswered,
+    Connection,
+    Response,
+    Timeouts,
+)
 from gateway_core.providers.upstream import UpstreamBusy, UpstreamUnreachable
 
 IDLE_SECONDS = 4.0
@@ -60,6 +67,9 @@ class Client:
         self._port = url.port or (443 if url.scheme == "https" else 80)
         self._is_address = _is_address(url.hostname)
         self._tls = (tls or _default_tls()) if url.scheme == "https" else None
+        if self._tls is not None:
+            # the event loop holds so much for every TLS connection; its 256 KiB are no faster
+            SSLProtocol.max_size = TLS_BYTES
         self._path = url.path.rstrip("/")
         self._authority = url.netloc.rpartition("@")[2]
         self._limit = limit
@@ -121,8 +131,7 @@ class Client:
         try:
             return await connection.exchange(head, body, limits)
         except ClosedUnanswered:
-            # one that restarts closes all connections, so the other free ones are not tried
-            self._close_free()
+            # not one of the other free connections: a restart of the upstream has closed them too
             connection = await self._acquire(limits.connect)
             return await connection.exchange(head, body, limits)
 

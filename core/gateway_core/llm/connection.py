@@ -18,8 +18,10 @@ MOST_HEAD_BYTES = 64 * 1024
 """Bytes of a head, of trailers, or of anything else between two pieces of a body."""
 READ_BYTES = 64 * 1024
 HIGH_WATER = 128 * 1024
-"""Unread bytes of a response beyond which the connection is not read: with the last piece, and
-what TLS has decrypted, less than 256 KiB."""
+"""Unread bytes of a response beyond which the connection is not read: at most 256 KiB are held of
+it, with the last piece and what waits for TLS."""
+TLS_BYTES = 32 * 1024
+"""Received at once from a TLS connection, and held until it is decrypted."""
 WRITE_BYTES = 64 * 1024
 """A request body beyond this size is written in pieces, as the upstream takes them."""
 
@@ -243,6 +245,10 @@ class Connection(asyncio.BufferedProtocol):
         """Keep the transport."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        # only transports of TLS have it
+        limit = getattr(transport, "set_read_buffer_limits", None)
+        if limit is not None:
+            limit(TLS_BYTES)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where to receive."""

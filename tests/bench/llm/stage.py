@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 import orjson
 
 from tests.bench.report import Report
-from tests.bench.stage import root
+from tests.servers.tenants import describe
 from tests.servers.world import World, wait_for
 
 FOLDER = Path(__file__).resolve().parent
@@ -66,6 +66,8 @@ async def measure_llm(world: World, key: str, report: Report) -> None:
             name = f"tests.bench.llm.{module}"
             ports = (str(contestant.port), str(first))
             stack.enter_context(run(sys.executable, "-m", name, *ports))
+        # the whole gateway with admission, money and accounting, in one process
+        contestants["gateway"] = serve_gateway(world, key, first)
         everyone = {"upstream alone": upstream, **contestants}
         for name, contestant in everyone.items():
             await wait_for(lambda at=contestant: _answers(wrk, folder, at), what=name)
@@ -79,6 +81,29 @@ async def measure_llm(world: World, key: str, report: Report) -> None:
                     report.add(f"llm: {work}, {name} over the floor", ratio, "ratio")
             half = statistics.median(rates[FLOOR]) / 2
             report_latency(program, contestants, work, half, report)
+
+
+def serve_gateway(world: World, key: str, upstream_port: int) -> Contestant:
+    """The API of the world, with a model whose provider is the upstream."""
+    base_url = f"http://127.0.0.1:{upstream_port}/v1"
+    spec = {"type": "openai", "maxConcurrentRequests": 512, "openai": {"baseUrl": base_url}}
+    route = {"name": "main", "providerName": "bench-llm", "upstreamModel": "bench"}
+    price = {"inputPerMillionMicros": 500_000, "outputPerMillionMicros": 1_500_000}
+    world.apply(
+        describe("Provider", "bench-llm", spec),
+        describe(
+            "Model",
+            "bench-chat",
+            {
+                "modelId": "bench-chat",
+                "service": "bench",
+                "action": "chat",
+                "routes": [route],
+                "prices": [price],
+            },
+        ),
+    )
+    return Contestant(world.config.ports.api, key, "bench-chat")
 
 
 def measure_rates(
@@ -134,7 +159,7 @@ def build_program(folder: Path) -> Path:
 @contextmanager
 def run(*command: str) -> Iterator[None]:
     """A server, ended with the context."""
-    process = subprocess.Popen(command, cwd=root())
+    process = subprocess.Popen(command, cwd=FOLDER.parents[2])
     try:
         yield
     finally:

@@ -170,7 +170,7 @@ async def test_unrouted_paths_of_the_other_surfaces(gateway: Gateway) -> None:
     answer = await call(gateway.app, "GET", "/v1/assistants")
     assert answer.status == 404
     assert answer.json["error"]["code"] == "not_found"
-    answer = await call(gateway.app, "POST", "/v1beta/models/x:generateContent")
+    answer = await call(gateway.app, "POST", "/v1beta/tunedModels/x:generateContent")
     assert answer.json["error"]["status"] == "NOT_FOUND"
 
 

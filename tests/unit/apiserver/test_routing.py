@@ -11,6 +11,8 @@ from tests.unit.apiserver.gateway import Gateway, call
 
 WITHOUT_ACCESS = {
     "task_read": "authenticates by itself: a path that left the catalog is 404 without a key",
+    "models_get": "authenticates by itself: Google's clients send the key elsewhere",
+    "models_list": "as models_get",
     "notices": "the address is the permission",
     "operations_health": "for load balancers",
     "operations_openapi": "for anybody",

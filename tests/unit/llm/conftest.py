@@ -53,11 +53,9 @@ class Upstream:
     def client(
         self, limit: int = 8, *, tls: ssl.SSLContext | None = None, **times: float
     ) -> Client:
-        """A client of this upstream; `times` are of its Timeouts."""
-        scheme = "https" if tls else "http"
-        return Client(
-            f"{scheme}://127.0.0.1:{self.port}", limit, timeouts=Timeouts(**times), tls=tls
-        )
+        """A client that keeps free connections; `times` are of its Timeouts."""
+        url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
+        return Client(url, limit, timeouts=Timeouts(**times), tls=tls, idle_seconds=60.0)
 
 
 @asynccontextmanager
@@ -107,14 +105,14 @@ async def wait_until_paused(response: Response) -> None:
 
 async def wait_for_eof(reader: asyncio.StreamReader) -> None:
     """Returns when the client has closed its connection."""
-    async with asyncio.timeout(SECONDS):
-        while await reader.read(1 << 16):
-            pass
+    while await reader.read(1 << 16):
+        pass
 
 
 async def post(client: Client, body: bytes = b"{}") -> Response:
     """Sends a request and returns its response, unread."""
-    return await client.send(client.prepare("POST", "/v1/chat", {"x-test": "1"}), body)
+    async with asyncio.timeout(SECONDS):
+        return await client.send(client.prepare("POST", "/v1/chat", {"x-test": "1"}), body)
 
 
 async def post_and_read(client: Client, body: bytes = b"{}") -> bytes:

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import ssl
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from gateway_core.providers.upstream import (
 )
 from tests.unit.llm.conftest import (
     OK,
+    SECONDS,
     answer_with,
     listen,
     post,
@@ -193,8 +195,9 @@ async def test_body_that_is_invalid_is_interrupted(rest):
 
     async with listen(serve) as upstream:
         response = await post(upstream.client())
-        with pytest.raises(UpstreamInterrupted):
-            await response.read(100)
+        async with asyncio.timeout(SECONDS):
+            with pytest.raises(UpstreamInterrupted):
+                await response.read(100)
         await upstream.wait_until_open(0)
 
 
@@ -223,6 +226,31 @@ async def test_slow_reader_bounds_what_is_buffered(is_tls, contexts):
         client.close()
 
 
+@pytest.mark.parametrize(("is_tls", "most"), [(False, 20_000), (True, 200_000)])
+async def test_connection_takes_little_memory(is_tls, most, contexts):
+    """Both ends are in this process."""
+    count = 20
+
+    async def serve(reader, writer):
+        await read_request(reader)
+        await write_apart(writer, LENGTH[:-1])
+        await wait_for_eof(reader)
+
+    server, tls = contexts if is_tls else (None, None)
+    async with listen(serve, server) as upstream:
+        client = upstream.client(limit=count + 1, tls=tls)
+        responses = [await post(client)]
+        tracemalloc.start()
+        try:
+            responses += [await post(client) for _ in range(count)]
+            taken, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        for response in responses:
+            response.abort()
+    assert taken / count < most
+
+
 async def test_longer_body_than_asked_for_closes_the_connection():
     async with listen(answer_with(LENGTH[:-1], LENGTH[-1:])) as upstream:
         response = await post(upstream.client())
@@ -245,16 +273,22 @@ async def test_large_request_arrives_whole():
         client.close()
 
 
-async def test_refusal_of_an_unfinished_request_is_returned():
+async def test_refusal_of_an_unfinished_request_is_returned_at_once():
+    refused = asyncio.Event()
+
     async def serve(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 413 Content Too Large\r\ncontent-length: 2\r\n\r\nno")
+        writer.write(b"HTTP/1.1 413 Content Too Large\r\ncontent-length: 2\r\n\r\n")
+        await refused.wait()
+        writer.write(b"no")
         await wait_for_eof(reader)
 
     async with listen(serve) as upstream:
         client = upstream.client()
         response = await post(client, bytes(32 * 2**20))
-        assert (response.status, await response.read(10)) == (413, b"no")
+        assert response.status == 413
+        refused.set()
+        assert await response.read(10) == b"no"
         await upstream.wait_until_open(0)
 
 
@@ -297,11 +331,14 @@ async def test_silence_between_bytes_times_out():
 
 
 async def test_time_of_a_slow_reader_is_not_the_upstreams():
-    content = bytes(4 * HIGH_WATER)
+    count = HIGH_WATER // READ_BYTES + 1
+    content = bytes(count * READ_BYTES)
 
     async def serve(reader, writer):
         await read_request(reader)
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(content) + content)
+        head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (len(content) + 1)
+        # nothing is left to be read when the client pauses
+        await write_apart(writer, head, *[bytes(READ_BYTES)] * count)
         await wait_for_eof(reader)
 
     async with listen(serve) as upstream:
@@ -310,7 +347,12 @@ async def test_time_of_a_slow_reader_is_not_the_upstreams():
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
                 await asyncio.Event().wait()
-        assert await response.read(len(content)) == content
+        taken = 0
+        async with asyncio.timeout(SECONDS):
+            while taken < len(content):
+                taken += len(await response.read_some())
+            with pytest.raises(UpstreamTimedOut):
+                await response.read_some()
 
 
 @pytest.mark.parametrize("body", [b"{}", bytes(32 * 2**20)], ids=["head", "request"])

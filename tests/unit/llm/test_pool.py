@@ -70,18 +70,24 @@ async def test_calls_that_give_up_waiting_leave_their_turn_to_others():
 
 async def test_turn_that_comes_with_the_cancellation_is_passed_on():
     gate = Gate()
+
+    async def call_and_cancel_next():
+        response = await post(client)
+        # its end has handed the connection to the second call, which has not run since
+        second.cancel()
+        return await response.read(9)
+
     async with listen(gate.serve) as upstream:
         client = upstream.client(limit=1)
-        first = asyncio.create_task(post(client))
+        first = asyncio.create_task(call_and_cancel_next())
         await gate.bodies.get()
         second = asyncio.create_task(post_and_read(client))
         third = asyncio.create_task(post_and_read(client))
         gate.open.set()
-        await (await first).read(9)
-        # the connection was handed to the second call as the response ended
-        second.cancel()
         async with asyncio.timeout(SECONDS):
-            assert await third == b"ok"
+            assert await asyncio.gather(first, third) == [b"ok", b"ok"]
+        assert second.cancelled()
+        assert upstream.connections == 1
         client.close()
 
 
@@ -139,6 +145,32 @@ async def test_request_is_repeated_once_where_a_kept_connection_was_closed():
         assert await post_and_read(client, b"close") == b"ok"
         assert served == [b"first", b"close", b"close"]
         assert upstream.connections == 2
+        client.close()
+
+
+async def test_request_is_not_repeated_on_another_kept_connection():
+    gate = Gate()
+
+    async def serve(reader, writer):
+        is_old = upstream.connections <= 2
+        for _ in range(1 if is_old else 2):
+            _, body = await read_request(reader)
+            await gate.bodies.put(body)
+            await gate.open.wait()
+            writer.write(OK)
+        # the request after the first one is read and not answered
+        await read_request(reader)
+
+    async with listen(serve) as upstream:
+        client = upstream.client()
+        calls = [asyncio.create_task(post_and_read(client)) for _ in range(2)]
+        for _ in calls:
+            await gate.bodies.get()
+        gate.open.set()
+        await asyncio.gather(*calls)
+        assert upstream.open == 2
+        assert await post_and_read(client) == b"ok"
+        assert upstream.connections == 3
         client.close()
 
 
@@ -256,6 +288,23 @@ async def test_closed_client_refuses_calls_and_lets_others_end():
                 await call
         gate.open.set()
         assert await under_way == b"ok"
+        await upstream.wait_until_open(0)
+
+
+async def test_closed_client_leaves_cancelled_calls_alone():
+    gate = Gate()
+    async with listen(gate.serve) as upstream:
+        client = upstream.client(limit=1)
+        under_way = asyncio.create_task(post(client))
+        await gate.bodies.get()
+        waiting = asyncio.create_task(post(client))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        client.close()
+        under_way.cancel()
+        results = await asyncio.gather(waiting, under_way, return_exceptions=True)
+        assert [type(result) for result in results] == [asyncio.CancelledError] * 2
+        gate.open.set()
         await upstream.wait_until_open(0)
 
 

@@ -292,6 +292,11 @@ class Simulation:
         obj = {"metadata": {"name": name}, "spec": {"type": "fake", **spec}}
         self.kube.put("gatewayproviders", obj)
 
+    def set_problem(self, problem: str | None) -> None:
+        """Makes the provider `simulated` unusable by a change of its declaration, or usable."""
+        self.upstream.problem = problem
+        self.put_provider(maxConcurrentRequests=64 if problem is None else 63)
+
     def spec(self, *, deadline: int = 600, **request: Any) -> dict[str, Any]:
         """A task's spec; `request` changes members of `spec.request`."""
         values = {

@@ -79,11 +79,11 @@ async def test_successor_waits_for_named_provider_that_is_unusable() -> None:
     await sim.wait(lambda: sim.upstream.jobs)
     await sim.kill()
     other = route_elsewhere(sim)
-    sim.upstream.problem = "its library is missing"
+    sim.set_problem("its library is missing")
     await sim.boot_without_books()
     await sim.pass_time(30)
     assert other.submitted == []
-    sim.upstream.problem = None
+    sim.set_problem(None)
     assert (await sim.finish(name))["phase"] == "Completed"
     assert len(sim.upstream.jobs) == 1
 
@@ -93,13 +93,13 @@ async def test_unusable_named_provider_is_waited_for_and_shown() -> None:
     """Another owner may be submitting there: the model's next route would be a second job."""
     sim = Simulation()
     other = route_elsewhere(sim)
-    sim.upstream.problem = "its library is missing"
+    sim.set_problem("its library is missing")
     await sim.boot()
     name = await sim.admit(route=ROUTE)
     await sim.pass_time(30)
     assert sim.status(name)["phase"] == "Submitting"
     assert count_writes(sim) == 1
-    sim.upstream.problem = None
+    sim.set_problem(None)
     status = await sim.finish(name)
     assert status["phase"] == "Completed"
     assert status["upstream"]["providerName"] == "simulated"
@@ -123,11 +123,11 @@ async def test_admins_change_during_submission_makes_no_second_job() -> None:
     name = await sim.admit(route=ROUTE)
     await sim.wait(lambda: sim.upstream.jobs)
     other = route_elsewhere(sim)
-    sim.upstream.problem = "its library is missing"
+    sim.set_problem("its library is missing")
     await sim.change(name, {"metadata": {"annotations": {"note": "x"}}})
     await sim.pass_time(20)
     assert other.submitted == []
-    sim.upstream.problem = None
+    sim.set_problem(None)
     status = await sim.finish(name)
     assert status["upstream"]["jobId"] == "job_0"
     assert len(sim.upstream.jobs) == 1
@@ -179,7 +179,7 @@ async def test_cancelled_after_takeover_stops_job_that_no_record_names(can_find:
 @in_virtual_time
 async def test_cancelled_before_own_submission_reports_job_of_another_owner() -> None:
     sim = await Simulation.start()
-    sim.upstream.problem = "its library is missing"
+    sim.set_problem("its library is missing")
     name = await sim.admit(route=ROUTE)
     await sim.pass_time(5)
     await sim.cancel(name)
