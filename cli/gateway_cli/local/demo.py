@@ -1,4 +1,4 @@
-"""`make demo`: everything up, one task from POST to the downloaded video, everything down.
+"""`make demo`: everything up, one task to its video, one streamed answer, everything down.
 
 Also the text of `make up`: addresses, a key, and commands to paste.
 """
@@ -14,6 +14,7 @@ from gateway_cli.local.config import MODEL, SERVICE, LocalConfig
 from gateway_cli.local.run import LocalRun
 from gateway_cli.local.supervisor import ProcessFailedError
 from gateway_cli.progress import Reporter, format_seconds
+from gateway_cli.rest.chat import answer
 from gateway_cli.rest.client import RestApi
 from gateway_cli.rest.sample import (
     ACTION,
@@ -26,6 +27,8 @@ from gateway_cli.rest.sample import (
 from gateway_core.api.ids import id_to_name
 
 TASK_SECONDS = 60.0
+CHAT_MODEL = "sim-chat"
+GREETING = "Hello"
 
 
 async def run_demo(config: LocalConfig, reporter: Reporter) -> None:
@@ -72,6 +75,11 @@ async def _walk_through(run: LocalRun, reporter: Reporter) -> None:
     name = id_to_name(task_id)
     reporter.line(f"\n$ kubectl get gatewaytasks {name}")
     reporter.line((await run.kubectl("get", "gatewaytasks", name)).rstrip() + "\n")
+    reporter.line(f"$ gatewayctl chat --model {CHAT_MODEL} '{GREETING}'")
+    async with RestApi(run.config.base_url, key, reporter.line) as api:
+        price = await api.get_price("chat", CHAT_MODEL)
+        await answer(api, {"model": CHAT_MODEL, "messages": []}, GREETING, price)
+    reporter.line("")
 
 
 def describe_run(config: LocalConfig, variables: dict[str, str], kubectl: Path) -> str:

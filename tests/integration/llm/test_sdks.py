@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import openai
 import pytest
+from google import genai
 
 from tests.crash.shares import share
 from tests.servers.llm_provider import (
@@ -170,3 +171,38 @@ def encode_request(key: str, body: dict[str, Any]) -> bytes:
         f"Content-Length: {len(content)}\r\n\r\n"
     )
     return head.encode() + content
+
+
+@pytest.mark.parametrize("model", ["sim-google", "sim-chat"])
+async def test_google_sdk_generates_streams_and_lists(world, client, model):
+    """`sim-chat` is at a provider of the OpenAI dialect: its answers are translated."""
+    url = world.env["GATEWAY_BASE_URL"]
+    sdk = genai.Client(api_key=client.key, http_options={"base_url": url}).aio
+
+    made = await sdk.models.generate_content(model=model, contents="Hello")
+    assert made.text
+    assert made.model_version == model
+    assert made.usage_metadata.total_token_count > 0
+
+    chunks = [
+        chunk
+        async for chunk in await sdk.models.generate_content_stream(model=model, contents="Hello")
+    ]
+    assert "".join(chunk.text or "" for chunk in chunks) == made.text
+    assert chunks[-1].usage_metadata.total_token_count > 0
+
+    names = [listed.name async for listed in await sdk.models.list()]
+    assert f"models/{model}" in names
+    with pytest.raises(genai.errors.ClientError) as refused:
+        await sdk.models.count_tokens(model=model, contents="Hello")
+    assert (refused.value.code, refused.value.status) == (404, "NOT_FOUND")
+
+
+@pytest.mark.parametrize("model", ["sim-google", "sim-chat"])
+async def test_openai_sdk_gets_responses_of_either_dialect(sdk, model):
+    made = await sdk.responses.create(model=model, input="Hello")
+    assert made.output_text
+    async with sdk.responses.stream(model=model, input="Hello") as stream:
+        final = await stream.get_final_response()
+    assert final.output_text == made.output_text
+    assert final.usage.total_tokens > 0
