@@ -33,7 +33,7 @@ async def reply_chat(reply: Reply, received: Received) -> None:
         await reply.whole(make_chat_answer())
         return
     await reply.begin()
-    for frame in make_chat_chunks("Hel", "lo"):
+    for frame in make_chat_chunks("Hell", "o"):
         await reply.chunk(frame)
     await reply.end()
 
@@ -97,7 +97,7 @@ async def test_sdk_raises_the_error_of_a_broken_stream(world, client, sdk):
             await reply.whole(make_chat_answer())
             return
         await reply.begin()
-        await reply.chunk(make_chat_chunks("Hel")[1])
+        await reply.chunk(make_chat_chunks("Hell")[1])
         reply.cut()
 
     async with LlmProvider(cut) as provider:
