@@ -48,7 +48,9 @@ _KNOWN_CONFIG = frozenset(
         "thinkingConfig",
     }
 )
-_NO_FILTER = dict.fromkeys(("BLOCK_NONE", "OFF", "HARM_BLOCK_THRESHOLD_UNSPECIFIED"))
+_NO_FILTER: Mapping[str, None] = dict.fromkeys(
+    ("BLOCK_NONE", "OFF", "HARM_BLOCK_THRESHOLD_UNSPECIFIED")
+)
 _MODES = {"AUTO": "auto", "MODE_UNSPECIFIED": "auto", "ANY": "required", "NONE": "none"}
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mp3": "mp3", "audio/mpeg": "mp3"}
 
