@@ -115,7 +115,7 @@ async def keep_history(client: Client, error: BaseException) -> Path:
     folder = Path(os.environ.get("GATEWAY_FAULTS_DIR") or tempfile.gettempdir(), "gateway-faults")
     folder.mkdir(parents=True, exist_ok=True)
     document: dict[str, Any] = {
-        "error": str(error),
+        "error": [str(error), *getattr(error, "__notes__", ())],
         "accepted": client.history.accepted,
         "polled": client.history.polled,
     }
