@@ -18,18 +18,24 @@ _LABELS = ("model", "provider")
 class CallTimes:
     """Moments of a call in seconds of one monotonic clock; 0 where it did not get that far.
 
-    `sent` is when the provider that answered was called, or the last one that the call reached;
-    `first` when the first output went to the client.
+    `sent` is when the provider that answers is called; `first` when the first output went to the
+    client. `reached`: some provider was called.
     """
 
     began: float
     sent: float = 0.0
     first: float = 0.0
     ended: float = 0.0
+    reached: bool = False
 
     def note_sent(self) -> None:
         """Note that a provider is called now."""
         self.sent = time.monotonic()
+        self.reached = True
+
+    def note_failure(self) -> None:
+        """Note that the provider has failed: the client does not pay for that attempt."""
+        self.sent = 0.0
 
 
 class _Series:
@@ -92,7 +98,7 @@ class LlmMetrics:
         )
         self.overhead = Histogram(
             "gateway_llm_overhead_seconds",
-            "Time from a call's start to the request to the provider that answered it: admission,"
+            "Time from a call's admission to the request to the provider that answered it:"
             " translation and failed attempts.",
             _LABELS,
             buckets=_OVERHEAD,

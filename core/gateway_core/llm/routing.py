@@ -17,6 +17,9 @@ FIRST_REST_SECONDS = 1.0
 LONGEST_REST_SECONDS = 30.0
 LONGEST_RETRY_SECONDS = 120.0
 """A longer Retry-After of a provider is shortened to this, as for clients (contract §1.3)."""
+ALONE_SECONDS = 60.0
+"""An account whose calls alone fail, while another account's succeeded within this time, opens no
+circuit: it may provoke its failures."""
 PROBE_SECONDS = 150.0
 """After so long a probe without an outcome no longer keeps others from probing."""
 
@@ -28,10 +31,13 @@ class CircuitBreaker:
     open and lets one probe pass, which closes it or doubles the rest.
     """
 
-    __slots__ = ("_outcomes", "_probe_at", "_rest", "_until")
+    __slots__ = ("_outcomes", "_probe_at", "_rest", "_succeeded", "_until")
 
     def __init__(self) -> None:
-        self._outcomes: deque[bool] = deque(maxlen=WINDOW_CALLS)
+        # the account of each failed call, None for a success
+        self._outcomes: deque[str | None] = deque(maxlen=WINDOW_CALLS)
+        self._succeeded: dict[str, float] = {}
+        """When calls of the last two accounts succeeded last."""
         self._rest = 0.0
         """Seconds of the last rest; 0 while closed."""
         self._until = 0.0
@@ -56,21 +62,26 @@ class CircuitBreaker:
             self._probe_at = now
         return True
 
-    def succeed(self) -> None:
+    def succeed(self, account: str, now: float) -> None:
         """Note a call that the provider answered."""
         if self._rest > 0:
             self._outcomes.clear()
             self._rest, self._probe_at = 0.0, None
-        self._outcomes.append(True)
+        self._outcomes.append(None)
+        if account not in self._succeeded and len(self._succeeded) > 1:
+            del self._succeeded[min(self._succeeded, key=self._succeeded.__getitem__)]
+        self._succeeded[account] = now
 
-    def fail(self, now: float) -> None:
+    def fail(self, now: float, account: str) -> None:
         """Note a call that failed by the provider's fault."""
-        self._outcomes.append(False)
-        failures = self._outcomes.count(False)
+        self._outcomes.append(account)
+        failures = len(self._outcomes) - self._outcomes.count(None)
         if self._probe_at is not None:
             self._rest = min(LONGEST_REST_SECONDS, 2 * self._rest)
         elif self._rest > 0:
             # a call that began before the circuit opened says nothing new
+            return
+        elif self._is_alone(account, now):
             return
         elif failures >= LEAST_FAILURES and 2 * failures >= len(self._outcomes):
             self._rest = FIRST_REST_SECONDS
@@ -79,6 +90,13 @@ class CircuitBreaker:
         self._probe_at = None
         # spread, so that replicas do not probe at one time
         self._until = max(self._until, now + self._rest * random.uniform(0.8, 1.2))  # noqa: S311
+
+    def _is_alone(self, account: str, now: float) -> bool:
+        """Whether only this account's calls fail, while another's succeed."""
+        others = (at for name, at in self._succeeded.items() if name != account)
+        return set(self._outcomes) <= {account, None} and any(
+            now - at < ALONE_SECONDS for at in others
+        )
 
     def drop(self) -> None:
         """Note a call without an outcome: its client has left."""

@@ -1,10 +1,10 @@
 """LLM calls from their model to their charge: price, reservation, route, fallback, settlement."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-
-import orjson
 
 from gateway_core.admission.admission import Payer
 from gateway_core.admission.live_calls import LiveCalls
@@ -15,7 +15,7 @@ from gateway_core.billing.journal import CallRecord
 from gateway_core.billing.prices import Usage, charge, floor_moment, quote, select_price
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import KubernetesUnavailable
-from gateway_core.llm.formats.calls import Format, LlmCall, TokenUsage
+from gateway_core.llm.formats.calls import Format, LlmCall, TokenUsage, encode_body
 from gateway_core.llm.formats.exchange import Exchange, plan_exchange
 from gateway_core.llm.metrics import CallTimes, LlmMetrics
 from gateway_core.llm.routing import choose_route
@@ -25,7 +25,9 @@ from gateway_core.providers.moderators import explain, find_allowed_model
 from gateway_core.providers.registry import Providers
 from gateway_core.providers.upstream import (
     UpstreamBusy,
+    UpstreamDenied,
     UpstreamError,
+    UpstreamLimited,
     UpstreamRejected,
 )
 from gateway_core.tasks.operations import CHAT
@@ -40,6 +42,8 @@ class PricedCall:
     price: Price
     bound: Usage
     micros: int
+    is_large: bool = False
+    """Whether its body takes long to translate and to encode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,7 @@ class LlmService:
         self._calls = calls
         self._clock = clock
 
-    def price(self, call: LlmCall, payer: Payer) -> PricedCall:
+    def price(self, call: LlmCall, payer: Payer, *, is_large: bool = False) -> PricedCall:
         """The model of a call and the most that the call can cost.
 
         Raises:
@@ -77,7 +81,7 @@ class LlmService:
             Conflict: the model has no price now.
         """
         model = find_allowed_model(self._catalog(), CHAT.action, call.model_id, payer.policy)
-        return price_call(call, model, self._clock())
+        return replace(price_call(call, model, self._clock()), is_large=is_large)
 
     def make_hold(self, priced: PricedCall, payer: Payer) -> Hold:
         """The reservation of a call, under a new name."""
@@ -133,54 +137,68 @@ class LlmService:
         """
         upstreams = await self._find_upstreams(priced.model)
         left = [route for route in priced.model.routes if route.provider_name in upstreams]
+        tries: Counter[str] = Counter()
         failure: UpstreamError | None = None
         refusal: InvalidRequest | None = None
         while True:
             route = choose_route(left, lambda name: upstreams[name].count_rest() == 0)
             if route is None:
                 break
-            left.remove(route)
             upstream = upstreams[route.provider_name]
+            tries[route.name] += 1
             try:
-                exchange = self._plan(priced.call, route, upstream)
+                exchange, body = await self._plan(priced, route, upstream)
             except InvalidRequest as error:
                 # this provider's format lacks something; another's may have it
                 refusal = error
+                left.remove(route)
                 continue
             try:
                 sent = await upstream.send(
                     exchange.path,
-                    orjson.dumps(exchange.body),
+                    body,
                     account=account,
                     upstream_model=route.upstream_model,
                     note_sent=times.note_sent,
                 )
             except UpstreamError as error:
+                times.note_failure()
                 name = type(error).__name__
                 self.metrics.count_failure(priced.model.model_id, route.provider_name, name)
                 if isinstance(error, UpstreamRejected):
                     raise translate_error(error) from error
                 failure = error
+                # another credential of the provider may do
+                is_credential = isinstance(error, UpstreamDenied | UpstreamLimited)
+                if not is_credential or tries[route.name] >= upstream.credentials:
+                    left.remove(route)
             else:
                 return OpenCall(exchange, sent, upstream, route)
-        if failure is None and refusal is not None:
-            raise refusal
         if failure is None and left:
-            rest = min(upstreams[route.provider_name].count_rest() for route in left)
-            failure = UpstreamBusy("The model's providers fail.", retry_after=rest)
-        if failure is None:
-            raise Unavailable(f"Model {priced.model.model_id} cannot be reached now.")
-        raise translate_error(failure) from failure
+            failure = _find_rest([upstreams[route.provider_name] for route in left])
+        if failure is not None:
+            raise translate_error(failure) from failure
+        if refusal is not None:
+            raise refusal
+        raise Unavailable(f"Model {priced.model.model_id} cannot be reached now.")
 
-    def _plan(self, call: LlmCall, route: Route, upstream: LlmUpstream) -> Exchange:
-        """The exchange with a route's provider. InvalidRequest where its format lacks a field."""
+    async def _plan(
+        self, priced: PricedCall, route: Route, upstream: LlmUpstream
+    ) -> tuple[Exchange, bytes]:
+        """The exchange with a route's provider, and its body; the exchange keeps no large parts.
+
+        InvalidRequest where the provider's format lacks a field.
+        """
         format_ = Format.CHAT
         if upstream.dialect == "google":
             format_ = Format.GOOGLE
-        elif call.format is Format.RESPONSES and upstream.has_responses:
+        elif priced.call.format is Format.RESPONSES and upstream.has_responses:
             format_ = Format.RESPONSES
         created = int(self._clock().timestamp())
-        return plan_exchange(call, format_, route.upstream_model, created)
+        arguments = priced.call, format_, route.upstream_model, created
+        if priced.is_large:
+            return await asyncio.to_thread(_plan_exchange, *arguments)
+        return _plan_exchange(*arguments)
 
     async def _find_upstreams(self, model: Model) -> dict[str, LlmUpstream]:
         """The usable providers of a model's routes, by name."""
@@ -219,3 +237,21 @@ def translate_error(error: UpstreamError) -> GatewayError:
     if isinstance(error, UpstreamRejected):
         return InvalidRequest(error.message)
     return explain(error)
+
+
+def _plan_exchange(
+    call: LlmCall, format_: Format, upstream_model: str, created: int
+) -> tuple[Exchange, bytes]:
+    exchange = plan_exchange(call, format_, upstream_model, created)
+    body = encode_body(exchange.body)
+    # a translated Responses call repeats fields of its request; nothing else reads them again
+    kept = call.body if call.format is Format.RESPONSES and format_ is not call.format else {}
+    return replace(exchange, body={}, call=replace(call, body=kept)), body
+
+
+def _find_rest(upstreams: Sequence[LlmUpstream]) -> UpstreamError:
+    """The error while all providers of a model rest."""
+    rest = min(upstream.count_rest() for upstream in upstreams)
+    if not any(upstream.has_credential for upstream in upstreams):
+        return UpstreamLimited("The provider is sent more calls than it takes.", retry_after=rest)
+    return UpstreamBusy("The model's providers fail.", retry_after=rest)

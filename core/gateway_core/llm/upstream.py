@@ -36,8 +36,8 @@ SLOT_SECONDS = 10.0
 """How long a call waits for one of the provider's slots."""
 DENIED_SECONDS = 60.0
 """How long a credential that the provider has refused is left out."""
-LIMITED_SECONDS = 5.0
-"""The same for a rate limit without a Retry-After."""
+LIMITED_SECONDS = 1.0
+"""The same for a rate limit without a Retry-After, which may concern a single request."""
 MOST_ERROR_BYTES = 64 * 1024
 MOST_HEADS = 256
 """Prepared heads kept: one for each path and credential."""
@@ -52,18 +52,15 @@ def split_credentials(credential: bytes | str | None) -> list[str | None]:
 class SentCall:
     """A call that the provider answers with success: read `response`, then call `close`."""
 
-    __slots__ = ("_breaker", "_release", "response")
+    __slots__ = ("_release", "fail", "response")
 
     def __init__(
-        self, response: Response, breaker: CircuitBreaker, release: Callable[[], None]
+        self, response: Response, fail: Callable[[], None], release: Callable[[], None]
     ) -> None:
         self.response = response
-        self._breaker = breaker
+        self.fail = fail
+        """Notes that the provider failed after its head: in the middle of a stream."""
         self._release: Callable[[], None] | None = release
-
-    def fail(self) -> None:
-        """Note that the provider failed after its head: in the middle of a stream."""
-        self._breaker.fail(time.monotonic())
 
     def close(self) -> None:
         """End the call; the connection is closed unless the response was read whole. Repeatable."""
@@ -115,6 +112,16 @@ class LlmUpstream:
     def is_open(self) -> bool:
         """Whether the circuit is open: recent calls have failed."""
         return self._breaker.is_open
+
+    @property
+    def credentials(self) -> int:
+        """Number of its credentials, at least 1."""
+        return len(self._headers)
+
+    @property
+    def has_credential(self) -> bool:
+        """Whether one of its credentials may be used now."""
+        return self._credentials.count_rest(time.monotonic()) == 0
 
     def count_rest(self) -> float:
         """Seconds until a call may be sent, 0 if one may now."""
@@ -171,10 +178,14 @@ class LlmUpstream:
             await self._check(response, number, upstream_model)
         except BaseException as error:
             self._slots.release(account)
-            self._note(error)
+            self._note(error, account)
             raise
-        self._breaker.succeed()
-        return SentCall(response, self._breaker, lambda: self._slots.release(account))
+        self._breaker.succeed(account, time.monotonic())
+        return SentCall(
+            response,
+            lambda: self._breaker.fail(time.monotonic(), account),
+            lambda: self._slots.release(account),
+        )
 
     def _find_head(self, path: str, number: int) -> bytes:
         head = self._heads.get((path, number))
@@ -199,7 +210,8 @@ class LlmUpstream:
         retry_after = response.headers.get(b"retry-after", b"").decode("latin-1")
         answer = Answer(response.status, raw, parse_retry_after(retry_after, CLOCK.time()))
         error = find_call_error(answer)
-        if isinstance(error, UpstreamDenied):
+        if response.status == 401:
+            # 402 and 403 may concern a single request
             self._credentials.rest(number, DENIED_SECONDS, now)
         elif isinstance(error, UpstreamLimited):
             self._credentials.rest(number, error.retry_after or LIMITED_SECONDS, now)
@@ -212,15 +224,18 @@ class LlmUpstream:
             raise UpstreamDenied("The provider knows no such model or address (HTTP status 404).")
         raise UpstreamRejected(self.clean(_find_message(answer), upstream_model))
 
-    def _note(self, error: BaseException) -> None:
+    def _note(self, error: BaseException, account: str) -> None:
         """Note the outcome of a call that failed before its response."""
+        now = time.monotonic()
         if isinstance(error, UpstreamRejected):
-            self._breaker.succeed()
-        elif isinstance(error, UpstreamLimited) or not isinstance(error, UpstreamError):
-            # a rate limit rests its credential; cancelled calls say nothing of the provider
+            self._breaker.succeed(account, now)
+        elif isinstance(error, UpstreamLimited | UpstreamDenied) or not isinstance(
+            error, UpstreamError
+        ):
+            # the provider works: a credential or a route's model name does not, or the client left
             self._breaker.drop()
         else:
-            self._breaker.fail(time.monotonic())
+            self._breaker.fail(now, account)
 
 
 def _fill_headers(dialect: Dialect, declared: DirectProvider, secret: str | None) -> dict[str, str]:

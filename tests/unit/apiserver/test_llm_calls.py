@@ -297,3 +297,88 @@ async def test_foreign_unknown_and_batch_files_in_a_prompt_are_404() -> None:
         for found in (foreign, unknown, of_batch):
             assert (found.status, found.json["error"]["code"]) == (404, "file_not_found")
         assert not provider.received
+
+
+async def test_file_that_is_named_often_is_refused_before_it_is_read() -> None:
+    async with serve(answer) as (gateway, provider):
+        file_id = await put_file(gateway)
+        part = {"type": "file", "file": {"file_id": file_id}}
+        found = await gateway.chat(messages=[{"role": "user", "content": [part] * 17}])
+
+        assert (found.status, found.json["error"]["code"]) == (413, "request_too_large")
+        assert not provider.received
+
+
+async def test_body_nested_too_deeply_is_400_in_every_format() -> None:
+    nested: Any = {}
+    for _ in range(240):
+        nested = [nested]
+    async with serve(answer) as (gateway, provider):
+        for path, fields in (
+            (CHAT, {"messages": BODY["messages"]}),
+            ("/v1/responses", {"input": "Hi"}),
+        ):
+            body = {"model": "chat-1", "metadata": nested, **fields}
+            found = await gateway.create(body, path=path)
+            assert found.status == 400, found.body
+        assert not provider.received
+
+
+async def test_second_credential_is_tried_when_the_first_is_refused() -> None:
+    async def refuse(reply: Reply, _: Received) -> None:
+        await reply.whole({"error": {"message": "no such key"}}, 401)
+
+    async with LlmProvider(refuse, answer) as provider:
+        gateway = LlmGateway(provider)
+        spec = {
+            "type": "openai",
+            "openai": {"baseUrl": f"{provider.url}/v1"},
+            "credentialsSecretRef": {"name": "keys", "key": "token"},
+        }
+        gateway.kube.put("gatewayproviders", {"metadata": {"name": "provider-0"}, "spec": spec})
+        gateway.kube.secrets["keys"] = {"token": b"first\nsecond"}
+        found = await gateway.chat()
+
+        assert found.status == 200, found.body
+        used = [request.headers["authorization"] for request in provider.received]
+        assert used == ["Bearer first", "Bearer second"]
+        gateway.running.cancel()
+
+
+async def test_unknown_upstream_model_does_not_open_the_circuit() -> None:
+    async def miss(reply: Reply, received: Received) -> None:
+        if received.body["messages"][0]["content"] == "miss":
+            await reply.whole({"error": {"message": "no such model"}}, 404)
+        else:
+            await reply.whole(make_chat_answer())
+
+    async with serve(miss) as (gateway, _):
+        for _ in range(10):
+            missed = await gateway.chat(messages=[{"role": "user", "content": "miss"}])
+            assert missed.status == 502
+        assert (await gateway.chat()).status == 200
+
+
+async def test_large_bodies_of_streams_leave_their_slots_to_others() -> None:
+    running: list[asyncio.Event] = []
+
+    async def wait(reply: Reply, _: Received) -> None:
+        await reply.begin()
+        frames = make_chat_chunks("Hello")
+        await reply.chunk(frames[0])
+        running.append(asyncio.Event())
+        await running[-1].wait()
+        for frame in frames[1:]:
+            await reply.chunk(frame)
+        await reply.end()
+
+    async with serve(wait) as (gateway, _):
+        content = "x" * 300_000
+        messages = [{"role": "user", "content": content}]
+        calls = [
+            asyncio.create_task(gateway.chat(messages=messages, stream=True)) for _ in range(12)
+        ]
+        await wait_for(lambda: len(running) == 12)
+        for event in running:
+            event.set()
+        assert {found.status for found in await asyncio.gather(*calls)} == {200}

@@ -202,7 +202,7 @@ def test_google_has_its_model_in_the_path() -> None:
         (C, {}, (None, 1)),
         (C, {"max_tokens": 50, "n": 3}, (50, 3)),
         (C, {"max_tokens": 50, "max_completion_tokens": 70.0}, (70, 1)),
-        (C, {"max_tokens": -1, "n": True}, (None, 1)),
+        (C, {"max_tokens": 8000, "max_completion_tokens": 1}, (8000, 1)),
         (R, {"max_output_tokens": 60}, (60, 1)),
         (G, {"generationConfig": {"maxOutputTokens": 80, "candidateCount": 2}}, (80, 2)),
         (G, {"generation_config": {"max_output_tokens": 80}}, (80, 1)),
@@ -213,6 +213,43 @@ def test_asked_maximum_of_output_is_read(
 ) -> None:
     call = read(format_, **changes)
     assert (call.max_output, call.choices) == expected
+
+
+@pytest.mark.parametrize(
+    ("format_", "changes", "param"),
+    [
+        (C, {"n": "8"}, "n"),
+        (C, {"n": True}, "n"),
+        (C, {"n": 129}, "n"),
+        (C, {"max_tokens": -1}, "max_tokens"),
+        (C, {"max_tokens": 1e300}, "max_tokens"),
+        (R, {"max_output_tokens": "10"}, "max_output_tokens"),
+        (G, {"generationConfig": {"candidateCount": "8"}}, "generationConfig"),
+        (
+            G,
+            {"generationConfig": {"maxOutputTokens": 1, "max_output_tokens": 9}},
+            "maxOutputTokens",
+        ),
+        (G, {"generationConfig": {}, "generation_config": {}}, "generationConfig"),
+        (G, {"tools": {"fileSearch": {}}}, "tools"),
+        (G, {"contents": [{"parts": {"fileData": {"fileUri": "https://x/y"}}}]}, "contents"),
+        (G, {"systemInstruction": {"parts": {"text": "x"}}}, "systemInstruction"),
+    ],
+)
+def test_values_that_a_provider_might_read_otherwise_are_refused(
+    format_: Format, changes: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        read(format_, **changes)
+    assert refused.value.param == param
+
+
+def test_only_inline_images_are_bound_as_images() -> None:
+    text = "data:text/plain;base64," + "A" * 100_000
+    call = read(C, messages=ask({"type": "image_url", "image_url": {"url": text}}))
+    assert call.input_bound > 100_000
+    video = read(C, messages=ask({"type": "video_url", "video_url": {"url": "https://x/y"}}))
+    assert video.input_bound > 65_536
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 
 from gateway_core.api.model import Route
 from gateway_core.llm.routing import (
+    ALONE_SECONDS,
     LEAST_FAILURES,
     LONGEST_REST_SECONDS,
     PROBE_SECONDS,
@@ -54,7 +55,7 @@ def test_routes_of_weight_zero_alone_are_used_in_order() -> None:
 def fail_until_open(breaker: CircuitBreaker, now: float = 0.0) -> None:
     for _ in range(LEAST_FAILURES):
         assert breaker.begin(now)
-        breaker.fail(now)
+        breaker.fail(now, "demo")
 
 
 def test_circuit_opens_after_failures_and_rests() -> None:
@@ -70,7 +71,7 @@ def test_some_failures_among_many_successes_keep_the_circuit_closed() -> None:
     breaker = CircuitBreaker()
     for number in range(200):
         assert breaker.begin(0)
-        breaker.fail(0) if number % 3 == 0 else breaker.succeed()
+        breaker.fail(0, "demo") if number % 3 == 0 else breaker.succeed("demo", 0)
 
     assert not breaker.is_open
 
@@ -81,7 +82,7 @@ def test_one_probe_passes_after_the_rest_and_closes_the_circuit() -> None:
 
     assert breaker.begin(2)
     assert not breaker.begin(2)
-    breaker.succeed()
+    breaker.succeed("demo", 0)
     assert not breaker.is_open
     assert breaker.begin(2)
 
@@ -93,7 +94,7 @@ def test_failed_probes_double_the_rest_up_to_a_bound() -> None:
     for _ in range(8):
         now += breaker.count_rest(now)
         assert breaker.begin(now)
-        breaker.fail(now)
+        breaker.fail(now, "demo")
         rests.append(breaker.count_rest(now))
 
     assert rests[0] == pytest.approx(2, rel=0.21)
@@ -105,7 +106,7 @@ def test_late_failure_of_an_earlier_call_does_not_extend_the_rest() -> None:
     breaker = CircuitBreaker()
     fail_until_open(breaker)
     rest = breaker.count_rest(0)
-    breaker.fail(0)
+    breaker.fail(0, "demo")
 
     assert breaker.count_rest(0) == rest
 
@@ -159,3 +160,23 @@ def test_no_credential_is_usable_while_all_rest() -> None:
 
     assert ring.take(1) is None
     assert ring.count_rest(1) == 2
+
+
+def test_failures_of_one_account_open_no_circuit_while_others_succeed() -> None:
+    breaker = CircuitBreaker()
+    breaker.succeed("other", 0)
+    for _ in range(3 * LEAST_FAILURES):
+        assert breaker.begin(1)
+        breaker.fail(1, "demo")
+    assert not breaker.is_open
+
+    breaker.fail(1, "other")
+    assert breaker.is_open
+
+
+def test_failures_of_one_account_open_the_circuit_when_no_other_has_succeeded_lately() -> None:
+    breaker = CircuitBreaker()
+    breaker.succeed("other", 0)
+    fail_until_open(breaker, ALONE_SECONDS)
+
+    assert breaker.is_open

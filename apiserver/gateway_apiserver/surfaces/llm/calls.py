@@ -6,8 +6,10 @@ charged for the tokens seen so far (contract §7.4).
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import orjson
@@ -17,14 +19,19 @@ from gateway_apiserver.context import Header
 from gateway_apiserver.errors import describe_error
 from gateway_apiserver.responses import JSON, NO_STORE, Response, send_head
 from gateway_apiserver.routing import Call
-from gateway_apiserver.surfaces.large_bodies import LargeBodies
+from gateway_apiserver.surfaces.large_bodies import LARGE_BYTES, LargeBodies
 from gateway_apiserver.surfaces.llm.credentials import read_credentials
 from gateway_apiserver.surfaces.llm.prompt_files import PromptFiles
 from gateway_core.admission.admission import Admission, Payer, capture
-from gateway_core.api.errors import GatewayError, UpstreamFailed, UpstreamRateLimited
+from gateway_core.api.errors import (
+    GatewayError,
+    InvalidRequest,
+    UpstreamFailed,
+    UpstreamRateLimited,
+)
 from gateway_core.billing.counters import Hold
 from gateway_core.llm.formats.calls import Format, InvalidAnswer, LlmCall, TokenUsage
-from gateway_core.llm.formats.sse import StreamError, StreamFailed, keep_alive
+from gateway_core.llm.formats.sse import StreamBroken, StreamError, StreamFailed, keep_alive
 from gateway_core.llm.formats.streams import LlmStream
 from gateway_core.llm.formats.usage import estimate_usage
 from gateway_core.llm.metrics import CallTimes
@@ -32,8 +39,13 @@ from gateway_core.llm.service import LlmService, OpenCall, PricedCall, translate
 from gateway_core.providers.upstream import UpstreamError
 
 MOST_BODY_BYTES = 32 * 1024 * 1024
+MOST_USUAL_BYTES = 4 * 1024 * 1024
+MOST_LARGEST = 2
+"""Bodies beyond 4 MiB that are held at once: parsed, such a one takes up to six times its bytes."""
 MOST_ANSWER_BYTES = 32 * 1024 * 1024
 KEEP_ALIVE_SECONDS = 15.0
+SPARE_LEVELS = 32
+"""Levels of nesting that translations add at most; the encoder takes 254 in all."""
 
 _EVENT_STREAM: Sequence[Header] = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -53,7 +65,8 @@ class LlmCalls:
         self._admission = admission
         self._service = service
         self._files = files
-        self._bodies = LargeBodies(most_bytes=MOST_BODY_BYTES)
+        self._bodies = LargeBodies(most_bytes=MOST_USUAL_BYTES)
+        self._largest = LargeBodies(MOST_LARGEST, most_bytes=MOST_BODY_BYTES)
 
     async def serve(self, call: Call, read: Read) -> Response | None:
         """Admit and answer a call whose body `read` validates."""
@@ -65,26 +78,54 @@ class LlmCalls:
             await self._admission.reserve(payer, call.context, hold, problem)
             assert priced is not None, "its problem was raised"
             assert hold is not None
-            return await _Exchange(self._service, call, payer, priced, hold).run()
+            exchange = _Exchange(self._service, call, payer, priced, hold, slots.aclose)
+            del priced
+            return await exchange.run()
 
     async def _prepare(
         self, call: Call, payer: Payer, read: Read, slots: AsyncExitStack
     ) -> PricedCall:
-        parsed = await self._bodies.read(call, payer.account.name, slots, read)
+        account = payer.account.name
+        # one of an undeclared length is of the usual size, or refused
+        is_largest = call.declared_length > MOST_USUAL_BYTES
+        bodies = self._largest if is_largest else self._bodies
+        parsed, size = await bodies.read(call, account, slots, partial(_read_shallow, read))
+        is_large = size > LARGE_BYTES
         # the model first: a guardrail's refusal precedes that of a file (§0.9)
-        priced = self._service.price(parsed, payer)
+        priced = self._service.price(parsed, payer, is_large=is_large)
         if not parsed.files:
             return priced
-        await self._bodies.take_slot(payer.account.name, slots)
-        return self._service.price(await self._files.inline(parsed, payer.account.name), payer)
+        if not is_largest:
+            await self._largest.take_slot(account, slots)
+        inlined = await self._files.inline(parsed, account)
+        return self._service.price(inlined, payer, is_large=True)
+
+
+def _read_shallow(read: Read, body: dict[str, Any], size: int) -> tuple[LlmCall, int]:
+    """The call of a body that is not nested too deeply to be translated, and its size."""
+    deep: Any = body
+    for _ in range(SPARE_LEVELS):
+        deep = [deep]
+    try:
+        orjson.dumps(deep)
+    except orjson.JSONEncodeError as error:
+        raise InvalidRequest("The body is nested too deeply.") from error
+    return read(body, size), size
 
 
 class _Exchange:
     """An admitted call, from its reservation to its settlement."""
 
     def __init__(
-        self, service: LlmService, call: Call, payer: Payer, priced: PricedCall, hold: Hold
+        self,
+        service: LlmService,
+        call: Call,
+        payer: Payer,
+        priced: PricedCall,
+        hold: Hold,
+        free_slots: Callable[[], Awaitable[None]],
     ) -> None:
+        self._free_slots = free_slots
         self._service = service
         self._call = call
         self._payer = payer
@@ -107,6 +148,9 @@ class _Exchange:
             if self._is_gone:
                 # it left in the moment in which the provider answered
                 raise ClientDisconnect
+            # the body is sent and dropped, so another large one may come while the answer streams
+            self._priced = replace(self._priced, call=self._opened.exchange.call)
+            await self._free_slots()
             if self._priced.call.stream:
                 await self._stream(self._opened)
                 return None
@@ -155,7 +199,7 @@ class _Exchange:
             self._hold,
             used,
             failed=failed,
-            reached=self._times.sent > 0,
+            reached=self._times.reached,
         )
 
     def _observe(self, used: TokenUsage, *, failed: bool) -> None:
@@ -177,7 +221,8 @@ class _Exchange:
         except (UpstreamError, InvalidAnswer) as error:
             if self._is_gone:
                 raise ClientDisconnect from None
-            opened.sent.fail()
+            if isinstance(error, UpstreamError):
+                opened.sent.fail()
             raise _translate(error) from error
         await self._settle(used, failed=False)
         return Response(200, orjson.dumps(document), (JSON, NO_STORE))
@@ -204,11 +249,13 @@ class _Exchange:
                     if self._is_gone:
                         raise ClientDisconnect
             last += stream.finish()
-            failed = False
+            failed = stream.failed
         except (UpstreamError, StreamFailed) as error:
             if self._is_gone:
                 raise ClientDisconnect from None
-            opened.sent.fail()
+            if not isinstance(error, StreamBroken):
+                # what is not of the format may be the request's doing
+                opened.sent.fail()
             sent = error.sent if isinstance(error, StreamFailed) else b""
             known = self._explain(opened, error)
             last += sent + stream.fail(describe_error(known))
@@ -220,11 +267,16 @@ class _Exchange:
 
     def _measure(self, stream: LlmStream, failed: bool) -> TokenUsage | None:
         """The tokens of a stream; None where it failed without any output."""
-        if stream.usage is not None:
-            return stream.usage
-        if failed and not self._is_gone and not stream.text_bytes:
+        reported, seen = stream.usage, stream.text_bytes
+        if failed and not self._is_gone and not seen and (reported is None or not reported.output):
             return None
-        return estimate_usage(self._priced.call, stream.text_bytes)
+        estimated = estimate_usage(self._priced.call, seen)
+        if reported is None:
+            return estimated
+        # a stream that broke off may have reported its prompt alone
+        return replace(
+            reported, output=max(reported.output, estimated.output) if failed else reported.output
+        )
 
     def _explain(self, opened: OpenCall, error: UpstreamError | StreamFailed) -> GatewayError:
         if isinstance(error, StreamError):

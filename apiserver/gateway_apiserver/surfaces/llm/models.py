@@ -91,9 +91,12 @@ def _read_page(values: dict[str, list[str]]) -> tuple[int, str]:
         raise InvalidRequest(f"pageSize must be 1 to {LARGEST_PAGE}.", param="pageSize")
     token = values.get("pageToken", [""])[-1]
     try:
-        return int(text), urlsafe_b64decode(token.encode()).decode()
+        after = urlsafe_b64decode(token.encode()).decode()
     except ValueError:
-        raise InvalidRequest("pageToken is not valid.", param="pageToken") from None
+        after = ""
+    if _write_token(after) != token:
+        raise InvalidRequest("pageToken is not valid.", param="pageToken")
+    return int(text), after
 
 
 def _write_token(model_id: str) -> str:

@@ -1,5 +1,6 @@
 """Files of an account that a prompt names by `file_id`, inlined into the call (contract §7.5)."""
 
+import asyncio
 import mimetypes
 
 from gateway_apiserver.surfaces.files.finder import FileFinder
@@ -32,15 +33,20 @@ class PromptFiles:
             TooLarge: they are too many, or too large together.
             Unavailable: files cannot be read now.
         """
-        params = {reference.file_id: reference.param for reference in call.files}
-        if len(params) > MOST_FILES:
+        if len(call.files) > MOST_FILES:
             raise TooLarge(f"A prompt may name at most {MOST_FILES} files.")
         contents: dict[str, FileContent] = {}
         left = MOST_BYTES
-        for file_id, param in params.items():
-            contents[file_id] = content = await self._read(account, file_id, param, left)
-            left -= len(content.data)
-        return inline_files(call, contents)
+        for reference in call.files:
+            # a file that is named twice is inlined twice
+            known = contents.get(reference.file_id)
+            if known is None:
+                known = await self._read(account, reference.file_id, reference.param, left)
+                contents[reference.file_id] = known
+            left -= len(known.data)
+            if left < 0:
+                raise _too_large()
+        return await asyncio.to_thread(inline_files, call, contents)
 
     async def _read(self, account: str, file_id: str, param: str, most: int) -> FileContent:
         obj = await self._finder.find(account, file_id, param=param)
@@ -50,7 +56,7 @@ class PromptFiles:
                 f"There is no file {file_id} for prompts.", code="file_not_found", param=param
             )
         if record.bytes > most:
-            raise TooLarge(f"The files of a prompt may have at most {MOST_BYTES} bytes together.")
+            raise _too_large()
         try:
             async with self._timeout.bound():
                 chunks = stream_content(self._store, read_segments(obj), 0, record.bytes)
@@ -63,3 +69,7 @@ class PromptFiles:
             raise Unavailable("Files cannot be read now.") from error
         kind = mimetypes.guess_type(record.filename)[0] or "application/octet-stream"
         return FileContent(record.filename, kind, data)
+
+
+def _too_large() -> TooLarge:
+    return TooLarge(f"The files of a prompt may have at most {MOST_BYTES} bytes together.")

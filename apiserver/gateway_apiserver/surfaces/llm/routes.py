@@ -85,12 +85,14 @@ class LlmRoutes:
         return to_json(self._lists.list_models(policy), headers=_VARY)
 
     async def _show(self, call: Call) -> Response:
-        policy = await self._authorize(call)
         model_id = call.wire_id
+        if not model_id:
+            raise NotFound("Not found.")
+        if ":" in model_id and model_id.rpartition(":")[2] in NATIVE_ACTIONS:
+            raise MethodNotAllowed("POST")
+        policy = await self._authorize(call)
         if choose_dialect(call.scope) is not Dialect.GOOGLE:
             return to_json(self._lists.get_model(policy, model_id), headers=_VARY)
-        if model_id.rpartition(":")[2] in NATIVE_ACTIONS and ":" in model_id:
-            raise MethodNotAllowed("POST")
         return to_json(self._lists.get_native(policy, model_id), headers=_VARY)
 
     async def _authorize(self, call: Call) -> Policy:

@@ -8,6 +8,7 @@ from gateway_core.llm.formats.calls import Format, InvalidAnswer, LlmCall, Token
 from gateway_core.llm.formats.usage import (
     estimate_usage,
     fill_responses_usage,
+    hide_failure,
     measure_answer,
     read_chat_usage,
     read_google_usage,
@@ -50,8 +51,11 @@ def complete_answer(call: LlmCall, document: dict[str, Any], upstream: Format) -
         case Format.RESPONSES:
             usage = read_responses_usage(document.get("usage"))
             document["model"] = call.model_id
+            hide_failure(document)
             fill_responses_usage(document)
         case Format.GOOGLE:
+            if "error" in document:
+                raise InvalidAnswer("The answer is an error.")
             usage = read_google_usage(document.get("usageMetadata"))
             document["modelVersion"] = call.model_id
     return usage or estimate_usage(call, measure_answer(upstream, document))

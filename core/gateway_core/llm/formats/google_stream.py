@@ -1,11 +1,13 @@
 """Streams of streamGenerateContent (contract §8.5, §8.6)."""
 
+from contextlib import suppress
 from typing import Any
 
 from gateway_core.llm.formats.calls import TokenUsage, as_object, as_objects
 from gateway_core.llm.formats.sse import (
     ErrorForm,
     StreamBroken,
+    StreamFailed,
     data_frame,
     find_error,
     google_error,
@@ -65,10 +67,12 @@ class GoogleStream(LlmStream):
     @property
     def usage(self) -> TokenUsage | None:
         """What the provider reported so far: nearly every chunk has the sum of all before it."""
-        for frame in split_frames(self._usage_block):
-            metadata = parse_data(read_data(frame)).get("usageMetadata")
-            self._usage = read_google_usage(metadata) or self._usage
-        self._usage_block = b""
+        block, self._usage_block = self._usage_block, b""
+        # frames that were passed on unparsed may not be what they looked like
+        with suppress(StreamFailed):
+            for frame in split_frames(block):
+                metadata = parse_data(read_data(frame)).get("usageMetadata")
+                self._usage = read_google_usage(metadata) or self._usage
         return self._usage
 
     def fail(self, form: ErrorForm) -> bytes:

@@ -1,6 +1,5 @@
 """generateContent requests for a provider that speaks Chat Completions."""
 
-from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -90,22 +89,23 @@ class _Calls:
     """Ids of function calls, which Google may leave out: results follow calls in order."""
 
     def __init__(self) -> None:
-        self._open: dict[str, deque[str]] = {}
+        # by function, the open ids in order; a dictionary finds and drops one at once
+        self._open: dict[str, dict[str, None]] = {}
         self._count = 0
 
     def add(self, call: Mapping[str, Any]) -> str:
         self._count += 1
         call_id = str(call.get("id") or f"call_{self._count}")
-        self._open.setdefault(str(call.get("name")), deque()).append(call_id)
+        self._open.setdefault(str(call.get("name")), {})[call_id] = None
         return call_id
 
     def take(self, response: Mapping[str, Any]) -> str | None:
-        waiting = self._open.get(str(response.get("name")), deque())
-        given = response.get("id")
-        if given in waiting:
-            waiting.remove(str(given))
-            return str(given)
-        return waiting.popleft() if waiting else None
+        waiting = self._open.get(str(response.get("name")), {})
+        given = str(response.get("id"))
+        call_id = given if given in waiting else next(iter(waiting), None)
+        if call_id is not None:
+            del waiting[call_id]
+        return call_id
 
 
 def _to_assistant(parts: list[dict[str, Any]], path: str, calls: _Calls) -> dict[str, Any]:
@@ -228,7 +228,8 @@ def _from_tools(body: Mapping[str, Any]) -> dict[str, Any]:
     choice = find_word(_MODES, config.get("mode") or "AUTO", f"{path}.mode")
     allowed = list_items(pick(config, "allowedFunctionNames"), f"{path}.allowedFunctionNames")
     if allowed:
-        tools = [tool for tool in tools if tool["function"].get("name") in allowed]
+        names = {name for name in allowed if isinstance(name, str)}
+        tools = [tool for tool in tools if tool["function"].get("name") in names]
     return {"tools": tools, "tool_choice": choice} if config else {"tools": tools}
 
 

@@ -14,6 +14,9 @@ from gateway_core.llm.formats.calls import FileReference, Format, LlmCall, as_ob
 
 IMAGE_TOKENS = 16_384
 """Most tokens of an image: vision models with native resolution have this limit."""
+MOST_LIMIT = 100_000_000
+"""Largest limit of output tokens."""
+MOST_CHOICES = 128
 REMOTE_FILE_TOKENS = 65_536
 """Reserved for a file or video that the provider fetches, whose size is unknown."""
 _MOST_MODEL = 253
@@ -34,7 +37,7 @@ class InputBound:
 
     def add_image(self, url: Any) -> None:
         """Count an image, inline or by its URL."""
-        inline = len(url) if isinstance(url, str) and url.startswith("data:") else 0
+        inline = len(url) if isinstance(url, str) and url.startswith("data:image/") else 0
         self.tokens += IMAGE_TOKENS - inline
 
     def add_remote_file(self) -> None:
@@ -61,18 +64,24 @@ def read_chat(body: Mapping[str, Any], size: int) -> LlmCall:
         match part.get("type"):
             case "image_url":
                 bound.add_image(as_object(part.get("image_url")).get("url"))
+            case "text" | "input_audio" | "refusal":
+                pass
             case "file":
                 reference = _read_file_id(as_object(part.get("file")), (*path, "file"))
                 files += [reference] if reference else []
-    completion = read_limit(body.get("max_completion_tokens"))
+            case _:
+                # of a vendor: perhaps a video that the provider fetches
+                bound.add_remote_file()
+    # a server may know one of the limits alone, so the larger one binds
+    limits = (read_limit(body, "max_completion_tokens"), read_limit(body, "max_tokens"))
     return LlmCall(
         Format.CHAT,
         model_id,
         stream,
         body,
         max(1, bound.tokens),
-        max_output=completion or read_limit(body.get("max_tokens")),
-        choices=read_limit(body.get("n")) or 1,
+        max_output=max((limit for limit in limits if limit), default=None),
+        choices=read_limit(body, "n", MOST_CHOICES) or 1,
         include_usage=include_usage,
         files=tuple(files),
     )
@@ -108,7 +117,7 @@ def read_responses(body: Mapping[str, Any], size: int) -> LlmCall:
         stream,
         body,
         max(1, bound.tokens),
-        max_output=read_limit(body.get("max_output_tokens")),
+        max_output=read_limit(body, "max_output_tokens"),
         files=tuple(files),
     )
 
@@ -123,6 +132,7 @@ def read_generate(
     contents = _read_array(body, "contents")
     if pick(body, "cachedContent") is not None:
         raise unsupported("cachedContent", "cachedContent")
+    _check_arrays(body, contents)
     bound = InputBound(size)
     instruction = pick(body, "systemInstruction")
     parts = [
@@ -156,16 +166,21 @@ def read_generate(
         stream,
         body,
         max(1, bound.tokens),
-        max_output=read_limit(pick(config, "maxOutputTokens")),
-        choices=read_limit(pick(config, "candidateCount")) or 1,
+        max_output=read_limit(config, "maxOutputTokens", within="generationConfig"),
+        choices=read_limit(config, "candidateCount", MOST_CHOICES, within="generationConfig") or 1,
         event_stream=event_stream,
     )
 
 
 def pick(body: Mapping[str, Any], name: str) -> Any:
-    """The field with a camelCase name of a Google object, which may be in snake_case."""
-    value = body.get(name)
-    return body.get(to_snake(name)) if value is None else value
+    """The field with a camelCase name of a Google object, which may be in snake_case.
+
+    InvalidRequest where it is there twice: a provider might read the other one.
+    """
+    other = to_snake(name)
+    if other != name and name in body and other in body:
+        raise invalid(name, f"is given twice, also as {other}")
+    return body.get(name, body.get(other))
 
 
 def to_snake(name: str) -> str:
@@ -178,11 +193,24 @@ def to_camel(name: str) -> str:
     return _SNAKE.sub(lambda found: found[1].upper(), name)
 
 
-def read_limit(value: Any) -> int | None:
-    """A positive whole number, which a client may send as a float; None for anything else."""
+def read_limit(
+    holder: Mapping[str, Any], name: str, most: int = MOST_LIMIT, *, within: str | None = None
+) -> int | None:
+    """The positive whole number under `name`, None where there is none; a float may stand for it.
+
+    InvalidRequest for anything else: a provider might read it as a larger one than is reserved.
+    """
+    value = pick(holder, name)
+    if value is None:
+        return None
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return value if type(value) is int and value > 0 else None
+    path, param = (f"{within}.{name}", within) if within else (name, name)
+    if type(value) is not int:
+        raise InvalidRequest(f"{path} must be an integer.", code="invalid_type", param=param)
+    if not 1 <= value <= most:
+        raise InvalidRequest(f"{path} must be 1 to {most}.", param=param)
+    return value
 
 
 def missing(name: str) -> InvalidRequest:
@@ -235,6 +263,24 @@ def _read_flag(body: Mapping[str, Any], name: str, *, within: str | None = None)
             f"{path} must be a boolean.", code="invalid_type", param=within or name
         )
     return value is True
+
+
+def _check_arrays(body: Mapping[str, Any], contents: list[Any]) -> None:
+    """Refuse a single object where Google has an array: it accepts both, and what is in it is
+    checked in arrays alone."""
+    if body.get("tools") is not None and not isinstance(body["tools"], list):
+        raise mistyped("tools", "must be an array")
+    instruction = pick(body, "systemInstruction")
+    for place, content in enumerate([*contents, {} if instruction is None else instruction]):
+        is_instruction = place == len(contents)
+        name = "systemInstruction" if is_instruction else f"contents[{place}]"
+        parts = content.get("parts", []) if isinstance(content, dict) else None
+        if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+            raise InvalidRequest(
+                f"{name}.parts must be an array of objects.",
+                code="invalid_type",
+                param="systemInstruction" if is_instruction else "contents",
+            )
 
 
 def _list_parts(

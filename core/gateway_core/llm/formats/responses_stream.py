@@ -13,7 +13,12 @@ from gateway_core.llm.formats.sse import (
     responses_error,
 )
 from gateway_core.llm.formats.streams import LlmStream
-from gateway_core.llm.formats.usage import fill_responses_usage, measure_texts, read_responses_usage
+from gateway_core.llm.formats.usage import (
+    fill_responses_usage,
+    hide_failure,
+    measure_texts,
+    read_responses_usage,
+)
 
 _SEQUENCE_NUMBER = re.compile(rb'"sequence_number": ?(\d+)')
 
@@ -57,9 +62,11 @@ class ResponsesStream(LlmStream):
         response = document.get("response")
         if isinstance(response, dict):
             response["model"] = self._model_id
+            hide_failure(response)
             fill_responses_usage(response)
             self._usage = read_responses_usage(response.get("usage")) or self._usage
         self.ended = kind in ("response.completed", "response.incomplete", "response.failed")
+        self.failed = kind == "response.failed"
         self._text_bytes += self._measure(document)
         self._last = event_frame(document)
         return self._last

@@ -37,6 +37,8 @@ class LlmStream(ABC):
 
     def __init__(self) -> None:
         self.ended = False
+        self.failed = False
+        """Whether the provider reported its failure in a frame of the format."""
         self._usage: TokenUsage | None = None
         self._splitter = FrameSplitter()
         self._text_bytes = 0
@@ -78,7 +80,11 @@ class LlmStream(ABC):
         if not self._sample:
             return self._text_bytes
         frames = list(split_frames(self._sample))
-        text = sum(self._measure(parse_data(read_data(frame))) for frame in frames)
+        try:
+            text = sum(self._measure(parse_data(read_data(frame))) for frame in frames)
+        except StreamFailed:
+            # passed on unparsed, and not what it looked like
+            return self._text_bytes + self._frame_bytes
         envelope = (len(self._sample) - text) / len(frames)
         return self._text_bytes + max(0, round(self._frame_bytes - envelope * self._frames))
 

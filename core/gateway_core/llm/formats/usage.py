@@ -16,8 +16,8 @@ from gateway_core.llm.formats.calls import (
 
 
 def read_chat_usage(usage: Any) -> TokenUsage | None:
-    """The `usage` of a chat completion; None if it is no object."""
-    if not isinstance(usage, dict):
+    """The `usage` of a chat completion; None if it counts no tokens."""
+    if not _has_counts(usage, "prompt_tokens", "completion_tokens"):
         return None
     prompt = read_count(usage.get("prompt_tokens"))
     completion = read_count(usage.get("completion_tokens"))
@@ -32,8 +32,8 @@ def read_chat_usage(usage: Any) -> TokenUsage | None:
 
 
 def read_responses_usage(usage: Any) -> TokenUsage | None:
-    """The `usage` of a Responses object; None if it is no object."""
-    if not isinstance(usage, dict):
+    """The `usage` of a Responses object; None if it counts no tokens."""
+    if not _has_counts(usage, "input_tokens", "output_tokens"):
         return None
     given = read_count(usage.get("input_tokens"))
     output = read_count(usage.get("output_tokens"))
@@ -43,8 +43,8 @@ def read_responses_usage(usage: Any) -> TokenUsage | None:
 
 
 def read_google_usage(usage: Any) -> TokenUsage | None:
-    """A `usageMetadata`; None if it is no object."""
-    if not isinstance(usage, dict):
+    """A `usageMetadata`; None if it counts no tokens."""
+    if not _has_counts(usage, "promptTokenCount", "candidatesTokenCount"):
         return None
     prompt = read_count(usage.get("promptTokenCount"))
     prompt += read_count(usage.get("toolUsePromptTokenCount"))
@@ -52,6 +52,11 @@ def read_google_usage(usage: Any) -> TokenUsage | None:
     cached = read_count(usage.get("cachedContentTokenCount"))
     output = read_count(usage.get("candidatesTokenCount")) + thoughts
     return TokenUsage(prompt, output, min(cached, prompt), thoughts)
+
+
+def _has_counts(usage: Any, *names: str) -> bool:
+    """Whether a provider's usage counts anything: an empty one would make the call free."""
+    return isinstance(usage, dict) and any(read_count(usage.get(name)) for name in names)
 
 
 def to_chat_usage(usage: TokenUsage) -> dict[str, Any]:
@@ -103,6 +108,13 @@ def fill_responses_usage(response: dict[str, Any]) -> None:
         for counter in counters:
             if details.get(counter) is None:
                 details[counter] = 0
+
+
+def hide_failure(response: dict[str, Any]) -> None:
+    """Replace a provider's own words in the error of a Responses object (contract §1.3)."""
+    error = response.get("error")
+    if isinstance(error, dict) and error.get("message") is not None:
+        error["message"] = "The model's provider failed on this call."
 
 
 def estimate_usage(call: LlmCall, text_bytes: int) -> TokenUsage:
