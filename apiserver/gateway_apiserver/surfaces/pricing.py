@@ -38,6 +38,28 @@ from gateway_core.providers.price_list import (
 from gateway_core.tasks.operations import CHAT, OPERATIONS
 from gateway_core.tasks.schemas import close_schema, describe_body
 
+_ARRAY = {"type": "array", "minItems": 1}
+_PARTS = {"type": "array", "items": {"type": "object"}}
+_CONTENT = {"type": "object", "properties": {"parts": _PARTS}}
+_NO_MESSAGES = {"not": {"required": ["messages"]}}
+_LLM_PARAMS: Schema = {
+    "type": "object",
+    "description": "The body of a chat completion, of generateContent, or of a response.",
+    "anyOf": [
+        {"required": ["messages"], "properties": {"messages": _ARRAY}},
+        {
+            "required": ["contents"],
+            "properties": {"contents": {**_ARRAY, "items": _CONTENT}},
+            "allOf": [_NO_MESSAGES],
+        },
+        {
+            "required": ["input"],
+            "properties": {"input": {"anyOf": [{"type": "string"}, _ARRAY]}},
+            "allOf": [_NO_MESSAGES, {"not": {"required": ["contents"]}}],
+        },
+    ],
+}
+
 SCHEDULES_PATH = "/api/v1/price_schedules"
 QUOTES_PATH = "/api/v1/price_quotes"
 
@@ -173,7 +195,7 @@ class PricingRoutes:
                     "enum": [*models, None],
                 }
             elif action == CHAT.action:
-                params = {"type": "object", "properties": {"model": {"enum": [*models, None]}}}
+                params = {"properties": {"model": {"enum": [*models, None]}}, **_LLM_PARAMS}
             else:
                 # the body of another dialect, which has more that is ignored
                 params = describe_moderation(models)

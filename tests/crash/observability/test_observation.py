@@ -23,12 +23,13 @@ ABSENT = (
     "gateway_batch",
     "gateway_content_",
     "gateway_files",
+    "gateway_llm_attempt_failures",
     "gateway_uploads_",
     "gateway_orphan",
     "gateway_storage_",
     "gateway_stored_",
 )
-"""What metrics begin with of which a gateway that has run nothing but a task has no series."""
+"""What metrics begin with of which a gateway that has run a task and a chat has no series."""
 HANG = 3600
 """Seconds; the operator asks anew when its time for a request is over, and hangs again."""
 TOP = "POST /api/v1/{service}/{action}"
@@ -147,6 +148,10 @@ async def test_the_processes_show_what_the_reference_says_and_nothing_else(world
 async def test_every_figure_has_the_labels_of_the_reference(world):
     async with world.client() as client:
         await client.wait_terminal([(await client.create()).body["id"]])
+        message = {"role": "user", "content": "Hello"}
+        body = {"model": "sim-chat", "messages": [message], "stream": True}
+        streamed = await client.request("POST", "/v1/chat/completions", body=body)
+        assert streamed.status == 200, streamed.raw
     known = {
         name: labels
         for metrics in list_metrics().values()
