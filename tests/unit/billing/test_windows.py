@@ -1,6 +1,9 @@
 """Windows of spending at their boundaries, and against a naive model (contract §9.1)."""
 
+import re
 from datetime import UTC, datetime, timedelta, timezone
+from importlib.resources import files
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -192,3 +195,15 @@ def test_sums_and_resets_are_those_of_a_naive_model(
         # It stands until then, and then it is less.
         assert total(reset - SECOND) == total(now)
         assert total(reset) < total(now) or total(now) == 0
+
+
+def test_settlement_updates_the_sum_of_every_window_that_ends() -> None:
+    """A window that the script does not know would keep its sum while charges are added."""
+    script = (files("gateway_core.redis") / "lua/settle.lua").read_text()
+    ending = set(WINDOWS) - {"lifetime"}
+    assert set(get_args(Window)) == set(WINDOWS)
+    (table,) = re.findall(r"local WINDOWS = \{(.+)\}\n", script)
+    (read,) = re.findall(r"local known = redis.call\('HMGET', key, (.+)\)\n", script)
+    names = [name for name, _ in re.findall(r"\{'(\w+)', (\d+)\}", table)]
+    assert set(names) == ending
+    assert re.findall(r"'(\w+)'", read) == names
