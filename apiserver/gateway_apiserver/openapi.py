@@ -181,7 +181,7 @@ def _describe_responses(
 
 
 def _list_refusals(path: str, operation: Operation, docs: Docs) -> list[int]:
-    """Error statuses that an operation's requirements imply, and those that it names itself."""
+    """Error statuses of an operation: implied by its requirements, and named in its `also`."""
     access = operation.access
     statuses = {401, 403, 500, 503, *docs.also}
     reads_body = docs.body is not None or docs.form is not None

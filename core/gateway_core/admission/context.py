@@ -1,4 +1,4 @@
-"""State of one call, from its authentication to its response, in whichever process answers it."""
+"""State of one call, from its authentication to its response, in any process."""
 
 from gateway_core.api.errors import RateState
 from gateway_core.observability.tracing import NO_SPAN, Span

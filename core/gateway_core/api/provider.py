@@ -315,8 +315,8 @@ class ProviderSpec(Part):
             min_length=1,
             max_length=63,
             pattern="^[a-z0-9-]+$",
-            description="http for APIs with jobs, openai or google for those that answer at once in"
-            " that dialect, or the name of a code adapter that the operator's image brings.",
+            description="http: an API with jobs. openai, google: an API of that dialect, which"
+            " answers at once. Any other: the name of a code adapter in the operator's image.",
         ),
     ]
     credentials_secret_ref: Annotated[

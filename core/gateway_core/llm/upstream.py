@@ -109,11 +109,6 @@ class LlmUpstream:
         self._cleaner = MessageCleaner((host,), [*values, *filter(None, secrets)])
 
     @property
-    def is_open(self) -> bool:
-        """Whether the circuit is open: recent calls have failed."""
-        return self._breaker.is_open
-
-    @property
     def credentials(self) -> int:
         """Number of its credentials, at least 1."""
         return len(self._headers)

@@ -382,3 +382,13 @@ async def test_large_bodies_of_streams_leave_their_slots_to_others() -> None:
         for event in running:
             event.set()
         assert {found.status for found in await asyncio.gather(*calls)} == {200}
+
+
+async def test_body_beyond_4_mib_needs_a_declared_length() -> None:
+    async with serve(answer) as (gateway, _):
+        messages = [{"role": "user", "content": "x" * (5 * 1024 * 1024)}]
+        content = orjson.dumps({**BODY, "messages": messages})
+        length = [("Content-Length", str(len(content)))]
+
+        assert (await gateway.create(content, path=CHAT)).status == 413
+        assert (await gateway.create(content, path=CHAT, headers=length)).status == 200

@@ -105,7 +105,7 @@ class FileWriter:
         return made
 
     async def remove(self, new: NewFile) -> None:
-        """Remove the bytes of a failed create; the operator removes those that remain."""
+        """Remove the bytes of a failed create. If this fails, the operator removes them later."""
         try:
             await self._store.delete_many(segment.key for segment in new.segments)
         except StoreUnavailable as error:
