@@ -10,14 +10,20 @@ from datetime import UTC, datetime, timedelta
 from gateway_core.api.errors import RateState
 from gateway_core.api.money import MAX_MICROS
 from gateway_core.billing.counters import (
+    FAR,
+    LEAST_SLOTS,
+    LEAST_SPARES,
     AdmissionAnswer,
     AdmissionCall,
     Budget,
     BudgetState,
+    CallCharge,
     CallState,
     FreeRate,
     Hold,
     KeptCalls,
+    LeaseAnswer,
+    LeaseCall,
     Ledger,
     Spending,
 )
@@ -195,20 +201,86 @@ class FakeCounters:
 
     async def settle(self, account: str, task: str, charged: int, at: datetime) -> bool:
         _check_micros(charged)
-        day = at.astimezone(UTC).date()
-        oldest = (day - timedelta(days=KEPT_DAYS)).isoformat()
-        money = self._find_money(account)
+        return await self.settle_calls(account, task, "", (CallCharge(at, charged),))
+
+    async def settle_calls(
+        self, account: str, task: str, process: str, charges: Sequence[CallCharge]
+    ) -> bool:
+        return self._end_hold(self._find_money(account), task, process, charges)
+
+    def _end_hold(
+        self, money: _Money, task: str, process: str, charges: Sequence[CallCharge]
+    ) -> bool:
         hold, _ = money.holds.pop(task, (None, 0))
         if hold is None:
             return False
-        if charged:
-            money.charged += charged
-            money.by_day = {d: micros for d, micros in money.by_day.items() if d >= oldest}
-            money.by_day[str(day)] = money.by_day.get(str(day), 0) + charged
-            for subject in hold.subjects:
-                money.spent[subject].add(at, charged)
-            money.charged_at[task] = self.now
+        counted = money.journals.get(process, 0)
+        for charge in charges:
+            if charge.micros and not 0 < charge.sequence <= counted:
+                self._charge(money, hold, charge)
+                money.charged_at[task] = self.now
         return True
+
+    def _charge(self, money: _Money, hold: Hold, charge: CallCharge) -> None:
+        day = charge.at.astimezone(UTC).date()
+        oldest = (day - timedelta(days=KEPT_DAYS)).isoformat()
+        money.charged += charge.micros
+        money.by_day = {d: micros for d, micros in money.by_day.items() if d >= oldest}
+        money.by_day[str(day)] = money.by_day.get(str(day), 0) + charge.micros
+        for subject in hold.subjects:
+            money.spent[subject].add(charge.at, charge.micros)
+
+    async def lease(self, call: LeaseCall) -> LeaseAnswer:
+        money = self._find_money(call.account)
+        ended: CallState = "gone"
+        if call.ended is not None:
+            if self._end_hold(money, call.ended, call.process, call.charges):
+                ended = "held"
+            elif self._was_charged(money, call.ended):
+                ended = "charged"
+        limits = {"": call.requests_per_minute} | {
+            budget.subject: budget.requests_per_minute
+            for budget in call.budgets
+            if budget.requests_per_minute is not None
+        }
+        logs: dict[str, list[float]] = {}
+        for subject in limits:
+            log = [at for at in self._rates.get((call.account, subject), []) if at > self.now - 60]
+            for _ in range(call.unused):
+                if call.stamp / 1_000_000 in log:
+                    log.remove(call.stamp / 1_000_000)
+            logs[subject] = self._rates[call.account, subject] = log
+        slots = spare = 0
+        stamp = max([self.now + call.seconds, *(log[-1] for log in logs.values() if log)])
+        stamp = round(stamp * 1_000_000) / 1_000_000
+        if call.hold is not None:
+            far = min((limits[s] - len(log)) // FAR for s, log in logs.items())
+            if far >= LEAST_SLOTS and call.slots:
+                left = [call.spare * FAR]
+                if call.funds is not None:
+                    left.append(call.funds - money.held - money.charged - call.hold.micros)
+                for budget in call.budgets:
+                    if budget.limit is not None:
+                        state = self._state_of(money, budget)
+                        used = state.used + state.held + call.hold.micros
+                        left.append(budget.limit - used)
+                spare = min(left) // FAR
+                slots = min(call.slots, far)
+                if spare * LEAST_SPARES < call.spare:
+                    slots = spare = 0
+            if call.hold.micros + spare:
+                hold = replace(call.hold, micros=call.hold.micros + spare)
+                money.holds[hold.task] = (hold, self.now)
+            for log in logs.values():
+                log += [stamp] * slots
+        states = [
+            RateState(
+                limit, max(0, limit - len(logs[s])), math.ceil((logs[s] or [self.now])[0] + 60)
+            )
+            for s, limit in limits.items()
+        ]
+        rate = min(states, key=lambda state: (state.remaining, -state.reset))
+        return LeaseAnswer(ended, spare, slots, round(stamp * 1_000_000), rate)
 
     async def keep(self, account: str, process: str, calls: Sequence[str]) -> KeptCalls:
         money = self._find_money(account)

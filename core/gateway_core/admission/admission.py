@@ -31,6 +31,7 @@ from gateway_core.api.errors import (
     Unavailable,
     WinnerUndecided,
 )
+from gateway_core.api.ids import is_call
 from gateway_core.api.money import to_decimal_text
 from gateway_core.billing.counters import AdmissionAnswer, FreeRate, Hold, RateUse
 from gateway_core.billing.limits import describe_limit
@@ -110,7 +111,7 @@ class Admission:
         *,
         counts: bool = True,
     ) -> None:
-        """Count the call, raise its `problem`, and reserve its money: one round trip.
+        """Count the call, raise its `problem`, and reserve its money: one round trip at most.
 
         Without a `hold` it costs nothing, as a replay does. The caller ends the reservation. A call
         that was counted before does not count again (`counts`).
@@ -119,6 +120,11 @@ class Admission:
         Unavailable; WinnerUndecided while another call has another reservation of the same name.
         """
         if hold is not None:
+            if problem is None and counts and is_call(hold.task):
+                rate_left = self._limiter.take(payer.account, payer.policy, hold)
+                if rate_left is not None:
+                    context.rate = rate_left
+                    return
             self._failpoints.reach("before-reserve")
         rate: RateUse = "count" if counts else "skip"
         if isinstance(problem, Forbidden):

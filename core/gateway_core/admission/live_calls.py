@@ -20,6 +20,7 @@ from gateway_core.api.errors import GatewayError, Unavailable
 from gateway_core.api.ids import CALL_PREFIX
 from gateway_core.billing.counters import Hold
 from gateway_core.billing.journal import CallRecord
+from gateway_core.billing.leases import Leases
 from gateway_core.billing.reservations import CallReservations
 from gateway_core.concurrency import FairSemaphore
 from gateway_core.kube.clock import CLOCK
@@ -43,6 +44,11 @@ class LiveCalls:
         self._clock = clock
         self._numbers = itertools.count(1)
         self._running: set[asyncio.Task[Any]] = set()
+
+    @property
+    def leases(self) -> Leases:
+        """The leases that busy payers' calls are admitted from."""
+        return self._holds.leases
 
     @property
     def unstored(self) -> int:
@@ -75,7 +81,8 @@ class LiveCalls:
 
     async def end(self, record: CallRecord) -> None:
         """Charge an ended call and settle its hold; a cancelled caller loses nothing."""
-        await asyncio.shield(self._holds.end(record))
+        if not self._holds.end_leased(record):
+            await asyncio.shield(self._holds.end(record))
 
     async def rebuild(self, account: str, rebuild: Callable[[str], Awaitable[bool]]) -> bool:
         """Rebuild an account's money, and reserve again for its calls of this process."""
@@ -119,7 +126,8 @@ class LiveCalls:
             ended = replace(
                 record, time=self._clock(), micros=micros, failed=failed, reached=reached
             )
-            await self._holds.end(ended)
+            if not self._holds.end_leased(ended):
+                await self._holds.end(ended)
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)

@@ -19,6 +19,7 @@ from typing import TypeVar
 
 import structlog
 
+from gateway_core.accounts.guardrails import Policy
 from gateway_core.accounts.records import AccountRecord
 from gateway_core.api.errors import RateState, TooManyCalls, Unavailable
 from gateway_core.billing.counters import (
@@ -31,6 +32,7 @@ from gateway_core.billing.counters import (
     RateUse,
     Spending,
 )
+from gateway_core.billing.leases import Leases
 from gateway_core.billing.ledger import RebuildLapsed
 from gateway_core.billing.redis_counters import Counters
 from gateway_core.concurrency import SingleFlight
@@ -151,16 +153,22 @@ class RateLimiter:
         counters: Counters,
         rebuild: Rebuild,
         *,
+        leases: Leases | None = None,
         replicas: int = 1,
         clock: Callable[[], float] = CLOCK.time,
     ) -> None:
         self._counters = counters
         self._rebuild = rebuild
+        self._leases = leases
         self._clock = clock
         self._local = LocalWindows(replicas, clock)
         self._outage_began: float | None = None
         self._failed_at = -math.inf
         self._rebuilds = SingleFlight[bool]()
+
+    def take(self, account: AccountRecord, policy: Policy, hold: Hold) -> RateState | None:
+        """Admit a call without an object from a lease: the rate that is left; None without one."""
+        return None if self._leases is None else self._leases.take(account, policy, hold)
 
     async def admit(
         self,
@@ -185,7 +193,7 @@ class RateLimiter:
             self._local.clear()
             _log.info("the counters are back")
         if not answer.stale:
-            return answer
+            return await self._reconsider(call, answer)
         try:
             # nothing is counted of a call whose money could not be looked at
             if await self.rebuild(account.name):
@@ -195,6 +203,18 @@ class RateLimiter:
                 answer = replace(counted, stale=True)
         except CountersUnavailable as error:
             return self._admit_alone(account, budgets, rate, error)
+        return answer
+
+    async def _reconsider(self, call: AdmissionCall, answer: AdmissionAnswer) -> AdmissionAnswer:
+        """The answer, or another if leases of this process have what a refused call lacks."""
+        refused = answer.rate_exceeded or answer.underfunded or answer.exceeded is not None
+        if not refused or self._leases is None or not await self._leases.flush(call.account):
+            return answer
+        # a call that lacks money has been counted
+        again = replace(call, rate="skip") if answer.underfunded else call
+        with suppress(CountersUnavailable):
+            second = await self._counters.admit(again)
+            return replace(second, rate=answer.rate) if answer.underfunded else second
         return answer
 
     async def rebuild(self, account: str) -> bool:
@@ -212,6 +232,7 @@ class RateLimiter:
 
     async def read_spending(self, account: str) -> Spending:
         """What was charged and is held; rebuilt first if it is lost. Unavailable."""
+        await self._flush(account)
         today = self._now().date().isoformat()
         try:
             return await self._read(account, lambda: self._counters.read_spending(account, today))
@@ -222,11 +243,16 @@ class RateLimiter:
         self, account: str, budgets: Sequence[Budget]
     ) -> list[BudgetState] | None:
         """The state of each budget, rebuilt first if it is lost; None if it cannot be read."""
+        await self._flush(account)
         try:
             return await self._read(account, lambda: self._counters.read_budgets(account, budgets))
         except (CountersStale, CountersUnavailable) as error:
             _log.warning("budgets cannot be read", account=account, error=str(error))
             return None
+
+    async def _flush(self, account: str) -> None:
+        if self._leases is not None:
+            await self._leases.flush(account)
 
     async def _read(self, account: str, read: Callable[[], Awaitable[T]]) -> T:
         try:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 from gateway_core.api.errors import RateState
 from gateway_core.api.limits import Window
@@ -131,6 +131,8 @@ class Ledger:
 
 CallState = Literal["held", "charged", "gone"]
 """State of an object-less call: its hold exists, it was charged recently, or neither."""
+CALL_STATES: tuple[CallState, ...] = ("gone", "held", "charged")
+"""As the scripts number them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,65 @@ class KeptCalls:
     states: tuple[CallState, ...]
     counted: int
 
+
+@dataclass(frozen=True, slots=True)
+class CallCharge:
+    """Cost of ended calls in the minute of `at` (aware).
+
+    Their records are in the object `sequence` of their process's journal, or in none yet for 0.
+    """
+
+    at: datetime
+    micros: int
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseCall:
+    """Ends the hold `ended` and takes `hold`, which has money and slots in advance if there is far
+    more left of every limit.
+
+    The `charges` of the ended hold are made as by `Counters.settle_calls`. `hold` is what calls
+    under way and costs need, and is taken whatever the limits; None for no further hold. `spare`
+    micro-dollars are wanted beside it, and `slots`, calls to count for `seconds` in advance.
+    `unused` slots that were counted under `stamp` are given back.
+    """
+
+    account: str
+    requests_per_minute: int
+    process: str
+    funds: int | None = None
+    budgets: tuple[Budget, ...] = ()
+    ended: str | None = None
+    charges: tuple[CallCharge, ...] = ()
+    hold: Hold | None = None
+    spare: int = 0
+    slots: int = 0
+    seconds: float = 0.0
+    stamp: int = 0
+    unused: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseAnswer:
+    """How the ended hold stood, and what was granted: both `spare` and `slots`, or neither.
+
+    `ended` is `held` where it was charged now. `rate` is the tightest, without the granted slots.
+    """
+
+    ended: CallState
+    spare: int
+    slots: int
+    stamp: int
+    rate: RateState
+
+
+FAR = 8
+"""A lease gets at most this part of what is left of a limit."""
+LEAST_SLOTS = 128
+"""No slots are granted in advance where fewer than `FAR` times as many calls are left."""
+LEAST_SPARES = 4
+"""No money is granted where less than a part of 1 / `LEAST_SPARES` of what is wanted is far."""
 
 KEPT_MINUTES, KEPT_HOURS, KEPT_DAYS = 64, 172, 34
 """Buckets kept of a subject: a little more than the longest window of each grain."""
@@ -195,17 +256,53 @@ def _describe_budgets(budgets: tuple[Budget, ...], minute: int) -> tuple[Argumen
     return tuple(arguments)
 
 
-def describe_moment(at: datetime, now: float) -> tuple[Argument, ...]:
-    """Date and buckets of a charge at `at` (aware), and the oldest of them to keep at `now`."""
-    moment = at.astimezone(UTC)
+def describe_charge(charge: CallCharge) -> tuple[Argument, ...]:
+    """Sequence, amount, dates and buckets of a charge, as the scripts take them."""
+    moment = charge.at.astimezone(UTC)
     seconds, oldest = int(moment.timestamp()), moment.date() - timedelta(days=KEPT_DATES)
-    current = int(now)
     return (
+        charge.sequence,
+        check_micros(charge.micros),
         moment.date().isoformat(),
         oldest.isoformat(),
         seconds // MINUTE,
         seconds // HOUR,
         seconds // DAY,
+    )
+
+
+def describe_lease(call: LeaseCall) -> tuple[Argument, ...]:
+    """Arguments of the script `lease` between those of charging and the budgets."""
+    hold = call.hold
+    return (
+        call.ended or b"",
+        hold.task if hold else b"",
+        check_micros(hold.micros) if hold else 0,
+        join_subjects(hold.subjects) if hold else b"",
+        check_micros(call.spare),
+        call.slots,
+        int(call.seconds * 1_000_000),
+        call.stamp,
+        call.unused,
+        call.requests_per_minute,
+        b"" if call.funds is None else call.funds,
+        FAR,
+        LEAST_SLOTS,
+        LEAST_SPARES,
+    )
+
+
+def read_lease(reply: Sequence[Any]) -> LeaseAnswer:
+    """The answer in a reply of the script `lease`."""
+    ended, spare, slots, stamp, limit, remaining, reset = reply
+    rate = RateState(limit, remaining, reset)
+    return LeaseAnswer(CALL_STATES[ended], spare, slots, int(stamp), rate)
+
+
+def describe_oldest(now: float) -> tuple[Argument, ...]:
+    """The oldest minute, hour and day to keep at `now`."""
+    current = int(now)
+    return (
         current // MINUTE - KEPT_MINUTES,
         current // HOUR - KEPT_HOURS,
         current // DAY - KEPT_DAYS,

@@ -1,7 +1,7 @@
 """Price of a call: one calculation quotes, reserves and charges (contract §2.7)."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from fractions import Fraction
@@ -11,9 +11,11 @@ from typing import Any, TypeVar
 from gateway_core.api.model import Price
 
 T = TypeVar("T")
+A = TypeVar("A", int, Fraction)
 
 ANY_RESOLUTION = "*"
 _MILLION = 1_000_000
+_EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 class Unit(StrEnum):
@@ -51,7 +53,7 @@ def bound_task(values: Mapping[str, Any]) -> Usage:
 
 def floor_moment(now: datetime) -> datetime:
     """The whole second at which a call's price is looked up, which clients also see."""
-    return now.astimezone(UTC).replace(microsecond=0)
+    return (now if now.tzinfo is UTC else now.astimezone(UTC)).replace(microsecond=0)
 
 
 def select_price(prices: Iterable[Price], at: datetime) -> Price | None:
@@ -63,7 +65,7 @@ def select_price(prices: Iterable[Price], at: datetime) -> Price | None:
 def effective_time(price: Price) -> datetime:
     """When a price takes effect; the epoch for one without a time."""
     if price.effective_time is None:
-        return datetime.fromtimestamp(0, UTC)
+        return _EPOCH
     return datetime.fromisoformat(price.effective_time)
 
 
@@ -103,8 +105,7 @@ def quote(price: Price, bound: Usage) -> int:
     """
     # how much of the input comes from a cache is unknown before the call: assume the dearer case
     dearer = (find_cached_price(price) or 0) > (price.input_per_million_micros or 0)
-    cached = (bound.input_tokens or 0) if dearer else 0
-    return _sum_up(price, replace(bound, cached_tokens=cached))
+    return _sum_up(price, bound, (bound.input_tokens or 0) if dearer else 0)
 
 
 def charge(price: Price | None, bound: Usage, used: Usage, *, reserved: int) -> int:
@@ -120,7 +121,7 @@ def charge(price: Price | None, bound: Usage, used: Usage, *, reserved: int) -> 
         return reserved
     try:
         if price is not None and quote(price, bound) == reserved:
-            return min(reserved, _sum_up(price, made))
+            return min(reserved, _sum_up(price, made, made.cached_tokens))
     except LookupError:
         pass
     return ceil(reserved * _find_share(made, bound))
@@ -141,26 +142,27 @@ def _find_share(made: Usage, bound: Usage) -> Fraction:
     return max(shares, default=Fraction(0))
 
 
-def _sum_up(price: Price, usage: Usage) -> int:
-    """Total micro-dollars, rounded up."""
-    total = Fraction(price.per_call_micros or 0)
+def _sum_up(price: Price, usage: Usage, cached: int) -> int:
+    """Total micro-dollars, rounded up; `cached` stands for the usage's own cached tokens."""
+    # in millionths of a micro-dollar: all of it is whole, but for parts of a second
+    total: int | Fraction = (price.per_call_micros or 0) * _MILLION
     if price.per_second:
         rate = find_second_price(price, usage.resolution)
         if rate is None:
             raise LookupError(f"no price for {usage.resolution}")
-        total += rate * _need(usage.seconds, "seconds")
+        total += rate * _MILLION * _need(usage.seconds, "seconds")
     if price.per_image_micros is not None:
-        total += price.per_image_micros * _need(usage.images, "images")
+        total += price.per_image_micros * _MILLION * _need(usage.images, "images")
     cached_rate = find_cached_price(price)
     if cached_rate is not None:
         tokens = _need(usage.input_tokens, "input tokens")
-        cached = min(usage.cached_tokens, tokens)
+        cached = min(cached, tokens)
         fresh_rate = price.input_per_million_micros or 0
-        total += Fraction(cached * cached_rate + (tokens - cached) * fresh_rate, _MILLION)
+        total += cached * cached_rate + (tokens - cached) * fresh_rate
     if price.output_per_million_micros is not None:
         tokens = _need(usage.output_tokens, "output tokens")
-        total += Fraction(tokens * price.output_per_million_micros, _MILLION)
-    return ceil(total)
+        total += tokens * price.output_per_million_micros
+    return -(-total // _MILLION)
 
 
 def _need(amount: T | None, what: str) -> T:
@@ -171,11 +173,19 @@ def _need(amount: T | None, what: str) -> T:
 
 def _complete(used: Usage, bound: Usage) -> Usage:
     """`used` with unknown amounts from `bound`, at the requested resolution."""
-    amounts = {}
-    for name in ("seconds", "images", "input_tokens", "output_tokens"):
-        amount = getattr(used, name)
-        amounts[name] = getattr(bound, name) if amount is None or amount < 0 else amount
-    return replace(bound, **amounts, cached_tokens=max(0, used.cached_tokens))
+    return Usage(
+        resolution=bound.resolution,
+        seconds=_choose(used.seconds, bound.seconds),
+        images=_choose(used.images, bound.images),
+        input_tokens=_choose(used.input_tokens, bound.input_tokens),
+        cached_tokens=max(0, used.cached_tokens),
+        output_tokens=_choose(used.output_tokens, bound.output_tokens),
+    )
+
+
+def _choose(amount: A | None, most: A | None) -> A | None:
+    """The amount, or the bound's where it is unknown or impossible."""
+    return most if amount is None or amount < 0 else amount
 
 
 def _is_whole(made: Usage, bound: Usage) -> bool:

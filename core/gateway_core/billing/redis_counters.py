@@ -17,22 +17,28 @@ import structlog
 
 from gateway_core.api.errors import RateState
 from gateway_core.billing.counters import (
+    CALL_STATES,
     AdmissionAnswer,
     AdmissionCall,
     Budget,
     BudgetState,
-    CallState,
+    CallCharge,
     FreeRate,
     Hold,
     KeptCalls,
+    LeaseAnswer,
+    LeaseCall,
     Ledger,
     RateUse,
     Spending,
     check_micros,
     describe_budgets,
-    describe_moment,
+    describe_charge,
+    describe_lease,
+    describe_oldest,
     describe_window,
     join_subjects,
+    read_lease,
     read_state,
 )
 from gateway_core.billing.windows import Buckets
@@ -57,6 +63,7 @@ from gateway_core.redis.scripts import (
     HOLD,
     HOLDS,
     KEEP,
+    LEASE,
     MARK_STALE,
     SCRIPTS,
     SETTLE,
@@ -73,8 +80,6 @@ CHARGED_SECONDS = 600
 """How long a task's charge is remembered: longer than any caller can be late."""
 MOST_USED = 10_000
 USED_SECONDS = 2 * 86_400
-
-_CALL_STATES: tuple[CallState, ...] = ("gone", "held", "charged")
 
 _log = structlog.get_logger(__name__)
 
@@ -216,11 +221,41 @@ class Counters(RedisAdapter):
         minute of `at` (aware), when the task ended. Idempotent: the hold is the licence to charge,
         and is used up. With 0 charged it is a release.
         """
-        day, oldest_day, *buckets = describe_moment(at, self._clock())
-        remembered = CHARGED_SECONDS * 1_000_000
-        micros = check_micros(charged)
-        call = self._name_call(SETTLE, account, task, micros, day, oldest_day, remembered, *buckets)
+        return await self.settle_calls(account, task, "", (CallCharge(at, charged),))
+
+    async def settle_calls(
+        self, account: str, task: str, process: str, charges: Sequence[CallCharge]
+    ) -> bool:
+        """End the hold of calls and charge them, as `settle` does for one task. (stale)
+
+        Charges whose records the last rebuild has counted are left out.
+        """
+        head = self._describe_charging(process)
+        parts = (part for charge in charges for part in describe_charge(charge))
+        call = self._name_call(SETTLE, account, *head, task, *parts)
         return bool(await self._batcher.call(call))
+
+    async def lease(self, call: LeaseCall) -> LeaseAnswer:
+        """End a group's hold, and take the next one's, atomically. (stale)
+
+        After CountersUnavailable either may have happened, as one.
+        """
+        budgets = describe_budgets(call.budgets, self._clock())
+        reply = await self._batcher.call(
+            self._name_call(
+                LEASE,
+                call.account,
+                *self._describe_charging(call.process),
+                *describe_lease(call),
+                len(call.budgets),
+                *budgets,
+                *(part for charge in call.charges for part in describe_charge(charge)),
+            )
+        )
+        return read_lease(reply)
+
+    def _describe_charging(self, process: str) -> tuple[Argument, ...]:
+        return process, CHARGED_SECONDS * 1_000_000, *describe_oldest(self._clock())
 
     async def keep(self, account: str, process: str, calls: Sequence[str]) -> KeptCalls:
         """Reset the age of calls' holds, and of the memory of their charges. (stale)
@@ -229,7 +264,7 @@ class Counters(RedisAdapter):
         """
         call = self._name_call(KEEP, account, process, CHARGED_SECONDS * 1_000_000, *calls)
         counted, *states = await self._batcher.call(call)
-        return KeptCalls(tuple(_CALL_STATES[state] for state in states), counted)
+        return KeptCalls(tuple(CALL_STATES[state] for state in states), counted)
 
     async def read_spending(self, account: str, day: str) -> Spending:
         """The account's sums. (stale)"""

@@ -2,26 +2,29 @@
 
 Such a hold is in the counters alone, so no other process can restore it once they are lost, or
 knows that it is still needed. This module resets the age of holds while their calls run, restores
-holds that a rebuild could not know of, and settles each ended call exactly once.
+holds that a rebuild could not know of, and settles each ended call exactly once. A hold is that of
+a group of calls (`call_groups`): of one call that was admitted alone, or of a lease (`leases`).
 
-The record of an ended call is given to the journal before any await, and the call is settled at
-once. Until the record is stored the counters may be lost and rebuilt without it, so the call is
-checked once more after that. Whether it is charged follows from three steps whose order leaves no
-gap for a rebuild: the hold is taken first, then the last rebuild's position in this process's
-journal is read, then the charge uses up the hold, which no rebuild restores. A position at or
-beyond the record means that the sums include it, and the hold is released. Each call has a lock.
+The record of an ended call is given to the journal before any await. A call that was admitted alone
+is settled at once, the calls of a lease when it is renewed. Until a record is stored the counters
+may be lost and rebuilt without it, so its group is checked once more after that. Whether a call is
+charged follows from three steps whose order leaves no gap for a rebuild: the hold is taken first,
+then one script reads the last rebuild's position in this process's journal, leaves out the records
+up to it, which the sums include, and charges the others; this uses up the hold, which no rebuild
+restores. Each group has a lock.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
 from functools import partial
 
 import structlog
 
+from gateway_core.billing.call_groups import CallGroup, CallGroups
 from gateway_core.billing.counters import CallState, Hold
 from gateway_core.billing.journal import CallRecord, JournalWriter
+from gateway_core.billing.leases import Leases
 from gateway_core.billing.redis_counters import Counters
 from gateway_core.concurrency import Supervisor
 from gateway_core.kube.errors import KubernetesError
@@ -41,17 +44,6 @@ Rebuild = Callable[[str], Awaitable[bool]]
 """Rebuilds an account's money; False where another replica does so."""
 
 
-@dataclass(slots=True)
-class _Call:
-    account: str
-    hold: Hold
-    record: CallRecord | None = None
-    sequence: int | None = None
-    stored: bool = False
-    settled: bool = False
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-
 class CallReservations:
     """Holds of this process's calls, and its journal, while `run` runs. For one event loop."""
 
@@ -67,7 +59,8 @@ class CallReservations:
         self.journal = JournalWriter(store, process, sent=self._note_sent, stored=self._note_stored)
         self._counters = counters
         self._rebuild = rebuild
-        self._calls: dict[str, _Call] = {}
+        self._groups = CallGroups()
+        self.leases = Leases(counters, self._groups, process, self._look_again, self._supervisor)
         # accounts to reconcile, and whether their unfinished calls are included
         self._due: dict[str, bool] = {}
         self._wake = asyncio.Event()
@@ -76,11 +69,21 @@ class CallReservations:
         self._rebuilding: set[str] = set()
 
     def __len__(self) -> int:
-        return len(self._calls)
+        return len(self._groups)
 
     def begin(self, account: str, hold: Hold) -> None:
-        """Maintain the existing hold of a call until `end`."""
-        self._calls[hold.task] = _Call(account, hold)
+        """Maintain the existing hold of a call until `end`; a call from a lease has none."""
+        if self._groups.get(hold.task) is None:
+            running = {hold.task: hold.micros}
+            self._groups.add(CallGroup(account, hold.task, hold.subjects, running))
+
+    def end_leased(self, record: CallRecord) -> bool:
+        """As `end`, without a wait, for a call from a lease; False where `end` is to be called."""
+        group = self._groups.get(record.call)
+        if group is None or group.owner is None:
+            return False
+        self._add(group, record)
+        return self.journal.has_room
 
     async def end(self, record: CallRecord) -> None:
         """Give an ended call's record to the journal and settle the call.
@@ -90,17 +93,25 @@ class CallReservations:
         room in the journal, so surfaces call it in a task of its own or shielded. Idempotent while
         the call is known. KeyError for an unknown call; JournalClosed after `close`.
         """
-        call = self._calls[record.call]
-        if call.record is None:
-            self.journal.add(record)
-            call.record = record
-        try:
-            async with call.lock:
-                call.settled = await self._settle_first(call, call.record.micros)
-        except (CountersUnavailable, CountersStale) as error:
-            _log.info("call not settled yet", call=record.call, error=type(error).__name__)
+        group = self._groups.get(record.call)
+        if group is None:
+            raise KeyError(record.call)
+        self._add(group, record)
+        if group.name == record.call:
+            try:
+                async with group.lock:
+                    group.settled = await self._settle(group)
+            except (CountersUnavailable, CountersStale) as error:
+                _log.info("call not settled yet", call=record.call, error=type(error).__name__)
         # back-pressure: a slow object store slows down callers instead of filling the memory
         await self.journal.wait_for_room()
+
+    def _add(self, group: CallGroup, record: CallRecord) -> None:
+        if record.call in group.running:
+            self.journal.add(record)
+            group.add(record)
+            if group.owner is not None:
+                group.owner.note_end()
 
     async def retake(self, account: str) -> None:
         """Restore the account's holds after a rebuild. Raises what `counters` raises."""
@@ -119,8 +130,9 @@ class CallReservations:
         Call it after the `end` of the last call: a later one is refused, and its cost is lost.
         Charges that the counters do not take now are counted by their next rebuild.
         """
+        await self.leases.close()
         await self.journal.close()
-        accounts = {call.account for call in self._calls.values()}
+        accounts = {group.account for group in self._groups}
         restore = partial(self._restore, live=False)
         await asyncio.gather(*(self._try(name, restore) for name in accounts))
 
@@ -132,7 +144,7 @@ class CallReservations:
                 async with asyncio.timeout_at(next_keep):
                     await self._wake.wait()
             if loop.time() >= next_keep:
-                self._due.update((call.account, True) for call in self._calls.values())
+                self._due.update((group.account, True) for group in self._groups)
                 next_keep = loop.time() + KEEP_SECONDS
             self._wake.clear()
             # swapped before any await: accounts that become due meanwhile are for the next round
@@ -180,77 +192,59 @@ class CallReservations:
         asyncio.get_running_loop().call_later(RETRY_SECONDS, self._wake.set)
 
     async def _reconcile(self, account: str, *, live: bool) -> None:
-        calls = [
-            call
-            for call in self._calls.values()
-            if call.account == account and (live or call.record is not None)
-        ]
+        groups = [g for g in self._groups if g.account == account and (live or not g.is_open)]
         async with AsyncExitStack() as locks:
-            for call in calls:
-                # always in the order of `_calls`, so that two rounds cannot deadlock
-                await locks.enter_async_context(call.lock)
-            names = [call.hold.task for call in calls]
+            for group in groups:
+                # always in the order of `_groups`, so that two rounds cannot deadlock
+                await locks.enter_async_context(group.lock)
+            names = [group.name for group in groups]
             kept = await self._counters.keep(account, self.journal.process, names)
-            for call, state in zip(calls, kept.states, strict=True):
-                await self._reconcile_call(call, state, kept.counted)
+            for group, state in zip(groups, kept.states, strict=True):
+                await self._reconcile_group(group, state, kept.counted)
 
-    async def _reconcile_call(self, call: _Call, state: CallState, counted: int) -> None:
-        if call.record is None:
+    async def _reconcile_group(self, group: CallGroup, state: CallState, counted: int) -> None:
+        if group.is_open:
             if state == "gone":
-                await self._counters.hold(call.account, call.hold)
-        elif not await self._count(call, state, counted):
+                if group.owner is not None:
+                    group.owner.void()
+                await self._counters.hold(group.account, group.need)
+        elif not await self._count(group, state, counted):
             # the counters were lost again and again
-            self._look_again(call.account)
-        elif call.stored:
-            self._calls.pop(call.hold.task, None)
+            self._look_again(group.account)
+        elif group.is_stored:
+            self._groups.forget(group)
 
-    async def _count(self, call: _Call, state: CallState, counted: int) -> bool:
-        """Whether the cost of an ended call is in the counters for sure."""
-        assert call.record is not None
-        micros = call.record.micros
+    async def _count(self, group: CallGroup, state: CallState, counted: int) -> bool:
+        """Whether the cost of ended calls is in the counters for sure."""
         for _ in range(_ATTEMPTS):
             if state == "charged":
                 return True
-            included = call.sequence is not None and call.sequence <= counted
             if state == "gone":
-                if included or micros == 0:
+                if not group.count_missing(counted):
                     return True
-                await self._counters.hold(call.account, call.hold)
-            elif await self._settle(call, 0 if included else micros):
+                await self._counters.hold(group.account, group.need)
+            elif await self._settle(group):
                 return True
-            name = call.hold.task
-            kept = await self._counters.keep(call.account, self.journal.process, [name])
+            kept = await self._counters.keep(group.account, self.journal.process, [group.name])
             state, counted = kept.states[0], kept.counted
         return False
 
-    async def _settle_first(self, call: _Call, micros: int) -> bool:
-        """Settle a call that has just ended, mostly in one step."""
-        if call.sequence is None:
-            # the store does not have the record yet, so no rebuild has counted it; one that does
-            # later drops the hold, which is not restored while the call is locked
-            return await self._settle(call, micros)
-        kept = await self._counters.keep(call.account, self.journal.process, [call.hold.task])
-        return await self._count(call, kept.states[0], kept.counted)
-
-    async def _settle(self, call: _Call, micros: int) -> bool:
-        assert call.record is not None
-        time = call.record.time
-        return await self._counters.settle(call.account, call.hold.task, micros, time)
+    async def _settle(self, group: CallGroup) -> bool:
+        # a record that the store gets meanwhile is counted by no rebuild, or by one that drops the
+        # hold, which is not restored while the group is locked
+        process, charges = self.journal.process, group.list_charges()
+        return await self._counters.settle_calls(group.account, group.name, process, charges)
 
     def _note_sent(self, records: Sequence[CallRecord], sequence: int) -> None:
-        for record in records:
-            if record.call in self._calls:
-                self._calls[record.call].sequence = sequence
+        self._groups.note_sent(records, sequence)
 
-    def _note_stored(self, records: Sequence[CallRecord], sequence: int) -> None:
-        for record in records:
-            call = self._calls.get(record.call)
-            if call is None:
+    def _note_stored(self, records: Sequence[CallRecord], _sequence: int) -> None:
+        for group in self._groups.note_stored(records):
+            if group.is_open or not group.is_stored:
                 continue
-            call.stored = True
             # nothing to charge: a rebuild can neither double nor lose it
-            if call.settled and record.micros == 0:
-                del self._calls[record.call]
+            if group.settled and not group.owed:
+                self._groups.forget(group)
             else:
-                self._due.setdefault(record.account, False)
+                self._due.setdefault(group.account, False)
         self._wake.set()

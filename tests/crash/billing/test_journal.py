@@ -110,15 +110,6 @@ def call(world, account):
             caller.kill()
 
 
-@pytest.fixture
-async def counters(world):
-    redis = Counters(
-        f"redis://127.0.0.1:{world.config.ports.redis}/0", namespace=world.config.namespace
-    )
-    yield redis
-    await redis.close()
-
-
 async def wait_folded(world: World) -> None:
     """Returns once nothing of the journal is left."""
     folder = Path(world.config.store_directory, "journal")
@@ -268,6 +259,8 @@ async def test_redis_lost_under_traffic_comes_back_to_the_record(world, account,
     for caller in callers:
         # it has one loop of calls, which says so after its last
         await wait_for(partial(caller.list_said, "resting"), what="rest", seconds=40)
+    for caller in callers:
+        assert any(line["leased"] for line in caller.list_said("ending"))
     told = [line for caller in callers for line in caller.list_said("ended")]
     micros = sum(line["micros"] for line in told)
     await wait_counters(counters, account, micros)

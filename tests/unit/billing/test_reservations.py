@@ -6,6 +6,7 @@ At the end the counters say what the record says, which is what the calls have c
 import asyncio
 import random
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from unittest.mock import patch
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway_core.accounts.guardrails import Rules, build_policy
 from gateway_core.billing.counters import Hold
 from gateway_core.billing.journal import CallRecord, JournalClosed
 from gateway_core.billing.journal_store import JournalStore
@@ -30,6 +32,18 @@ TODAY = "2026-11-21"
 SUBJECTS = ("key/key-a",)
 
 
+@dataclass(frozen=True)
+class Account:
+    name: str = "demo"
+    requests_per_minute: int = 1_000_000
+    unlimited: bool = False
+    funds: int = 1_000_000
+
+
+ACCOUNT = Account()
+POLICY = build_policy("key-a", Rules(limit=500_000, window="daily"), ())
+
+
 class Bench:
     """One process's calls on counters that can be lost; `kill` leaves nothing of it."""
 
@@ -38,24 +52,33 @@ class Bench:
     ) -> None:
         self.kube, self.store = FakeKubernetes(), store or FaultyStore(seconds=0.05)
         self.counters = counters or FakeCounters(NOW.timestamp())
+        self.leased = 0
         self.start(name)
+
+    @property
+    def running(self) -> int:
+        """Calls under way, as the reservations know them."""
+        return sum(len(group.running) for group in self.live._groups)
 
     def start(self, name: str) -> None:
         self.live = CallReservations(self.counters, self.rebuild, self.store, name)
-        self.running = asyncio.create_task(self.live.run())
+        self.task = asyncio.create_task(self.live.run())
 
     async def kill(self) -> None:
-        self.running.cancel()
+        self.task.cancel()
         with suppress(asyncio.CancelledError):
-            await self.running
+            await self.task
 
     async def rebuild(self, account: str) -> bool:
         await asyncio.sleep(0.01)
         return await rebuild_ledger(self.kube, JournalStore(self.store), self.counters, account)
 
     async def begin(self, call: str, micros: int = 100) -> None:
-        """Admission: the hold is taken, then the call is seen to."""
+        """Admission: the hold is taken, or the call is admitted from a lease."""
         hold = Hold(call, micros, SUBJECTS)
+        if self.live.leases.take(ACCOUNT, POLICY, hold) is not None:
+            self.leased += 1
+            return
         while True:
             try:
                 await self.counters.hold("demo", hold)
@@ -187,8 +210,41 @@ async def test_a_graceful_end_leaves_record_and_counters_equal() -> None:
     assert await bench.figures() == (50, 0, 50)
 
 
+class HungCounters(FakeCounters):
+    """Each call is looked at `pause` seconds after it was made, and answered as long after that."""
+
+    pause = 0.0
+
+    def __getattribute__(self, name: str) -> Any:
+        method = super().__getattribute__(name)
+        if name not in {"hold", "keep", "lease", "settle_calls"}:
+            return method
+
+        async def wait(*given_: Any) -> Any:
+            await asyncio.sleep(self.pause)
+            answer = await method(*given_)
+            await asyncio.sleep(self.pause)
+            return answer
+
+        return wait
+
+
 STEPS = st.lists(
-    st.sampled_from(["begin", "begin", "end", "end", "lose", "rebuild", "away", "fold", "wait"]),
+    st.sampled_from(
+        [
+            "burst",
+            "begin",
+            "begin",
+            "end",
+            "end",
+            "lose",
+            "rebuild",
+            "away",
+            "fold",
+            "wait",
+            "flush",
+        ]
+    ),
     max_size=40,
 )
 
@@ -198,23 +254,28 @@ STEPS = st.lists(
     steps=STEPS,
     pauses=st.lists(st.sampled_from([0.0, 0.004, 0.02, 0.06, 0.4, 1.0]), min_size=1, max_size=8),
     faults=st.lists(st.sampled_from(["", "", "refused", "unacknowledged"]), max_size=8),
+    wait=st.sampled_from([0.0, 0.0, 0.002, 0.03, 0.3]),
     seed=st.integers(0, 99),
 )
 def test_counters_equal_the_record_after_any_loss(
-    steps: list[str], pauses: list[float], faults: list[str], seed: int
+    steps: list[str], pauses: list[float], faults: list[str], wait: float, seed: int
 ) -> None:
     @in_virtual_time
     async def play() -> None:
-        bench = Bench(store=FaultyStore(*faults, seconds=0.05))
+        store = FaultyStore(*faults, seconds=0.05)
+        bench = Bench(store=store, counters=HungCounters(NOW.timestamp()))
+        bench.counters.pause = wait
         choice = random.Random(seed)
         live: list[str] = []
         charged = 0
         for number, step in enumerate(steps):
             call = f"call-{number}"
-            if step == "begin":
+            if step in ("begin", "burst"):
                 bench.counters.away = False
-                await bench.begin(call)
-                live.append(call)
+                for place in range(1 if step == "begin" else 12):
+                    await asyncio.sleep(0.001)
+                    await bench.begin(f"{call}-{place}")
+                    live.append(f"{call}-{place}")
             elif step == "end" and live:
                 micros = choice.choice([0, 7, 30])
                 charged += micros
@@ -228,13 +289,15 @@ def test_counters_equal_the_record_after_any_loss(
                 bench.counters.away = not bench.counters.away
             elif step == "fold":
                 await fold_round(bench.kube, bench.store)
+            elif step == "flush":
+                await bench.live.leases.flush("demo")
             await asyncio.sleep(pauses[number % len(pauses)])
-        bench.counters.away = False
+        bench.counters.away, bench.counters.pause = False, 0.0
         await bench.rebuild("demo")
         await asyncio.sleep(KEEP_SECONDS + 10)
         key = charged
         assert await bench.figures() == (charged, 100 * len(live), key)
-        assert len(bench.live) == len(live)
+        assert bench.running == len(live)
         # and once more from the record alone
         ledger = await read_ledger(bench.kube, JournalStore(bench.store), "demo")
         assert ledger.charged == charged
@@ -265,25 +328,6 @@ def test_a_call_that_was_never_begun_is_no_call() -> None:
             await bench.end("call-z", 1)
 
     play()
-
-
-class HungCounters(FakeCounters):
-    """Each call is looked at `pause` seconds after it was made, and answered as long after that."""
-
-    pause = 0.0
-
-    def __getattribute__(self, name: str) -> Any:
-        method = super().__getattribute__(name)
-        if name not in {"hold", "keep", "settle"}:
-            return method
-
-        async def wait(*given_: Any) -> Any:
-            await asyncio.sleep(self.pause)
-            answer = await method(*given_)
-            await asyncio.sleep(self.pause)
-            return answer
-
-        return wait
 
 
 @pytest.mark.parametrize("lost", ["", "rebuilt", "retaken"])
@@ -357,7 +401,7 @@ async def test_a_call_that_ends_while_it_is_held_again_is_charged_once() -> None
 async def test_an_end_of_any_failure_leaves_the_record() -> None:
     bench = Bench()
     await bench.begin("call-a")
-    with patch.object(bench.counters, "settle", side_effect=RuntimeError("odd")):
+    with patch.object(bench.counters, "settle_calls", side_effect=RuntimeError("odd")):
         with pytest.raises(RuntimeError):
             await bench.end("call-a", 30)
         with pytest.raises(RuntimeError):

@@ -199,7 +199,7 @@ def test_sums_and_resets_are_those_of_a_naive_model(
 
 def test_settlement_updates_the_sum_of_every_window_that_ends() -> None:
     """A window that the script does not know would keep its sum while charges are added."""
-    script = (files("gateway_core.redis") / "lua/settle.lua").read_text()
+    script = (files("gateway_core.redis") / "lua/charge.lua").read_text()
     ending = set(WINDOWS) - {"lifetime"}
     assert set(get_args(Window)) == set(WINDOWS)
     (table,) = re.findall(r"local WINDOWS = \{(.+)\}\n", script)
