@@ -1,0 +1,1 @@
+"""Several API processes on one port: their parent, and its link to each of them."""
