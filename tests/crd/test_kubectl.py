@@ -17,15 +17,19 @@ from tests.servers.control_plane import ControlPlane
 
 Create = Callable[..., str]
 
+HEALTH = "HEALTH ERRORS(%) LATENCY(MS)"
+WIDE_HEALTH = f"{HEALTH} FIRST-TOKEN(MS) CALLS/MIN"
 HEADERS = {
     "gatewaytasks": "NAME ACCOUNT MODEL PHASE REASON COST AGE",
     "gatewayaccounts": "NAME DISPLAY BALANCE READY REASON AGE",
     "gatewaybatches": "NAME ACCOUNT MODEL PHASE TOTAL COMPLETED FAILED COST AGE",
     "gatewayfiles": "NAME ACCOUNT PURPOSE FILENAME BYTES READY REASON AGE",
+    "gatewaygrants": "NAME USER ACCOUNT CLIENT HOST SCOPES LASTUSED AGE",
     "gatewayguardrails": "NAME ACCOUNT DISPLAY USED WINDOW READY REASON AGE",
     "gatewaykeys": "NAME ACCOUNT CLASS HINT USED WINDOW READY REASON AGE",
-    "gatewaymodels": "NAME MODEL SERVICE ACTION READY REASON AGE",
-    "gatewayproviders": "NAME TYPE READY REASON AGE",
+    "gatewaymodels": f"NAME MODEL SERVICE ACTION READY REASON {HEALTH} AGE",
+    "gatewayoauthclients": "NAME CLIENT REDIRECT AUTHORIZED LASTUSED AGE",
+    "gatewayproviders": f"NAME TYPE READY REASON {HEALTH} AGE",
     "gatewayuploads": "NAME ACCOUNT PURPOSE FILENAME BYTES OUTCOME FILE AGE",
     "gatewayusages": "NAME ACCOUNT DAY REQUESTS FAILED COST AGE",
     "gatewayusers": "NAME DISPLAY EMAIL ACCOUNTS READY REASON AGE",
@@ -43,15 +47,20 @@ WIDE_HEADERS = {
     "gatewayfiles": (
         "NAME ACCOUNT PURPOSE FILENAME BYTES READY REASON EXPIRES KEY UPLOAD BATCH MESSAGE AGE"
     ),
+    "gatewaygrants": (
+        "NAME USER ACCOUNT CLIENT HOST SCOPES LASTUSED CLIENTID REFRESHES EXPIRES AGE"
+    ),
     "gatewayguardrails": ("NAME ACCOUNT DISPLAY USED WINDOW READY REASON LIMIT RESETS MESSAGE AGE"),
     "gatewaykeys": (
         "NAME ACCOUNT CLASS HINT USED WINDOW READY REASON DISPLAY CREATOR LIMIT LASTUSED"
-        " EXPIRES MESSAGE AGE"
+        " EXPIRES LOGSCONTENT MESSAGE AGE"
     ),
     "gatewaymodels": (
-        "NAME MODEL SERVICE ACTION READY REASON PROVIDER DISABLED DEPRECATED MESSAGE AGE"
+        f"NAME MODEL SERVICE ACTION READY REASON {WIDE_HEALTH}"
+        " PROVIDER DISABLED DEPRECATED MESSAGE AGE"
     ),
-    "gatewayproviders": "NAME TYPE READY REASON URL MESSAGE AGE",
+    "gatewayoauthclients": "NAME CLIENT REDIRECT AUTHORIZED METHOD LASTUSED AGE",
+    "gatewayproviders": f"NAME TYPE READY REASON {WIDE_HEALTH} URL MESSAGE AGE",
     "gatewayuploads": ("NAME ACCOUNT PURPOSE FILENAME BYTES OUTCOME FILE KEY WORK MESSAGE AGE"),
     "gatewayusages": "NAME ACCOUNT DAY REQUESTS FAILED COST THROUGH CLOSED AGE",
     "gatewayusers": "NAME DISPLAY EMAIL ACCOUNTS READY REASON ROLES SUSPENDED MESSAGE AGE",
@@ -61,9 +70,11 @@ SHORT_NAMES = {
     "gatewayaccounts": "gwacct",
     "gatewaybatches": "gwbatch",
     "gatewayfiles": "gwfile",
+    "gatewaygrants": "gwgrant",
     "gatewayguardrails": "gwguard",
     "gatewaykeys": "gwkey",
     "gatewaymodels": "gwmodel",
+    "gatewayoauthclients": "gwclient",
     "gatewayproviders": "gwprov",
     "gatewayuploads": "gwupload",
     "gatewayusages": "gwusage",

@@ -123,10 +123,11 @@ class Authenticator:
         parsed = parse_key(plaintext)
         if parsed is None:
             raise _invalid()
-        if not all(known.table.synced for known in (self._keys, self._accounts, self._users)):
+        keys, accounts, users = self._keys, self._accounts, self._users
+        if not (keys.table.synced and accounts.table.synced and users.table.synced):
             raise Unavailable("The gateway is starting.", retry_after=1)
         name = self._match(parsed.id, plaintext)
-        if any(known.is_quiet for known in (self._keys, self._accounts, self._users)):
+        if keys.is_quiet or accounts.is_quiet or users.is_quiet:
             key, account, user = await self._read_through(name)
             if self._match(parsed.id, plaintext) != name:
                 raise _invalid()
@@ -155,12 +156,12 @@ class Authenticator:
         """The same, read by name where a watch is silent."""
         known, _, _ = self._look_up(name)
         payer, creator = (known.account, known.creator) if known else (None, None)
-        finding_key = _find_current(self._keys, name)
-        finding_account = _find_current(self._accounts, payer)
+        finding_key = find_current(self._keys, name)
+        finding_account = find_current(self._accounts, payer)
         key, account = await asyncio.gather(finding_key, finding_account)
         user: UserRecord | None = None
         if creator is not None:
-            user = await _find_current(self._users, creator)
+            user = await find_current(self._users, creator)
         if key is not None and (key.account, key.creator) != (payer, creator):
             raise Unavailable("Credentials cannot be checked now.", retry_after=1)
         return key, account, user
@@ -257,8 +258,11 @@ def _check_act(act: Act, key: KeyRecord, role: Role) -> None:
         raise Forbidden(f"The role of this key, {role}, does not allow this.", code=refusal)
 
 
-async def _find_current(fresh: ReadThrough[T], name: str | None) -> T | None:
-    """The table's entry, read by name while the watch is silent."""
+async def find_current(fresh: ReadThrough[T], name: str | None) -> T | None:
+    """The table's entry, read by name while the watch is silent.
+
+    Raises Unavailable where it cannot be read and the table is too old.
+    """
     table = fresh.table
     if not fresh.is_quiet:
         return None if name is None else table.get(name)

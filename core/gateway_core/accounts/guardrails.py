@@ -33,6 +33,7 @@ _COUNTED = (
     "expirationTime",
     "limit",
     "requestsPerMinute",
+    "cacheSeconds",
     *LISTS,
     "metadata",
 )
@@ -120,6 +121,7 @@ class Rules:
     denied_models: NameList | None = None
     allowed_providers: NameList | None = None
     denied_providers: NameList | None = None
+    cache_seconds: int | None = None
 
     def admit(self, service: str, model_id: str) -> bool:
         """Whether calls of the model at the provider segment `service` are allowed."""
@@ -144,6 +146,7 @@ def read_rules(spec: Mapping[str, Any]) -> Rules:
         denied_models=read_names(spec.get("deniedModels")),
         allowed_providers=read_names(spec.get("allowedProviders")),
         denied_providers=read_names(spec.get("deniedProviders")),
+        cache_seconds=spec.get("cacheSeconds"),
     )
     # shared: most keys have no rules, and a process keeps all keys in memory
     return NO_RULES if rules == NO_RULES else rules
@@ -194,13 +197,21 @@ KEY_TITLE = "this key"
 
 
 @dataclass(frozen=True, slots=True)
+class CacheScope:
+    """The key or guardrail (`subject`) whose calls share kept answers, and for how many seconds."""
+
+    subject: str
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """All restrictions of a key's calls; each must allow a call.
 
     Calls are recorded with `guardrail_names`, their money counts under `subjects`
     (`api.limits.list_subjects`), and the counters check `budgets`; `limited` is whether one of
     these limits money. A key with more guardrails than it may have is `closed`: it is undefined
-    which of them apply, so no call is allowed.
+    which of them apply, so no call is allowed. `cache` is None where no answers are kept.
     """
 
     key_name: str
@@ -209,6 +220,7 @@ class Policy:
     budgets: tuple[Budget, ...]
     limited: bool
     closed: bool
+    cache: CacheScope | None
     _rules: tuple[tuple[str, str, Rules], ...]
 
     def find_refusal(self, service: str, model_id: str) -> str | None:
@@ -248,8 +260,17 @@ def build_policy(key_name: str, rules: Rules, guardrails: Iterable[Guardrail]) -
         budgets=budgets,
         limited=any(budget.limit is not None for budget in budgets),
         closed=closed,
+        cache=_find_cache(parts),
         _rules=tuple(parts),
     )
+
+
+def _find_cache(parts: Iterable[tuple[str, str, Rules]]) -> CacheScope | None:
+    """The cache of the first that has one: the key, then its guardrails by name."""
+    for subject, _, rules in parts:
+        if rules.cache_seconds is not None:
+            return CacheScope(subject, rules.cache_seconds)
+    return None
 
 
 def make_budget(subject: str, rules: Rules) -> Budget | None:
@@ -270,6 +291,7 @@ class Policies(Generic[T]):
     def __init__(
         self, keys: Cache[Any], guardrails: Cache[T], read: Callable[[T], Guardrail]
     ) -> None:
+        self._keys = keys
         self._guardrails = guardrails
         self._read = read
         self._seen: dict[str, Guardrail] = {}
@@ -290,7 +312,9 @@ class Policies(Generic[T]):
         listed = self._of_key.get(key_name, {}).values()
         chosen = select_guardrails(listed, account=account, key_name=key_name)
         policy = build_policy(key_name, rules, chosen)
-        self._known[key_name] = rules, account, policy
+        # a grant of OAuth acts like a key and is none: its end would not drop the policy
+        if self._keys.get(key_name) is not None:
+            self._known[key_name] = rules, account, policy
         return policy
 
     def find_guardrail(self, name: str) -> Guardrail | None:

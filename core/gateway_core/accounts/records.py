@@ -5,7 +5,7 @@ A process holds one entry for each live object, so entries are small.
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from sys import intern
 from typing import Any
@@ -37,7 +37,8 @@ class KeyRecord:
     """An API key. `usable` is false once disabled or revoked; `expires_at` is Unix seconds.
 
     `creator` names the GatewayUser with whose role it acts; None for a declared key. `rules`
-    are its own restrictions, beside those of its guardrails. One that is revoked, or beyond the
+    are its own restrictions, beside those of its guardrails. `logs_content`: the request log has
+    the prompts and answers of its LLM calls. One that is revoked, or beyond the
     bounds of contract §9.0, has neither tokens nor rules: it opens nothing, like an unknown one.
     """
 
@@ -50,6 +51,7 @@ class KeyRecord:
     expires_at: float
     tokens: tuple[TokenRecord, ...]
     rules: Rules
+    logs_content: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ class UserRecord:
     suspended: bool
     created_at: str
     roles: tuple[tuple[str, Role], ...]
+    password_hash: str | None = field(default=None, repr=False)
 
     def find_role(self, account: str) -> Role | None:
         """What they are in the account; None for nothing."""
@@ -139,6 +142,7 @@ def project_key(obj: Mapping[str, Any]) -> KeyRecord:
             if opens
         ),
         rules=read_rules(spec) if opens else NO_RULES,
+        logs_content=spec.get("logContent", False),
     )
 
 
@@ -177,6 +181,7 @@ def project_user(obj: Mapping[str, Any]) -> UserRecord:
         roles=tuple(
             (intern(entry["accountName"]), entry["role"]) for entry in spec.get("memberships") or ()
         ),
+        password_hash=spec.get("passwordHash"),
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from gateway_core.accounts.guardrails import (
     NO_RULES,
+    CacheScope,
     Guardrail,
     Policies,
     Policy,
@@ -191,6 +192,16 @@ def test_subjects_are_those_of_the_record(book: Rulebook) -> None:
 def test_a_rate_alone_is_no_limit_on_money(book: Rulebook) -> None:
     book.put("grd-fast", "key-a", requestsPerMinute=9)
     assert not book.find().limited
+
+
+def test_cache_is_of_the_key_before_its_guardrails(book: Rulebook) -> None:
+    assert book.find().cache is None
+    book.put("grd-b", "key-a", cacheSeconds=20)
+    book.put("grd-a", "key-a", cacheSeconds=10)
+    book.put("grd-theirs", "key-a", account="guest", cacheSeconds=30)
+    assert book.find().cache == CacheScope("guardrail/grd-a", 10)
+    book.put_key("key-a", cacheSeconds=40)
+    assert book.find().cache == CacheScope("key/key-a", 40)
 
 
 def test_a_foreign_guardrail_does_not_hold(book: Rulebook) -> None:

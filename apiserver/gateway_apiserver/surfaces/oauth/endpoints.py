@@ -1,0 +1,154 @@
+"""What clients call without a user: discovery, registration, tokens, revocation (contract §10)."""
+
+from collections.abc import Mapping
+from functools import partial
+
+import orjson
+
+from gateway_apiserver.middleware.connections import name_client
+from gateway_apiserver.responses import JSON, NO_STORE, Response, to_json
+from gateway_apiserver.routing import Call, Handler, RouteTable
+from gateway_apiserver.surfaces.oauth.forms import find_header, read_form, read_json
+from gateway_core.accounts.throttle import Allowance, Throttle
+from gateway_core.admission.intake import Intake
+from gateway_core.api.errors import NotFound, OAuthError
+from gateway_core.oauth.authorization import Authorizations
+from gateway_core.oauth.clients import ClientDirectory
+from gateway_core.oauth.discovery import (
+    CACHE_CONTROL,
+    RESOURCE_PATHS,
+    SERVER_PATHS,
+    describe_resource,
+    describe_server,
+)
+from gateway_core.oauth.grants import Grants, TokenResponse
+from gateway_core.oauth.records import ClientRecord
+from gateway_core.oauth.registration import MOST_BYTES, Registrar
+
+OAUTH_ALLOWANCES: Mapping[str, Allowance] = {
+    "token": Allowance(600, 60, optional=True),
+    "authorize": Allowance(300, 60),
+    "document": Allowance(20, 60),
+}
+"""Of one address: a client that serves many users has one; and fetches of metadata documents."""
+_PRAGMA = (b"pragma", b"no-cache")
+_ALLOWED_HEADERS = b"Authorization, Content-Type, MCP-Protocol-Version"
+
+
+class DiscoveryRoutes:
+    """The documents, the same on every replica."""
+
+    def __init__(self, base_url: str, mcp_url: str, *, registration: bool, documents: bool) -> None:
+        described = describe_server(base_url, registration=registration, documents=documents)
+        self._resource = _cacheable(orjson.dumps(describe_resource(base_url, mcp_url)))
+        self._server = _cacheable(orjson.dumps(described))
+
+    def add_to(self, table: RouteTable) -> None:
+        """Add the routes."""
+        for path in RESOURCE_PATHS:
+            _add_open(table, "GET", path, self._show_resource, "oauth_discovery")
+        _add_open(table, "GET", SERVER_PATHS[0], self._show_server, "oauth_discovery")
+
+    async def _show_resource(self, _: Call) -> Response:
+        return self._resource
+
+    async def _show_server(self, _: Call) -> Response:
+        return self._server
+
+
+class OAuthRoutes:
+    """Registration, token and revocation endpoints."""
+
+    def __init__(
+        self,
+        registrar: Registrar | None,
+        clients: ClientDirectory,
+        grants: Grants,
+        authorizations: Authorizations,
+        throttle: Throttle,
+        intake: Intake,
+    ) -> None:
+        """`registrar` is None where clients may not register themselves."""
+        self._registrar = registrar
+        self._clients = clients
+        self._grants = grants
+        self._authorizations = authorizations
+        self._throttle = throttle
+        self._intake = intake
+
+    def add_to(self, table: RouteTable) -> None:
+        """Add the routes."""
+        _add_open(table, "POST", "/oauth/register", self.register, "oauth_register")
+        _add_open(table, "POST", "/oauth/token", self.issue, "oauth_token")
+        _add_open(table, "POST", "/oauth/revoke", self.revoke, "oauth_revoke")
+
+    async def register(self, call: Call) -> Response:
+        """Register a client (§10.5)."""
+        if self._registrar is None:
+            raise NotFound("Not found.")
+        self._intake.check()
+        await self._throttle.count("register", name_client(call.scope))
+        body = await read_json(call, MOST_BYTES)
+        return to_json(await self._registrar.register(body), 201)
+
+    async def issue(self, call: Call) -> Response:
+        """Tokens for a code or a refresh token (§10.7)."""
+        client, form = await self._read(call)
+        grant_type = form.get("grant_type")
+        if grant_type is None:
+            raise OAuthError("invalid_request", "The parameter grant_type is missing.")
+        if not self._authorizations.is_resource(form.get("resource")):
+            raise OAuthError("invalid_target", "The resource is not the one of the grant.")
+        if grant_type == "authorization_code":
+            self._intake.check()
+            return _show(await self._grants.exchange(client, form))
+        if grant_type == "refresh_token":
+            return _show(await self._grants.refresh(client, form))
+        raise OAuthError(
+            "unsupported_grant_type", "grant_type must be authorization_code or refresh_token."
+        )
+
+    async def revoke(self, call: Call) -> Response:
+        """Revoke a token. An unknown token gets 200 too (RFC 7009)."""
+        client, form = await self._read(call)
+        token = form.get("token")
+        if token is None:
+            raise OAuthError("invalid_request", "The parameter token is missing.")
+        await self._grants.revoke_token(client, token)
+        return Response(200, b"", (NO_STORE, _PRAGMA))
+
+    async def _read(self, call: Call) -> tuple[ClientRecord, dict[str, str]]:
+        await self._throttle.count("token", name_client(call.scope))
+        form = await read_form(call)
+        return await self._clients.authenticate(find_header(call, b"authorization"), form), form
+
+
+def _show(tokens: TokenResponse) -> Response:
+    body = {
+        "access_token": tokens.access_token,
+        "token_type": "Bearer",
+        "expires_in": tokens.expires_in,
+        "refresh_token": tokens.refresh_token,
+        "scope": " ".join(tokens.scopes),
+    }
+    return to_json(body, headers=(_PRAGMA,))
+
+
+def _cacheable(body: bytes) -> Response:
+    return Response(200, body, (JSON, (b"cache-control", CACHE_CONTROL.encode())))
+
+
+def _add_open(table: RouteTable, method: str, path: str, handler: Handler, label: str) -> None:
+    """Add a route that pages of every origin may call (§0.11)."""
+    table.add(method, path, handler, label)
+    methods = "GET, HEAD, OPTIONS" if method == "GET" else f"{method}, OPTIONS"
+    table.add("OPTIONS", path, partial(_allow, methods.encode()), label)
+
+
+async def _allow(methods: bytes, _: Call) -> Response:
+    headers = (
+        (b"access-control-allow-methods", methods),
+        (b"access-control-allow-headers", _ALLOWED_HEADERS),
+        (b"access-control-max-age", b"86400"),
+    )
+    return Response(204, b"", headers)

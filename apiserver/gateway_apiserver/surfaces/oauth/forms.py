@@ -1,0 +1,72 @@
+"""Bodies of the authorization server: forms and JSON, small and read whole."""
+
+from typing import Any
+from urllib.parse import parse_qsl
+
+import orjson
+
+from gateway_apiserver.middleware.bodies import read_chunks
+from gateway_apiserver.routing import Call
+from gateway_core.api.errors import OAuthError, TooLarge
+
+FORM_BYTES = 32 * 1024
+MOST_FIELDS = 64
+_FORM = b"application/x-www-form-urlencoded"
+_JSON = b"application/json"
+
+
+async def read_pairs(call: Call) -> list[tuple[str, str]]:
+    """The fields of a form, in order. OAuthError `invalid_request`, TooLarge."""
+    if _media_type(call) != _FORM:
+        raise OAuthError("invalid_request", f"The body must be {_FORM.decode()}.")
+    return parse_pairs(await _read(call, FORM_BYTES))
+
+
+async def read_form(call: Call) -> dict[str, str]:
+    """The fields of a form, which may not repeat; empty ones are left out (RFC 6749 §3.2)."""
+    pairs = await read_pairs(call)
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise OAuthError("invalid_request", "A parameter is repeated.")
+    return {name: value for name, value in fields.items() if value}
+
+
+async def read_json(call: Call, most_bytes: int) -> Any:
+    """A JSON body. OAuthError `invalid_client_metadata`, TooLarge."""
+    if _media_type(call) != _JSON:
+        raise OAuthError("invalid_client_metadata", f"The body must be {_JSON.decode()}.")
+    try:
+        return orjson.loads(await _read(call, most_bytes))
+    except orjson.JSONDecodeError:
+        raise OAuthError("invalid_client_metadata", "The body is not valid JSON.") from None
+
+
+def parse_pairs(text: bytes) -> list[tuple[str, str]]:
+    """The parameters of a query or form, in order. OAuthError `invalid_request`."""
+    try:
+        return parse_qsl(
+            text.decode("ascii"),
+            keep_blank_values=True,
+            errors="strict",
+            max_num_fields=MOST_FIELDS,
+        )
+    except ValueError:
+        raise OAuthError("invalid_request", "The parameters are malformed.") from None
+
+
+def find_header(call: Call, name: bytes) -> str | None:
+    """A header's value, None without one. OAuthError where there are several."""
+    found = [value for key, value in call.headers if key == name]
+    if len(found) > 1:
+        raise OAuthError("invalid_request", f"The header {name.decode()} is repeated.")
+    return found[0].decode("latin-1") if found else None
+
+
+def _media_type(call: Call) -> bytes:
+    given = dict(call.headers).get(b"content-type", b"")
+    return given.partition(b";")[0].strip().lower()
+
+
+async def _read(call: Call, most_bytes: int) -> bytes:
+    error = TooLarge(f"The body may have {most_bytes} bytes.")
+    return b"".join([chunk async for chunk in read_chunks(call.receive, most_bytes, error)])

@@ -1,0 +1,1 @@
+"""Pages for people: sign-in, consent, settings."""

@@ -1,0 +1,160 @@
+"""The authorization endpoint: choice of account and consent (contract §10.6)."""
+
+import hashlib
+from typing import Any
+from urllib.parse import urlencode
+
+from gateway_apiserver.middleware.connections import name_client
+from gateway_apiserver.responses import Response
+from gateway_apiserver.routing import Call, RouteTable
+from gateway_apiserver.surfaces.oauth.forms import parse_pairs, read_pairs
+from gateway_apiserver.surfaces.pages.html import Pages, expired_form, redirect
+from gateway_apiserver.surfaces.pages.sign_in import SignInRoutes, locate_sign_in
+from gateway_core.accounts.records import AccountRecord
+from gateway_core.accounts.sign_in import SignedIn
+from gateway_core.accounts.throttle import Throttle
+from gateway_core.api.errors import Forbidden, InvalidRequest
+from gateway_core.api.oauth import Scope
+from gateway_core.kube.informer import Cache
+from gateway_core.oauth.authorization import (
+    AuthorizationRefused,
+    AuthorizationRequest,
+    Authorizations,
+    Pairs,
+)
+from gateway_core.oauth.grants import Grants
+from gateway_core.oauth.redirects import is_https, is_loopback, list_form_targets, name_host
+
+SCOPE_TEXTS: dict[Scope, str] = {
+    "mcp:read": "See the account's balance, its tasks, and the models and prices.",
+    "mcp:tasks": "Create tasks. The account pays for them.",
+}
+_OWN_FIELDS = ("account", "decision", "form_token")
+
+
+class ConsentRoutes:
+    """GET shows the choice of account; each POST is one step further."""
+
+    def __init__(
+        self,
+        pages: Pages,
+        sign_in: SignInRoutes,
+        authorizations: Authorizations,
+        grants: Grants,
+        accounts: Cache[AccountRecord],
+        throttle: Throttle,
+    ) -> None:
+        self._pages = pages
+        self._sign_in = sign_in
+        self._authorizations = authorizations
+        self._grants = grants
+        self._accounts = accounts
+        self._throttle = throttle
+
+    def add_to(self, table: RouteTable) -> None:
+        """Add the routes."""
+        guard = self._pages.guard
+        table.add("GET", "/oauth/authorize", guard(self.begin), "pages_authorize")
+        table.add("POST", "/oauth/authorize", guard(self.go_on), "pages_authorize")
+
+    async def begin(self, call: Call) -> Response:
+        """Check the request, and show the accounts of who is signed in."""
+        try:
+            request = await self._read(call, parse_pairs(call.query))
+        except AuthorizationRefused as refusal:
+            return redirect(refusal.location, status=302)
+        signed_in = await self._sign_in.find(call)
+        if "none" in request.prompts:
+            return self._refuse(request, "The user has to be asked.")
+        if signed_in is None:
+            return _send_to_sign_in(request)
+        accounts = self._list_accounts(signed_in)
+        if not accounts:
+            raise Forbidden("You are no member of an account. Ask an administrator for access.")
+        return self._render("account.html", request, signed_in, accounts=accounts)
+
+    async def go_on(self, call: Call) -> Response:
+        """Take the account, then the decision."""
+        self._pages.check_same_origin(call)
+        pairs = await read_pairs(call)
+        own = {name: value for name, value in pairs if name in _OWN_FIELDS}
+        try:
+            rest = [(name, value) for name, value in pairs if name not in _OWN_FIELDS]
+            request = await self._read(call, rest)
+        except AuthorizationRefused as refusal:
+            return redirect(refusal.location, status=302)
+        signed_in = await self._sign_in.find(call)
+        if signed_in is None:
+            return _send_to_sign_in(request)
+        token = own.get("form_token", "")
+        if not signed_in.session.check_form_token(_name_form(request), token):
+            raise expired_form()
+        decision = own.get("decision")
+        if decision == "deny":
+            return self._refuse(request, "The user refused.")
+        accounts = {account.name: account for account in self._list_accounts(signed_in)}
+        account = accounts.get(own.get("account", ""))
+        if account is None:
+            raise InvalidRequest("Choose one of your accounts.")
+        if decision == "approve" or self._is_approved(request, signed_in, account):
+            code = await self._grants.issue_code(request, signed_in.user.name, account.name)
+            return redirect(self._authorizations.locate_code(request, code), status=302)
+        return self._render(
+            "consent.html",
+            request,
+            signed_in,
+            account=account,
+            scopes=[text for scope, text in SCOPE_TEXTS.items() if scope in request.scopes],
+            is_loopback=is_loopback(request.redirect_uri),
+            is_site=is_https(request.redirect_uri),
+        )
+
+    async def _read(self, call: Call, pairs: Pairs) -> AuthorizationRequest:
+        address = name_client(call.scope)
+        await self._throttle.count("authorize", address)
+
+        async def before_fetch() -> None:
+            await self._throttle.count("document", address)
+
+        return await self._authorizations.read(pairs, before_fetch)
+
+    def _is_approved(
+        self, request: AuthorizationRequest, signed_in: SignedIn, account: AccountRecord
+    ) -> bool:
+        """Whether the same was approved before, and another program cannot pose as the client."""
+        if not is_https(request.redirect_uri) or "consent" in request.prompts:
+            return False
+        return self._grants.has_given(request, signed_in.user.name, account.name)
+
+    def _list_accounts(self, signed_in: SignedIn) -> list[AccountRecord]:
+        found = [self._accounts.get(name) for name, _ in signed_in.user.roles]
+        return [account for account in found if account is not None and not account.suspended]
+
+    def _refuse(self, request: AuthorizationRequest, description: str) -> Response:
+        location = self._authorizations.locate_error(
+            request.redirect_uri, request.state, "access_denied", description
+        )
+        return redirect(location, status=302)
+
+    def _render(
+        self, template: str, request: AuthorizationRequest, signed_in: SignedIn, **values: Any
+    ) -> Response:
+        return self._pages.render(
+            template,
+            signed_in,
+            form_target=list_form_targets(request.redirect_uri),
+            client=request.client.name,
+            host=name_host(request.redirect_uri),
+            pairs=request.pairs,
+            form_token=signed_in.session.make_form_token(_name_form(request)),
+            **values,
+        )
+
+
+def _send_to_sign_in(request: AuthorizationRequest) -> Response:
+    return redirect(locate_sign_in(f"/oauth/authorize?{urlencode(request.pairs)}"))
+
+
+def _name_form(request: AuthorizationRequest) -> str:
+    """A form's token is good for the very request that the form was made for."""
+    return f"authorize {hashlib.sha256(urlencode(request.pairs).encode()).hexdigest()}"

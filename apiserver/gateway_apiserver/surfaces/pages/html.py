@@ -1,0 +1,152 @@
+"""Pages: templates, headers that keep them apart from other sites, cookies, errors as pages."""
+
+import hashlib
+import re
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from importlib.resources import files
+from typing import Any
+
+import jinja2
+
+from gateway_apiserver.context import Header
+from gateway_apiserver.errors import list_error_headers
+from gateway_apiserver.responses import NO_STORE, Response
+from gateway_apiserver.routing import Call, RouteTable
+from gateway_core.accounts.sign_in import SignedIn
+from gateway_core.api.errors import Forbidden, GatewayError
+
+SESSION_COOKIE = "__Host-session"
+FORM_COOKIE = "__Host-form"
+_COOKIE_VALUE = re.compile(r"[A-Za-z0-9_-]{16,128}")
+_FOLDER = files("gateway_apiserver.surfaces.pages")
+_STYLE = _FOLDER.joinpath("assets/style.css").read_bytes()
+STYLE_PATH = f"/assets/style-{hashlib.sha256(_STYLE).hexdigest()[:12]}.css"
+_HTML: Header = (b"content-type", b"text/html; charset=utf-8")
+_NO_REFERRER: Header = (b"referrer-policy", b"no-referrer")
+_HEADERS: tuple[Header, ...] = (
+    _HTML,
+    NO_STORE,
+    (b"x-frame-options", b"DENY"),
+    (b"x-content-type-options", b"nosniff"),
+    _NO_REFERRER,
+)
+
+PageHandler = Callable[[Call], Awaitable[Response]]
+
+
+class Pages:
+    """Renders templates. `origin` is the base URL, from which forms must come."""
+
+    def __init__(self, origin: str) -> None:
+        self._origin = origin
+        self._templates = jinja2.Environment(
+            loader=jinja2.FunctionLoader(_load),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+
+    def add_to(self, table: RouteTable) -> None:
+        """Add the style sheet, the only file that pages load."""
+
+        async def show_style(_: Call) -> Response:
+            headers = (
+                (b"content-type", b"text/css; charset=utf-8"),
+                (b"cache-control", b"public, max-age=31536000, immutable"),
+                (b"x-content-type-options", b"nosniff"),
+            )
+            return Response(200, _STYLE, headers)
+
+        table.add("GET", STYLE_PATH, show_style, "pages_style")
+
+    def render(
+        self,
+        template: str,
+        signed_in: SignedIn | None = None,
+        *,
+        status: int = 200,
+        form_target: str = "",
+        headers: tuple[Header, ...] = (),
+        **values: Any,
+    ) -> Response:
+        """A page. `form_target` is a CSP source to which the answers of its forms may redirect."""
+        forms = f"'self' {form_target}".strip()
+        policy = (
+            "default-src 'none'; style-src 'self'; img-src 'self' data:; base-uri 'none';"
+            f" frame-ancestors 'none'; form-action {forms}"
+        )
+        text = self._templates.get_template(template).render(
+            style=STYLE_PATH,
+            signed_in=signed_in,
+            sign_out_token=signed_in.session.make_form_token("sign-out") if signed_in else "",
+            **values,
+        )
+        security = (b"content-security-policy", policy.encode())
+        return Response(status, text.encode(), (*_HEADERS, security, *headers))
+
+    def guard(self, handler: PageHandler) -> PageHandler:
+        """The handler, whose GatewayErrors are shown as pages."""
+
+        @wraps(handler)
+        async def serve(call: Call) -> Response:
+            try:
+                return await handler(call)
+            except GatewayError as error:
+                headers = tuple(list_error_headers(error))
+                # a page does not ask for credentials in a header
+                status = 400 if error.status == 401 else error.status
+                return self.render(
+                    "error.html", status=status, headers=headers, message=error.message
+                )
+
+        return serve
+
+    def check_same_origin(self, call: Call) -> None:
+        """Raise Forbidden where a form was sent by another site.
+
+        Under `Referrer-Policy: no-referrer` browsers send `Origin: null` with own forms too.
+        """
+        given = dict(call.headers)
+        site = given.get(b"sec-fetch-site", b"same-origin")
+        origin = given.get(b"origin", b"null").decode("latin-1")
+        if site != b"same-origin" or origin not in ("null", self._origin):
+            raise expired_form()
+
+
+def expired_form() -> Forbidden:
+    """The form is none that this browser was just given."""
+    return Forbidden("This form is no longer valid. Go back, reload the page and try again.")
+
+
+def redirect(location: str, *cookies: Header, status: int = 303) -> Response:
+    """A redirect that nothing caches."""
+    target = (b"location", location.encode("ascii"))
+    return Response(status, b"", (NO_STORE, target, _NO_REFERRER, *cookies))
+
+
+def read_cookie(call: Call, name: str) -> str:
+    """The value of one of our cookies; empty without one, or where it cannot be ours."""
+    for key, value in call.headers:
+        if key == b"cookie":
+            for part in value.decode("latin-1").split(";"):
+                found, _, text = part.strip().partition("=")
+                if found == name:
+                    # it is also set again: no other character may come into a header
+                    return text if _COOKIE_VALUE.fullmatch(text) else ""
+    return ""
+
+
+def set_cookie(name: str, value: str) -> Header:
+    """The header that sets a cookie for this host alone, until the browser ends."""
+    return b"set-cookie", f"{name}={value}; Path=/; Secure; HttpOnly; SameSite=Lax".encode()
+
+
+def clear_cookie(name: str) -> Header:
+    """The header that removes it."""
+    return b"set-cookie", f"{name}=; Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age=0".encode()
+
+
+def _load(name: str) -> str:
+    return _FOLDER.joinpath("templates", name).read_text()

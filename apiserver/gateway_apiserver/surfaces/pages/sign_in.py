@@ -1,0 +1,111 @@
+"""Sign-in and sign-out, and who is signed in (contract §10.6)."""
+
+import hmac
+import re
+import secrets
+from urllib.parse import quote, urlencode
+
+from gateway_apiserver.middleware.connections import name_client
+from gateway_apiserver.responses import Response
+from gateway_apiserver.routing import Call, RouteTable
+from gateway_apiserver.surfaces.oauth.forms import parse_pairs, read_form
+from gateway_apiserver.surfaces.pages.html import (
+    FORM_COOKIE,
+    SESSION_COOKIE,
+    Pages,
+    clear_cookie,
+    expired_form,
+    read_cookie,
+    redirect,
+    set_cookie,
+)
+from gateway_core.accounts.sessions import sign_form
+from gateway_core.accounts.sign_in import SignedIn, SignIn, SignInRefused
+
+HOME = "/settings"
+_NEXT = re.compile(r"/settings|/oauth/authorize\?[!-~]{1,16384}")
+"""Where a sign-in may lead: nowhere else, so it is no open redirect."""
+
+
+class SignInRoutes:
+    """The sign-in page."""
+
+    def __init__(self, pages: Pages, sign_in: SignIn, provider: str = "") -> None:
+        """`provider` is what single sign-on is called; empty for none."""
+        self._pages = pages
+        self._sign_in = sign_in
+        self._provider = provider
+
+    def add_to(self, table: RouteTable) -> None:
+        """Add the routes."""
+        guard = self._pages.guard
+        table.add("GET", "/sign-in", guard(self.show), "pages_sign_in")
+        table.add("POST", "/sign-in", guard(self.take), "pages_sign_in")
+        table.add("POST", "/sign-out", guard(self.leave), "pages_sign_out")
+
+    async def find(self, call: Call) -> SignedIn | None:
+        """The signed-in user; None if the request has no valid session. Unavailable."""
+        return await self._sign_in.find(read_cookie(call, SESSION_COOKIE))
+
+    async def show(self, call: Call) -> Response:
+        """The form."""
+        after = choose_next(dict(parse_pairs(call.query)).get("next", ""))
+        return self._render(call, after)
+
+    async def take(self, call: Call) -> Response:
+        """Sign in, under a new session, and go on."""
+        self._pages.check_same_origin(call)
+        form = await read_form(call)
+        after = choose_next(form.get("next", ""))
+        secret = read_cookie(call, FORM_COOKIE)
+        expected = sign_form(secret, f"sign-in {after}")
+        given = form.get("form_token", "")
+        if not secret or not hmac.compare_digest(expected.encode(), given.encode()):
+            raise expired_form()
+        email = form.get("email", "")
+        try:
+            address = name_client(call.scope)
+            token = await self._sign_in.sign_in(email, form.get("password", ""), address)
+        except SignInRefused as refusal:
+            return self._render(call, after, email=email, problem=refusal.message, status=403)
+        before = read_cookie(call, SESSION_COOKIE)
+        if before:
+            await self._sign_in.sign_out(before)
+        return redirect(after, set_cookie(SESSION_COOKIE, token), clear_cookie(FORM_COOKIE))
+
+    async def leave(self, call: Call) -> Response:
+        """Sign out."""
+        self._pages.check_same_origin(call)
+        form = await read_form(call)
+        signed_in = await self.find(call)
+        if signed_in is not None:
+            if not signed_in.session.check_form_token("sign-out", form.get("form_token", "")):
+                raise expired_form()
+            await self._sign_in.sign_out(signed_in.token)
+        return redirect("/sign-in", clear_cookie(SESSION_COOKIE))
+
+    def _render(
+        self, call: Call, after: str, *, email: str = "", problem: str = "", status: int = 200
+    ) -> Response:
+        secret = read_cookie(call, FORM_COOKIE) or secrets.token_urlsafe(32)
+        return self._pages.render(
+            "sign_in.html",
+            status=status,
+            headers=(set_cookie(FORM_COOKIE, secret),),
+            next=after,
+            form_token=sign_form(secret, f"sign-in {after}"),
+            email=email,
+            problem=problem,
+            provider=self._provider,
+            sso=f"/sign-in/sso?{urlencode({'next': after})}",
+        )
+
+
+def choose_next(wanted: str) -> str:
+    """The local page to go to after a sign-in."""
+    return wanted if _NEXT.fullmatch(wanted) else HOME
+
+
+def locate_sign_in(after: str) -> str:
+    """The sign-in page that leads to the local page `after`."""
+    return f"/sign-in?next={quote(after, safe='')}"

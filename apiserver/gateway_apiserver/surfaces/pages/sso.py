@@ -1,0 +1,66 @@
+"""Single sign-on at the provider that the deployment names."""
+
+import secrets
+
+from gateway_apiserver.middleware.connections import name_client
+from gateway_apiserver.responses import Response
+from gateway_apiserver.routing import Call, RouteTable
+from gateway_apiserver.surfaces.oauth.forms import parse_pairs
+from gateway_apiserver.surfaces.pages.html import (
+    FORM_COOKIE,
+    SESSION_COOKIE,
+    Pages,
+    clear_cookie,
+    read_cookie,
+    redirect,
+    set_cookie,
+)
+from gateway_apiserver.surfaces.pages.sign_in import choose_next
+from gateway_core.accounts.sign_in import SignIn
+from gateway_core.accounts.sso import SignOn
+from gateway_core.accounts.throttle import Throttle
+from gateway_core.api.errors import Forbidden
+
+SSO_PATH = "/sign-in/sso"
+CALLBACK_PATH = "/sign-in/sso/callback"
+
+
+class SsoRoutes:
+    """To the provider and back."""
+
+    def __init__(self, pages: Pages, sign_in: SignIn, sign_on: SignOn, throttle: Throttle) -> None:
+        self._pages = pages
+        self._sign_in = sign_in
+        self._sign_on = sign_on
+        self._throttle = throttle
+
+    def add_to(self, table: RouteTable) -> None:
+        """Add the routes."""
+        guard = self._pages.guard
+        table.add("GET", SSO_PATH, guard(self.begin), "pages_sso")
+        table.add("GET", CALLBACK_PATH, guard(self.finish), "pages_sso")
+
+    async def begin(self, call: Call) -> Response:
+        """Send the person to the provider."""
+        await self._throttle.count("sign-in-address", name_client(call.scope))
+        after = choose_next(dict(parse_pairs(call.query)).get("next", ""))
+        browser = read_cookie(call, FORM_COOKIE) or secrets.token_urlsafe(32)
+        location = await self._sign_on.begin(after, browser)
+        return redirect(location, set_cookie(FORM_COOKIE, browser), status=302)
+
+    async def finish(self, call: Call) -> Response:
+        """Begin a session for who comes back."""
+        await self._throttle.count("sign-in-address", name_client(call.scope))
+        given = dict(parse_pairs(call.query))
+        if "code" not in given:
+            raise Forbidden("The sign-in at the provider was not completed.")
+        token, after = await self._sign_on.finish(
+            given.get("state", ""),
+            given["code"],
+            given.get("iss"),
+            read_cookie(call, FORM_COOKIE),
+        )
+        before = read_cookie(call, SESSION_COOKIE)
+        if before:
+            await self._sign_in.sign_out(before)
+        return redirect(after, set_cookie(SESSION_COOKIE, token), clear_cookie(FORM_COOKIE))

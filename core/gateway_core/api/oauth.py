@@ -1,0 +1,211 @@
+"""GatewayOAuthClient, an application that asks for access, and GatewayGrant, access given to it.
+
+Both hold digests only (contract §10.5 to §10.7).
+"""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from gateway_core.api.resource import (
+    AGE,
+    IMMUTABLE,
+    SET_LIST,
+    Name,
+    Part,
+    Resource,
+    Sha256,
+    Time,
+    checked,
+    map_list,
+    rule,
+)
+
+CLIENT_PREFIX = "client"
+GRANT_PREFIX = "grant"
+
+Scope = Literal["mcp:read", "mcp:tasks"]
+SCOPES: tuple[Scope, ...] = ("mcp:read", "mcp:tasks")
+"""All scopes, in the order in which they are listed (contract §10.4)."""
+
+AuthMethod = Literal["none", "client_secret_post", "client_secret_basic"]
+MOST_REDIRECT_URIS = 10
+MOST_URI_CHARACTERS = 1024
+MOST_CLIENT_NAME = 100
+MOST_CLIENT_ID = 512
+MOST_ACCESS_TOKENS = 8
+"""Access tokens of a grant that are valid at once; an older one ends early."""
+
+ClientName = Annotated[str, Field(min_length=1, max_length=MOST_CLIENT_NAME)]
+ScopeList = Annotated[list[Scope], Field(min_length=1, max_length=8, json_schema_extra=SET_LIST)]
+PepperVersion = Annotated[int, Field(ge=1, le=1000)]
+Generation = Annotated[int, Field(ge=1, le=2**31 - 1)]
+
+_GRANT_NAME_RULE = rule(
+    "self.metadata.name.matches('^grant-[a-z0-9-]{0,56}[a-z0-9]$')",
+    "metadata.name must be `grant-` and 1 to 57 lowercase letters, digits or dashes",
+)
+_CLIENT_NAME_RULE = rule(
+    "self.metadata.name.matches('^client-[a-z0-9-]{0,55}[a-z0-9]$')",
+    "metadata.name must be `client-` and 1 to 56 lowercase letters, digits or dashes",
+)
+
+
+class SecretDigest(Part):
+    """A secret of the client, as a digest."""
+
+    digest: Annotated[Sha256, Field(description="Hex HMAC-SHA256 under the pepper.")]
+    pepper_version: PepperVersion = 1
+
+
+class OAuthClientSpec(Part):
+    """What the client registered (RFC 7591)."""
+
+    client_name: Annotated[ClientName, Field(description="What the client calls itself.")]
+    redirect_uris: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=MOST_URI_CHARACTERS)]],
+        Field(min_length=1, max_length=MOST_REDIRECT_URIS, json_schema_extra=SET_LIST),
+    ]
+    token_endpoint_auth_method: Annotated[AuthMethod, Field(json_schema_extra=IMMUTABLE)] = "none"  # noqa: S105
+    secret: SecretDigest | None = None
+    scopes: Annotated[
+        ScopeList | None, Field(description="What it may ask for; all scopes if absent.")
+    ] = None
+    application_type: Literal["native", "web"] | None = None
+    authorized: Annotated[
+        bool,
+        Field(
+            description="Whether a user has ever given it access; the operator deletes a client"
+            " that is a day old and has none.",
+            json_schema_extra=checked(
+                rule("self || !oldSelf", "may not be changed back once true")
+            ),
+        ),
+    ] = False
+
+
+class OAuthClientStatus(Part):
+    """What the operator knows of its use."""
+
+    last_used_time: Time | None = None
+
+
+class GatewayOAuthClient(Resource):
+    """An application that was registered at the authorization server."""
+
+    kind_name: ClassVar[str] = "GatewayOAuthClient"
+    plural: ClassVar[str] = "gatewayoauthclients"
+    short_name: ClassVar[str] = "gwclient"
+    columns: ClassVar[list[Any]] = [
+        ("Client", "string", ".spec.clientName", 0),
+        ("Redirect", "string", ".spec.redirectUris[0]", 0),
+        ("Authorized", "boolean", ".spec.authorized", 0),
+        ("Method", "string", ".spec.tokenEndpointAuthMethod", 1),
+        ("LastUsed", "date", ".status.lastUsedTime", 0),
+        AGE,
+    ]
+    selectable: ClassVar[list[str]] = [".spec.authorized"]
+    rules: ClassVar[list[dict[str, Any]]] = [_CLIENT_NAME_RULE]
+
+    spec: OAuthClientSpec
+    status: OAuthClientStatus = Field(default_factory=OAuthClientStatus)
+
+
+class RefreshToken(Part):
+    """The one refresh token that is valid; an earlier generation presented again is a reuse."""
+
+    digest: Annotated[Sha256, Field(description="Hex HMAC-SHA256 under the pepper.")]
+    pepper_version: PepperVersion = 1
+    generation: Generation = 1
+    expiration_time: Annotated[Time, Field(description="30 days after it was issued.")]
+
+
+class AccessToken(Part):
+    """An access token that was issued."""
+
+    generation: Annotated[Generation, Field(description="The refresh that issued it.")]
+    digest: Annotated[Sha256, Field(description="Hex HMAC-SHA256 under the pepper.")]
+    pepper_version: PepperVersion = 1
+    scopes: ScopeList
+    expiration_time: Time
+
+
+class GrantSpec(Part):
+    """Who let which client act for which account, and the tokens of that."""
+
+    user_name: Annotated[Name, Field(json_schema_extra=IMMUTABLE)]
+    account_name: Annotated[Name, Field(json_schema_extra=IMMUTABLE)]
+    client_id: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=MOST_CLIENT_ID,
+            description="`client_…` of a GatewayOAuthClient, or the URL of a metadata document.",
+            json_schema_extra=IMMUTABLE,
+        ),
+    ]
+    client_name: Annotated[ClientName, Field(json_schema_extra=IMMUTABLE)]
+    redirect_host: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=300,
+            description="Where the user was sent back to: a host, or the scheme of an application.",
+            json_schema_extra=IMMUTABLE,
+        ),
+    ]
+    scopes: Annotated[
+        list[Scope],
+        Field(min_length=1, max_length=8, json_schema_extra={**SET_LIST, **IMMUTABLE}),
+    ]
+    resource: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=512,
+            description="The audience of its access tokens.",
+            json_schema_extra=IMMUTABLE,
+        ),
+    ]
+    expiration_time: Annotated[
+        Time,
+        Field(
+            description="When it ends, also if it is used: 180 days after the consent.",
+            json_schema_extra=IMMUTABLE,
+        ),
+    ]
+    refresh_token: RefreshToken
+    access_tokens: Annotated[
+        list[AccessToken] | None, map_list("generation", max_items=MOST_ACCESS_TOKENS)
+    ] = None
+
+
+class GrantStatus(Part):
+    """What the operator knows of its use."""
+
+    last_used_time: Time | None = None
+
+
+class GatewayGrant(Resource):
+    """Access of one client to one account, given by one user. To delete it revokes the access."""
+
+    kind_name: ClassVar[str] = "GatewayGrant"
+    plural: ClassVar[str] = "gatewaygrants"
+    short_name: ClassVar[str] = "gwgrant"
+    columns: ClassVar[list[Any]] = [
+        ("User", "string", ".spec.userName", 0),
+        ("Account", "string", ".spec.accountName", 0),
+        ("Client", "string", ".spec.clientName", 0),
+        ("Host", "string", ".spec.redirectHost", 0),
+        ("Scopes", "string", ".spec.scopes", 0),
+        ("LastUsed", "date", ".status.lastUsedTime", 0),
+        ("ClientId", "string", ".spec.clientId", 1),
+        ("Refreshes", "integer", ".spec.refreshToken.generation", 1),
+        ("Expires", "string", ".spec.refreshToken.expirationTime", 1),
+        AGE,
+    ]
+    selectable: ClassVar[list[str]] = [".spec.userName", ".spec.accountName", ".spec.clientId"]
+    rules: ClassVar[list[dict[str, Any]]] = [_GRANT_NAME_RULE]
+
+    spec: GrantSpec
+    status: GrantStatus = Field(default_factory=GrantStatus)

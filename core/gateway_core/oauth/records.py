@@ -1,0 +1,130 @@
+"""Projections of clients and grants that a process keeps in memory, and grants by user."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from sys import intern
+from typing import Any
+
+from gateway_core.api.oauth import AuthMethod
+from gateway_core.api.times import parse_time
+from gateway_core.kube.informer import Cache
+from gateway_core.oauth.redirects import is_redirect_uri
+
+
+@dataclass(frozen=True, slots=True)
+class StoredToken:
+    """The digest of a token. `expires_at` is Unix seconds."""
+
+    generation: int
+    digest: str
+    pepper_version: int
+    expires_at: float
+    scopes: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class GrantRecord:
+    """A grant. Times are Unix seconds; `last_used_at` is from the operator's copy, 0 for never."""
+
+    name: str
+    user: str
+    account: str
+    client_id: str
+    client_name: str
+    redirect_host: str
+    scopes: frozenset[str]
+    resource: str
+    created_at: str
+    last_used_at: float
+    expires_at: float
+    refresh: StoredToken
+    access: tuple[StoredToken, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRecord:
+    """A client. `id` is what it calls itself by; `secret` is a digest and its pepper's version."""
+
+    id: str
+    name: str
+    redirect_uris: tuple[str, ...]
+    auth_method: AuthMethod = "none"
+    secret: tuple[str, int] | None = None
+    scopes: frozenset[str] | None = None
+    authorized: bool = False
+
+
+def project_grant(obj: Mapping[str, Any]) -> GrantRecord:
+    """The record of a GatewayGrant."""
+    meta, spec = obj["metadata"], obj["spec"]
+    used = (obj.get("status") or {}).get("lastUsedTime")
+    return GrantRecord(
+        name=meta["name"],
+        user=intern(spec["userName"]),
+        account=intern(spec["accountName"]),
+        client_id=intern(spec["clientId"]),
+        client_name=intern(spec["clientName"]),
+        redirect_host=intern(spec["redirectHost"]),
+        scopes=frozenset(spec["scopes"]),
+        resource=intern(spec["resource"]),
+        created_at=meta["creationTimestamp"],
+        last_used_at=parse_time(used).timestamp() if used else 0.0,
+        expires_at=parse_time(spec["expirationTime"]).timestamp(),
+        refresh=_read_token(spec["refreshToken"]),
+        access=tuple(map(_read_token, spec.get("accessTokens") or ())),
+    )
+
+
+def project_client(obj: Mapping[str, Any]) -> ClientRecord:
+    """The record of a GatewayOAuthClient."""
+    spec = obj["spec"]
+    secret, scopes = spec.get("secret"), spec.get("scopes")
+    return ClientRecord(
+        id=obj["metadata"]["name"].replace("-", "_", 1),
+        name=spec["clientName"],
+        # an admin may have declared others
+        redirect_uris=tuple(filter(is_redirect_uri, spec["redirectUris"])),
+        auth_method=spec.get("tokenEndpointAuthMethod", "none"),
+        secret=(secret["digest"], secret.get("pepperVersion", 1)) if secret else None,
+        scopes=None if scopes is None else frozenset(scopes),
+        authorized=spec.get("authorized", False),
+    )
+
+
+def _read_token(token: Mapping[str, Any]) -> StoredToken:
+    return StoredToken(
+        generation=token.get("generation", 1),
+        digest=token["digest"],
+        pepper_version=token.get("pepperVersion", 1),
+        expires_at=parse_time(token["expirationTime"]).timestamp(),
+        scopes=frozenset(token.get("scopes") or ()),
+    )
+
+
+class GrantIndex:
+    """Grants by user; follows the table of grants."""
+
+    def __init__(self, table: Cache[GrantRecord]) -> None:
+        self._table = table
+        self._names: dict[str, set[str]] = {}
+        self._user_of: dict[str, str] = {}
+        for name in dict(table.items()):
+            self._follow(name)
+        table.subscribe(self._follow)
+
+    def list_of(self, user: str) -> list[GrantRecord]:
+        """The grants that the user gave, the newest first."""
+        found = [self._table.get(name) for name in self._names.get(user, ())]
+        grants = [grant for grant in found if grant is not None]
+        return sorted(grants, key=lambda grant: (grant.created_at, grant.name), reverse=True)
+
+    def _follow(self, name: str) -> None:
+        user = self._user_of.pop(name, None)
+        if user is not None:
+            self._names[user].discard(name)
+            if not self._names[user]:
+                del self._names[user]
+        record = self._table.get(name)
+        if record is not None:
+            self._user_of[name] = record.user
+            self._names.setdefault(record.user, set()).add(name)

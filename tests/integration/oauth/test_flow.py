@@ -1,0 +1,87 @@
+"""The whole authorization flow on the real processes (contract §10.4 to §10.7)."""
+
+import aiohttp
+import pytest
+
+from gateway_core.api.errors import Unauthenticated
+from tests.servers.browser import Browser
+from tests.servers.world import wait_for
+
+
+async def test_client_gets_tokens_rotates_and_revokes_them(world, client):
+    async with Browser(client.base) as browser:
+        tokens = await client.authorize(browser)
+    assert tokens["token_type"] == "Bearer"
+    assert (tokens["expires_in"], tokens["scope"]) == (3600, "mcp:read mcp:tasks")
+    caller = await client.verify(tokens["access_token"])
+    assert (caller.principal.account.name, caller.principal.role) == ("demo", "member")
+    assert caller.principal.creator.name == "dana"
+
+    second = await client.refresh(tokens["refresh_token"])
+    await client.verify(tokens["access_token"])
+    await client.verify(second["access_token"])
+
+    await client.revoke(second["refresh_token"])
+    for token in (tokens["access_token"], second["access_token"]):
+        with pytest.raises(Unauthenticated):
+            await client.verify(token)
+    assert await client.refresh_error(second["refresh_token"]) == (400, "invalid_grant")
+
+
+async def test_admin_sees_and_revokes_access_with_kubectl(world, client):
+    async with Browser(client.base) as browser:
+        tokens = await client.authorize(browser)
+    grant = (await client.verify(tokens["access_token"])).principal.key.name
+    shown = world.run.kubectl("get", "gatewaygrants", grant)
+    assert "dana" in shown
+    assert "Test client" in shown
+    stored = world.run.kubectl("get", "gatewaygrants,gatewayoauthclients", "-o", "yaml")
+    assert not any(tokens[name] in stored for name in ("access_token", "refresh_token"))
+    world.run.kubectl("delete", "gatewaygrant", grant)
+    assert await client.refresh_error(tokens["refresh_token"]) == (400, "invalid_grant")
+
+
+async def test_grant_survives_the_loss_of_redis_and_a_restart(world, client):
+    async with Browser(client.base) as browser:
+        tokens = await client.authorize(browser)
+    world.run.restart("redis")
+    world.run.restart("api")
+    tokens = await client.refresh(tokens["refresh_token"])
+    await client.verify(tokens["access_token"])
+
+
+async def test_pages_of_any_origin_may_read_discovery_and_tokens(world, client):
+    async with aiohttp.ClientSession() as session:
+        for path in (
+            "/.well-known/oauth-protected-resource",
+            "/.well-known/oauth-protected-resource/mcp",
+            "/.well-known/oauth-authorization-server",
+        ):
+            for method in ("GET", "HEAD", "OPTIONS"):
+                async with session.request(method, client.base + path) as answer:
+                    assert answer.status in (200, 204), (method, path)
+                    assert answer.headers["Access-Control-Allow-Origin"] == "*"
+        async with session.get(client.base + "/.well-known/openid-configuration") as answer:
+            assert answer.status == 404
+        async with session.get(client.base + "/.well-known/oauth-authorization-server") as answer:
+            described = await answer.json()
+    assert described["issuer"] == client.base
+    assert described["code_challenge_methods_supported"] == ["S256"]
+
+
+async def test_unused_access_appears_on_the_settings_page_and_ends_there(world, client):
+    async with Browser(client.base) as browser:
+        tokens = await client.authorize(browser)
+        page = await browser.get("/settings")
+        assert page.status == 200
+        assert "Test client" in page.text
+        grant = (await client.verify(tokens["access_token"])).principal.key.name
+        form = next(form for form in page.forms if form.fields.get("grant") == grant)
+        page = await browser.post(form.action, form.fields)
+        assert page.location == f"{client.base}/settings#oauth-connections"
+
+        async def is_gone():
+            return grant not in (await browser.get("/settings")).body
+
+        await wait_for(is_gone)
+    assert await client.refresh_error(tokens["refresh_token"]) == (400, "invalid_grant")

@@ -1,0 +1,232 @@
+"""The pages in real Chromium: the whole flow, by keyboard, narrow, in the dark, without scripts."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+from playwright.async_api import Browser, Page, async_playwright, expect
+from tools.chromium import find_chromium
+
+from tests.integration.oauth.flows import OAuthClient
+
+SCREENSHOTS = os.environ.get("GATEWAY_TEST_SCREENSHOTS")
+"""A folder for pictures of all pages, to be looked at."""
+
+
+@pytest.fixture
+async def chromium() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=find_chromium(),
+            # Chromium has no sandbox for root
+            args=["--no-sandbox"] if os.geteuid() == 0 else [],
+        )
+        yield browser
+        await browser.close()
+
+
+async def open_page(chromium: Browser, **options: Any) -> Page:
+    """A page of a new profile; what its console reports is a failure."""
+    context = await chromium.new_context(**options)
+    page = await context.new_page()
+    page.complaints = []
+    page.on("console", lambda message: page.complaints.append(message.text))
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    return page
+
+
+@pytest.fixture
+async def callback() -> AsyncIterator[str]:
+    """The redirect URI of a program on this machine, which answers."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\nback")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/callback"
+    server.close()
+
+
+async def picture(page: Page, name: str) -> None:
+    if SCREENSHOTS:
+        Path(SCREENSHOTS).mkdir(parents=True, exist_ok=True)
+        await page.screenshot(path=f"{SCREENSHOTS}/{name}.png", full_page=True)
+
+
+async def check_fits(page: Page) -> None:
+    """Nothing is wider than the screen, and every control has a name."""
+    wide = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+    assert not await page.evaluate(wide)
+    unnamed = """[...document.querySelectorAll('input:not([type=hidden]), button')].filter(
+        e => !(e.labels?.length || e.textContent.trim() || e.ariaLabel)).length"""
+    assert await page.evaluate(unnamed) == 0
+    assert await page.evaluate("document.querySelectorAll('h1').length") == 1
+    assert await page.evaluate("document.documentElement.lang") == "en"
+
+
+async def read_contrast(page: Page, selector: str) -> float:
+    """The contrast (WCAG) of an element's text on the first background behind it."""
+    return await page.evaluate(
+        """selector => {
+          const e = document.querySelector(selector);
+          const parse = c => c.match(/[\\d.]+/g).map(Number);
+          let b = e, ground;
+          do { ground = parse(getComputedStyle(b).backgroundColor); b = b.parentElement; }
+          while (b && ground.length > 3 && ground[3] === 0);
+          const light = c => { const [r, g, b] = c.slice(0, 3).map(v => {
+            v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
+            return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+          const [x, y] = [light(parse(getComputedStyle(e).color)), light(ground)].sort();
+          return (Math.max(x, y) + 0.05) / (Math.min(x, y) + 0.05);
+        }""",
+        selector,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("light", {"viewport": {"width": 1280, "height": 900}}),
+        ("dark", {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"}),
+        ("narrow", {"viewport": {"width": 320, "height": 640}}),
+        ("plain", {"java_script_enabled": True, "reduced_motion": "reduce"}),
+    ],
+)
+async def test_user_signs_in_allows_reviews_and_revokes(
+    world, chromium, callback, person, name, options
+):
+    async with OAuthClient(world, "http://127.0.0.1/callback") as client:
+        await client.register(client_name="Ann's editor")
+        client.redirect = callback
+        page = await open_page(chromium, **options)
+        await page.goto(client.base + client.locate())
+        await expect(page).to_have_title("Sign in | Model Gateway")
+        await check_fits(page)
+        await picture(page, f"{name}-sign-in")
+        await page.get_by_label("Email address").fill(person.email)
+        await page.get_by_label("Password").fill("wrong")
+        await page.get_by_role("button", name="Sign in").click()
+        await expect(page.get_by_role("alert")).to_contain_text("is not right")
+        await expect(page.get_by_label("Email address")).to_have_value(person.email)
+        await picture(page, f"{name}-sign-in-refused")
+        await page.get_by_label("Password").fill(person.password)
+        await page.get_by_role("button", name="Sign in").click()
+
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Choose an account")
+        await check_fits(page)
+        await picture(page, f"{name}-account")
+        await page.get_by_label(f"Account {person.accounts[1]}").check()
+        await page.get_by_role("button", name="Continue").click()
+
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Allow access?")
+        main = page.get_by_role("main")
+        for text in (
+            "Ann's editor",
+            urlsplit(callback).netloc,
+            person.accounts[1],
+            "Create tasks.",
+        ):
+            await expect(main).to_contain_text(text)
+        await expect(main).to_contain_text("a program on your own computer")
+        await check_fits(page)
+        for selector in ("h1", "dt", ".hint", ".notice", "button[value=approve]"):
+            assert await read_contrast(page, selector) >= 4.5, selector
+        await picture(page, f"{name}-consent")
+        await page.get_by_role("button", name="Allow").click()
+        await page.wait_for_url(f"{client.redirect}**")
+        back = dict(parse_qsl(urlsplit(page.url).query))
+        assert (back["state"], back["iss"]) == ("a state", client.base)
+        status, tokens = await client.exchange(back["code"])
+        assert status == 200
+        caller = await client.verify(tokens["access_token"])
+        assert caller.principal.account.name == person.accounts[1]
+
+        await page.goto(f"{client.base}/settings#oauth-connections")
+        section = page.get_by_role("region", name="Authorized apps")
+        await expect(section).to_contain_text("Ann's editor")
+        await expect(section).to_contain_text("never")
+        await check_fits(page)
+        await picture(page, f"{name}-settings")
+        await page.get_by_role("button", name="Revoke the access of Ann's editor").click()
+        await page.wait_for_url(f"{client.base}/settings#oauth-connections")
+        for _ in range(20):
+            if await section.get_by_text("No application has access.").count():
+                break
+            await page.wait_for_timeout(100)
+            await page.reload()
+        await picture(page, f"{name}-settings-empty")
+        assert await client.refresh_error(tokens["refresh_token"]) == (400, "invalid_grant")
+        await page.get_by_role("button", name="Sign out").click()
+        await expect(page).to_have_title("Sign in | Model Gateway")
+        # the answer to the wrong password
+        assert all("403" in complaint for complaint in page.complaints), page.complaints
+
+
+async def test_whole_flow_by_keyboard(world, chromium, callback, person):
+    async with OAuthClient(world, callback) as client:
+        await client.register()
+        page = await open_page(chromium)
+        await page.goto(client.base + client.locate())
+        await expect(page.get_by_label("Email address")).to_be_focused()
+        await page.keyboard.type(person.email)
+        await page.keyboard.press("Tab")
+        await page.keyboard.type(person.password)
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Choose an account")
+        await page.keyboard.press("Tab")
+        await expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+        await page.keyboard.press("Enter")
+        await page.keyboard.press("Tab")
+        await page.keyboard.press("ArrowDown")
+        await page.keyboard.press("Tab")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Allow access?")
+        allow = page.get_by_role("button", name="Allow")
+        for _ in range(6):
+            await page.keyboard.press("Tab")
+            if await allow.evaluate("e => e === document.activeElement"):
+                break
+        outline = "e => getComputedStyle(e).outlineStyle"
+        assert await allow.evaluate(outline) == "solid"
+        await page.keyboard.press("Enter")
+        await page.wait_for_url(f"{client.redirect}**")
+        assert "code=" in page.url
+
+
+async def test_page_cannot_be_framed(world, chromium):
+    base = world.env["GATEWAY_BASE_URL"]
+    page = await open_page(chromium)
+    frame = f'<iframe src="{base}/sign-in"></iframe>'
+    evil = "http://127.0.0.1:1/"
+    await page.route(evil, lambda route: route.fulfill(body=frame, content_type="text/html"))
+    await page.goto(evil)
+    await page.wait_for_timeout(500)
+    contents = [await frame.content() for frame in page.frames[1:]]
+    assert not any("Sign in" in content for content in contents)
+    assert len(contents) == 1
+
+
+async def test_form_of_another_site_is_refused(world, chromium, person):
+    base = world.env["GATEWAY_BASE_URL"]
+    page = await open_page(chromium)
+    await page.goto(f"{base}/sign-in")
+    await page.get_by_label("Email address").fill(person.email)
+    await page.get_by_label("Password").fill(person.password)
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Settings")
+    form = f'<form method="post" action="{base}/sign-out"><button>Go</button></form>'
+    evil = "http://evil.example/"
+    await page.route(evil, lambda route: route.fulfill(body=form, content_type="text/html"))
+    await page.goto(evil)
+    await page.get_by_role("button", name="Go").click()
+    await page.wait_for_url(f"{base}/sign-out")
+    await picture(page, "light-error")
+    await page.goto(f"{base}/settings")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Settings")

@@ -1,0 +1,92 @@
+"""Promises of `TransientStore`, of its fake and on a real Redis."""
+
+import asyncio
+import secrets
+
+import pytest
+
+from gateway_core.redis.link import CountersUnavailable
+from gateway_core.redis.transient import TransientStore
+from tests.fakes.transient import FakeTransient
+
+
+@pytest.fixture(params=["fake", "redis"])
+async def transient(request: pytest.FixtureRequest):
+    if request.param == "fake":
+        yield FakeTransient()
+        return
+    server = request.getfixturevalue("redis_server")
+    store = TransientStore(server.url, namespace=secrets.token_hex(4))
+    yield store
+    await store.close()
+
+
+async def pass_time(store: TransientStore, seconds: float) -> None:
+    if isinstance(store, FakeTransient):
+        store.now += seconds
+    else:
+        await asyncio.sleep(seconds)
+
+
+async def test_value_is_read_until_removed_or_over(transient: TransientStore) -> None:
+    assert await transient.read("a") is None
+    await transient.put("a", b"\x00value", 60)
+    assert await transient.read("a") == b"\x00value"
+    await transient.remove("a")
+    assert await transient.read("a") is None
+    await transient.put("a", b"value", 1)
+    await pass_time(transient, 1.1)
+    assert await transient.read("a") is None
+    assert await transient.take("a") is None
+
+
+async def test_reading_may_extend_the_life(transient: TransientStore) -> None:
+    await transient.put("a", b"value", 1)
+    assert await transient.read("a", extend=60) == b"value"
+    await pass_time(transient, 1.1)
+    assert await transient.read("a") == b"value"
+
+
+async def test_of_concurrent_takes_one_gets_the_value(transient: TransientStore) -> None:
+    await transient.put("a", b"value", 60)
+    found = await asyncio.gather(*(transient.take("a") for _ in range(20)))
+    assert sorted(filter(None, found)) == [b"value"]
+
+
+async def test_counts_begin_anew_after_their_window_or_a_removal(
+    transient: TransientStore,
+) -> None:
+    counted = await asyncio.gather(*(transient.count("a", 2) for _ in range(10)))
+    assert sorted(number for number, _ in counted) == list(range(1, 11))
+    assert {left for _, left in counted} <= {1, 2}
+    await transient.remove("a")
+    assert (await transient.count("a", 1))[0] == 1
+    await pass_time(transient, 1.1)
+    assert (await transient.count("a", 1))[0] == 1
+    assert (await transient.count("b", 1))[0] == 1
+
+
+async def test_names_of_two_gateways_are_apart(redis_server) -> None:
+    first, second = (TransientStore(redis_server.url, namespace=n) for n in ("one", "two"))
+    try:
+        await first.put("a", b"value", 60)
+        assert await second.read("a") is None
+    finally:
+        await first.close()
+        await second.close()
+
+
+async def test_without_redis_every_call_says_so() -> None:
+    store = TransientStore("redis://127.0.0.1:1/0")
+    try:
+        for call in (
+            store.put("a", b"", 1),
+            store.read("a"),
+            store.take("a"),
+            store.remove("a"),
+            store.count("a", 1),
+        ):
+            with pytest.raises(CountersUnavailable):
+                await call
+    finally:
+        await store.close()

@@ -1,0 +1,52 @@
+"""A real OpenID Connect provider (oidc-provider for Node.js), as a process."""
+
+import json
+import secrets
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tools.programs import find_program
+
+SCRIPT = Path(__file__).with_name("oidc_provider.mjs")
+
+
+@dataclass(frozen=True)
+class OidcProvider:
+    """Where it is, and the client that it knows."""
+
+    issuer: str
+    client_id: str
+    client_secret: str
+
+
+@contextmanager
+def serve_oidc(redirect_uri: str, people: Mapping[str, Any]) -> Iterator[OidcProvider]:
+    """Run a provider of these people, by login."""
+    node = shutil.which("node")
+    packaged = find_program("node-sdks") / "node_modules" / ".bin" / "node"
+    command = str(packaged) if packaged.exists() else node
+    assert command, "no node"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    provider = OidcProvider(f"http://127.0.0.1:{port}", "gateway", secrets.token_urlsafe(32))
+    modules = find_program("oidc-provider") / "node_modules"
+    arguments = [str(modules), str(port), provider.client_id, provider.client_secret]
+    process = subprocess.Popen(
+        [command, str(SCRIPT), *arguments, redirect_uri, json.dumps(people)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert "listening" in process.stdout.readline()
+        yield provider
+    finally:
+        process.terminate()
+        process.wait(10)

@@ -1,0 +1,111 @@
+"""Which redirect URIs may be registered, and which match (contract §10.5)."""
+
+import pytest
+
+from gateway_core.oauth.redirects import (
+    RedirectRefused,
+    check_redirect_uri,
+    list_form_targets,
+    matches,
+    name_host,
+)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "https://app.example.com/cb",
+        "https://app.example.com:8443/cb?x=1",
+        "http://localhost/cb",
+        "http://127.0.0.1:33418/callback",
+        "http://[::1]:33418/",
+        "cursor://anysphere.cursor-retrieval/oauth/callback",
+        "com.example.app:/cb",
+    ],
+)
+def test_https_loopback_and_private_schemes_are_allowed(uri):
+    check_redirect_uri(uri)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "",
+        "/cb",
+        "javascript:alert(1)",
+        "JavaScript:alert(1)",
+        "java\tscript:alert(1)",
+        " javascript:alert(1)",
+        "data:text/html,x",
+        "vbscript:x",
+        "file:///etc/passwd",
+        "blob:https://a.example/1",
+        "about:blank",
+        "view-source:https://a.example/",
+        "ftp://a.example/",
+        "http://app.example.com/cb",
+        "http://127.0.0.1.evil.example/cb",
+        "http://localhost.evil.example/cb",
+        "http://localhost@evil.example/",
+        "http:/127.0.0.1/cb",
+        "http:127.0.0.1",
+        "https:///cb",
+        "https:app.example.com/cb",
+        "https://user@app.example.com/cb",
+        "https://app.example.com\\@evil.example/",
+        "https://app.example.com/cb#fragment",
+        "https://app.example.com/cb#",
+        "https://app.example.com:99999/cb",
+        "https://app..example.com/cb",
+        "https://[2001:db8::1]/cb",
+        "https://\u0430pp.example.com/cb",
+        "https://app.example.com/a b",
+        'https://app.example.com/"><script>',
+        "https://app.example.com/\r\nSet-Cookie: a=b",
+        "cursor:",
+        "cursor://",
+        "https://app.example.com/" + "x" * 1024,
+    ],
+)
+def test_other_uris_are_refused(uri):
+    with pytest.raises(RedirectRefused):
+        check_redirect_uri(uri)
+
+
+@pytest.mark.parametrize(
+    ("registered", "given", "same"),
+    [
+        ("https://a.example/cb", "https://a.example/cb", True),
+        ("https://a.example/cb", "https://a.example/cb/", False),
+        ("https://a.example/cb", "https://a.example/CB", False),
+        ("https://a.example/cb", "https://A.example/cb", False),
+        ("https://a.example/cb", "https://a.example/cb?x=1", False),
+        ("https://a.example/cb", "https://a.example/cb/../evil", False),
+        ("https://a.example/cb", "https://a.example:444/cb", False),
+        ("https://a.example/cb", "https://a.example.evil.example/cb", False),
+        ("http://127.0.0.1/cb", "http://127.0.0.1:5000/cb", True),
+        ("http://127.0.0.1:1/cb", "http://127.0.0.1:5000/cb", True),
+        ("http://[::1]/cb", "http://[::1]:5000/cb", True),
+        ("http://localhost/cb", "http://127.0.0.1/cb", False),
+        ("http://127.0.0.1/cb", "https://127.0.0.1:5000/cb", False),
+        ("http://127.0.0.1/cb", "http://127.0.0.1:5000/other", False),
+        ("http://127.0.0.1/cb", "http://127.0.0.1:5000@evil.example/cb", False),
+        ("http://127.0.0.1/cb", "http://127.0.0.1:99999/cb", False),
+        ("cursor://a/cb", "cursor://b/cb", False),
+    ],
+)
+def test_match_is_exact_but_for_ports_of_loopback(registered, given, same):
+    assert matches(registered, given) is same
+
+
+@pytest.mark.parametrize(
+    ("uri", "host", "source"),
+    [
+        ("https://a.example:8443/cb", "a.example:8443", "https://a.example:8443"),
+        ("http://[::1]:5000/cb", "[::1]:5000", "http:"),
+        ("com.example.app:/cb", "com.example.app:", "com.example.app:"),
+    ],
+)
+def test_host_and_form_target_are_named(uri, host, source):
+    assert name_host(uri) == host
+    assert list_form_targets(uri) == source

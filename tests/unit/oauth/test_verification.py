@@ -1,0 +1,204 @@
+"""Whom an access token stands for, and when it stands for nobody any more (contract §10.3)."""
+
+import time
+
+import pytest
+
+from gateway_core.accounts.records import project_account, project_user
+from gateway_core.api.account import GatewayAccount, GatewayUser
+from gateway_core.api.errors import OAuthError, Unauthenticated, Unavailable
+from gateway_core.api.key import digest
+from gateway_core.api.oauth import GatewayGrant, GatewayOAuthClient
+from gateway_core.kube.read_through import ReadThrough
+from gateway_core.oauth.records import project_client, project_grant
+from gateway_core.oauth.tokens import TokenMint
+from gateway_core.oauth.verification import TokenVerifier
+from tests.fakes.informer import FakeInformer
+from tests.fakes.kubernetes import FakeKubernetes
+
+AUDIENCE = "https://mcp.example.com"
+GRANT = "grant-" + "a" * 26
+PEPPERS = {1: b"p" * 32}
+MINT = TokenMint(b"i" * 32)
+
+
+class Scene:
+    """One user with one grant for the account `demo`."""
+
+    def __init__(self):
+        self.kube = FakeKubernetes()
+        self.now = time.time()
+        self.used = []
+        self.tables = {
+            kind: FakeInformer(self.kube, kind.plural, project)
+            for kind, project in (
+                (GatewayGrant, project_grant),
+                (GatewayOAuthClient, project_client),
+                (GatewayAccount, project_account),
+                (GatewayUser, project_user),
+            )
+        }
+        reads = [ReadThrough(t, self.kube, kind.plural) for kind, t in self.tables.items()]
+        self.verifier = TokenVerifier(
+            *reads,
+            MINT,
+            PEPPERS,
+            note_use=lambda *use: self.used.append(use),
+            clock=lambda: self.now,
+        )
+        self.put_account()
+        self.put_user()
+        self.put("gatewayoauthclients", "client-a", clientName="A", redirectUris=["a:b"])
+        self.token = MINT.mint("access", GRANT, 1)
+        self.put_grant()
+
+    def put(self, plural, name, **spec):
+        self.kube.put(plural, {"metadata": {"name": name}, "spec": spec})
+
+    def put_account(self, **spec):
+        owner = {"name": "Ann", "email": "ann@example.com"}
+        self.put("gatewayaccounts", "demo", displayName="Demo", owner=owner, **spec)
+
+    def put_user(self, role="admin", **spec):
+        roles = [{"accountName": "demo", "role": role}] if role else []
+        spec = {"displayName": "Ann", "email": "ann@example.com", "memberships": roles, **spec}
+        self.put("gatewayusers", "ann", **spec)
+
+    def put_grant(self, generation=1, tokens=None, **spec):
+        tokens = {1: self.token} if tokens is None else tokens
+        self.put(
+            "gatewaygrants",
+            GRANT,
+            userName="ann",
+            accountName="demo",
+            clientId="client_a",
+            clientName="A",
+            redirectHost="a:",
+            scopes=["mcp:read", "mcp:tasks"],
+            resource=AUDIENCE,
+            expirationTime="2999-01-01T00:00:00Z",
+            refreshToken={
+                "digest": "0" * 64,
+                "generation": generation,
+                "expirationTime": "2999-01-01T00:00:00Z",
+            },
+            accessTokens=[
+                {
+                    "generation": number,
+                    "digest": digest(token, PEPPERS[1]),
+                    "scopes": ["mcp:read"],
+                    "expirationTime": "2998-01-01T00:00:00Z",
+                }
+                for number, token in tokens.items()
+            ],
+            **spec,
+        )
+
+    async def verify(self, token=None, audience=AUDIENCE):
+        return await self.verifier.verify_access_token(token or self.token, audience)
+
+    async def is_refused(self, *given):
+        with pytest.raises(Unauthenticated) as error:
+            await self.verify(*given)
+        assert error.value.code == "invalid_token"
+        return True
+
+
+@pytest.fixture
+def scene():
+    return Scene()
+
+
+async def test_token_acts_for_its_user_in_its_account_as_a_member(scene):
+    caller = await scene.verify()
+    principal = caller.principal
+    assert (principal.account.name, principal.role) == ("demo", "member")
+    assert (principal.key.name, principal.creator.name) == (GRANT, "ann")
+    assert (caller.client_id, caller.scopes) == ("client_a", {"mcp:read"})
+    assert scene.used == [("demo", GRANT)]
+
+
+async def test_viewer_stays_a_viewer(scene):
+    scene.put_user("viewer")
+    assert (await scene.verify()).principal.role == "viewer"
+
+
+async def test_missing_scope_is_named(scene):
+    caller = await scene.verify()
+    caller.require_scope("mcp:read")
+    with pytest.raises(OAuthError, match="mcp:tasks") as error:
+        caller.require_scope("mcp:tasks")
+    assert (error.value.status, error.value.code) == (403, "insufficient_scope")
+
+
+@pytest.mark.parametrize(
+    "audience", ["https://gateway.example.com", AUDIENCE + "/", "HTTPS://mcp.example.com"]
+)
+async def test_token_of_another_audience_is_refused(scene, audience):
+    assert await scene.is_refused(None, audience)
+
+
+async def test_refresh_token_and_forgeries_are_refused(scene):
+    assert await scene.is_refused(MINT.mint("refresh", GRANT, 1))
+    assert await scene.is_refused(MINT.mint("access", GRANT, 1))
+    assert await scene.is_refused(TokenMint(b"j" * 32).mint("access", GRANT, 1))
+    assert await scene.is_refused(scene.token[:-1])
+    assert await scene.is_refused(scene.token + "\n")
+    assert await scene.is_refused("é" * 80)
+    assert scene.used == []
+
+
+async def test_forged_token_causes_no_read(scene, monkeypatch):
+    async def read(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(scene.kube, "get", read)
+    assert await scene.is_refused("gwat_" + "b" * 26 + "_1_" + "x" * 48)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda scene: scene.put_user(suspended=True),
+        lambda scene: scene.put_user(role=None),
+        lambda scene: scene.put_account(suspended=True),
+        lambda scene: scene.put_grant(tokens={}),
+        lambda scene: scene.kube.remove("gatewayoauthclients", "client-a"),
+        lambda scene: scene.kube.remove("gatewaygrants", GRANT),
+        lambda scene: scene.kube.remove("gatewayusers", "ann"),
+        lambda scene: scene.kube.remove("gatewayaccounts", "demo"),
+    ],
+)
+async def test_token_ends_with_what_it_depends_on(scene, end):
+    await scene.verify()
+    end(scene)
+    assert await scene.is_refused()
+
+
+async def test_token_ends_with_its_time(scene):
+    scene.now = 32_450_000_000.0
+    assert await scene.is_refused()
+
+
+async def test_token_that_is_newer_than_the_watch_is_read(scene):
+    table = scene.tables[GatewayGrant]
+    table.cut = True
+    token = MINT.mint("access", GRANT, 2)
+    scene.put_grant(generation=2, tokens={1: scene.token, 2: token})
+    assert (await scene.verify(token)).scopes == {"mcp:read"}
+    table.forget(GRANT)
+    assert (await scene.verify(scene.token)).client_id == "client_a"
+
+
+async def test_revocation_is_seen_while_the_watch_is_silent(scene):
+    for table in scene.tables.values():
+        table.cut, table.staleness = True, 10.0
+    scene.kube.remove("gatewaygrants", GRANT)
+    assert scene.tables[GatewayGrant].get(GRANT) is not None
+    assert await scene.is_refused()
+
+
+async def test_nothing_is_decided_before_the_tables_are_read(scene):
+    scene.tables[GatewayGrant].synced = False
+    with pytest.raises(Unavailable):
+        await scene.verify()

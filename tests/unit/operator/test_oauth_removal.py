@@ -1,0 +1,148 @@
+"""Clients and grants that give no access are removed, all others stay (I11, contract §10.5)."""
+
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gateway_core.api.account import GatewayAccount, GatewayUser
+from gateway_core.api.times import format_time
+from gateway_operator.context import Failpoints
+from gateway_operator.retention.oauth import OAuthRemoval
+from tests.fakes.counters import FakeCounters
+from tests.fakes.informer import FakeInformer
+from tests.fakes.kubernetes import FakeKubernetes
+
+NOW = datetime(2027, 6, 1, 12, tzinfo=UTC)
+GRANTS, CLIENTS = "gatewaygrants", "gatewayoauthclients"
+
+
+class Bench:
+    """Ann, a member of `demo`, and whatever a test adds."""
+
+    def __init__(self) -> None:
+        self.kube = FakeKubernetes()
+        self.counters = FakeCounters()
+        context: Any = SimpleNamespace(kube=self.kube, now=lambda: NOW, failpoints=Failpoints())
+        self.sweep = OAuthRemoval(
+            context,
+            self.counters,
+            FakeInformer(self.kube, "gatewayaccounts", GatewayAccount.model_validate),
+            FakeInformer(self.kube, "gatewayusers", GatewayUser.model_validate),
+        ).sweep
+        owner = {"name": "Ann", "email": "ann@example.com"}
+        for name in ("demo", "other"):
+            self.put("gatewayaccounts", name, {"displayName": name, "owner": owner})
+        roles = [{"accountName": "demo", "role": "member"}]
+        self.put(
+            "gatewayusers",
+            "ann",
+            {"displayName": "Ann", "email": "ann@example.com", "memberships": roles},
+        )
+
+    def put(self, plural: str, name: str, spec: Any, age: timedelta = timedelta(0)) -> None:
+        self.kube.clock = lambda: format_time(NOW - age)
+        self.kube.put(plural, {"metadata": {"name": name}, "spec": spec})
+
+    def put_client(self, name: str, age: timedelta, **spec: Any) -> None:
+        self.put(CLIENTS, name, {"clientName": "C", "redirectUris": ["a:b"], **spec}, age)
+
+    def put_grant(self, name: str, age: timedelta = timedelta(hours=1), **spec: Any) -> None:
+        base = {
+            "userName": "ann",
+            "accountName": "demo",
+            "clientId": "client_a",
+            "clientName": "C",
+            "redirectHost": "a:",
+            "scopes": ["mcp:read"],
+            "resource": "https://mcp.example.com",
+            "expirationTime": format_time(NOW + timedelta(days=9)),
+            "refreshToken": {
+                "digest": "0" * 64,
+                "expirationTime": format_time(NOW + timedelta(days=9)),
+            },
+        }
+        self.put(GRANTS, name, {**base, **spec}, age)
+
+    def names(self, plural: str) -> list[str]:
+        return sorted(obj["metadata"]["name"] for obj in self.kube.list_objects(plural))
+
+    def last_use(self, plural: str, name: str) -> str | None:
+        found = self.kube.find(plural, name)
+        assert found is not None
+        return (found.get("status") or {}).get("lastUsedTime")
+
+
+async def test_client_that_nobody_authorized_goes_after_a_day() -> None:
+    bench = Bench()
+    bench.put_client("client-new", timedelta(hours=23))
+    bench.put_client("client-old", timedelta(hours=25))
+    bench.put_client("client-known", timedelta(hours=25), authorized=True)
+    assert await bench.sweep() == 1
+    assert bench.names(CLIENTS) == ["client-known", "client-new"]
+
+
+async def test_client_without_a_grant_is_remembered_for_half_a_year() -> None:
+    bench = Bench()
+    bench.put_client("client-a", timedelta(days=400), authorized=True)
+    bench.put_client("client-b", timedelta(days=181), authorized=True)
+    bench.put_client("client-c", timedelta(days=179), authorized=True)
+    bench.put_grant("grant-a")
+    await bench.sweep()
+    assert bench.names(CLIENTS) == ["client-a", "client-c"]
+    assert bench.names(GRANTS) == ["grant-a"]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"expirationTime": format_time(NOW)},
+        {"refreshToken": {"digest": "0" * 64, "expirationTime": format_time(NOW)}},
+        {"userName": "bob"},
+        {"accountName": "other"},
+        {"accountName": "gone"},
+        {"clientId": "client_gone"},
+    ],
+)
+async def test_grant_that_gives_no_access_goes(spec: dict[str, Any]) -> None:
+    bench = Bench()
+    bench.put_client("client-a", timedelta(hours=1), authorized=True)
+    bench.put_grant("grant-a")
+    bench.put_grant("grant-b", **spec)
+    bench.put_grant("grant-c", clientId="https://app.example.com/client.json")
+    assert await bench.sweep() == 1
+    assert bench.names(GRANTS) == ["grant-a", "grant-c"]
+
+
+async def test_young_grant_stays_though_its_user_is_not_seen_yet() -> None:
+    bench = Bench()
+    bench.put_grant("grant-a", timedelta(minutes=1), userName="bob")
+    await bench.sweep()
+    assert bench.names(GRANTS) == ["grant-a"]
+
+
+async def test_last_use_is_copied_to_grant_and_client() -> None:
+    bench = Bench()
+    bench.put_client("client-a", timedelta(days=9), authorized=True)
+    bench.put_grant("grant-a", timedelta(days=8))
+    used = NOW - timedelta(minutes=3)
+    await bench.counters.note_used("demo", {"grant-a": used.timestamp()})
+    await bench.sweep()
+    assert bench.last_use(GRANTS, "grant-a") == format_time(used)
+    assert bench.last_use(CLIENTS, "client-a") == format_time(used)
+
+
+async def test_client_authorized_during_the_sweep_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    bench.put_client("client-a", timedelta(hours=25))
+    delete = bench.kube.delete
+
+    async def authorize_first(plural: str, name: str, **given: Any) -> Any:
+        obj = await bench.kube.get(plural, name)
+        await bench.kube.patch(plural, obj, {"spec": {"authorized": True}})
+        return await delete(plural, name, **given)
+
+    monkeypatch.setattr(bench.kube, "delete", authorize_first)
+    assert await bench.sweep() == 0
+    assert bench.names(CLIENTS) == ["client-a"]
