@@ -16,6 +16,7 @@ from gateway_core.api.key import GatewayKey
 from gateway_core.api.model import GatewayModel
 from gateway_core.api.provider import GatewayProvider, ProviderSpec
 from gateway_core.api.task import GatewayTask
+from gateway_core.billing.journal import name_process
 from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import Rebuilder
 from gateway_core.billing.redis_counters import Counters
@@ -27,19 +28,21 @@ from gateway_core.files.files import FileRecorder
 from gateway_core.files.quota_counters import StorageLedger
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
-from gateway_core.kube.connection import Connection, find_connection
+from gateway_core.kube.connection import find_connection
 from gateway_core.kube.informer import Informer
 from gateway_core.kube.secrets import SecretClient, load_key, load_peppers
 from gateway_core.llm.upstream import LlmUpstream
 from gateway_core.observability.logs import configure_logging as configure_logging
 from gateway_core.observability.metrics import ProcessMetrics
 from gateway_core.observability.tracing import open_tracer
+from gateway_core.providers.health import HealthReporter, HealthReports, HealthTally
 from gateway_core.providers.notices import NoticeSigner
 from gateway_core.providers.registry import Providers, build_moderation, build_upstream
 from gateway_core.storage.choice import open_store
 from gateway_operator.accounts.balances import COPY_SECONDS, Balances, LastUse
 from gateway_operator.accounts.credentials import Credentials
 from gateway_operator.accounts.declaredkeys import DeclaredKeys
+from gateway_operator.accounts.health import SHOW_SECONDS, HealthStatus
 from gateway_operator.accounts.kinds import (
     Accounts,
     Guardrails,
@@ -62,9 +65,15 @@ from gateway_operator.files.controller import FileController, Removal
 from gateway_operator.files.intake import Intake
 from gateway_operator.files.storage import FileStorage
 from gateway_operator.gauges import Gauges
-from gateway_operator.handlers import LONGEST_RESTART_SECONDS, build_registry, kopf, run_feed
+from gateway_operator.handlers import (
+    LONGEST_RESTART_SECONDS,
+    build_registry,
+    login_to,
+    run_feed,
+)
 from gateway_operator.health import Heartbeat, start_health
 from gateway_operator.metrics import Metrics
+from gateway_operator.retention.oauth import plan_oauth
 from gateway_operator.retention.sweeps import plan_sweeps
 from gateway_operator.schedule import Schedule, Sweep
 from gateway_operator.settings import Settings
@@ -119,6 +128,10 @@ async def run_operator(
         stack.push_async_callback(ledger.close)
         intake_stop = IntakeStop(settings.redis_url, namespace=namespace)
         stack.push_async_callback(intake_stop.close)
+        tally = HealthTally()
+        reports = HealthReports(settings.redis_url, namespace=namespace, max_connections=1)
+        stack.push_async_callback(reports.close)
+        reporter = HealthReporter(tally, reports, name_process("operator", socket.gethostname()))
         store = await stack.enter_async_context(open_store(settings, supervisor))
         id_key = load_key(settings.secrets_dir, "id-key")
         context = Context(
@@ -168,6 +181,7 @@ async def run_operator(
             metrics,
             TaskTraces(tracer, sends_traceparent=settings.trace_providers),
             partial(notices.locate, settings.notify_url),
+            tally,
         )
         media_signer = MediaSigner(load_key(settings.secrets_dir, "media-key"))
         outputs = Outputs(store, media_signer, settings.media_url)
@@ -224,7 +238,7 @@ async def run_operator(
         metrics.registry.register(gauges)
         process.follow({table.plural: table for table in tables.all})
         following = asyncio.Event()
-        health = await start_health(
+        health_server = await start_health(
             settings.health_host,
             settings.health_port,
             ready=lambda: None if following.is_set() else "the watch of tasks is not up",
@@ -232,7 +246,7 @@ async def run_operator(
             signer=notices,
             take_notice=tasks.take_notice,
         )
-        stack.push_async_callback(health.cleanup)
+        stack.push_async_callback(health_server.cleanup)
 
         def note_sweep(name: str) -> None:
             metrics.note_sweep(name, CLOCK.now())
@@ -244,10 +258,12 @@ async def run_operator(
             "uploads": uploads.queue.run,
             "redeliveries": wanted.run,
             "heartbeat": heartbeat.run,
+            "provider_health": reporter.run,
         }
         sweeps = Resync(context, tasks, counters).plan(settings.sweep_seconds)
         if settings.shards.owns_rest:
             last_use = LastUse(kube, counters, tables.keys)
+            health = HealthStatus(kube, context.events, reports, tables.providers, tables.models)
             orphans = OrphanRemoval(storage, intake, tables.accounts, settings.orphan_seconds)
             quota = QuotaCheck(
                 storage,
@@ -258,6 +274,8 @@ async def run_operator(
             )
             sweeps += (
                 Sweep("last use of keys", last_use.sweep, COPY_SECONDS),
+                Sweep("health of providers", health.sweep, SHOW_SECONDS),
+                plan_oauth(context, counters, tables.accounts, tables.users),
                 Sweep("stored bytes", orphans.sweep, settings.reconcile_seconds),
                 Sweep("storage ledger", quota.sweep, settings.proof_seconds),
                 *plan_sweeps(
@@ -380,16 +398,3 @@ def _scale(spec: ProviderSpec, shards: Shards) -> ProviderSpec:
     """The provider with this replica's share of the gateway's concurrent requests."""
     limit = shards.scale(spec.max_concurrent_requests)
     return spec.model_copy(update={"max_concurrent_requests": limit})
-
-
-def login_to(connection: Connection) -> kopf.ConnectionInfo:
-    """The connection for kopf: the same API server with the same credentials."""
-    return kopf.ConnectionInfo(
-        server=connection.server,
-        ca_data=connection.ca_pem,
-        insecure=connection.insecure,
-        certificate_data=connection.certificate_pem,
-        private_key_data=connection.private_key_pem,
-        scheme="Bearer",
-        token=connection.read_token(),
-    )

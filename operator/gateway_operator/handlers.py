@@ -30,6 +30,7 @@ from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.concurrency import Supervisor
+from gateway_core.kube.connection import Connection
 from gateway_core.tasks.lifecycle import OPEN_SELECTOR
 from gateway_operator.context import Shards
 
@@ -118,6 +119,19 @@ def build_registry(
             observe(event["type"], dict(event["object"]))
 
     return registry
+
+
+def login_to(connection: Connection) -> kopf.ConnectionInfo:
+    """The connection for kopf: the same API server with the same credentials."""
+    return kopf.ConnectionInfo(
+        server=connection.server,
+        ca_data=connection.ca_pem,
+        insecure=connection.insecure,
+        certificate_data=connection.certificate_pem,
+        private_key_data=connection.private_key_pem,
+        scheme="Bearer",
+        token=connection.read_token(),
+    )
 
 
 class NoDiffs(kopf.DiffBaseStorage):

@@ -18,12 +18,14 @@ class FakeSpan(Span):
         context: TraceContext,
         parent: TraceContext | None,
         link: TraceContext | None,
+        kind: SpanKind = SpanKind.INTERNAL,
     ) -> None:
         self.tracer = tracer
         self.name = name
         self._context = context
         self.parent = parent
         self.link = link
+        self.kind = kind
         self.facts: dict[str, object] = {}
         self.events: list[tuple[str, Attributes]] = []
         self.problem: str | None = None
@@ -73,7 +75,7 @@ class FakeTracer(Tracer):
     ) -> FakeSpan:
         trace = parent.trace_id if parent else trace_id or secrets.token_hex(16)
         context = TraceContext(trace, secrets.token_hex(8), True)
-        span = FakeSpan(self, name, context, parent, link)
+        span = FakeSpan(self, name, context, parent, link, kind)
         span.facts.update(attributes or {})
         self.spans.append(span)
         return span

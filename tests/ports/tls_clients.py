@@ -64,7 +64,6 @@ async def open_kopf(port: int, ca: str) -> AsyncIterator[Call]:
     """The operator's feed; its back-off, which is seconds, is left out."""
     # the other clients need not wait for these imports
     from gateway_operator import handlers
-    from gateway_operator.compose import login_to
     from gateway_operator.context import Shards
 
     connection = Connection(f"https://127.0.0.1:{port}", ca_pem=Path(ca).read_text())
@@ -79,7 +78,7 @@ async def open_kopf(port: int, ca: str) -> AsyncIterator[Call]:
         files=ignore,
         uploads=ignore,
         heartbeat=lambda _time: None,
-        login=lambda: login_to(connection),
+        login=lambda: handlers.login_to(connection),
         shards=Shards(),
         lease="lease",
         supervisor=Supervisor(),

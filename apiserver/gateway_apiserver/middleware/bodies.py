@@ -7,6 +7,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope
 
 from gateway_apiserver.context import get_context
+from gateway_apiserver.middleware.exchange import EXCHANGE_KEY
 from gateway_core.api.errors import Unavailable
 from gateway_core.concurrency import FairSemaphore
 
@@ -75,11 +76,16 @@ class RequestBody:
             return await self._receive()
         clock = asyncio.get_running_loop().time
         began = clock()
-        try:
-            async with asyncio.timeout(max(0.0, min(IDLE_SECONDS, self._left))):
-                message = await self._receive()
-        except TimeoutError:
-            raise _too_slow() from None
+        exchange = self._scope.get(EXCHANGE_KEY)
+        if exchange is not None and exchange.is_received:
+            # the usual case: it came with its head, so nothing is waited for
+            message = await self._receive()
+        else:
+            try:
+                async with asyncio.timeout(max(0.0, min(IDLE_SECONDS, self._left))):
+                    message = await self._receive()
+            except TimeoutError:
+                raise _too_slow() from None
         size = len(message.get("body", b""))
         self._got += size
         if self._got > FREE_BYTES:

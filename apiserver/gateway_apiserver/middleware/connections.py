@@ -8,8 +8,7 @@ Only if there is none, the new connection is refused.
 
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Protocol
@@ -119,27 +118,29 @@ class ProxiedClients:
         self._most = bounds.per_address
         self._requests: Counter[str] = Counter()
 
-    @contextmanager
-    def enter(self, scope: Scope) -> Iterator[None]:
-        """Goes around a request. `scope["client"]` is the client from here on. Unavailable."""
+    def begin(self, scope: Scope) -> str | None:
+        """Count a request, to be ended with `end`, of a client that a proxy names; else None.
+
+        `scope["client"]` is the client from here on. Unavailable.
+        """
         client = scope.get("client")
         found = None
         if client is not None and self._proxies.trusts(client[0]):
             found = self._proxies.find_client(scope["headers"])
         if found is None:
-            yield
-            return
+            return None
         scope["client"] = (found, 0)
         holder = name_holder(found)
         if self._requests[holder] >= self._most:
             raise Unavailable("Too many requests at once.")
         self._requests[holder] += 1
-        try:
-            yield
-        finally:
-            self._requests[holder] -= 1
-            if not self._requests[holder]:
-                del self._requests[holder]
+        return holder
+
+    def end(self, holder: str) -> None:
+        """End the count of a request."""
+        self._requests[holder] -= 1
+        if not self._requests[holder]:
+            del self._requests[holder]
 
 
 def name_client(scope: Scope) -> str:

@@ -129,6 +129,7 @@ class ApiMetrics:
             ("surface", "outcome"),
             registry=self.registry,
         )
+        self._admissions_by: dict[tuple[str, str], Counter] = {}
         self._bytes = Counter(
             "gateway_content_bytes_total",
             "Bytes of contents received from clients and stored (in), or sent to clients (out),"
@@ -174,7 +175,12 @@ class ApiMetrics:
 
     def count_admission(self, surface: str, outcome: str) -> None:
         """Counts one paid call, e.g. of `task` as `created` or `rate_limit_exceeded`."""
-        self._admissions.labels(surface, outcome).inc()
+        series = surface, outcome
+        counter = self._admissions_by.get(series)
+        if counter is None:
+            # looked up once, as for bytes
+            counter = self._admissions_by[series] = self._admissions.labels(*series)
+        counter.inc()
 
     def count_bytes(self, surface: str, direction: Literal["in", "out"], size: int) -> None:
         """Counts bytes that were stored, or sent to a client."""

@@ -73,6 +73,8 @@ class AccessLog:
         trace = context.span.context
         if trace is not None:
             facts["trace_id"] = trace.trace_id
+        if context.content is not None:
+            facts.update(context.content)
         self._write("answered", facts)
 
 

@@ -8,13 +8,16 @@ response. Refusals that never become a request are JSON with a request id (contr
 import asyncio
 import socket
 from typing import Any, Literal, NoReturn
+from urllib.parse import unquote
 
+import httptools
 import orjson
 import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway_apiserver.context import SCOPE_KEY, RequestContext
 from gateway_apiserver.middleware.connections import ConnectionTable
+from gateway_apiserver.middleware.exchange import EXCHANGE_KEY, Exchange
 from gateway_core.api.ids import mint_request_id
 
 MOST_DRAINED_BYTES = 4 * 1024 * 1024
@@ -54,6 +57,8 @@ class Protocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, table: ConnectionTable, **options: Any) -> None:
         super().__init__(*args, **options)
+        self._running: Exchange | None = None
+        """The exchange whose response is under way; `cycle` is that of the latest request."""
         self._table = table
         self._bounds = table.bounds
         self._refused = False
@@ -100,6 +105,8 @@ class Protocol(HttpToolsProtocol):
         self._cancel_timer()
         self._end_stall()
         super().connection_lost(exc)
+        if self._running is not None:
+            self._running.leave()
 
     def data_received(self, data: bytes) -> None:
         """Parses what has come, and refuses a head that is too large."""
@@ -130,6 +137,8 @@ class Protocol(HttpToolsProtocol):
         """End of back-pressure."""
         self._end_stall()
         super().resume_writing()
+        if self._running is not None:
+            self._running.on_drained()
 
     # httptools
 
@@ -159,7 +168,15 @@ class Protocol(HttpToolsProtocol):
         if len(self.pipeline) >= MOST_PIPELINED:
             self._stop_parsing()
         self._table.set_receiving(self)
-        super().on_headers_complete()
+        exchange = self._make_exchange()
+        before, self.cycle = self.cycle, exchange
+        if before is None or before.response_complete:
+            self._start_asgi_task(exchange, self.app)
+        else:
+            # pipelined
+            self.flow.pause_reading()
+            app: Any = self.app
+            self.pipeline.appendleft((exchange, app))
 
     def on_body(self, body: bytes) -> None:
         """Pass on a chunk; close the connection if too much of an answered body is left."""
@@ -181,10 +198,19 @@ class Protocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """The connection waits for its next request, or for the rest of the body."""
-        super().on_response_complete()
-        if not self.transport.is_closing() and not self._is_busy():
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        elif not self._is_busy():
             self._table.set_waiting(self)
             self._note_state()
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def send_400_response(self, msg: str) -> None:
         """Answers what the parser refused."""
@@ -207,6 +233,35 @@ class Protocol(HttpToolsProtocol):
             self.transport.abort()
         else:
             self.transport.close()
+
+    def _make_exchange(self) -> Exchange:
+        """The exchange of the request whose head is complete."""
+        parser: Any = self.parser
+        version: str = parser.get_http_version()
+        url = httptools.parse_url(self.url)
+        path = url.path.decode("ascii")
+        scope = self.scope
+        scope["method"] = parser.get_method().decode("ascii")
+        scope["http_version"] = version
+        scope["path"] = unquote(path) if "%" in path else path
+        scope["raw_path"] = url.path
+        scope["query_string"] = url.query or b""
+        exchange = Exchange(
+            scope=scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=version != "1.0" and parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        # uvicorn's type of a scope has none of an application's own keys
+        scope[EXCHANGE_KEY] = exchange  # type: ignore[literal-required]
+        return exchange
 
     def _is_busy(self) -> bool:
         """Whether a request is under way."""

@@ -91,13 +91,14 @@ class RequestMiddleware:
                 message["headers"] = [*message["headers"], *rate, *context.headers, request_id]
             await send(message)
 
-        body = RequestBody(receive, scope, self._memory)
+        body, holder = RequestBody(receive, scope, self._memory), None
         try:
-            with self._clients.enter(scope):
-                await self._app(scope, body, send_marked)
-        except ClientDisconnect:
+            holder = self._clients.begin(scope)
+            await self._app(scope, body, send_marked)
+        except ClientDisconnect as error:
             # the client has left: there is no response to send
             status = _CLIENT_GONE
+            _let_go(error)
         except Exception as error:
             known = to_gateway_error(error, context.request_id)
             if isinstance(known, Internal) or status:
@@ -105,7 +106,10 @@ class RequestMiddleware:
             if not status:
                 answer = render_error(known, choose_dialect(scope))
                 await send_response(send_marked, answer, with_body=scope["method"] != "HEAD")
+            _let_go(error)
         finally:
+            if holder is not None:
+                self._clients.end(holder)
             body.close()
             seconds = time.perf_counter() - began
             if self._counter is not None:
@@ -114,3 +118,18 @@ class RequestMiddleware:
                 )
             self._access.note(scope, context, status, seconds)
             self._spans.end(scope, context, status)
+
+
+def _let_go(error: BaseException) -> None:
+    """Drop the tracebacks of an error that was handled, and of those behind it.
+
+    Their frames have the request's body, and with an error that one of them keeps they would be a
+    cycle, which is collected late.
+    """
+    left, seen = [error], set[int]()
+    while left:
+        each = left.pop()
+        if id(each) not in seen:
+            seen.add(id(each))
+            each.__traceback__ = None
+            left += filter(None, (each.__cause__, each.__context__))

@@ -28,15 +28,23 @@ while it has fewer than are free, so that those whose provider is slow leave one
 WAIT_SECONDS = 10.0
 """How long a further one waits, as long as one at a provider does for its turn."""
 MOST_SIGNS = 400_000
-"""Commas and brackets of a large body: it would be all lists, each 27 times what it is in JSON."""
-READ_SECONDS = 60.0
-"""How long a client may take to send a large body, while others wait for its place."""
+"""Commas and brackets of a large body, outside its strings: it would be all lists, each 27 times
+what it is in JSON."""
+READ_SECONDS = 15.0
+SLOWEST_BYTES = 1024 * 1024
+"""How long a client may take to send a large body, while others wait for its place: 15 s, and one
+more for each MiB that it declares."""
 
 _SIGNS = (b"[", b"{", b",")
 
 
 class LargeBodies:
-    """Reads bodies; of all accounts' large ones a few are under way at once."""
+    """Reads bodies; of all accounts' large ones a few are under way at once.
+
+    `most` is their number. With `unit_bytes` it is that of units of so many bytes, which bodies
+    take by their declared length, an account at most half of them; a longer body than that waits
+    in vain.
+    """
 
     def __init__(
         self,
@@ -44,9 +52,16 @@ class LargeBodies:
         wait_seconds: float = WAIT_SECONDS,
         *,
         most_bytes: int = MOST_BYTES,
+        unit_bytes: int | None = None,
     ) -> None:
         self._most_bytes = most_bytes
-        self._semaphore = FairSemaphore(most, seconds=wait_seconds, error=_too_many)
+        self._unit_bytes = unit_bytes
+        if unit_bytes is None:
+            self._semaphore = FairSemaphore(most, seconds=wait_seconds, error=_too_many)
+        else:
+            self._semaphore = FairSemaphore(
+                most, alone=most, per_holder=most // 2, seconds=wait_seconds, error=_too_many
+            )
 
     async def read(
         self,
@@ -64,8 +79,14 @@ class LargeBodies:
             InvalidRequest: `invalid_json`, or `invalid_type` where it is no object.
             Unavailable: there is no place, or the body takes too long to come.
         """
+        declared, clock = call.declared_length, asyncio.get_running_loop().time
+        if 0 < declared <= LARGE_BYTES:
+            began = clock()
+            raw = await read_json_body(call.headers, call.receive, self._most_bytes)
+            call.context.waited += clock() - began
+            return read(parse_body(raw), len(raw))
         held = AsyncExitStack()
-        has_place, received, declared = False, 0, call.declared_length
+        has_place, received = False, 0
         try:
             async with asyncio.timeout(None) as patience:
 
@@ -73,27 +94,31 @@ class LargeBodies:
                     nonlocal received, has_place
                     if not has_place and max(received, declared) > LARGE_BYTES:
                         has_place = True
-                        await held.enter_async_context(self._semaphore.take(account))
-                        patience.reschedule(asyncio.get_running_loop().time() + READ_SECONDS)
+                        await self.take_slot(account, held, declared)
+                        seconds = READ_SECONDS + declared / SLOWEST_BYTES
+                        patience.reschedule(clock() + seconds)
+                    began = clock()
                     message = await call.receive()
+                    call.context.waited += clock() - began
                     received += len(message.get("body", b""))
                     return message
 
                 raw = await read_json_body(call.headers, receive, self._most_bytes)
                 if len(raw) > LARGE_BYTES and not has_place:
                     # it was its last piece that made it large
-                    await held.enter_async_context(self._semaphore.take(account))
+                    await self.take_slot(account, held, len(raw))
         except TimeoutError as error:
-            raise Unavailable(f"The body did not come within {READ_SECONDS:g} s.") from error
+            raise Unavailable("The body did not come in time.") from error
         finally:
             slots.push_async_exit(held)
         if len(raw) <= LARGE_BYTES:
             return read(parse_body(raw), len(raw))
         return await asyncio.to_thread(_parse, raw, read)
 
-    async def take_slot(self, account: str, slots: AsyncExitStack) -> None:
-        """Put a slot into `slots`, for content that is as large as a large body. Unavailable."""
-        await slots.enter_async_context(self._semaphore.take(account))
+    async def take_slot(self, account: str, slots: AsyncExitStack, size: int) -> None:
+        """Put a slot for content of `size` bytes into `slots`. Unavailable."""
+        units = 1 if self._unit_bytes is None else -(-size // self._unit_bytes) or 1
+        await slots.enter_async_context(self._semaphore.take(account, units))
 
 
 def _too_many() -> Unavailable:
@@ -101,9 +126,19 @@ def _too_many() -> Unavailable:
 
 
 def _parse(raw: bytes, read: Callable[[dict[str, Any], int], T]) -> T:
-    if sum(map(raw.count, _SIGNS)) > MOST_SIGNS:
+    if _count_signs(raw) > MOST_SIGNS and _count_signs(_drop_strings(raw)) > MOST_SIGNS:
         raise TooLarge(
             f"A body of more than {LARGE_BYTES} bytes must have at most {MOST_SIGNS} commas and"
             " opening brackets."
         )
     return read(parse_body(raw), len(raw))
+
+
+def _count_signs(raw: bytes) -> int:
+    return sum(map(raw.count, _SIGNS))
+
+
+def _drop_strings(raw: bytes) -> bytes:
+    """JSON without its strings; as it is where they are many, which all are objects in memory."""
+    plain = raw.replace(rb"\\", b"").replace(rb"\"", b"")
+    return raw if plain.count(b'"') > 2 * MOST_SIGNS else b"".join(plain.split(b'"')[::2])

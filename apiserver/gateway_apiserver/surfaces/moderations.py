@@ -21,6 +21,7 @@ from gateway_core.billing.journal import CallRecord
 from gateway_core.kube.clock import CLOCK
 from gateway_core.observability.tracing import SpanKind
 from gateway_core.providers.catalog import Catalog, Model
+from gateway_core.providers.health import HealthTally
 from gateway_core.providers.moderation import CATEGORIES, MOST_INPUTS, ModerationCall, read_call
 from gateway_core.providers.moderators import Moderators, explain
 from gateway_core.providers.upstream import UpstreamError
@@ -106,6 +107,7 @@ class ModerationRoutes:
         admission: Admission,
         moderators: Moderators,
         calls: LiveCalls,
+        health: HealthTally,
         *,
         default_model: str,
         clock: Callable[[], datetime] = CLOCK.now,
@@ -113,6 +115,7 @@ class ModerationRoutes:
         self._admission = admission
         self._moderators = moderators
         self._calls = calls
+        self._health = health
         self._default_model = default_model or None
         self._clock = clock
         self._bodies = LargeBodies()
@@ -164,7 +167,8 @@ class ModerationRoutes:
                 async with self._limiter.take(
                     route.provider_name, payer.account.name, upstream.limit
                 ):
-                    with call.context.span.child("moderate", kind=SpanKind.CLIENT):
+                    span = call.context.span.child("moderate", kind=SpanKind.CLIENT)
+                    with span, self._health.watch(route.provider_name, model.name):
                         return await upstream.moderate(body)
 
         record = CallRecord(

@@ -76,7 +76,7 @@ def quote_call(
     for model in models.values():
         try:
             quotes.append(_quote_model(model, given, at))
-        except Conflict as error:
+        except (Conflict, InvalidRequest) as error:
             refusal = error
     if not quotes:
         assert refusal is not None
@@ -107,9 +107,13 @@ def _check_params(
             return {"call": _read_chat(values)}
         read_call(values)
     except InvalidRequest as error:
-        errors = {error.param or "params": [error.message]}
-        raise InvalidRequest(error.message, errors=errors) from None
+        raise _name_field(error) from None
     return {}
+
+
+def _name_field(error: InvalidRequest) -> InvalidRequest:
+    """A problem of a model's call in the validation form."""
+    return InvalidRequest(error.message, errors={error.param or "params": [error.message]})
 
 
 def _read_chat(values: Mapping[str, Any]) -> LlmCall:
@@ -125,13 +129,19 @@ def _read_chat(values: Mapping[str, Any]) -> LlmCall:
 def _assume_call(model: Model) -> LlmCall:
     """A call with the longest prompt and answer that the model declares."""
     bound = model.input_token_limit or model.output_token_limit
-    return LlmCall(Format.CHAT, model.model_id, stream=False, body={}, input_bound=bound)
+    return LlmCall(
+        Format.CHAT, model.model_id, stream=False, body={}, input_bound=bound, input_estimate=bound
+    )
 
 
 def _quote_model(model: Model, given: Mapping[str, Any] | None, at: datetime) -> Quote:
     """The reservation of a call of the model with the values, or with its defaults (None)."""
     if model.operation is CHAT:
-        micros = price_call((given or {}).get("call") or _assume_call(model), model, at).micros
+        call = (given or {}).get("call") or _assume_call(model)
+        try:
+            micros = price_call(call, model, at).micros
+        except InvalidRequest as error:
+            raise _name_field(error) from None
     else:
         complete = apply_defaults(model.operation, given or {}, model.rules)
         micros = price_values(model, given or {}, complete, at)

@@ -13,22 +13,26 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from ipaddress import ip_address
+from typing import Any
 from urllib.parse import urlsplit
 
 from gateway_core.concurrency import WaitLimit
 from gateway_core.egress.addresses import DECLARED, AddressPolicy
 from gateway_core.egress.connector import MOST_ADDRESSES, EgressRefused
 from gateway_core.llm.connection import (
-    TLS_BYTES,
     ClosedUnanswered,
     Connection,
-    Response,
     Timeouts,
 )
+from gateway_core.llm.response import Response
 from gateway_core.providers.upstream import UpstreamBusy, UpstreamUnreachable
 
 IDLE_SECONDS = 4.0
 """Lifetime of a free connection: common servers close theirs after 5 s."""
+TLS_BYTES = 32 * 1024
+"""Received at once from a TLS connection, and held until it is decrypted."""
+_TLS_BUFFER = bytearray(TLS_BYTES)
+"""Shared by all connections: the event loop fills it and has it decrypted in one step."""
 _TURN_SECONDS = 10.0
 """How long a call waits for a connection while all are in use."""
 
@@ -121,7 +125,8 @@ class Client:
         Raises:
             UpstreamUnreachable: no connection; nothing was sent.
             UpstreamBusy: no free connection in time, or the client is closed; nothing was sent.
-            UpstreamTimedOut: no head in time.
+            UpstreamTimedOut: the request is not read in time.
+            UpstreamSilent: no head in time.
             UpstreamUnclear: the connection broke off, or the answer cannot be read.
         """
         limits = timeouts or self._timeouts
@@ -226,13 +231,15 @@ class Client:
 
     async def _open_connection(self, loop: asyncio.AbstractEventLoop, address: str) -> Connection:
         # the event loop opens the socket itself, of an address: nothing is resolved after the check
-        _, connection = await loop.create_connection(
+        transport, connection = await loop.create_connection(
             lambda: Connection(loop, self._release, self._remove),
             address,
             self._port,
             ssl=self._tls,
             server_hostname=None if self._tls is None else self._host,
         )
+        if self._tls is not None:
+            _bound_tls(transport)
         if not connection.is_open:
             raise ConnectionResetError
         return connection
@@ -306,6 +313,14 @@ def encode_headers(headers: Mapping[str, str]) -> bytes:
             raise ValueError("not a header")
         lines.append(b"%b: %b\r\n" % (line_name, line_value))
     return b"".join(lines)
+
+
+def _bound_tls(transport: Any) -> None:
+    """Bounds what asyncio holds of a TLS connection; for each it has a buffer of its own."""
+    transport.set_read_buffer_limits(TLS_BYTES)
+    protocol = transport._ssl_protocol
+    protocol._ssl_buffer = _TLS_BUFFER
+    protocol._ssl_buffer_view = memoryview(_TLS_BUFFER)
 
 
 def _is_address(host: str) -> bool:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import httptools
 
 from gateway_core.concurrency import GRACE_SECONDS, LATE_SECONDS
+from gateway_core.llm.response import CUT, Response
 from gateway_core.providers.upstream import (
     UpstreamError,
     UpstreamInterrupted,
+    UpstreamSilent,
     UpstreamTimedOut,
     UpstreamUnclear,
 )
@@ -20,18 +22,14 @@ READ_BYTES = 64 * 1024
 HIGH_WATER = 128 * 1024
 """Unread bytes of a response beyond which the connection is not read: at most 256 KiB are held of
 it, with the last piece and what waits for TLS."""
-TLS_BYTES = 32 * 1024
-"""Received at once from a TLS connection, and held until it is decrypted."""
 WRITE_BYTES = 64 * 1024
 """A request body beyond this size is written in pieces, as the upstream takes them."""
 
 _BUFFER = memoryview(bytearray(READ_BYTES))
 """Shared by all connections: the event loop fills it and has it parsed in one step."""
 
-_CUT = "The connection to the provider broke off."
 _LATE = "The provider did not answer in time."
 _UNREADABLE = "The provider's response cannot be read."
-_TOO_LONG = "The provider's response is too long."
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,97 +52,6 @@ class ClosedUnanswered(UpstreamUnclear):
 
 class _NotAskedFor(Exception):
     """Raised inside the parser: HTTP, but not a response to this request."""
-
-
-class Response:
-    """A response whose head has arrived; one task reads it, and calls `abort` in the end.
-
-    `headers` has lower-case names; of repeated headers, the last. A response of a status below 200
-    never gets here.
-    """
-
-    __slots__ = (
-        "_chunks",
-        "_connection",
-        "_error",
-        "_loop",
-        "_size",
-        "_waiter",
-        "headers",
-        "status",
-    )
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, connection: "Connection") -> None:
-        self.status = 0
-        self.headers: dict[bytes, bytes] = {}
-        self._loop = loop
-        self._connection: Connection | None = connection
-        self._chunks: list[bytes] = []
-        self._size = 0
-        self._error: UpstreamError | None = None
-        self._waiter: asyncio.Future[None] | None = None
-
-    async def read_some(self) -> bytes:
-        """Bytes of the body that have arrived, at least one; empty at its end.
-
-        Raises UpstreamTimedOut or UpstreamInterrupted where the rest does not come.
-        """
-        while not self._chunks:
-            if self._connection is None:
-                if self._error is not None:
-                    raise self._error
-                return b""
-            await self._wait()
-        chunks = self._chunks
-        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        self._chunks = []
-        self._size = 0
-        if self._connection is not None and self._connection.is_paused:
-            self._connection.resume()
-        return data
-
-    async def read(self, limit: int) -> bytes:
-        """The rest of the body.
-
-        Raises UpstreamUnclear, and aborts, beyond `limit` bytes; else as `read_some`.
-        """
-        pieces, size = [], 0
-        while piece := await self.read_some():
-            size += len(piece)
-            if size > limit:
-                self.abort()
-                raise UpstreamUnclear(_TOO_LONG)
-            pieces.append(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-    def abort(self) -> None:
-        """Close the connection, unless the response has arrived whole. Repeatable."""
-        if self._connection is not None:
-            self._connection.fail(UpstreamInterrupted(_CUT))
-
-    async def _wait_for_head(self) -> None:
-        while not self.status:
-            if self._error is not None:
-                raise self._error
-            await self._wait()
-
-    async def _wait(self) -> None:
-        """Return after the next event of the connection."""
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    def _end(self, error: UpstreamError | None = None) -> None:
-        """The response is whole, or fails with `error` after what has arrived of it."""
-        self._connection = None
-        self._error = error
-        self._wake()
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -201,7 +108,7 @@ class Connection(asyncio.BufferedProtocol):
                 await self._send_in_pieces(response, head, body)
             if not response.status:
                 self._allow(timeouts.head)
-            await response._wait_for_head()
+            await response.wait_for_head()
         except BaseException:
             response.abort()
             raise
@@ -218,7 +125,7 @@ class Connection(asyncio.BufferedProtocol):
         response, self._response = self._response, None
         self._transport.abort()
         if response is not None:
-            response._end(error)
+            response.end(error)
 
     def close(self) -> None:
         """Close a free connection."""
@@ -230,9 +137,9 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.write(head)
         self._allow(self._timeouts.idle)
         view, sent = memoryview(body), 0
-        while sent < len(body) and response._connection is not None and response.status < 300:
+        while sent < len(body) and response.source is not None and response.status < 300:
             if self._is_write_paused:
-                await response._wait()
+                await response.wait()
                 continue
             self._transport.write(view[sent : sent + WRITE_BYTES])
             sent += WRITE_BYTES
@@ -245,10 +152,6 @@ class Connection(asyncio.BufferedProtocol):
         """Keep the transport."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        # only transports of TLS have it
-        limit = getattr(transport, "set_read_buffer_limits", None)
-        if limit is not None:
-            limit(TLS_BYTES)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where to receive."""
@@ -268,7 +171,7 @@ class Connection(asyncio.BufferedProtocol):
             self._may_stay = False
             self._break(_UNREADABLE)
         if self._response is None:
-            response._wake()
+            response.wake()
             if self._may_stay:
                 self.free_since = self._loop.time()
                 self._on_free(self)
@@ -279,18 +182,18 @@ class Connection(asyncio.BufferedProtocol):
             self._break(_UNREADABLE)
             return
         if response.status:
-            if response._size > HIGH_WATER:
+            if response.size > HIGH_WATER:
                 self.is_paused = True
                 self._transport.pause_reading()
             self._allow(self._timeouts.idle)
-            response._wake()
+            response.wake()
 
     def eof_received(self) -> None:
         """End a response that lasts as long as its connection; others end in `connection_lost`."""
         response = self._response
         if response is not None and response.status and self._ends_at_eof:
             self._response = None
-            response._end()
+            response.end()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End what is under way."""
@@ -298,9 +201,9 @@ class Connection(asyncio.BufferedProtocol):
             self._timer.cancel()
         if self._response is not None:
             if self._served and not self._quiet_bytes and not self._response.status:
-                self.fail(ClosedUnanswered(_CUT))
+                self.fail(ClosedUnanswered(CUT))
             else:
-                self._break(_CUT)
+                self._break(CUT)
         self._on_lost(self)
 
     def pause_writing(self) -> None:
@@ -311,7 +214,7 @@ class Connection(asyncio.BufferedProtocol):
         """The upstream has taken what was sent."""
         self._is_write_paused = False
         if self._response is not None:
-            self._response._wake()
+            self._response.wake()
 
     # httptools
 
@@ -346,8 +249,8 @@ class Connection(asyncio.BufferedProtocol):
         """Keep a piece for the reader."""
         response = self._response
         assert response is not None
-        response._chunks.append(body)
-        response._size += len(body)
+        response.chunks.append(body)
+        response.size += len(body)
         self._quiet_bytes = 0
 
     def on_message_complete(self) -> None:
@@ -357,7 +260,7 @@ class Connection(asyncio.BufferedProtocol):
         if response.status:
             self._served += 1
             self._may_stay = self._parser.should_keep_alive() and not self._is_sending
-            self._response = response._connection = None
+            self._response = response.source = None
 
     def _break(self, text: str) -> None:
         response = self._response
@@ -389,4 +292,4 @@ class Connection(asyncio.BufferedProtocol):
             # this process was paused, and the answer may have arrived
             self._timer = self._loop.call_later(GRACE_SECONDS, self._check_deadline)
         else:
-            self.fail(UpstreamTimedOut(_LATE))
+            self.fail(UpstreamTimedOut(_LATE) if self._is_sending else UpstreamSilent(_LATE))

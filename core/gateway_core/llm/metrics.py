@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from gateway_core.llm.formats.calls import TokenUsage
+from gateway_core.observability.tracing import NO_SPAN, Span
+from gateway_core.providers.catalog import Model
+from gateway_core.providers.health import Figures, HealthTally
+from gateway_core.providers.upstream import UpstreamDenied, UpstreamError, UpstreamRejected
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160)
 _OVERHEAD = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
@@ -19,7 +23,9 @@ class CallTimes:
     """Moments of a call in seconds of one monotonic clock; 0 where it did not get that far.
 
     `sent` is when the provider that answers is called; `first` when the first output went to the
-    client. `reached`: some provider was called.
+    client. `reached`: some provider was called. `abandoned` is what models cost that the client did
+    not wait for, in micro-dollars. `is_silent`: the last provider called has read the prompt, and
+    said nothing in its time.
     """
 
     began: float
@@ -27,15 +33,22 @@ class CallTimes:
     first: float = 0.0
     ended: float = 0.0
     reached: bool = False
+    parent: Span = NO_SPAN
+    """The span of the request, below which each attempt has one."""
+    abandoned: int = 0
+    is_silent: bool = False
 
     def note_sent(self) -> None:
         """Note that a provider is called now."""
         self.sent = time.monotonic()
         self.reached = True
+        self.is_silent = False
 
-    def note_failure(self) -> None:
-        """Note that the provider has failed: the client does not pay for that attempt."""
+    def note_failure(self, *, is_silent: bool = False) -> None:
+        """Note that the provider has failed: the client does not pay for that attempt, unless it is
+        the last one, and the provider `is_silent`."""
         self.sent = 0.0
+        self.is_silent = is_silent
 
 
 class _Series:
@@ -59,13 +72,14 @@ class _Series:
 
 
 class LlmMetrics:
-    """One process's counters in `registry`."""
+    """One process's counters in `registry`, and its figures for the status of objects."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, health: HealthTally | None = None) -> None:
+        self._health = health or HealthTally()
         self.calls = Counter(
             "gateway_llm_calls_total",
             "LLM calls that a provider answered, by outcome: completed, failed in the middle of the"
-            " response, client_gone.",
+            " response, client_gone (it left, or its own time-out passed).",
             (*_LABELS, "outcome"),
             registry=registry,
         )
@@ -84,7 +98,7 @@ class LlmMetrics:
         )
         self.first = Histogram(
             "gateway_llm_first_token_seconds",
-            "Time from a streaming call's admission to its first output.",
+            "Time from a streaming call's body to its first output, its admission included.",
             _LABELS,
             buckets=_SECONDS,
             registry=registry,
@@ -98,7 +112,7 @@ class LlmMetrics:
         )
         self.overhead = Histogram(
             "gateway_llm_overhead_seconds",
-            "Time from a call's admission to the request to the provider that answered it:"
+            "Time from a call's body to the request to the provider that answered it: admission,"
             " translation and failed attempts.",
             _LABELS,
             buckets=_OVERHEAD,
@@ -112,19 +126,47 @@ class LlmMetrics:
             buckets=_SPEEDS,
             registry=registry,
         )
+        self.lookups = Counter(
+            "gateway_llm_cache_lookups_total",
+            "Look-ups of LLM calls in the cache of answers, by outcome: hit, miss. A store that"
+            " does not reply is a miss.",
+            ("model", "outcome"),
+            registry=registry,
+        )
+        self.beyond_bound = Counter(
+            "gateway_llm_calls_beyond_bound_total",
+            "Calls for which a provider reported more tokens than were reserved; the rest is not"
+            " charged. The model's outputTokenLimit or inputTokenLimit may be too low.",
+            ("model",),
+            registry=registry,
+        )
         self._series: dict[tuple[str, str], _Series] = {}
 
-    def count_failure(self, model: str, provider: str, error: str) -> None:
+    def count_failure(self, model: Model, provider: str, error: UpstreamError) -> None:
         """Count a failed attempt, by the name of its error."""
-        self.failures.labels(model, provider, error).inc()
+        self.failures.labels(model.model_id, provider, type(error).__name__).inc()
+        if not isinstance(error, UpstreamRejected):
+            denied = isinstance(error, UpstreamDenied)
+            self._health.providers[provider].note_failure(denied=denied)
+
+    def count_unanswered(self, model: Model) -> None:
+        """Count a call that no provider of its model answered."""
+        self._health.models[model.name].note_failure()
+
+    def count_lookup(self, model: str, *, is_hit: bool) -> None:
+        """Count a look-up in the cache of answers."""
+        self.lookups.labels(model, "hit" if is_hit else "miss").inc()
 
     def count_call(
-        self, model: str, provider: str, outcome: str, times: CallTimes, used: TokenUsage
+        self, model: Model, provider: str, outcome: str, times: CallTimes, used: TokenUsage
     ) -> None:
         """Count a call that a provider answered; `outcome` is one of `gateway_llm_calls_total`."""
-        series = self._series.get((model, provider))
+        self._count_health(self._health.providers[provider], outcome, times, times.sent)
+        self._count_health(self._health.models[model.name], outcome, times, times.began)
+        series = self._series.get((model.model_id, provider))
         if series is None:
-            series = self._series[model, provider] = _Series(self, model, provider)
+            series = _Series(self, model.model_id, provider)
+            self._series[model.model_id, provider] = series
         series.calls[outcome].inc()
         series.upstream.observe(times.ended - times.sent)
         series.overhead.observe(times.sent - times.began)
@@ -142,3 +184,14 @@ class LlmMetrics:
         for kind, amount in amounts.items():
             if amount:
                 series.tokens[kind].inc(amount)
+
+    @staticmethod
+    def _count_health(figures: Figures, outcome: str, times: CallTimes, began: float) -> None:
+        if outcome == "completed":
+            first = times.first - began if times.first else None
+            figures.note_answer(times.ended - began, first)
+        elif outcome == "failed":
+            figures.note_failure()
+        else:
+            # the provider was answering; how long it would have taken is unknown
+            figures.calls += 1

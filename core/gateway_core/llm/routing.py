@@ -23,6 +23,9 @@ circuit: it may provoke its failures."""
 PROBE_SECONDS = 150.0
 """After so long a probe without an outcome no longer keeps others from probing."""
 
+PROMPT_SECONDS = 1.0
+"""How long a probe may take before calls that no other provider can answer no longer join it."""
+
 
 class CircuitBreaker:
     """Whether calls may be sent to a provider. Times are seconds of one monotonic clock.
@@ -31,7 +34,7 @@ class CircuitBreaker:
     open and lets one probe pass, which closes it or doubles the rest.
     """
 
-    __slots__ = ("_outcomes", "_probe_at", "_rest", "_succeeded", "_until")
+    __slots__ = ("_asked_until", "_outcomes", "_probe_at", "_rest", "_succeeded", "_until")
 
     def __init__(self) -> None:
         # the account of each failed call, None for a success
@@ -41,6 +44,8 @@ class CircuitBreaker:
         self._rest = 0.0
         """Seconds of the last rest; 0 while closed."""
         self._until = 0.0
+        self._asked_until = 0.0
+        """Until when the provider has asked for no calls."""
         self._probe_at: float | None = None
 
     @property
@@ -50,15 +55,27 @@ class CircuitBreaker:
 
     def count_rest(self, now: float) -> float:
         """Seconds until a call may pass, 0 if one may now."""
-        if self._probe_at is not None and now < self._probe_at + PROBE_SECONDS:
+        if self._is_probed(now):
             return self._rest
         return max(0.0, self._until - now)
 
-    def begin(self, now: float) -> bool:
-        """Take a call's permission to pass. One that has it must succeed, fail or be dropped."""
-        if self.count_rest(now) > 0:
+    def may_try(self, now: float) -> bool:
+        """Whether a call that no other provider can answer may pass, although the circuit is open.
+
+        Not while the provider has asked for no calls, nor while it leaves a probe unanswered: calls
+        would pile up at a provider that is silent.
+        """
+        is_silent = self._is_probed(now) and now >= (self._probe_at or 0.0) + PROMPT_SECONDS
+        return now >= self._asked_until and not is_silent
+
+    def begin(self, now: float, *, is_last: bool = False) -> bool:
+        """Take a call's permission to pass. One that has it must succeed, fail or be dropped.
+
+        `is_last`: no other provider can answer it, so it is a probe before the end of the rest.
+        """
+        if self.count_rest(now) > 0 and not (is_last and self.may_try(now)):
             return False
-        if self._rest > 0:
+        if self._rest > 0 and not self._is_probed(now):
             self._probe_at = now
         return True
 
@@ -66,6 +83,8 @@ class CircuitBreaker:
         """Note a call that the provider answered."""
         if self._rest > 0:
             self._outcomes.clear()
+            if self._probe_at is not None:
+                self._until = self._asked_until
             self._rest, self._probe_at = 0.0, None
         self._outcomes.append(None)
         if account not in self._succeeded and len(self._succeeded) > 1:
@@ -91,6 +110,9 @@ class CircuitBreaker:
         # spread, so that replicas do not probe at one time
         self._until = max(self._until, now + self._rest * random.uniform(0.8, 1.2))  # noqa: S311
 
+    def _is_probed(self, now: float) -> bool:
+        return self._probe_at is not None and now < self._probe_at + PROBE_SECONDS
+
     def _is_alone(self, account: str, now: float) -> bool:
         """Whether only this account's calls fail, while another's succeed."""
         others = (at for name, at in self._succeeded.items() if name != account)
@@ -105,7 +127,32 @@ class CircuitBreaker:
     def pause(self, seconds: float, now: float) -> None:
         """Let no call pass for the time that the provider has asked for (Retry-After)."""
         self._probe_at = None
-        self._until = max(self._until, now + min(seconds, LONGEST_RETRY_SECONDS))
+        self._asked_until = max(self._asked_until, now + min(seconds, LONGEST_RETRY_SECONDS))
+        self._until = max(self._until, self._asked_until)
+
+
+class Pace:
+    """At most `rate` calls a second: those of one second may come at once, the others evenly."""
+
+    __slots__ = ("_due", "_rate")
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._due = 0.0
+        """When the call after the last one would come at an even pace."""
+
+    def take(self, now: float) -> bool:
+        """Count a call, if one may be sent now."""
+        if self.count_rest(now) > 0:
+            return False
+        self._due = max(self._due, now) + 1 / self._rate
+        return True
+
+    def count_rest(self, now: float) -> float:
+        """Seconds until a call may be sent, 0 if one may now."""
+        # a rate below one a second has room for one call
+        burst = max(1.0, 1 / self._rate)
+        return max(0.0, self._due + 1 / self._rate - burst - now)
 
 
 def choose_route(
@@ -130,10 +177,11 @@ class CredentialRing:
     `size` is at least 1: a provider without a Secret has one empty credential.
     """
 
-    __slots__ = ("_next", "_until")
+    __slots__ = ("_limited", "_next", "_until")
 
     def __init__(self, size: int) -> None:
         self._until = [0.0] * size
+        self._limited = [False] * size
         self._next = 0
 
     def take(self, now: float) -> int | None:
@@ -146,9 +194,15 @@ class CredentialRing:
                 return index
         return None
 
-    def rest(self, index: int, seconds: float, now: float) -> None:
-        """Leave a credential out for a time."""
+    @property
+    def is_limited(self) -> bool:
+        """Whether a rate limit was the last thing that a credential was left out for."""
+        return any(self._limited)
+
+    def rest(self, index: int, seconds: float, now: float, *, limited: bool) -> None:
+        """Leave a credential out for a time: a `limited` one, or one that was refused."""
         self._until[index] = max(self._until[index], now + min(seconds, LONGEST_RETRY_SECONDS))
+        self._limited[index] = limited
 
     def count_rest(self, now: float) -> float:
         """Seconds until a credential is usable, 0 if one is now."""

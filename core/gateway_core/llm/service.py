@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 
 from gateway_core.admission.admission import Payer
@@ -15,20 +15,30 @@ from gateway_core.billing.journal import CallRecord
 from gateway_core.billing.prices import Usage, charge, floor_moment, quote, select_price
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import KubernetesUnavailable
-from gateway_core.llm.formats.calls import Format, LlmCall, TokenUsage, encode_body
+from gateway_core.llm.bounds import bound_input
+from gateway_core.llm.formats.calls import (
+    Format,
+    LlmCall,
+    TokenUsage,
+    encode_body,
+    unsupported,
+)
 from gateway_core.llm.formats.exchange import Exchange, plan_exchange
+from gateway_core.llm.formats.usage import estimate_usage
 from gateway_core.llm.metrics import CallTimes, LlmMetrics
 from gateway_core.llm.routing import choose_route
+from gateway_core.llm.spans import begin_attempt, fail_attempt
 from gateway_core.llm.upstream import LlmUpstream, SentCall
+from gateway_core.observability.tracing import Span
 from gateway_core.providers.catalog import Catalog, Model
 from gateway_core.providers.moderators import explain, find_allowed_model
 from gateway_core.providers.registry import Providers
 from gateway_core.providers.upstream import (
-    UpstreamBusy,
     UpstreamDenied,
     UpstreamError,
     UpstreamLimited,
     UpstreamRejected,
+    UpstreamSilent,
 )
 from gateway_core.tasks.operations import CHAT
 
@@ -44,16 +54,34 @@ class PricedCall:
     micros: int
     is_large: bool = False
     """Whether its body takes long to translate and to encode."""
+    attempts: "Attempts | None" = None
+    """None where the client leaves it at one model and the gateway's times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """Further models of a call, in order, what is reserved for all, and the client's times.
+
+    `micros` are micro-dollars. `first_byte_seconds` is for each model, `total_seconds` for the
+    whole call.
+    """
+
+    fallbacks: tuple[PricedCall, ...]
+    micros: int
+    total_seconds: float | None = None
+    first_byte_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class OpenCall:
     """A call that a provider answers with success; close `sent` in the end."""
 
+    priced: PricedCall
     exchange: Exchange
     sent: SentCall
     upstream: LlmUpstream
     route: Route
+    span: Span
 
 
 class LlmService:
@@ -78,14 +106,16 @@ class LlmService:
 
         Raises:
             NotFound, Forbidden: as `find_allowed_model`.
+            InvalidRequest: the call asks for what the model does not offer.
             Conflict: the model has no price now.
         """
         model = find_allowed_model(self._catalog(), CHAT.action, call.model_id, payer.policy)
-        return replace(price_call(call, model, self._clock()), is_large=is_large)
+        return price_call(call, model, self._clock(), is_large=is_large)
 
     def make_hold(self, priced: PricedCall, payer: Payer) -> Hold:
         """The reservation of a call, under a new name."""
-        return payer.make_hold(self._calls.name_call(), priced.micros)
+        micros = priced.micros if priced.attempts is None else priced.attempts.micros
+        return payer.make_hold(self._calls.name_call(), micros)
 
     def begin(self, payer: Payer, hold: Hold) -> None:
         """Maintain the reservation, which stands, until `end`."""
@@ -100,10 +130,18 @@ class LlmService:
         *,
         failed: bool,
         reached: bool = True,
+        abandoned: int = 0,
+        from_cache: bool = False,
     ) -> int:
-        """Charge the call for the tokens it used, None for none; its cost in micro-dollars."""
-        micros = 0 if used is None else self._find_cost(priced, used)
+        """Charge the call for the tokens it used, None for none; its cost in micro-dollars.
+
+        `abandoned` is what the prompts of abandoned models cost besides.
+        """
+        micros = abandoned if used is None else abandoned + self._find_cost(priced, used)
         used = used or TokenUsage(0, 0)
+        bound = priced.bound
+        if used.input > (bound.input_tokens or 0) or used.output > (bound.output_tokens or 0):
+            self.metrics.beyond_bound.labels(priced.model.model_id).inc()
         policy = payer.policy
         await self._calls.end(
             CallRecord(
@@ -121,7 +159,8 @@ class LlmService:
                 output_tokens=used.output,
                 cached_tokens=used.cached,
                 reasoning_tokens=used.reasoning,
-                estimated=used.estimated,
+                estimated=used.estimated or abandoned > 0,
+                from_cache=from_cache,
             )
         )
         return micros
@@ -130,8 +169,8 @@ class LlmService:
         """Send the call to the providers of its model until one answers; notes when, in `times`.
 
         A provider that fails before the first byte of its answer is followed by another, of the
-        same priority by weight, then of the next one. Input that a provider rejects is not tried
-        elsewhere.
+        same priority by weight, then of the next one, and in the end one whose circuit is open.
+        Input that a provider rejects is not tried elsewhere.
 
         Raises GatewayError, for the client (contract §1.3).
         """
@@ -142,6 +181,10 @@ class LlmService:
         refusal: InvalidRequest | None = None
         while True:
             route = choose_route(left, lambda name: upstreams[name].count_rest() == 0)
+            is_last = route is None
+            if is_last and (failure or not all(upstreams[r.provider_name].is_open for r in left)):
+                # the others fail or rest: one whose circuit is open may work again
+                route = choose_route(left, lambda name: upstreams[name].may_try())
             if route is None:
                 break
             upstream = upstreams[route.provider_name]
@@ -153,39 +196,49 @@ class LlmService:
                 refusal = error
                 left.remove(route)
                 continue
+            name, upstream_model = route.provider_name, route.upstream_model
+            span = begin_attempt(times.parent, exchange, name, upstream, upstream_model)
             try:
                 sent = await upstream.send(
                     exchange.path,
                     body,
                     account=account,
-                    upstream_model=route.upstream_model,
+                    upstream_model=upstream_model,
                     note_sent=times.note_sent,
+                    is_last=is_last,
                 )
-            except UpstreamError as error:
-                times.note_failure()
-                name = type(error).__name__
-                self.metrics.count_failure(priced.model.model_id, route.provider_name, name)
+            except BaseException as error:
+                fail_attempt(span, error)
+                if not isinstance(error, UpstreamError):
+                    raise
+                times.note_failure(is_silent=isinstance(error, UpstreamSilent))
+                self.metrics.count_failure(priced.model, name, error)
                 if isinstance(error, UpstreamRejected):
                     raise translate_error(error) from error
-                failure = error
+                # the error of a provider that was not expected to answer says less
+                failure = failure if is_last else error
                 # another credential of the provider may do
                 is_credential = isinstance(error, UpstreamDenied | UpstreamLimited)
                 if not is_credential or tries[route.name] >= upstream.credentials:
                     left.remove(route)
             else:
-                return OpenCall(exchange, sent, upstream, route)
+                exchange.drop_bodies()
+                return OpenCall(priced, exchange, sent, upstream, route, span)
         if failure is None and left:
-            failure = _find_rest([upstreams[route.provider_name] for route in left])
+            # all rest; the one that is usable first decides
+            resting = (upstreams[route.provider_name] for route in left)
+            failure = min(resting, key=LlmUpstream.count_rest).explain_rest()
+        if failure is None and refusal is not None:
+            raise refusal
+        self.metrics.count_unanswered(priced.model)
         if failure is not None:
             raise translate_error(failure) from failure
-        if refusal is not None:
-            raise refusal
         raise Unavailable(f"Model {priced.model.model_id} cannot be reached now.")
 
     async def _plan(
         self, priced: PricedCall, route: Route, upstream: LlmUpstream
     ) -> tuple[Exchange, bytes]:
-        """The exchange with a route's provider, and its body; the exchange keeps no large parts.
+        """The exchange with a route's provider, and its body as it is sent.
 
         InvalidRequest where the provider's format lacks a field.
         """
@@ -212,6 +265,10 @@ class LlmService:
                 found[route.provider_name] = upstream
         return found
 
+    def price_unseen(self, priced: PricedCall, seconds: float) -> int:
+        """The estimated micro-dollars of a call that its client left after so long, unseen."""
+        return self._find_cost(priced, estimate_usage(priced.call, 0, seconds))
+
     def _find_cost(self, priced: PricedCall, used: TokenUsage) -> int:
         amounts = Usage(
             input_tokens=used.input, cached_tokens=used.cached, output_tokens=used.output
@@ -219,17 +276,24 @@ class LlmService:
         return charge(priced.price, priced.bound, amounts, reserved=priced.micros)
 
 
-def price_call(call: LlmCall, model: Model, now: datetime) -> PricedCall:
+def price_call(call: LlmCall, model: Model, now: datetime, *, is_large: bool = False) -> PricedCall:
     """The call with its bound: the tokens of its prompt, and all of the output that it allows.
 
-    Raises Conflict where the model has no price at `now`.
+    Raises InvalidRequest where it asks for what the model does not offer, Conflict where the model
+    has no price at `now`.
     """
-    output = (call.max_output or model.output_token_limit) * call.choices
-    bound = Usage(input_tokens=call.input_bound, output_tokens=output)
+    for feature in call.unpriced:
+        if feature.name not in model.unpriced:
+            name = feature.path.partition("[")[0].partition(".")[0]
+            text = f"is not offered for this model ({feature.name})"
+            raise unsupported(name, feature.path, text)
+    output = (call.max_output or model.output_token_limit) + call.predicted
+    given = bound_input(call.input_bound, model.input_token_limit, is_open=call.is_open)
+    bound = Usage(input_tokens=given, output_tokens=output * call.choices)
     price = select_price(model.prices, floor_moment(now))
     if price is None:
         raise Conflict(f"Model {model.model_id} has no price now.", code="unsupported_by_model")
-    return PricedCall(call, model, price, bound, quote(price, bound))
+    return PricedCall(call, model, price, bound, quote(price, bound), is_large)
 
 
 def translate_error(error: UpstreamError) -> GatewayError:
@@ -243,15 +307,4 @@ def _plan_exchange(
     call: LlmCall, format_: Format, upstream_model: str, created: int
 ) -> tuple[Exchange, bytes]:
     exchange = plan_exchange(call, format_, upstream_model, created)
-    body = encode_body(exchange.body)
-    # a translated Responses call repeats fields of its request; nothing else reads them again
-    kept = call.body if call.format is Format.RESPONSES and format_ is not call.format else {}
-    return replace(exchange, body={}, call=replace(call, body=kept)), body
-
-
-def _find_rest(upstreams: Sequence[LlmUpstream]) -> UpstreamError:
-    """The error while all providers of a model rest."""
-    rest = min(upstream.count_rest() for upstream in upstreams)
-    if not any(upstream.has_credential for upstream in upstreams):
-        return UpstreamLimited("The provider is sent more calls than it takes.", retry_after=rest)
-    return UpstreamBusy("The model's providers fail.", retry_after=rest)
+    return exchange, encode_body(exchange.body)

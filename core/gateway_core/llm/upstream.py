@@ -10,8 +10,9 @@ from gateway_core.api.provider import DirectProvider, ProviderSpec
 from gateway_core.concurrency import FairSemaphore
 from gateway_core.kube.clock import CLOCK
 from gateway_core.llm.client import Client
-from gateway_core.llm.connection import Response, Timeouts
-from gateway_core.llm.routing import CircuitBreaker, CredentialRing
+from gateway_core.llm.connection import Timeouts
+from gateway_core.llm.response import Response
+from gateway_core.llm.routing import CircuitBreaker, CredentialRing, Pace
 from gateway_core.providers.checks import check_provider
 from gateway_core.providers.http_answers import (
     REFUSED,
@@ -39,6 +40,7 @@ DENIED_SECONDS = 60.0
 LIMITED_SECONDS = 1.0
 """The same for a rate limit without a Retry-After, which may concern a single request."""
 MOST_ERROR_BYTES = 64 * 1024
+_TOO_MANY = "The provider is sent more calls than it takes."
 MOST_HEADS = 256
 """Prepared heads kept: one for each path and credential."""
 
@@ -103,8 +105,13 @@ class LlmUpstream:
         )
         self._breaker = CircuitBreaker()
         self._credentials = CredentialRing(len(secrets))
+        rate = spec.requests_per_second
+        self._pace = None if rate is None else Pace(rate)
         self._heads: dict[tuple[str, int], bytes] = {}
-        host = urlsplit(declared.base_url).hostname or ""
+        address = urlsplit(declared.base_url)
+        host = address.hostname or ""
+        self.server = host, address.port or (443 if address.scheme == "https" else 80)
+        """Host and port, for traces."""
         values = [value for headers in self._headers for value in headers.values()]
         self._cleaner = MessageCleaner((host,), [*values, *filter(None, secrets)])
 
@@ -114,14 +121,32 @@ class LlmUpstream:
         return len(self._headers)
 
     @property
-    def has_credential(self) -> bool:
-        """Whether one of its credentials may be used now."""
-        return self._credentials.count_rest(time.monotonic()) == 0
+    def is_open(self) -> bool:
+        """Whether its circuit is open or half open."""
+        return self._breaker.is_open
 
     def count_rest(self) -> float:
         """Seconds until a call may be sent, 0 if one may now."""
         now = time.monotonic()
-        return max(self._breaker.count_rest(now), self._credentials.count_rest(now))
+        rest = max(self._breaker.count_rest(now), self._credentials.count_rest(now))
+        return rest if self._pace is None else max(rest, self._pace.count_rest(now))
+
+    def explain_rest(self) -> UpstreamError:
+        """The error of a call that cannot be sent now."""
+        now = time.monotonic()
+        if self._pace is not None and self._pace.count_rest(now) > 0:
+            return UpstreamLimited(_TOO_MANY, retry_after=self.count_rest())
+        if self._credentials.count_rest(now) == 0:
+            return UpstreamBusy("The provider fails.", retry_after=self.count_rest())
+        if self._credentials.is_limited:
+            return UpstreamLimited(_TOO_MANY, retry_after=self.count_rest())
+        return UpstreamDenied("The provider has refused its credentials.")
+
+    def may_try(self) -> bool:
+        """Whether a call that no other provider can answer may be sent: the circuit may be open."""
+        now = time.monotonic()
+        has_rate = self._pace is None or self._pace.count_rest(now) == 0
+        return has_rate and self._breaker.may_try(now) and self._credentials.count_rest(now) == 0
 
     def clean(self, message: str, upstream_model: str) -> str:
         """A provider's message without its addresses, credentials and ids (contract §1.3)."""
@@ -142,11 +167,13 @@ class LlmUpstream:
         account: str,
         upstream_model: str,
         note_sent: Callable[[], None],
+        is_last: bool = False,
     ) -> SentCall:
         """POST a call; returns when the provider has answered 2xx.
 
         The account holds one of the provider's slots, of which it gets at most half, until the
         call is closed. `note_sent` is called just before the first byte is sent.
+        `is_last`: no other provider can answer the call, so it is sent though the circuit is open.
 
         Raises:
             UpstreamRejected: the input is rejected for good.
@@ -154,13 +181,14 @@ class LlmUpstream:
             UpstreamError: any other failure; another provider may answer the call.
         """
         now = time.monotonic()
-        if not self._breaker.begin(now):
-            raise UpstreamBusy("The provider fails.", retry_after=self._breaker.count_rest(now))
+        if self._pace is not None and not self._pace.take(now):
+            raise self.explain_rest()
+        if not self._breaker.begin(now, is_last=is_last):
+            raise self.explain_rest()
         number = self._credentials.take(now)
         if number is None:
             self._breaker.drop()
-            rest = self._credentials.count_rest(now)
-            raise UpstreamLimited("The provider's credentials rest.", retry_after=rest)
+            raise self.explain_rest()
         try:
             await self._slots.wait(account)
         except BaseException:
@@ -207,9 +235,10 @@ class LlmUpstream:
         error = find_call_error(answer)
         if response.status == 401:
             # 402 and 403 may concern a single request
-            self._credentials.rest(number, DENIED_SECONDS, now)
+            self._credentials.rest(number, DENIED_SECONDS, now, limited=False)
         elif isinstance(error, UpstreamLimited):
-            self._credentials.rest(number, error.retry_after or LIMITED_SECONDS, now)
+            seconds = error.retry_after or LIMITED_SECONDS
+            self._credentials.rest(number, seconds, now, limited=True)
         elif isinstance(error, UpstreamBusy) and error.retry_after:
             self._breaker.pause(error.retry_after, now)
         if error is not None:

@@ -118,6 +118,8 @@ class Model:
     input_token_limit: int | None = None
     output_token_limit: int = 0
     """Longest prompt and answer of an LLM, in tokens."""
+    unpriced: frozenset[str] = frozenset()
+    """Fields and tools of LLM calls that are forwarded though the prices do not cover them."""
     keyed_route: KeyedRoute | None = None
     """The route in use, where the operator reports that its provider honours idempotency keys."""
 
@@ -201,6 +203,7 @@ def build_catalog(objects: Iterable[GatewayModel]) -> tuple[Catalog, dict[str, P
             created=_read_created(obj),
             input_token_limit=spec.input_token_limit,
             output_token_limit=spec.output_token_limit,
+            unpriced=frozenset(spec.unpriced or ()),
             keyed_route=_find_keyed_route(obj),
         )
     withdrawn = {_identify(obj): obj for obj in ordered[::-1] if _identify(obj) not in owners}

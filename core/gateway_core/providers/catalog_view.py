@@ -1,7 +1,7 @@
 """Models and providers that this process can call now."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import structlog
@@ -42,13 +42,36 @@ def project_provider(obj: Mapping[str, Any]) -> GatewayProvider | None:
         return None
 
 
+def watch_catalog(models: Cache[GatewayModel], changed: Callable[[], None]) -> None:
+    """Call `changed` whenever the catalog may have changed.
+
+    The health in a model's status changes often, and is no part of the catalog.
+    """
+    seen = dict(models.items())
+
+    def observe(name: str) -> None:
+        before, after = seen.pop(name, None), models.get(name)
+        if after is not None:
+            seen[name] = after
+        if before is None or after is None or not _is_same(before, after):
+            changed()
+
+    models.subscribe(observe)
+
+
+def _is_same(before: GatewayModel, after: GatewayModel) -> bool:
+    if before.metadata.uid != after.metadata.uid or before.spec != after.spec:
+        return False
+    return before.status == after.status.model_copy(update={"health": before.status.health})
+
+
 class CatalogView:
     """The catalog of models that can be called now."""
 
     def __init__(self, models: Cache[GatewayModel]) -> None:
         self._models = models
         self._catalog: Catalog | None = None
-        models.subscribe(self._forget)
+        watch_catalog(models, self._forget)
 
     @property
     def current(self) -> Catalog:
@@ -59,7 +82,7 @@ class CatalogView:
             self._catalog, _ = build_catalog(model for _, model in self._models.items())
         return self._catalog
 
-    def _forget(self, _: str) -> None:
+    def _forget(self) -> None:
         self._catalog = None
 
 

@@ -32,7 +32,24 @@ _PREFIXED = re.compile(
     r"[-_](?=[\w*.-]*(?:\d|[A-Z]|\*|…))[\w*….-]{3,}"
 )
 _LONG = re.compile(r"(?<![\w/+=*.-])[\w/+=*.-]{20,}")
+_KEY = re.compile(
+    r"\b(?:(?:sk|mk|pk|rk)-|whsec_|gh[a-z]_|xox[a-z]-|AIza|AKIA|eyJ)[\w.-]{4,}"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----(?:(?!-----END).)*",
+    re.DOTALL,
+)
+_SCHEME = re.compile(r"\b(?:bearer|basic)\s+[^\s\"\\]{4,}", re.IGNORECASE)
+_NAMED = re.compile(
+    r"((?:api[_ -]?key|secret|token|passw(?:or)?d|authorization)[\\\"']*\s*[:=]\s*[\\\"']*)"
+    r"[^\s\"'\\,;}\]]{4,}",
+    re.IGNORECASE,
+)
 _PATTERNS = (_ADDRESS, _MAIL, _BEARER, _LABELLED, _PREFIXED, _NUMBERED_HOST)
+
+
+def redact_secrets(text: str) -> str:
+    """A text of a client, or its JSON, without what looks like a credential."""
+    text = _SCHEME.sub(_REMOVED, _KEY.sub(_REMOVED, text))
+    return _NAMED.sub(rf"\1{_REMOVED}", text)
 
 
 class MessageCleaner:

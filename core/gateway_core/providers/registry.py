@@ -130,6 +130,11 @@ class Providers(Generic[U]):
         entry = await self._refresh(name)
         return None if entry is None else entry.upstream
 
+    def peek(self, name: str) -> U | None:
+        """The provider's upstream as it was found last, None without one; reads nothing."""
+        entry = self._entries.get(name)
+        return None if entry is None else entry.upstream
+
     async def check(self, name: str) -> Problem | None:
         """Why the provider is unusable; None where it is usable."""
         entry = await self._refresh(name)

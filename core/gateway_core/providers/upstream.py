@@ -46,6 +46,10 @@ class UpstreamTimedOut(UpstreamUnclear):
     """The provider did not answer in time."""
 
 
+class UpstreamSilent(UpstreamTimedOut):
+    """The provider has read a call and said nothing in time, so it may be at work on it."""
+
+
 class UpstreamInterrupted(UpstreamUnclear):
     """The response broke off after its head."""
 

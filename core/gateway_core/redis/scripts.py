@@ -60,7 +60,8 @@ def _load(*names: str) -> Script:
 ADMIT = _load("rate", "spent", "admit")
 COUNT = _load("rate", "count")
 HOLD = _load("hold")
-SETTLE = _load("spent", "settle")
+SETTLE = _load("spent", "charge", "settle")
+LEASE = _load("rate", "spent", "charge", "lease")
 SPENDING = _load("spending")
 BUDGETS = _load("spent", "budgets")
 HOLDS = _load("holds")
@@ -75,6 +76,7 @@ SCRIPTS = (
     COUNT,
     HOLD,
     SETTLE,
+    LEASE,
     SPENDING,
     BUDGETS,
     HOLDS,

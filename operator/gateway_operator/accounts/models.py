@@ -10,6 +10,7 @@ from gateway_core.api.provider import GatewayProvider
 from gateway_core.kube.informer import Cache
 from gateway_core.llm.upstream import LlmUpstream
 from gateway_core.providers.catalog import Catalog, Problem, build_catalog
+from gateway_core.providers.catalog_view import watch_catalog
 from gateway_core.providers.registry import DIRECT_TYPES, Providers
 from gateway_core.providers.upstream import ModerationUpstream, SubmissionGuarantee, Upstream
 from gateway_core.tasks.operations import CHAT, OPERATIONS
@@ -133,7 +134,7 @@ class Models:
 def follow_catalog(models: Cache[GatewayModel]) -> Callable[[], Catalog]:
     """A function that returns the catalog, rebuilt after a model has changed."""
     current: list[Catalog] = []
-    models.subscribe(lambda _name: current.clear())
+    watch_catalog(models, current.clear)
 
     def read() -> Catalog:
         if not current:

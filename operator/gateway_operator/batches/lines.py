@@ -111,7 +111,8 @@ class LineCalls:
         try:
             call = read_call(request.body)
             body = call.to_upstream(moderator.route.upstream_model)
-            with self.calls.time(moderator.route.provider_name, "moderate"):
+            route, model = moderator.route, moderator.model
+            with self.calls.time(route.provider_name, "moderate", model.name):
                 answer = await moderator.upstream.moderate(body)
         except UpstreamRejected as error:
             limiter.note_answer()

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -29,6 +29,7 @@ from gateway_core.observability.tracing import (
     parse_traceparent,
 )
 from gateway_core.providers.catalog import Catalog, Model
+from gateway_core.providers.health import HealthTally
 from gateway_core.providers.notices import Notice
 from gateway_core.providers.registry import Providers
 from gateway_core.providers.upstream import (
@@ -56,6 +57,12 @@ _OUTCOMES: dict[type[UpstreamError], str] = {
     UpstreamUnclear: "unclear",
     UpstreamGone: "gone",
 }
+
+
+_FAULTS = frozenset({"busy", "denied", "unclear"})
+"""Outcomes that are the provider's fault, for its health."""
+COPY = "copy"
+"""The download of an output, whose time is that of its bytes and whose host may be another's."""
 
 
 class TaskTraces:
@@ -99,6 +106,7 @@ class ProviderCalls:
     metrics: Metrics
     traces: TaskTraces
     locate_notices: Callable[[Notice], str | None]
+    health: HealthTally = field(default_factory=HealthTally)
 
     async def find(self, provider: str) -> Upstream | None:
         """The provider's adapter; None if it is unusable now. RecordUnavailable."""
@@ -117,8 +125,8 @@ class ProviderCalls:
             yield span
 
     @contextmanager
-    def time(self, provider: str, call: str) -> Iterator[None]:
-        """Count and time one call."""
+    def time(self, provider: str, call: str, model: str | None = None) -> Iterator[None]:
+        """Count and time one call; `model` is the object of the model that it is all about."""
         outcome, began = "cut_short", time.perf_counter()
         try:
             yield
@@ -127,7 +135,22 @@ class ProviderCalls:
             outcome = name_outcome(error)
             raise
         finally:
-            self.metrics.count_call(provider, call, outcome, time.perf_counter() - began)
+            seconds = time.perf_counter() - began
+            self.metrics.count_call(provider, call, outcome, seconds)
+            if call != COPY:
+                self._count_health(provider, model, outcome, seconds)
+
+    def _count_health(self, provider: str, model: str | None, outcome: str, seconds: float) -> None:
+        if outcome != "ok" and outcome not in _FAULTS:
+            return
+        subjects = [self.health.providers[provider]]
+        if model is not None:
+            subjects.append(self.health.models[model])
+        for figures in subjects:
+            if outcome == "ok":
+                figures.note_answer(seconds)
+            else:
+                figures.note_failure(denied=outcome == "denied")
 
 
 def name_outcome(error: UpstreamError) -> str:

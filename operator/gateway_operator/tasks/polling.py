@@ -32,7 +32,7 @@ from gateway_core.tasks.lifecycle import Phase, deadline, record_completion, res
 from gateway_operator.context import Context
 from gateway_operator.reconciler import AT_ONCE, Next, WorkQueue, after
 from gateway_operator.tasks.cache import TaskWriter
-from gateway_operator.tasks.calls import Inputs, Outputs, ProviderCalls, name_outcome
+from gateway_operator.tasks.calls import COPY, Inputs, Outputs, ProviderCalls, name_outcome
 from gateway_operator.tasks.holds import Holds
 from gateway_operator.tasks.submission import LONGEST_PAUSE, PROVIDER_PAUSE
 
@@ -161,7 +161,7 @@ class Polling:
             left = (deadline(task) - now).total_seconds()
             async with asyncio.timeout(max(1.0, left)):
                 provider = task.status.upstream.provider_name if task.status.upstream else ""
-                with self.calls.watch(task, provider, "copy"):
+                with self.calls.watch(task, provider, COPY):
                     videos = await self.outputs.copy(
                         upstream, task.metadata.uid, report.outputs, now
                     )

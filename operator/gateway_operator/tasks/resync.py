@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from gateway_core.api.batch import GatewayBatch
-from gateway_core.api.ids import CALL_PREFIX, is_batch
+from gateway_core.api.ids import is_batch, is_call
 from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import parse_time
@@ -115,9 +115,9 @@ class Resync:
             try:
                 holds = await self.counters.list_holds(account, HOLD_SECONDS)
                 holds = [hold for hold in holds if self.context.shards.owns_name(hold.task)]
-                calls = sum(hold.task.startswith(CALL_PREFIX) for hold in holds)
+                calls = sum(is_call(hold.task) for hold in holds)
                 for hold in holds:
-                    if hold.task.startswith(CALL_PREFIX):
+                    if is_call(hold.task):
                         continue
                     if self._is_running(hold.task):
                         running = max(running, hold.age)

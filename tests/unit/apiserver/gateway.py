@@ -11,8 +11,10 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway_apiserver.app import ApiParts, create_app, create_health_app
+from gateway_apiserver.app import create_app, create_health_app
+from gateway_apiserver.middleware.exchange import EXCHANGE_KEY, ignore
 from gateway_apiserver.middleware.observers import AccessLog
+from gateway_apiserver.parts import ApiParts
 from gateway_apiserver.server import Drain
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.tables import Tables
@@ -25,9 +27,12 @@ from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import Rebuilder
 from gateway_core.billing.reservations import CallReservations
 from gateway_core.files.addresses import Sealer
+from gateway_core.llm.answer_store import CacheBounds
+from gateway_core.llm.cache import AnswerCache
 from gateway_core.llm.upstream import LlmUpstream
 from gateway_core.observability.tracing import NO_TRACER, Tracer
 from gateway_core.providers.registry import Providers
+from tests.fakes.answers import FakeAnswers
 from tests.fakes.counters import FakeCounters
 from tests.fakes.fetching import FakeFetcher
 from tests.fakes.informer import FakeInformer
@@ -35,6 +40,7 @@ from tests.fakes.kubernetes import FakeKubernetes
 from tests.fakes.moderation import FakeModeration
 from tests.fakes.objects import FakeObjects
 from tests.fakes.storage import FakeParts, FakeStorage
+from tests.fakes.transient import FakeTransient
 
 MODEL = "sim-q4-reference-to-video"
 PATH = "/api/v1/sim/reference_to_video"
@@ -60,6 +66,10 @@ class Answer:
     raw_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     body: bytes = b""
 
+    def take(self, data: bytes) -> None:
+        """Take bytes of the body."""
+        self.body += data
+
     @property
     def headers(self) -> dict[str, str]:
         """By lower-case name; a name that is there twice is a failure."""
@@ -71,6 +81,24 @@ class Answer:
     def json(self) -> Any:
         """The parsed body."""
         return orjson.loads(self.body)
+
+
+class FakeExchange:
+    """The client of a request that is no connection: it takes everything, until it leaves."""
+
+    is_behind = False
+    is_received = False
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self.on_gone: Callable[[], None] = ignore
+        self.on_drained: Callable[[], None] = ignore
+        self.is_gone = False
+        self.write = write
+
+    def leave(self) -> None:
+        """Have the client leave."""
+        self.is_gone = True
+        self.on_gone()
 
 
 async def call(
@@ -103,7 +131,7 @@ async def call(
             answer.status = message["status"]
             answer.raw_headers = list(message["headers"])
         else:
-            answer.body += message.get("body", b"")
+            answer.take(message.get("body", b""))
 
     scope = {
         "type": "http",
@@ -117,6 +145,7 @@ async def call(
         "server": ("127.0.0.1", 80),
         "scheme": "http",
         "root_path": "",
+        EXCHANGE_KEY: FakeExchange(answer.take),
     }
     await app(scope, receive, send)
     return answer
@@ -134,6 +163,10 @@ class Gateway:
         self.parts = FakeParts()
         self.store = FakeObjects()
         self.fetcher = FakeFetcher()
+        self.answers = FakeAnswers(CacheBounds(1 << 20, 1 << 22))
+        self.answer_cache = AnswerCache(self.answers)
+        self.documents = FakeFetcher()
+        self.transient = FakeTransient()
         self.mint = IdMint(ID_KEY)
         made: dict[str, FakeInformer[Any]] = {}
 
@@ -161,6 +194,9 @@ class Gateway:
             parts=self.parts,
             store=self.store,
             fetcher=self.fetcher,
+            documents=self.documents,
+            oidc=None,
+            transient=self.transient,
             sealer=Sealer(ID_KEY),
             tables=tables,
             moderations=providers,
@@ -169,6 +205,7 @@ class Gateway:
             calls=self.calls,
             intake=self.intake,
             key_use=self.key_use,
+            answers=self.answer_cache,
             id_key=ID_KEY,
             peppers=PEPPERS,
             access=AccessLog(chosen.access_log),

@@ -5,6 +5,7 @@ import threading
 from contextlib import AsyncExitStack
 from typing import Any
 
+import orjson
 import pytest
 from starlette.types import Message
 
@@ -81,6 +82,37 @@ async def test_one_that_would_take_many_times_its_bytes_is_refused() -> None:
     raw = b'{"a":[' + b"[]," * 400_000 + b"1]}"
     with pytest.raises(TooLarge, match="commas"):
         await read(LargeBodies(), raw)
+
+
+@pytest.mark.parametrize("text", ["1,2,[3],{", r"a \",\\", "\\\\"])
+async def test_commas_and_brackets_inside_strings_do_not_count(text: str) -> None:
+    content = orjson.dumps({"a": text * 200_000})
+    assert (await read(LargeBodies(), content))[0] == len(text) * 200_000
+
+
+async def test_many_strings_are_refused_like_commas() -> None:
+    raw = b'{"a":[' + b'"",' * 400_001 + b"1]}"
+    with pytest.raises(TooLarge, match="commas"):
+        await read(LargeBodies(), raw)
+
+
+async def test_bodies_take_units_by_their_declared_length_and_an_account_half_of_all() -> None:
+    unit = 2 * LARGE_BYTES
+    bodies = LargeBodies(8, 0.01, unit_bytes=unit)
+
+    def send(units: int) -> Call:
+        return Sender(fill(units * unit - 8), declared=True).call
+
+    async with AsyncExitStack() as first, AsyncExitStack() as second:
+        for units in (3, 1):
+            await bodies.read(send(units), "greedy", first, measure)
+        with pytest.raises(Unavailable, match="Too many large bodies"):
+            await bodies.read(send(1), "greedy", first, measure)
+        await bodies.read(send(4), "other", second, measure)
+        with pytest.raises(Unavailable, match="Too many large bodies"):
+            await bodies.read(send(1), "third", second, measure)
+        await first.aclose()
+        await bodies.read(send(4), "third", second, measure)
 
 
 async def test_few_are_held_at_once_and_not_all_of_one_account() -> None:

@@ -1,12 +1,17 @@
 """LLM calls of the OpenAI dialect: what is sent upstream, what comes back, and what it costs."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import orjson
+import pytest
 
+from gateway_apiserver.middleware.exchange import EXCHANGE_KEY
+from gateway_apiserver.surfaces.large_bodies import LargeBodies
+from gateway_apiserver.surfaces.llm import calls
 from gateway_core.billing.journal import CallRecord, decode_object
 from tests.servers.llm_provider import (
     LlmProvider,
@@ -16,7 +21,7 @@ from tests.servers.llm_provider import (
     make_chat_chunks,
 )
 from tests.servers.world import wait_for
-from tests.unit.apiserver.gateway import Answer, Gateway, call
+from tests.unit.apiserver.gateway import Answer, FakeExchange, Gateway, call
 
 CHAT = "/v1/chat/completions"
 PRICE = {"inputPerMillionMicros": 1_000_000, "outputPerMillionMicros": 2_000_000}
@@ -34,10 +39,46 @@ class LlmGateway(Gateway):
             for number, name in enumerate(names)
         ]
         for name, provider in zip(names, providers, strict=True):
-            spec = {"type": "openai", "openai": {"baseUrl": f"{provider.url}/v1"}}
-            self.kube.put("gatewayproviders", {"metadata": {"name": name}, "spec": spec})
+            self.put_provider(provider, name)
         self.put_model("chat-1", action="chat", routes=routes, prices=[PRICE])
         self.running = asyncio.create_task(self.calls.run())
+
+    def put_provider(self, provider: LlmProvider, name: str = "provider-0", **fields: Any) -> None:
+        spec = {"type": "openai", "openai": {"baseUrl": f"{provider.url}/v1", **fields}}
+        self.kube.put("gatewayproviders", {"metadata": {"name": name}, "spec": spec})
+
+    async def leave_after(self, is_time: Callable[[bytes], object], **fields: Any) -> None:
+        """A call whose client leaves when `is_time` of what it got."""
+        answer = Answer()
+        exchange = FakeExchange(answer.take)
+        parts = [{"type": "http.request", "body": orjson.dumps({**BODY, **fields})}]
+
+        async def receive() -> dict[str, Any]:
+            return parts.pop()
+
+        async def send(message: Any) -> None:
+            answer.take(message.get("body", b""))
+
+        async def leave() -> None:
+            await wait_for(lambda: is_time(answer.body))
+            exchange.leave()
+
+        await asyncio.gather(self.ask_raw(receive, send, exchange), leave())
+
+    async def ask_raw(self, receive: Any, send: Any, exchange: FakeExchange) -> None:
+        """A call whose client is these."""
+        headers = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": CHAT,
+            "raw_path": CHAT.encode(),
+            "query_string": b"",
+            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+            "client": ("127.0.0.1", 1),
+            EXCHANGE_KEY: exchange,
+        }
+        await self.app(scope, receive, send)
 
     async def chat(self, *, key: str | None = None, **fields: Any) -> Answer:
         return await self.create({**BODY, **fields}, path=CHAT, key=key)
@@ -157,33 +198,7 @@ async def test_disconnect_closes_the_upstream_connection_and_settles() -> None:
         await asyncio.Event().wait()
 
     async with serve(script) as (gateway, provider):
-        headers = [("Authorization", f"Bearer {gateway.key}"), ("Content-Type", "application/json")]
-        content = orjson.dumps({**BODY, "stream": True})
-        gone = asyncio.Event()
-        parts = [{"type": "http.request", "body": content, "more_body": False}]
-        got = bytearray()
-
-        async def receive() -> dict[str, Any]:
-            if parts:
-                return parts.pop()
-            await gone.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: Any) -> None:
-            got.extend(message.get("body", b""))
-            if b"Hello" in got:
-                gone.set()
-
-        scope = {
-            "type": "http",
-            "method": "POST",
-            "path": CHAT,
-            "raw_path": CHAT.encode(),
-            "query_string": b"",
-            "headers": [(name.lower().encode(), value.encode()) for name, value in headers],
-            "client": ("127.0.0.1", 1),
-        }
-        await asyncio.wait_for(gateway.app(scope, receive, send), 5)
+        await asyncio.wait_for(gateway.leave_after(lambda got: b"Hello" in got, stream=True), 5)
         await wait_for(lambda: provider.open_connections == 0)
         (record,) = await gateway.close()
         assert (record.failed, record.estimated, record.output_tokens) == (True, True, 2)
@@ -232,7 +247,41 @@ async def test_models_are_listed_in_both_dialects() -> None:
         assert [model["id"] for model in listed.json["data"]] == ["chat-1"]
         assert [model["name"] for model in native.json["models"]] == ["models/chat-1"]
         assert shown.json["object"] == "model"
-        assert (await gateway.get("/v1/models/nothing")).status == 404
+        unknown = await gateway.get("/v1/models/nothing")
+        assert unknown.status == 404
+        for found in (listed, native, shown, unknown):
+            assert found.headers["vary"] == "Authorization, x-goog-api-key"
+
+
+async def test_different_keys_in_one_request_are_401_and_in_maintenance_503() -> None:
+    for maintenance, expected in ((False, 401), (True, 503)):
+        async with LlmProvider(answer) as provider:
+            gateway = LlmGateway(provider, maintenance=maintenance)
+            json, bearer = ("Content-Type", "application/json"), f"Bearer {gateway.key}"
+            own, other = ("x-goog-api-key", gateway.key), ("x-goog-api-key", gateway.other_key)
+            for headers, query in (
+                ([("Authorization", bearer), other], ""),
+                ([own, other], ""),
+                ([own], f"key={gateway.other_key}"),
+            ):
+                found = await call(
+                    gateway.app,
+                    "POST",
+                    CHAT,
+                    headers=[*headers, json],
+                    query=query,
+                    content=orjson.dumps(BODY),
+                )
+                assert found.status == expected, (headers, found.body)
+            same = [("Authorization", bearer), own, json]
+            query = f"key={gateway.key}"
+            content = orjson.dumps(BODY)
+            found = await call(
+                gateway.app, "POST", CHAT, headers=same, query=query, content=content
+            )
+            assert found.status == (503 if maintenance else 200), found.body
+            gateway.running.cancel()
+            await gateway.api_parts.llm_providers.close()
 
 
 async def test_methods_and_actions_that_are_not_served() -> None:
@@ -345,6 +394,20 @@ async def test_second_credential_is_tried_when_the_first_is_refused() -> None:
         gateway.running.cancel()
 
 
+@pytest.mark.parametrize(("status", "expected"), [(401, 502), (429, 429)])
+async def test_error_stays_the_same_while_the_only_credential_rests(
+    status: int, expected: int
+) -> None:
+    async def refuse(reply: Reply, _: Received) -> None:
+        await reply.whole({"error": {"message": "no"}}, status)
+
+    async with serve(refuse) as (gateway, provider):
+        found = [await gateway.chat() for _ in range(2)]
+
+        assert [answer.status for answer in found] == [expected] * 2
+        assert len(provider.received) == 1
+
+
 async def test_unknown_upstream_model_does_not_open_the_circuit() -> None:
     async def miss(reply: Reply, received: Received) -> None:
         if received.body["messages"][0]["content"] == "miss":
@@ -392,3 +455,39 @@ async def test_body_beyond_4_mib_needs_a_declared_length() -> None:
 
         assert (await gateway.create(content, path=CHAT)).status == 413
         assert (await gateway.create(content, path=CHAT, headers=length)).status == 200
+
+
+async def test_largest_bodies_beyond_an_accounts_share_are_503_and_leave_room_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calls, "LargeBodies", partial(LargeBodies, wait_seconds=0.05))
+    monkeypatch.setattr(calls, "MOST_LARGEST", 14)
+    waiting: list[asyncio.Event] = []
+
+    async def wait(reply: Reply, _: Received) -> None:
+        waiting.append(asyncio.Event())
+        await waiting[-1].wait()
+        await reply.whole(make_chat_answer())
+
+    async with serve(wait) as (gateway, _):
+        messages = [{"role": "user", "content": "x" * (5 * 1024 * 1024)}]
+        content = orjson.dumps({**BODY, "messages": messages})
+        headers = [("Content-Length", str(len(content)))]
+
+        def send(key: str) -> Any:
+            return asyncio.create_task(gateway.create(content, path=CHAT, key=key, headers=headers))
+
+        first = send(gateway.key)
+        await wait_for(lambda: len(waiting) == 1)
+        refused = await send(gateway.key)
+        assert (refused.status, refused.headers["retry-after"]) == (503, "5")
+        # a file in a prompt takes what it has, not a place of its own
+        file_id = await put_file(gateway)
+        second = asyncio.create_task(gateway.chat(messages=make_file_message(file_id)))
+        other = send(gateway.other_key)
+        await wait_for(lambda: len(waiting) == 3)
+        for event in waiting:
+            event.set()
+        found = [await task for task in (first, second, other)]
+        assert [each.status for each in found] == [200, 200, 200], found
+        assert len(await gateway.close()) == 3, "the refused one was never charged"

@@ -21,6 +21,7 @@ WHOLE: dict[str, Any] = {
     "limit_cents": 1000,
     "limit_window": "monthly",
     "rpm_limit": 10,
+    "cache_seconds": 60,
     "allowed_models": ["a*"],
     "denied_models": ["ab"],
     "allowed_providers": [],
@@ -56,8 +57,10 @@ async def test_guardrail_is_created_shown_and_changed(office: Office) -> None:
     # the counters of the tests have a clock of their own
     shown = await office.show(path)
     assert {**shown, "reset_at": made["reset_at"]} == made
-    patch = {"description": None, "limit_cents": None, "allowed_models": None, "name": "renamed"}
+    nulls = ("description", "limit_cents", "cache_seconds", "allowed_models")
+    patch = {**dict.fromkeys(nulls), "name": "renamed"}
     changed = (await office.ask("PATCH", path, patch)).json
+    assert set(changed) == FIELDS - {"cache_seconds"}
     assert (changed["name"], changed["description"], changed["limit_window"]) == (
         "renamed",
         None,

@@ -29,6 +29,7 @@ WHOLE: dict[str, Any] = {
     "limit_cents": 500,
     "limit_window": "weekly",
     "rpm_limit": 30,
+    "cache_seconds": 3600,
     "allowed_models": ["sim-*", "sim-*", "other"],
     "allowed_providers": [],
     "metadata": {"team": "build"},
@@ -76,6 +77,14 @@ async def test_all_fields_are_stored_and_shown(office: Office) -> None:
     assert obj["metadata"]["labels"] == {"modelgateway.dev/account": "demo"}
     assert obj["spec"]["limit"] == {"micros": 5_000_000, "window": "weekly"}
     assert made["secret"] not in str(obj)
+
+
+async def test_cache_seconds_are_shown_only_where_they_are_set(office: Office) -> None:
+    made = await office.make(cache_seconds=60)
+    assert (set(made), made["cache_seconds"]) == (FIELDS | {"cache_seconds", "secret"}, 60)
+    patched = await office.ask("PATCH", f"/keys/{made['id']}", {"cache_seconds": None})
+    assert set(patched.json) == FIELDS
+    assert all(set(key) == FIELDS for key in (await office.show("/keys"))["data"])
 
 
 async def test_null_counts_as_absent_in_create(office: Office) -> None:
@@ -296,7 +305,7 @@ async def test_rotation_keeps_id_and_ends_old_secret(office: Office) -> None:
     rotated = answer.json
     assert answer.status == 200
     assert answer.headers["cache-control"] == "no-store"
-    assert set(rotated) == FIELDS | {"secret"}
+    assert set(rotated) == FIELDS | {"cache_seconds", "secret"}
     assert rotated["secret"] != made["secret"]
     kept = FIELDS - {"hint", "updated_at", "reset_at"}
     assert {name: rotated[name] for name in kept} == {name: made[name] for name in kept}

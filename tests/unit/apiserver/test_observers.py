@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 from typing import Any
 
 import pytest
@@ -178,6 +179,21 @@ async def test_lines_are_written_whole_and_together() -> None:
     os.close(writer)
     lines.write("answered", {})
     lines.flush()  # nobody reads any more: no request may fail by that
+
+
+async def test_no_line_is_split_by_a_write_that_a_pipe_does_not_take_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written: list[bytes] = []
+    monkeypatch.setattr(os, "write", lambda _, piece: written.append(bytes(piece)) or len(piece))
+    lines = LineWriter("json", "a.logger")
+    for number in range(100):
+        lines.write("answered", {"number": number, "path": "x" * number})
+    lines.flush()
+    assert 1 < len(written) < 10
+    assert all(len(piece) <= select.PIPE_BUF and piece.endswith(b"\n") for piece in written)
+    found = [json.loads(line)["number"] for line in b"".join(written).splitlines()]
+    assert found == list(range(100))
 
 
 async def test_a_line_waits_for_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

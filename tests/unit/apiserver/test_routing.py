@@ -16,6 +16,16 @@ WITHOUT_ACCESS = {
     "notices": "the address is the permission",
     "operations_health": "for load balancers",
     "operations_openapi": "for anybody",
+    "oauth_discovery": "for anybody",
+    "oauth_register": "for anybody, within the rate of an address",
+    "oauth_token": "authenticates the client by itself",
+    "oauth_revoke": "as oauth_token",
+    "pages_sign_in": "for anybody, within the rate of an address",
+    "pages_style": "for anybody",
+    "pages_sign_out": "by the session of a cookie",
+    "pages_authorize": "as pages_sign_out",
+    "pages_settings": "as pages_sign_out",
+    "pages_revoke": "as pages_sign_out",
 }
 
 

@@ -99,7 +99,7 @@ def reset(writer: asyncio.StreamWriter) -> None:
 async def wait_until_paused(response: Response) -> None:
     """Returns when the client reads no more, since nobody takes what it has."""
     async with asyncio.timeout(SECONDS):
-        while not (response._connection and response._connection.is_paused):  # noqa: ASYNC110
+        while not (response.source and response.source.is_paused):  # noqa: ASYNC110
             await asyncio.sleep(0)
 
 

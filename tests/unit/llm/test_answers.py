@@ -18,7 +18,9 @@ from gateway_core.llm.formats.usage import (
 
 
 def complete(format_: Format, document: dict[str, Any]) -> tuple[dict[str, Any], TokenUsage]:
-    call = LlmCall(format_, "acme/public", stream=False, body={}, input_bound=400)
+    call = LlmCall(
+        format_, "acme/public", stream=False, body={}, input_bound=400, input_estimate=100
+    )
     answer = parse_answer(orjson.dumps(document))
     usage = complete_answer(call, answer, format_)
     return answer, usage
@@ -131,3 +133,9 @@ def test_usage_survives_every_format() -> None:
     assert read_chat_usage(to_chat_usage(usage)) == usage
     assert read_responses_usage(to_responses_usage(usage)) == usage
     assert read_google_usage(to_google_usage(usage)) == usage
+
+
+def test_response_that_failed_without_usage_is_free() -> None:
+    document = {"output": [], "status": "failed", "error": {"code": "x", "message": "secret"}}
+    _, usage = complete(Format.RESPONSES, document)
+    assert (usage.input, usage.output) == (0, 0)

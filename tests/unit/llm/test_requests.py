@@ -7,19 +7,17 @@ from typing import Any
 import pytest
 
 from gateway_core.api.errors import InvalidRequest
+from gateway_core.llm.bounds import IMAGE_TOKENS, ITEM_TOKENS, TEMPLATE_TOKENS, bound_input
 from gateway_core.llm.formats.bodies import FileContent, google_path, inline_files
 from gateway_core.llm.formats.calls import FileReference, Format, LlmCall, encode_body
 from gateway_core.llm.formats.exchange import plan_exchange
-from gateway_core.llm.formats.requests import (
-    IMAGE_TOKENS,
-    read_chat,
-    read_generate,
-    read_responses,
-)
+from gateway_core.llm.formats.requests import read_chat, read_generate, read_responses
 
 CHAT: dict[str, Any] = {"model": "acme/m", "messages": [{"role": "user", "content": "hi"}]}
 RESPONSES: dict[str, Any] = {"model": "acme/m", "input": "hi"}
 GOOGLE: dict[str, Any] = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
+BESIDE = TEMPLATE_TOKENS + 300
+"""More than what is beside the only image of a prompt."""
 PIXEL = "data:image/png;base64," + "A" * 100_000
 
 
@@ -110,6 +108,12 @@ INVALID: list[tuple[Format, dict[str, Any], str, str]] = [
         "unsupported_parameter",
         "tools",
     ),
+    (
+        C,
+        {"messages": [{"role": "assistant", "audio": {"id": "audio_1"}}]},
+        "unsupported_parameter",
+        "messages",
+    ),
     (G, {"contents": ...}, "missing_required_parameter", "contents"),
     (G, {"contents": {}}, "invalid_type", "contents"),
     (G, {"contents": []}, "invalid_value", "contents"),
@@ -123,6 +127,8 @@ UPSTREAM_FILES = [
     "https://generativelanguage.googleapis.com/v1beta/files/abc",
     "https://storage.cloud.google.com./bucket/object",
     "http://[",
+    "https://generativelanguage。googleapis。com/v1beta/files/abc",
+    "https://generativelanguage.googleapis.com\\@example.com/v1beta/files/abc",
     7,
 ]
 
@@ -153,7 +159,7 @@ def test_google_files_in_storage_of_the_provider_are_refused(uri: Any, field: st
 
 def test_google_files_elsewhere_are_allowed() -> None:
     part = {"fileData": {"fileUri": "https://www.youtube.com/watch?v=1"}}
-    assert read(G, contents=[{"parts": [part]}]).input_bound > 10_000
+    assert read(G, contents=[{"parts": [part]}]).is_open
 
 
 @pytest.mark.parametrize("format_", Format)
@@ -201,6 +207,7 @@ def test_google_has_its_model_in_the_path() -> None:
     [
         (C, {}, (None, 1)),
         (C, {"max_tokens": 50, "n": 3}, (50, 3)),
+        (C, {"n": 2, "best_of": 4}, (None, 4)),
         (C, {"max_tokens": 50, "max_completion_tokens": 70.0}, (70, 1)),
         (C, {"max_tokens": 8000, "max_completion_tokens": 1}, (8000, 1)),
         (R, {"max_output_tokens": 60}, (60, 1)),
@@ -244,12 +251,76 @@ def test_values_that_a_provider_might_read_otherwise_are_refused(
     assert refused.value.param == param
 
 
-def test_only_inline_images_are_bound_as_images() -> None:
-    text = "data:text/plain;base64," + "A" * 100_000
-    call = read(C, messages=ask({"type": "image_url", "image_url": {"url": text}}))
-    assert call.input_bound > 100_000
-    video = read(C, messages=ask({"type": "video_url", "video_url": {"url": "https://x/y"}}))
-    assert video.input_bound > 65_536
+URL = "https://x/y"
+AUDIO = {"type": "input_audio", "input_audio": {"data": "A" * 4000, "format": "wav"}}
+
+
+@pytest.mark.parametrize(
+    ("format_", "changes"),
+    [
+        (C, {"messages": ask({"type": "image_url", "image_url": {"url": "data:video/mp4,A"}})}),
+        (C, {"messages": ask({"type": "video_url", "video_url": {"url": URL}})}),
+        (C, {"messages": ask(AUDIO)}),
+        (C, {"messages": ask({"type": "file", "file": {"file_data": "data:application/pdf,A"}})}),
+        (C, {"messages": [{"role": "user", "content": AUDIO}]}),
+        (C, {"mm_processor_kwargs": {"max_pixels": 1_000_000_000}}),
+        (C, {"chat_template": "{% for i in range(1000000) %}x{% endfor %}"}),
+        (R, {"input": ask({"type": "input_file", "file_url": URL})}),
+        (R, {"input": ask({"type": "input_file", "file_data": "data:application/pdf,A"})}),
+        (R, {"input": ask({"type": "input_audio", "input_audio": {"data": "A"}})}),
+        (R, {"tools": [{"type": "web_search"}]}),
+        (G, {"contents": [{"parts": [{"fileData": {"fileUri": URL}}]}]}),
+        (G, {"contents": [{"parts": [{"inlineData": {"mimeType": "audio/flac", "data": "A"}}]}]}),
+        (G, {"contents": [{"parts": [{"inline_data": {"mime_type": "video/mp4", "data": "A"}}]}]}),
+    ],
+)
+def test_only_the_models_limit_bounds_documents_sound_and_what_is_fetched(
+    format_: Format, changes: dict[str, Any]
+) -> None:
+    call = read(format_, **changes)
+    assert call.is_open
+    assert not read(format_).is_open
+    assert bound_input(call.input_bound, 128_000, is_open=True) == 128_000
+    assert bound_input(call.input_bound, None, is_open=True) > 1_000_000
+
+
+def test_input_is_bound_by_the_models_limit_and_estimated_by_its_text() -> None:
+    call = read(C, messages=ask({"type": "text", "text": "x" * 400_000}))
+    assert bound_input(call.input_bound, None, is_open=False) > 400_000
+    assert bound_input(call.input_bound, 128_000, is_open=False) == 128_000
+    assert 100_000 <= call.input_estimate < 100_100
+    assert read(C, messages=ask(AUDIO)).input_estimate < 5_000
+
+
+@pytest.mark.parametrize(
+    ("format_", "changes"),
+    [
+        (R, {"input": [{"type": "image_generation_call", "id": "i", "result": "A" * 9000}]}),
+        (
+            R,
+            {
+                "input": [
+                    {
+                        "type": "computer_call_output",
+                        "call_id": "c",
+                        "output": {"type": "computer_screenshot", "image_url": URL},
+                    }
+                ]
+            },
+        ),
+        (C, {"messages": [{"role": "tool", "content": [{"type": "image_url"}]}]}),
+    ],
+)
+def test_images_of_tools_count_as_images(format_: Format, changes: dict[str, Any]) -> None:
+    call = read(format_, **changes)
+    assert IMAGE_TOKENS < call.input_bound < IMAGE_TOKENS + BESIDE
+    assert not call.is_open
+
+
+def test_tools_count_twice_and_every_message_what_separates_it() -> None:
+    plain, tools = read(C).input_bound, [{"type": "function", "function": {"name": "x" * 1000}}]
+    assert read(C, tools=tools).input_bound > plain + 2000
+    assert read(C, messages=[{}] * 100).input_bound > plain + 900
 
 
 @pytest.mark.parametrize(
@@ -270,13 +341,15 @@ def test_only_inline_images_are_bound_as_images() -> None:
 def test_inline_images_count_a_fixed_number_of_tokens(
     format_: Format, changes: dict[str, Any]
 ) -> None:
-    assert IMAGE_TOKENS < read(format_, **changes).input_bound < IMAGE_TOKENS + 300
+    call = read(format_, **changes)
+    assert IMAGE_TOKENS < call.input_bound < IMAGE_TOKENS + BESIDE
+    assert call.input_estimate < 1200
 
 
 def test_text_counts_its_bytes() -> None:
     short, long = read(C), read(C, messages=ask({"type": "text", "text": "é" * 500}))
-    assert short.input_bound == len(encode_body(short.body))
-    assert long.input_bound >= 1000
+    assert short.input_bound == len(encode_body(short.body)) + TEMPLATE_TOKENS + ITEM_TOKENS
+    assert long.input_bound >= short.input_bound + 950
 
 
 def test_referenced_files_are_found_and_inlined() -> None:
@@ -295,7 +368,7 @@ def test_referenced_files_are_found_and_inlined() -> None:
         "cache": True,
     }
     assert call.body["messages"][1]["content"][1] == part, "the original stays"
-    assert (inlined.files, inlined.input_bound) == ((), call.input_bound + len(url))
+    assert (inlined.files, inlined.is_open) == ((), True)
 
     call = read(
         R,
@@ -310,6 +383,7 @@ def test_referenced_files_are_found_and_inlined() -> None:
     )
     assert [reference.file_id for reference in call.files] == ["file-1", "file-2"]
     inlined = inline_files(call, {"file-1": file, "file-2": image})
+    assert inlined.input_bound > call.input_bound + IMAGE_TOKENS
     [message, output] = inlined.body["input"]
     assert message["content"] == [{"type": "input_file", "filename": "a.pdf", "file_data": url}]
     assert output["output"] == [

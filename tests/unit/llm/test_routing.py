@@ -10,8 +10,10 @@ from gateway_core.llm.routing import (
     LEAST_FAILURES,
     LONGEST_REST_SECONDS,
     PROBE_SECONDS,
+    PROMPT_SECONDS,
     CircuitBreaker,
     CredentialRing,
+    Pace,
     choose_route,
 )
 
@@ -139,6 +141,39 @@ def test_retry_after_pauses_a_closed_circuit() -> None:
     assert not breaker.is_open
 
 
+def test_open_circuit_lets_a_call_pass_that_no_other_provider_can_answer() -> None:
+    breaker = CircuitBreaker()
+    fail_until_open(breaker)
+
+    assert breaker.begin(0, is_last=True)
+    breaker.fail(0, "demo")
+    assert breaker.count_rest(0) == pytest.approx(2, rel=0.21)
+    assert breaker.begin(0, is_last=True)
+    breaker.succeed("demo", 0)
+    assert not breaker.is_open
+    assert breaker.begin(0)
+
+
+def test_calls_do_not_pile_up_behind_a_probe_that_is_not_answered() -> None:
+    breaker = CircuitBreaker()
+    fail_until_open(breaker)
+
+    assert breaker.begin(0, is_last=True)
+    assert breaker.begin(PROMPT_SECONDS - 0.1, is_last=True)
+    assert not breaker.begin(PROMPT_SECONDS, is_last=True)
+    breaker.fail(PROMPT_SECONDS, "demo")
+    assert breaker.begin(PROMPT_SECONDS, is_last=True)
+
+
+def test_no_call_passes_while_the_provider_asks_for_none() -> None:
+    breaker = CircuitBreaker()
+    fail_until_open(breaker)
+    breaker.pause(7, now=0)
+
+    assert not breaker.begin(6.9, is_last=True)
+    assert breaker.begin(7, is_last=True)
+
+
 def test_credentials_are_taken_in_turn() -> None:
     ring = CredentialRing(3)
 
@@ -147,7 +182,7 @@ def test_credentials_are_taken_in_turn() -> None:
 
 def test_resting_credential_is_left_out_until_its_rest_ends() -> None:
     ring = CredentialRing(2)
-    ring.rest(0, 5, now=0)
+    ring.rest(0, 5, now=0, limited=True)
 
     assert [ring.take(1) for _ in range(3)] == [1, 1, 1]
     assert ring.take(5) == 0
@@ -155,11 +190,14 @@ def test_resting_credential_is_left_out_until_its_rest_ends() -> None:
 
 def test_no_credential_is_usable_while_all_rest() -> None:
     ring = CredentialRing(2)
-    ring.rest(0, 5, now=0)
-    ring.rest(1, 3, now=0)
+    ring.rest(0, 5, now=0, limited=True)
+    ring.rest(1, 3, now=0, limited=False)
 
     assert ring.take(1) is None
     assert ring.count_rest(1) == 2
+    assert ring.is_limited
+    ring.rest(0, 5, now=0, limited=False)
+    assert not ring.is_limited
 
 
 def test_failures_of_one_account_open_no_circuit_while_others_succeed() -> None:
@@ -180,3 +218,23 @@ def test_failures_of_one_account_open_the_circuit_when_no_other_has_succeeded_la
     fail_until_open(breaker, ALONE_SECONDS)
 
     assert breaker.is_open
+
+
+@pytest.mark.parametrize("rate", [0.25, 1, 7, 300])
+def test_pace_lets_a_seconds_calls_pass_at_once_and_the_others_evenly(rate: float) -> None:
+    pace, start = Pace(rate), 1000.0
+    at_once = sum(pace.take(start) for _ in range(1000))
+    assert at_once == max(1, rate)
+
+    for number in range(1, 5):
+        now = start + number / rate
+        assert pace.count_rest(now - 0.01 / rate) > 0
+        assert pace.count_rest(now + 1e-9) == 0
+        assert pace.take(now + 1e-9)
+        assert not pace.take(now + 1e-9)
+
+
+def test_pace_saves_no_more_than_a_second_up() -> None:
+    pace = Pace(10)
+    assert pace.take(1000.0)
+    assert sum(pace.take(2000.0) for _ in range(100)) == 10

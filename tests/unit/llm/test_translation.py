@@ -1,5 +1,7 @@
 """Translation between chat, Responses and generateContent, of requests, answers and streams."""
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -10,7 +12,9 @@ from hypothesis import strategies as st
 from gateway_core.api.errors import InvalidRequest
 from gateway_core.llm.formats.calls import Format, InvalidAnswer, LlmCall, TokenUsage
 from gateway_core.llm.formats.exchange import Exchange, plan_exchange
+from gateway_core.llm.formats.google_from_chat import GoogleFromChat
 from gateway_core.llm.formats.requests import read_chat, read_generate, read_responses
+from gateway_core.llm.formats.responses_from_chat import ResponsesFromChat
 from gateway_core.llm.formats.sse import ErrorForm, StreamBroken, StreamError
 from tests.fakes.llm_streams import (
     chat_chunks,
@@ -779,3 +783,33 @@ def test_error_in_translated_stream_keeps_the_frames_before_it(
     assert last["error"]["message"] == "It failed."
     if format_ is R:
         assert last["sequence_number"] == len(read_frames(caught.value.sent))
+
+
+def measure_growth(run: Callable[[int], object]) -> float:
+    """How much longer it takes for four times as many."""
+    times = []
+    for count in (20_000, 80_000):
+        began = time.thread_time()
+        run(count)
+        times.append(time.thread_time() - began)
+    return times[1] / times[0]
+
+
+def test_time_grows_with_the_number_of_pieces_and_not_with_its_square() -> None:
+    def answer_functions(count: int) -> None:
+        calls = {"role": "model", "parts": [{"functionCall": {"name": "f"}}] * count}
+        results = {"role": "user", "parts": [{"functionResponse": {"name": "f"}}] * count}
+        google_to_chat(contents=[calls, results])
+
+    def write(count: int) -> None:
+        text = {"choices": [{"delta": {"content": "four"}}]}
+        call = {"choices": [{"delta": {"tool_calls": [{"function": {"arguments": "four"}}]}}]}
+        for stream in (ResponsesFromChat({}, "m", 1), GoogleFromChat("m")):
+            for chunk in (text, call):
+                for _ in range(count):
+                    stream.translate(chunk)
+            assert stream.end(None)
+
+    # a square would be 16
+    assert measure_growth(answer_functions) < 9
+    assert measure_growth(write) < 9

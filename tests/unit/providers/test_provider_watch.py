@@ -8,7 +8,12 @@ import structlog
 from gateway_apiserver.middleware.metrics import ApiMetrics
 from gateway_core.kube.errors import KubernetesUnavailable, RequestForbidden
 from gateway_core.providers import registry as usecase
-from gateway_core.providers.catalog_view import ProviderWatch, project_provider
+from gateway_core.providers.catalog_view import (
+    CatalogView,
+    ProviderWatch,
+    project_model,
+    project_provider,
+)
 from gateway_core.providers.registry import Providers
 from tests.fakes.informer import FakeInformer
 from tests.fakes.kubernetes import FakeKubernetes
@@ -124,3 +129,22 @@ async def test_one_that_has_gone_is_shown_no_more(scene: Scene) -> None:
     await scene.kube.delete(KIND, "judge")
     await scene.look()
     assert (scene.measure(), scene.measure("second")) == (None, 1)
+
+
+async def test_health_in_a_status_rebuilds_no_catalog() -> None:
+    kube = FakeKubernetes()
+    view = CatalogView(FakeInformer(kube, "gatewaymodels", project_model))
+    route = {"name": "a", "providerName": "p", "upstreamModel": "up-1"}
+    spec = {"modelId": "m", "service": "s", "action": "chat", "routes": [route]}
+    prices = [{"inputPerMillionMicros": 1, "outputPerMillionMicros": 1}]
+    obj = kube.put("gatewaymodels", {"metadata": {"name": "m"}, "spec": {**spec, "prices": prices}})
+    first = view.current
+    health = {"state": "Healthy", "callsPerMinute": 1, "errorPercent": 0}
+    obj = await kube.patch_status("gatewaymodels", obj, {"health": health})
+    assert view.current is first
+    keyed = {"providerName": "p", "upstreamModel": "up-1"}
+    obj = await kube.patch_status("gatewaymodels", obj, {"keyedRoute": keyed})
+    second = view.current
+    assert second is not first
+    kube.put("gatewaymodels", {**obj, "spec": {**obj["spec"], "displayName": "New"}})
+    assert view.current is not second

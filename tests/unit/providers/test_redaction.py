@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_core.providers.redaction import MAX_MESSAGE, MessageCleaner
+from gateway_core.providers.redaction import MAX_MESSAGE, MessageCleaner, redact_secrets
 
 SECRET = "s3cr3t-Credential-0042"
 CLEANER = MessageCleaner(["api.vendor.example", "*.cdn.example", "render"], [SECRET])
@@ -98,3 +98,27 @@ def test_no_text_takes_long(unit: str) -> None:
     started = time.process_time()
     CLEANER.clean(unit * (2**20 // len(unit)), "fallback")
     assert time.process_time() - started < 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "use sk-abcdefgh_12345 please",
+        "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        '{"Authorization":"Bearer abcdefgh"}',
+        '{\\"password\\": \\"correct horse\\"}',
+        "api_key = hunter2hunter2",
+        "AIzaSyD-1234567890abcdef",
+        "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----",
+    ],
+)
+def test_text_of_a_client_loses_what_looks_like_a_credential(text: str) -> None:
+    redacted = redact_secrets(text)
+    assert "[removed]" in redacted
+    for secret in ("12345", "MfKQ", "abcdefgh", "correct", "hunter2", "MIIEow"):
+        assert secret not in redacted
+
+
+def test_text_without_credentials_stays() -> None:
+    text = '{"model":"chat-1","max_tokens":1000,"messages":[{"content":"Where is the key?"}]}'
+    assert redact_secrets(text) == text

@@ -2,9 +2,12 @@
 
 import asyncio
 import mimetypes
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from gateway_apiserver.surfaces.files.finder import FileFinder
 from gateway_core.api.errors import NotFound, TooLarge, Unavailable
+from gateway_core.api.resource import Object
 from gateway_core.files.files import read_file
 from gateway_core.llm.formats.bodies import FileContent, inline_files
 from gateway_core.llm.formats.calls import LlmCall
@@ -17,6 +20,15 @@ MOST_BYTES = 16 * 1024 * 1024
 """Bytes of all files of a call: as base64 they have room in a body of 32 MiB."""
 
 
+@dataclass(frozen=True, slots=True)
+class FoundFiles:
+    """The files of a call by id, unread. `inlined_bytes` is what all of them add to its body."""
+
+    objects: Mapping[str, Object]
+    params: Mapping[str, str]
+    inlined_bytes: int
+
+
 class PromptFiles:
     """Reads the files that calls name."""
 
@@ -25,38 +37,51 @@ class PromptFiles:
         self._store = store
         self._timeout = StoreTimeout(INPUT_SECONDS)
 
-    async def inline(self, call: LlmCall, account: str) -> LlmCall:
-        """The call with the content of its files.
+    async def find(self, call: LlmCall, account: str) -> FoundFiles:
+        """The files that a call names.
 
         Raises:
             NotFound: a file is unknown, another account's, or of another purpose than `user_data`.
             TooLarge: they are too many, or too large together.
-            Unavailable: files cannot be read now.
+            Unavailable: files cannot be found now.
         """
         if len(call.files) > MOST_FILES:
             raise TooLarge(f"A prompt may name at most {MOST_FILES} files.")
-        contents: dict[str, FileContent] = {}
-        left = MOST_BYTES
+        objects: dict[str, Object] = {}
+        params: dict[str, str] = {}
+        total = 0
         for reference in call.files:
+            file_id, param = reference.file_id, reference.param
+            if file_id not in objects:
+                objects[file_id] = await self._finder.find(account, file_id, param=param)
+                params[file_id] = param
+            record = read_file(objects[file_id])
+            if record is None or record.purpose != "user_data":
+                raise NotFound(
+                    f"There is no file {file_id} for prompts.", code="file_not_found", param=param
+                )
             # a file that is named twice is inlined twice
-            known = contents.get(reference.file_id)
-            if known is None:
-                known = await self._read(account, reference.file_id, reference.param, left)
-                contents[reference.file_id] = known
-            left -= len(known.data)
-            if left < 0:
-                raise _too_large()
+            total += record.bytes
+        if total > MOST_BYTES:
+            raise TooLarge(f"The files of a prompt may have at most {MOST_BYTES} bytes together.")
+        return FoundFiles(objects, params, total * 4 // 3)
+
+    async def inline(self, call: LlmCall, found: FoundFiles) -> LlmCall:
+        """The call with the content of its files.
+
+        Raises:
+            NotFound: a file has been deleted.
+            Unavailable: files cannot be read now.
+        """
+        contents = {
+            file_id: await self._read(obj, file_id, found.params[file_id])
+            for file_id, obj in found.objects.items()
+        }
         return await asyncio.to_thread(inline_files, call, contents)
 
-    async def _read(self, account: str, file_id: str, param: str, most: int) -> FileContent:
-        obj = await self._finder.find(account, file_id, param=param)
+    async def _read(self, obj: Object, file_id: str, param: str) -> FileContent:
         record = read_file(obj)
-        if record is None or record.purpose != "user_data":
-            raise NotFound(
-                f"There is no file {file_id} for prompts.", code="file_not_found", param=param
-            )
-        if record.bytes > most:
-            raise _too_large()
+        assert record is not None, "it was found"
         try:
             async with self._timeout.bound():
                 chunks = stream_content(self._store, read_segments(obj), 0, record.bytes)
@@ -69,7 +94,3 @@ class PromptFiles:
             raise Unavailable("Files cannot be read now.") from error
         kind = mimetypes.guess_type(record.filename)[0] or "application/octet-stream"
         return FileContent(record.filename, kind, data)
-
-
-def _too_large() -> TooLarge:
-    return TooLarge(f"The files of a prompt may have at most {MOST_BYTES} bytes together.")

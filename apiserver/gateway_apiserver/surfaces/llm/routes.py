@@ -1,32 +1,36 @@
 """Routes of language models in the dialects of OpenAI and Google (contract §7, §8)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qs
 
 from gateway_apiserver.errors import NATIVE_ACTIONS, Dialect, choose_dialect
 from gateway_apiserver.responses import Response, to_json
-from gateway_apiserver.routing import Call, Docs, PathRoute, RouteTable
+from gateway_apiserver.routing import Call, Operation, PathRoute, RouteTable
 from gateway_apiserver.surfaces.llm.calls import LlmCalls
 from gateway_apiserver.surfaces.llm.credentials import read_credentials
 from gateway_apiserver.surfaces.llm.models import ModelLists
+from gateway_apiserver.surfaces.llm.schemas import (
+    describe_chat,
+    describe_generate,
+    describe_list,
+    describe_model,
+    describe_responses,
+)
 from gateway_core.accounts.authentication import PolicyView
 from gateway_core.accounts.guardrails import Policy
 from gateway_core.admission.admission import Access, Authorizer
 from gateway_core.api.errors import MethodNotAllowed, NotFound
 from gateway_core.llm.formats.requests import read_chat, read_generate, read_responses
+from gateway_core.providers.catalog import Catalog
 
 _SERVED = {"generateContent": False, "streamGenerateContent": True}
 """Actions of Google's dialect, and whether they stream."""
 
 
-_VARY = ((b"vary", b"Authorization, x-goog-api-key"),)
-
-
-def _describe(name: str, summary: str, required: list[str]) -> Docs:
-    body = {"type": "object", "required": required, "properties": {"model": {"type": "string"}}}
-    return Docs(name=name, summary=summary, body=body, also=(402, 404, 409, 502, 504))
+_VARY = (b"vary", b"Authorization, x-goog-api-key")
 
 
 class _ChatRoute(PathRoute):
@@ -36,6 +40,29 @@ class _ChatRoute(PathRoute):
         """A GET or HEAD finds nothing."""
         if method in ("GET", "HEAD"):
             raise NotFound("Not found.")
+
+
+class _ModelRoute(PathRoute):
+    """Models of one version segment: their ids may have slashes, and their actions follow a colon.
+
+    `suffix` ends the names of the operations that both versions have.
+    """
+
+    def __init__(self, version: str, suffix: str, authorizer: Authorizer) -> None:
+        super().__init__(f"{version}/models/{{model_id:path}}", authorizer)
+        self._shown_path = f"{version}/models/{{model_id}}"
+        self._suffix = suffix
+
+    def describe(self, catalog: Catalog) -> Iterable[tuple[str, str, Operation]]:
+        """GET of a model, and POST for each action."""
+        yield self._shown_path, "GET", self.operations["GET"]
+        for action, stream in _SERVED.items():
+            docs = describe_generate(action + self._suffix, stream=stream)
+            yield (
+                f"{self._shown_path}:{action}",
+                "POST",
+                replace(self.operations["POST"], docs=docs),
+            )
 
 
 class LlmRoutes:
@@ -53,36 +80,24 @@ class LlmRoutes:
         """Add the routes."""
         table.add_path(_ChatRoute("/v1/chat/completions", table.authorizer))
         for path, read, label, docs in (
-            (
-                "/v1/chat/completions",
-                read_chat,
-                "chat_create",
-                _describe(
-                    "createChatCompletion",
-                    "Generate the next message of a chat",
-                    ["model", "messages"],
-                ),
-            ),
-            (
-                "/v1/responses",
-                read_responses,
-                "responses_create",
-                _describe("createResponse", "Generate a response", ["model", "input"]),
-            ),
+            ("/v1/chat/completions", read_chat, "chat_create", describe_chat()),
+            ("/v1/responses", read_responses, "responses_create", describe_responses()),
         ):
             serve = partial(self._serve, read=read)
             table.add("POST", path, serve, label, paid=True, docs=docs)
-        for version in ("/v1", "/v1beta"):
-            table.add("GET", f"{version}/models", self._list, "models_list")
-            path = f"{version}/models/{{model_id:path}}"
-            table.add("GET", path, self._show, "models_get")
+        for version, suffix, native in (("/v1", "", False), ("/v1beta", "Beta", True)):
+            listing = describe_list("listModels" + suffix, native=native)
+            table.add("GET", f"{version}/models", self._list, "models_list", docs=listing)
+            path = table.add_path(_ModelRoute(version, suffix, table.authorizer)).path
+            showing = describe_model("getModel" + suffix, native=native)
+            table.add("GET", path, self._show, "models_get", docs=showing)
             table.add("POST", path, self._generate, "generate_content", paid=True)
 
     async def _list(self, call: Call) -> Response:
         policy = await self._authorize(call)
         if choose_dialect(call.scope) is Dialect.GOOGLE:
-            return to_json(self._lists.list_native(policy, call.query), headers=_VARY)
-        return to_json(self._lists.list_models(policy), headers=_VARY)
+            return to_json(self._lists.list_native(policy, call.query))
+        return to_json(self._lists.list_models(policy))
 
     async def _show(self, call: Call) -> Response:
         model_id = call.wire_id
@@ -92,10 +107,12 @@ class LlmRoutes:
             raise MethodNotAllowed("POST")
         policy = await self._authorize(call)
         if choose_dialect(call.scope) is not Dialect.GOOGLE:
-            return to_json(self._lists.get_model(policy, model_id), headers=_VARY)
-        return to_json(self._lists.get_native(policy, model_id), headers=_VARY)
+            return to_json(self._lists.get_model(policy, model_id))
+        return to_json(self._lists.get_native(policy, model_id))
 
     async def _authorize(self, call: Call) -> Policy:
+        # of errors, too
+        call.context.headers.append(_VARY)
         headers = read_credentials(call.scope)
         caller = await self._authorizer.authorize(headers, call.context, Access())
         assert caller is not None, "no anonymous call passes"

@@ -23,6 +23,7 @@ from gateway_apiserver.surfaces.validation import refuse_fields
 from gateway_core.accounts.guardrails import measure_fields
 from gateway_core.api.key import MOST_METADATA, MOST_OVERLAP_SECONDS
 from gateway_core.api.limits import (
+    CACHE_SECONDS,
     MOST_ENTRIES,
     MOST_ENTRY_CHARACTERS,
     MOST_OBJECT_BYTES,
@@ -79,6 +80,16 @@ Moment = Annotated[
 Cents = Annotated[int, Field(ge=0, le=MAX_MICROS // MICROS_PER_CENT), Whole]
 Rate = Annotated[int, Field(ge=1, le=1_000_000), Whole]
 Seconds = Annotated[int, Field(ge=0, le=MOST_OVERLAP_SECONDS), Whole]
+CacheSeconds = Annotated[
+    int,
+    Field(
+        ge=1,
+        le=CACHE_SECONDS,
+        description="How long answers of language models are kept and sent again for the same"
+        " request.",
+    ),
+    Whole,
+]
 Entry = Annotated[
     str,
     Field(
@@ -118,6 +129,7 @@ class KeyLimits(Request):
     rpm_limit: Rate | None = None
     allowed_models: EntryList | None = None
     allowed_providers: EntryList | None = None
+    cache_seconds: CacheSeconds | None = None
 
 
 class GuardrailLimits(KeyLimits):
@@ -214,6 +226,7 @@ _FIELDS: Mapping[str, str] = {
     "disabled": "disabled",
     "expires_at": "expirationTime",
     "rpm_limit": "requestsPerMinute",
+    "cache_seconds": "cacheSeconds",
     "allowed_models": "allowedModels",
     "denied_models": "deniedModels",
     "allowed_providers": "allowedProviders",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -20,6 +20,14 @@ from gateway_core.billing.counters import Budget, BudgetState
 from gateway_core.billing.windows import TRAILING, Buckets, find_reset
 
 KeyState = Literal["active", "disabled", "expired", "revoked"]
+CacheSeconds = Annotated[
+    int | None,
+    Field(
+        exclude_if=lambda seconds: seconds is None,
+        description="How long answers of language models are kept; absent where they are not.",
+    ),
+]
+"""Not a field of contract §9, so it is there only where it is set."""
 
 
 class Creator(Shape):
@@ -58,6 +66,7 @@ class Key(Shape):
     rpm_limit: int | None
     allowed_models: list[str] | None
     allowed_providers: list[str] | None
+    cache_seconds: CacheSeconds = None
     guardrail_ids: list[str]
     metadata: dict[str, str]
 
@@ -89,6 +98,7 @@ class Guardrail(Shape):
     denied_models: list[str] | None
     allowed_providers: list[str] | None
     denied_providers: list[str] | None
+    cache_seconds: CacheSeconds = None
     assigned_key_count: int
 
 
@@ -287,6 +297,7 @@ def _render_limits(spec: Mapping[str, Any], budget: BudgetView) -> dict[str, Any
         "rpm_limit": spec.get("requestsPerMinute"),
         "allowed_models": spec.get("allowedModels"),
         "allowed_providers": spec.get("allowedProviders"),
+        "cache_seconds": spec.get("cacheSeconds"),
     }
 
 

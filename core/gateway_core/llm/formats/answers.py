@@ -18,7 +18,29 @@ from gateway_core.llm.formats.usage import (
 FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
 """Values of `finish_reason` that the SDK accepts in strict mode (§7.2)."""
 
+MOST_REASONS = 16
+MOST_REASON_LENGTH = 64
+"""What is kept of a provider's finish reasons for traces."""
+
 _REQUIRED = {Format.CHAT: "choices", Format.RESPONSES: "output"}
+
+
+def list_finish_reasons(document: dict[str, Any], format_: Format) -> list[str]:
+    """Why the choices in an answer or chunk ended; empty for Responses, which have no such word."""
+    match format_:
+        case Format.CHAT:
+            ends = [choice.get("finish_reason") for choice in as_objects(document.get("choices"))]
+        case Format.GOOGLE:
+            ends = [each.get("finishReason") for each in as_objects(document.get("candidates"))]
+        case Format.RESPONSES:
+            ends = []
+    reasons = [reason[:MOST_REASON_LENGTH] for reason in ends if isinstance(reason, str)]
+    return reasons[:MOST_REASONS]
+
+
+def choose_reason(reason: Any) -> str:
+    """A `finish_reason` as the SDK accepts it."""
+    return reason if isinstance(reason, str) and reason in FINISH_REASONS else "stop"
 
 
 def parse_answer(raw: bytes) -> dict[str, Any]:
@@ -46,13 +68,15 @@ def complete_answer(call: LlmCall, document: dict[str, Any], upstream: Format) -
             usage = read_chat_usage(document.get("usage"))
             document["model"] = call.model_id
             for choice in as_objects(document["choices"]):
-                if choice.get("finish_reason") not in FINISH_REASONS:
-                    choice["finish_reason"] = "stop"
+                choice["finish_reason"] = choose_reason(choice.get("finish_reason"))
         case Format.RESPONSES:
             usage = read_responses_usage(document.get("usage"))
             document["model"] = call.model_id
             hide_failure(document)
             fill_responses_usage(document)
+            if usage is None and document.get("status") == "failed":
+                # as in a stream that fails without output
+                usage = TokenUsage(0, 0)
         case Format.GOOGLE:
             if "error" in document:
                 raise InvalidAnswer("The answer is an error.")

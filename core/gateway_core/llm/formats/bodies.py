@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
+from gateway_core.llm.bounds import PromptBound
 from gateway_core.llm.formats.calls import Format, LlmCall
-from gateway_core.llm.formats.requests import IMAGE_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +22,24 @@ class FileContent:
 def inline_files(call: LlmCall, contents: Mapping[str, FileContent]) -> LlmCall:
     """The call with the content of each referenced file; `contents` has them by id."""
     body: Any = call.body
-    bound = call.input_bound
+    bound = PromptBound(0, 0)
     for reference in call.files:
         content = contents[reference.file_id]
         url = f"data:{content.media_type};base64,{b64encode(content.data).decode()}"
         body = _change(body, reference.path, content.filename, url)
-        bound += IMAGE_TOKENS if content.media_type.startswith("image/") else len(url)
-    return replace(call, body=body, input_bound=bound, files=())
+        # it does not count its bytes, which the call's size lacks
+        if content.media_type.startswith("image/"):
+            bound.add_inline_image(0)
+        else:
+            bound.add_file()
+    return replace(
+        call,
+        body=body,
+        input_bound=call.input_bound + bound.tokens,
+        input_estimate=call.input_estimate + bound.estimate,
+        is_open=call.is_open or bound.is_open,
+        files=(),
+    )
 
 
 def to_upstream(

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from gateway_core.api.errors import InvalidRequest
+from gateway_core.llm.unpriced import Unpriced
 
 
 class Format(StrEnum):
@@ -33,14 +34,17 @@ class FileReference:
     param: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LlmCall:
-    """A valid request.
+    """A valid request; its `body` may be dropped once it is sent, nothing else changes.
 
-    `input_bound` is the most tokens that the input can have, without the files of `files`.
-    `max_output` is the most output tokens of one choice, None where the client sets no limit, and
-    `choices` how many choices are asked for. `include_usage`: a chat stream ends with its usage.
-    `event_stream`: a Google stream consists of server-sent events, else it is a JSON array.
+    `input_bound` is the most tokens that the input can have, `input_estimate` about how many it
+    has, both without the files of `files`. `is_open`: it has parts besides that nothing in the call
+    bounds. `unpriced` is what the call asks for beyond its tokens. `max_output` is the most output
+    tokens of one choice, None where the client sets no limit, and `choices` how many choices are
+    asked for; `predicted` are the tokens of a prediction, which may be paid like output.
+    `include_usage`: a chat stream ends with its usage. `event_stream`: a Google stream consists of
+    server-sent events, else it is a JSON array.
     """
 
     format: Format
@@ -48,8 +52,12 @@ class LlmCall:
     stream: bool
     body: Mapping[str, Any]
     input_bound: int
+    input_estimate: int
+    is_open: bool = False
+    unpriced: tuple[Unpriced, ...] = ()
     max_output: int | None = None
     choices: int = 1
+    predicted: int = 0
     include_usage: bool = False
     event_stream: bool = True
     files: tuple[FileReference, ...] = ()
@@ -88,6 +96,16 @@ def encode_body(body: Mapping[str, Any]) -> bytes:
         return orjson.dumps(body)
     except orjson.JSONEncodeError as error:
         raise InvalidRequest("The body is nested too deeply.") from error
+
+
+def unsupported(name: str, path: str, reason: str = "is not supported") -> InvalidRequest:
+    """The gateway refuses a field; `path` leads to it within the top-level field `name` (§7.5)."""
+    return InvalidRequest(f"{path} {reason}.", code="unsupported_parameter", param=name)
+
+
+def show_path(path: tuple[str | int, ...]) -> str:
+    """A path as `messages[0].content[1]`."""
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)[1:]
 
 
 def read_count(value: Any) -> int:

@@ -2,19 +2,18 @@
 
 from typing import Any
 
-from gateway_core.llm.formats.answers import FINISH_REASONS
-from gateway_core.llm.formats.calls import as_objects
+import orjson
+
+from gateway_core.llm.formats.answers import choose_reason
+from gateway_core.llm.formats.calls import Format, as_objects
 from gateway_core.llm.formats.sse import (
     DONE,
     ErrorForm,
     StreamBroken,
     chat_error,
     data_frame,
-    find_error,
-    parse_data,
-    read_data,
 )
-from gateway_core.llm.formats.streams import NEVER, SPACES, LlmStream, write_field
+from gateway_core.llm.formats.streams import NEVER, SPACES, LlmStream, parse_usual, write_field
 from gateway_core.llm.formats.usage import measure_delta, read_chat_usage
 
 _MOST_LESSONS = 4
@@ -36,6 +35,7 @@ class ChatStream(LlmStream):
         # the bytes around the text of a chunk, of the provider and for the client
         self._before = self._after = b""
         self._public_before = self._public_after = b""
+        self._between = self._public_between = b""
         self._lessons = _MOST_LESSONS
 
     def feed(self, data: bytes) -> bytes:
@@ -72,23 +72,23 @@ class ChatStream(LlmStream):
         public_start = passed.find(self._content) + len(self._content)
         self._public_before = passed[:public_start]
         self._public_after = passed[public_start + end - start :]
+        self._between = self._after + self._before
+        self._public_between = self._public_after + self._public_before
 
     def _pass_texts(self, block: bytes) -> bytes | None:
         """The client's bytes for chunks that differ from the last one in their texts alone."""
         before, after = self._before, self._after
         if not before or not block.startswith(before) or not block.endswith(after):
             return None
-        text = block[len(before) : -len(after)]
-        if not text.count(b'"'):
-            self._text_bytes += len(text)
-            return self._public_before + text + self._public_after
-        texts = text.split(after + before)
-        text = b"".join(texts)
-        if text.count(b'"'):
+        texts = block[len(before) : -len(after)].split(self._between)
+        # a space between keeps a text invalid that ends within a character or an escape
+        joined = b" ".join(texts)
+        try:
+            orjson.loads(b'"%b"' % joined)
+        except orjson.JSONDecodeError:
             return None
-        self._text_bytes += len(text)
-        between = self._public_after + self._public_before
-        return self._public_before + between.join(texts) + self._public_after
+        self.text_bytes += len(joined)
+        return self._public_before + self._public_between.join(texts) + self._public_after
 
     def _pass_usual(self, block: bytes) -> bytes | None:
         passed = self._pass_texts(block)
@@ -108,7 +108,10 @@ class ChatStream(LlmStream):
         usages = block.count(b'"usage"')
         if usages and (usages != frames or block.count(self._null_usage) != frames):
             return None
-        self._count(block, frames)
+        documents = parse_usual(block[len(b"data: ") : -2].split(b"\n\ndata: "))
+        if not documents or not all(isinstance(chunk.get("choices"), list) for chunk in documents):
+            return None
+        self.text_bytes += sum(map(measure_chunk, documents))
         passed = block.replace(self._model, self._public_model)
         if usages:
             if not self._include_usage:
@@ -119,30 +122,23 @@ class ChatStream(LlmStream):
             self._learn_text(block, passed)
         return passed
 
-    def _pass_frame(self, frame: bytes) -> bytes:
-        data = read_data(frame)
-        if not data:
-            return b""
-        if data == b"[DONE]":
-            return self._end()
-        document = parse_data(data)
-        error = find_error(document)
-        if error is not None:
-            raise error
+    def _pass_document(self, document: dict[str, Any], frame: bytes) -> bytes:
         if not frame.count(self._model):
             self._learn(frame, document.get("model"))
+        if not isinstance(document.get("choices"), list):
+            raise StreamBroken("A chunk of the provider has no choices.")
         document["model"] = self._model_id
-        self._text_bytes += measure_chunk(document)
-        choices = as_objects(document.get("choices"))
+        self.text_bytes += measure_chunk(document)
+        self._note_reasons(document, Format.CHAT)
+        choices = as_objects(document["choices"])
         for choice in choices:
             reason = choice.get("finish_reason")
             if reason is not None:
                 self._finished = True
-                if reason not in FINISH_REASONS:
-                    choice["finish_reason"] = "stop"
+                choice["finish_reason"] = choose_reason(reason)
         usage = read_chat_usage(document.get("usage"))
         if usage is not None:
-            self._usage = usage
+            self.usage = usage
             self._usage_chunk = {**document, "choices": []}
             if not choices:
                 return b""
@@ -152,7 +148,7 @@ class ChatStream(LlmStream):
             document.pop("usage", None)
         return data_frame(document)
 
-    def _end(self) -> bytes:
+    def _pass_done(self) -> bytes:
         self.ended = True
         if self._include_usage and self._usage_chunk is not None:
             return data_frame(self._usage_chunk) + DONE
@@ -163,10 +159,7 @@ class ChatStream(LlmStream):
             return b""
         if not self._finished:
             raise StreamBroken("The provider's stream ended early.")
-        return self._end()
-
-    def _measure(self, document: dict[str, Any]) -> int:
-        return measure_chunk(document)
+        return self._pass_done()
 
 
 def measure_chunk(document: dict[str, Any]) -> int:

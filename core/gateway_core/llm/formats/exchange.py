@@ -20,7 +20,7 @@ from gateway_core.llm.formats.translation import refuse
 _PATHS = {Format.CHAT: "/chat/completions", Format.RESPONSES: "/responses"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Exchange:
     """What is sent to a provider of the format `upstream`, below its base URL, and how to read it.
 
@@ -33,6 +33,13 @@ class Exchange:
     path: str
     body: dict[str, Any]
     created: int
+
+    def drop_bodies(self) -> None:
+        """Keep nothing of the prompt, which may be large, but what the response repeats of it."""
+        self.body = {}
+        # a translated Responses call repeats fields of its request
+        if self.call.format is not Format.RESPONSES or self.upstream is Format.RESPONSES:
+            self.call.body = {}
 
     def complete(self, raw: bytes) -> tuple[dict[str, Any], TokenUsage]:
         """The client's answer and its usage, from a whole answer of the provider. InvalidAnswer."""

@@ -32,7 +32,7 @@ def to_generated(document: Mapping[str, Any], model_id: str) -> dict[str, Any]:
     usage = read_chat_usage(document.get("usage"))
     if usage is not None:
         generated["usageMetadata"] = to_google_usage(usage)
-    return generated | {"modelVersion": model_id, "responseId": str(document.get("id"))}
+    return generated | {"modelVersion": model_id, "responseId": str(document.get("id") or "")}
 
 
 class GoogleFromChat(ChunkTranslator):
@@ -51,7 +51,7 @@ class GoogleFromChat(ChunkTranslator):
 
     def translate(self, chunk: dict[str, Any]) -> list[dict[str, Any]]:
         """The chunks that one becomes."""
-        self._id = self._id or str(chunk.get("id"))
+        self._id = self._id or str(chunk.get("id") or "")
         candidates = []
         for place, choice in enumerate(as_objects(chunk.get("choices"))):
             index = read_index(choice, place)
@@ -60,7 +60,7 @@ class GoogleFromChat(ChunkTranslator):
             parts = _to_text_parts(delta)
             if choice.get("finish_reason"):
                 self._reasons[index] = str(choice["finish_reason"])
-                parts += map(_to_call_part, self._calls.pop(index, {}).values())
+                parts += map(_join_call, self._calls.pop(index, {}).values())
             if parts:
                 candidates.append(_candidate(index, parts, None))
         return [self._shape(candidates)] if candidates else []
@@ -77,13 +77,13 @@ class GoogleFromChat(ChunkTranslator):
         calls = self._calls.setdefault(index, {})
         for place, piece in enumerate(as_objects(delta.get("tool_calls"))):
             number = read_index(piece, place)
-            call = calls.setdefault(number, {"function": {"name": "", "arguments": ""}})
+            call = calls.setdefault(number, {"name": [], "arguments": []})
             if piece.get("id"):
                 call["id"] = piece["id"]
             function = as_object(piece.get("function"))
             for name in ("name", "arguments"):
                 if isinstance(function.get(name), str):
-                    call["function"][name] += function[name]
+                    call[name].append(function[name])
 
     def _shape(self, candidates: list[dict[str, Any]]) -> dict[str, Any]:
         return {
@@ -110,6 +110,12 @@ def _to_text_parts(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     if isinstance(text, str) and text:
         parts.append({"text": text})
     return parts
+
+
+def _join_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a function call from its pieces: joined once, as they may be many."""
+    function = {name: "".join(call[name]) for name in ("name", "arguments")}
+    return _to_call_part({"id": call.get("id"), "function": function})
 
 
 def _to_call_part(call: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,21 +1,15 @@
 """Streams of streamGenerateContent (contract §8.5, §8.6)."""
 
-from contextlib import suppress
 from typing import Any
 
-from gateway_core.llm.formats.calls import TokenUsage, as_object, as_objects
+from gateway_core.llm.formats.calls import Format, as_object, as_objects
 from gateway_core.llm.formats.sse import (
     ErrorForm,
     StreamBroken,
-    StreamFailed,
     data_frame,
-    find_error,
     google_error,
-    parse_data,
-    read_data,
-    split_frames,
 )
-from gateway_core.llm.formats.streams import NEVER, SPACES, LlmStream, write_field
+from gateway_core.llm.formats.streams import NEVER, SPACES, LlmStream, parse_usual, write_field
 from gateway_core.llm.formats.usage import measure_candidates, read_google_usage
 
 
@@ -62,18 +56,6 @@ class GoogleStream(LlmStream):
         self._finished = False
         self._model = NEVER
         self._public_model = NEVER
-        self._usage_block = b""
-
-    @property
-    def usage(self) -> TokenUsage | None:
-        """What the provider reported so far: nearly every chunk has the sum of all before it."""
-        block, self._usage_block = self._usage_block, b""
-        # frames that were passed on unparsed may not be what they looked like
-        with suppress(StreamFailed):
-            for frame in split_frames(block):
-                metadata = parse_data(read_data(frame)).get("usageMetadata")
-                self._usage = read_google_usage(metadata) or self._usage
-        return self._usage
 
     def fail(self, form: ErrorForm) -> bytes:
         """A chunk with the error, its first field."""
@@ -91,30 +73,25 @@ class GoogleStream(LlmStream):
             or block.count(b'"finishReason"')
         ):
             return None
-        if block.count(b'"usageMetadata"'):
-            self._usage_block = block
-        self._count(block, frames)
+        documents = parse_usual(block[len(b"data: ") : -2].split(b"\n\ndata: "))
+        if not documents:
+            return None
+        self.text_bytes += sum(map(measure_candidates, documents))
+        # nearly every chunk has the sum of all before it
+        counts = (read_google_usage(chunk.get("usageMetadata")) for chunk in reversed(documents))
+        self.usage = next(filter(None, counts), self.usage)
         return self._writer.write(block.replace(self._model, self._public_model))
 
-    def _pass_frame(self, frame: bytes) -> bytes:
-        data = read_data(frame)
-        if not data or data == b"[DONE]":
-            return b""
-        document = parse_data(data)
-        error = find_error(document)
-        if error is not None:
-            raise error
+    def _pass_document(self, document: dict[str, Any], frame: bytes) -> bytes:
         for space in SPACES:
             written = write_field(b"modelVersion", space, document.get("modelVersion"))
             if written in frame:
                 self._model = written
                 self._public_model = write_field(b"modelVersion", space, self._model_id)
         document["modelVersion"] = self._model_id
-        metadata = document.get("usageMetadata")
-        if metadata is not None:
-            self._usage = read_google_usage(metadata)
-            self._usage_block = b""
-        self._text_bytes += self._measure(document)
+        self.usage = read_google_usage(document.get("usageMetadata")) or self.usage
+        self.text_bytes += measure_candidates(document)
+        self._note_reasons(document, Format.GOOGLE)
         self._finished = self._finished or has_finished(document)
         return self._writer.write(data_frame(document))
 
@@ -123,6 +100,3 @@ class GoogleStream(LlmStream):
             raise StreamBroken("The provider's stream ended early.")
         self.ended = True
         return self._writer.close()
-
-    def _measure(self, document: dict[str, Any]) -> int:
-        return measure_candidates(document)

@@ -1,5 +1,6 @@
 """generateContent requests for a provider that speaks Chat Completions."""
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -89,18 +90,19 @@ class _Calls:
     """Ids of function calls, which Google may leave out: results follow calls in order."""
 
     def __init__(self) -> None:
-        # by function, the open ids in order; a dictionary finds and drops one at once
-        self._open: dict[str, dict[str, None]] = {}
+        # by function, the open ids in order; a plain dictionary would search for its first one
+        # among all that were dropped before it
+        self._open: dict[str, OrderedDict[str, None]] = {}
         self._count = 0
 
     def add(self, call: Mapping[str, Any]) -> str:
         self._count += 1
         call_id = str(call.get("id") or f"call_{self._count}")
-        self._open.setdefault(str(call.get("name")), {})[call_id] = None
+        self._open.setdefault(str(call.get("name")), OrderedDict())[call_id] = None
         return call_id
 
     def take(self, response: Mapping[str, Any]) -> str | None:
-        waiting = self._open.get(str(response.get("name")), {})
+        waiting = self._open.get(str(response.get("name")), OrderedDict[str, None]())
         given = str(response.get("id"))
         call_id = given if given in waiting else next(iter(waiting), None)
         if call_id is not None:
@@ -229,7 +231,7 @@ def _from_tools(body: Mapping[str, Any]) -> dict[str, Any]:
     allowed = list_items(pick(config, "allowedFunctionNames"), f"{path}.allowedFunctionNames")
     if allowed:
         names = {name for name in allowed if isinstance(name, str)}
-        tools = [tool for tool in tools if tool["function"].get("name") in names]
+        tools = [tool for tool in tools if str(tool["function"].get("name")) in names]
     return {"tools": tools, "tool_choice": choice} if config else {"tools": tools}
 
 

@@ -6,43 +6,35 @@ top-level field as their param and the full path in their message.
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
-from urllib.parse import urlsplit
 
 from gateway_core.api.errors import InvalidRequest
-from gateway_core.llm.formats.calls import FileReference, Format, LlmCall, as_object
+from gateway_core.llm.bounds import PromptBound
+from gateway_core.llm.formats.calls import (
+    FileReference,
+    Format,
+    LlmCall,
+    as_object,
+    encode_body,
+    show_path,
+    unsupported,
+)
+from gateway_core.llm.provider_state import (
+    check_file_uri,
+    check_items,
+    check_messages,
+    check_tools,
+)
+from gateway_core.llm.unpriced import find_in_google, find_in_openai
 
-IMAGE_TOKENS = 16_384
-"""Most tokens of an image: vision models with native resolution have this limit."""
 MOST_LIMIT = 100_000_000
 """Largest limit of output tokens."""
 MOST_CHOICES = 128
-REMOTE_FILE_TOKENS = 65_536
-"""Reserved for a file or video that the provider fetches, whose size is unknown."""
 _MOST_MODEL = 253
-_UPSTREAM_HOSTS = ("googleapis.com", "cloud.google.com")
+_OPENING = frozenset({"chat_template", "media_io_kwargs", "mm_processor_kwargs"})
+"""Fields of self-hosted servers by which a prompt has more tokens than follow from its bytes."""
 _SNAKE = re.compile(r"_([a-z])")
-
-
-class InputBound:
-    """Upper bound of input tokens, in the bytes of the body.
-
-    A token of text has at least one byte, and the tokens that separate messages are fewer than the
-    bytes of the JSON around them. Images count as `IMAGE_TOKENS` instead of their bytes. Input that
-    a provider adds by its own tools, such as a web search, is not included.
-    """
-
-    def __init__(self, size: int) -> None:
-        self.tokens = size
-
-    def add_image(self, url: Any) -> None:
-        """Count an image, inline or by its URL."""
-        inline = len(url) if isinstance(url, str) and url.startswith("data:image/") else 0
-        self.tokens += IMAGE_TOKENS - inline
-
-    def add_remote_file(self) -> None:
-        """Count a file that the provider fetches."""
-        self.tokens += REMOTE_FILE_TOKENS
 
 
 def read_chat(body: Mapping[str, Any], size: int) -> LlmCall:
@@ -58,30 +50,40 @@ def read_chat(body: Mapping[str, Any], size: int) -> LlmCall:
         if not stream:
             raise invalid("stream_options", "is allowed only where stream is true")
         include_usage = _read_flag(options, "include_usage", within="stream_options")
-    bound = InputBound(size)
+    check_messages(messages)
+    bound = PromptBound(size, len(messages))
     files: list[FileReference] = []
     for path, part in _list_parts("messages", messages, ("content",)):
         match part.get("type"):
             case "image_url":
                 bound.add_image(as_object(part.get("image_url")).get("url"))
-            case "text" | "input_audio" | "refusal":
+            case "text" | "refusal":
                 pass
+            case "input_audio":
+                bound.add_file(as_object(part.get("input_audio")).get("data"))
             case "file":
-                reference = _read_file_id(as_object(part.get("file")), (*path, "file"))
-                files += [reference] if reference else []
+                file = as_object(part.get("file"))
+                reference = _read_file_id(file, (*path, "file"))
+                if reference is None:
+                    bound.add_file(file.get("file_data"))
+                else:
+                    files.append(reference)
             case _:
                 # of a vendor: perhaps a video that the provider fetches
-                bound.add_remote_file()
+                bound.add_file()
     # a server may know one of the limits alone, so the larger one binds
     limits = (read_limit(body, "max_completion_tokens"), read_limit(body, "max_tokens"))
+    choices = (read_limit(body, name, MOST_CHOICES) or 1 for name in ("n", "best_of"))
+    prediction = body.get("prediction")
     return LlmCall(
         Format.CHAT,
         model_id,
         stream,
         body,
-        max(1, bound.tokens),
+        **_close_openai(body, bound, ("tools", "functions")),
         max_output=max((limit for limit in limits if limit), default=None),
-        choices=read_limit(body, "n", MOST_CHOICES) or 1,
+        choices=max(choices),
+        predicted=len(encode_body({"": prediction})) if prediction else 0,
         include_usage=include_usage,
         files=tuple(files),
     )
@@ -103,20 +105,24 @@ def read_responses(body: Mapping[str, Any], size: int) -> LlmCall:
             raise unsupported(name, name)
     if _read_flag(body, "background"):
         raise unsupported("background", "background")
-    _check_tools(body.get("tools"))
-    bound = InputBound(size)
+    check_tools(body.get("tools"))
+    bound = PromptBound(size, len(given) if isinstance(given, list) else 1)
     files: list[FileReference] = []
     if isinstance(given, list):
-        _check_items(given)
+        check_items(given)
         for path, part in _list_parts("input", given, ("content", "output")):
             reference = _read_responses_part(part, path, bound)
             files += [reference] if reference else []
+        for item in given:
+            if isinstance(item, dict) and item.get("type") == "image_generation_call":
+                result = item.get("result")
+                bound.add_inline_image(len(result) if isinstance(result, str) else 0)
     return LlmCall(
         Format.RESPONSES,
         model_id,
         stream,
         body,
-        max(1, bound.tokens),
+        **_close_openai(body, bound, ("tools",)),
         max_output=read_limit(body, "max_output_tokens"),
         files=tuple(files),
     )
@@ -133,7 +139,7 @@ def read_generate(
     if pick(body, "cachedContent") is not None:
         raise unsupported("cachedContent", "cachedContent")
     _check_arrays(body, contents)
-    bound = InputBound(size)
+    bound = PromptBound(size, len(contents))
     instruction = pick(body, "systemInstruction")
     parts = [
         *_list_parts("contents", contents, ("parts",)),
@@ -148,24 +154,37 @@ def read_generate(
     for path, part in parts:
         file = pick(part, "fileData")
         if file is not None:
-            _check_file_uri(pick(as_object(file), "fileUri"), path)
-            bound.add_remote_file()
-        blob = as_object(pick(part, "inlineData"))
-        kind = pick(blob, "mimeType")
-        if isinstance(kind, str) and kind.startswith("image/"):
-            data = blob.get("data")
-            bound.tokens += IMAGE_TOKENS - (len(data) if isinstance(data, str) else 0)
-    tools = body.get("tools")
-    for place, tool in enumerate(tools if isinstance(tools, list) else ()):
-        if isinstance(tool, dict) and pick(tool, "fileSearch") is not None:
+            check_file_uri(pick(as_object(file), "fileUri"), path)
+            bound.add_file()
+        blob = pick(part, "inlineData")
+        if blob is not None:
+            kind, data = pick(as_object(blob), "mimeType"), as_object(blob).get("data")
+            if isinstance(kind, str) and kind.startswith("image/"):
+                bound.add_inline_image(len(data) if isinstance(data, str) else 0)
+            else:
+                bound.add_file(data)
+    tools = body.get("tools") or []
+    named = [
+        {to_camel(name): value for name, value in tool.items()} if isinstance(tool, dict) else {}
+        for tool in tools
+    ]
+    for place, tool in enumerate(named):
+        if tool.get("fileSearch") is not None:
             raise unsupported("tools", f"tools[{place}].fileSearch")
     config = as_object(pick(body, "generationConfig"))
+    unpriced = tuple(
+        find_in_google(pick(body, "serviceTier"), pick(config, "responseModalities"), named)
+    )
+    bound.add_again(tools)
     return LlmCall(
         Format.GOOGLE,
         model_id,
         stream,
         body,
-        max(1, bound.tokens),
+        bound.tokens,
+        bound.estimate,
+        is_open=bound.is_open or bool(unpriced),
+        unpriced=unpriced,
         max_output=read_limit(config, "maxOutputTokens", within="generationConfig"),
         choices=read_limit(config, "candidateCount", MOST_CHOICES, within="generationConfig") or 1,
         event_stream=event_stream,
@@ -183,8 +202,9 @@ def pick(body: Mapping[str, Any], name: str) -> Any:
     return body.get(name, body.get(other))
 
 
+@cache
 def to_snake(name: str) -> str:
-    """A camelCase name in snake_case."""
+    """A camelCase name in snake_case; of a field that the gateway knows, as all are kept."""
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
 
 
@@ -226,11 +246,6 @@ def mistyped(name: str, problem: str) -> InvalidRequest:
 def invalid(name: str, problem: str) -> InvalidRequest:
     """A field has a value that breaks a rule."""
     return InvalidRequest(f"{name} {problem}.", param=name)
-
-
-def unsupported(name: str, path: str, reason: str = "is not supported") -> InvalidRequest:
-    """The gateway refuses a field; `path` leads to it within the top-level field `name` (§7.5)."""
-    return InvalidRequest(f"{path} {reason}.", code="unsupported_parameter", param=name)
 
 
 def _read_model(body: Mapping[str, Any]) -> str:
@@ -292,15 +307,13 @@ def _list_parts(
             continue
         for key in keys:
             parts = item.get(key)
-            if isinstance(parts, list):
+            if isinstance(parts, dict):
+                # servers may read it as an array of one
+                yield (name, place, key), parts
+            elif isinstance(parts, list):
                 for index, part in enumerate(parts):
                     if isinstance(part, dict):
                         yield (name, place, key, index), part
-
-
-def show_path(path: tuple[str | int, ...]) -> str:
-    """A path as `messages[0].content[1]`."""
-    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)[1:]
 
 
 def _read_file_id(holder: Mapping[str, Any], path: tuple[str | int, ...]) -> FileReference | None:
@@ -317,70 +330,35 @@ def _read_file_id(holder: Mapping[str, Any], path: tuple[str | int, ...]) -> Fil
 
 
 def _read_responses_part(
-    part: Mapping[str, Any], path: tuple[str | int, ...], bound: InputBound
+    part: Mapping[str, Any], path: tuple[str | int, ...], bound: PromptBound
 ) -> FileReference | None:
     """Count a part of the input; its reference, if it names a file."""
     match part.get("type"):
-        case "input_image":
+        case "input_image" | "computer_screenshot":
             reference = _read_file_id(part, path)
             if reference is None:
                 bound.add_image(part.get("image_url"))
             return reference
         case "input_file":
             reference = _read_file_id(part, path)
-            if reference is None and part.get("file_url") is not None:
-                bound.add_remote_file()
+            if reference is None:
+                bound.add_file(part.get("file_data"))
             return reference
-        case _:
-            return None
+        case str(kind) if not kind.endswith("text") and kind != "refusal":
+            bound.add_file()
+    return None
 
 
-def _check_items(items: list[Any]) -> None:
-    """Refuse items that name state of the provider: earlier items and its files (§7.5)."""
-    for place, item in enumerate(items):
-        if not isinstance(item, dict):
-            continue
-        kind = item.get("type")
-        # an item with an id alone is a reference, too: its type is optional
-        if kind == "item_reference" or (kind is None and "id" in item and "role" not in item):
-            raise unsupported("input", f"input[{place}]", "of type item_reference is not supported")
-        if as_object(item.get("output")).get("file_id") is not None:
-            raise unsupported("input", f"input[{place}].output.file_id")
-
-
-def _check_tools(tools: Any) -> None:
-    """Refuse tools that name vector stores, containers or files of the provider (§7.5)."""
-    for place, tool in enumerate(tools if isinstance(tools, list) else ()):
-        if not isinstance(tool, dict):
-            continue
-        path = f"tools[{place}]"
-        if tool.get("type") == "file_search" or tool.get("vector_store_ids") is not None:
-            raise unsupported("tools", f"{path}.vector_store_ids")
-        for key in ("container", "environment"):
-            container = tool.get(key)
-            if isinstance(container, str):
-                raise unsupported("tools", f"{path}.{key}")
-            for name in ("container_id", "file_ids"):
-                if as_object(container).get(name):
-                    raise unsupported("tools", f"{path}.{key}.{name}")
-
-
-def _check_file_uri(uri: Any, path: tuple[str | int, ...]) -> None:
-    """Refuse a file in the storage of the provider; others have an HTTP address elsewhere."""
-    try:
-        address = urlsplit(uri if isinstance(uri, str) else "")
-        host = (address.hostname or "").rstrip(".")
-    except ValueError:
-        raise _upstream_file(path) from None
-    if address.scheme not in ("http", "https") or any(
-        host == known or host.endswith(f".{known}") for known in _UPSTREAM_HOSTS
-    ):
-        raise _upstream_file(path)
-
-
-def _upstream_file(path: tuple[str | int, ...]) -> InvalidRequest:
-    return unsupported(
-        str(path[0]),
-        f"{show_path(path)}.fileData.fileUri",
-        "must be an HTTP address outside the provider's storage",
-    )
+def _close_openai(
+    body: Mapping[str, Any], bound: PromptBound, tools: tuple[str, ...]
+) -> dict[str, Any]:
+    """The fields of a call that say what its input costs."""
+    for name in tools:
+        bound.add_again(body.get(name))
+    unpriced = tuple(find_in_openai(body))
+    return {
+        "input_bound": bound.tokens,
+        "input_estimate": bound.estimate,
+        "is_open": bound.is_open or bool(unpriced) or any(map(body.get, _OPENING & body.keys())),
+        "unpriced": unpriced,
+    }

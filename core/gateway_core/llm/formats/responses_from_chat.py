@@ -75,8 +75,12 @@ class ResponsesFromChat(ChunkTranslator):
         self._items: list[Item] = []
         self._message: int | None = None
         """Place of the message that is being written."""
+        self._texts: list[str] = []
+        """Its pieces so far: joined once, as they may be many."""
         self._calls: dict[int, int] = {}
         """Places of function calls, by their index in chat."""
+        self._arguments: dict[int, list[str]] = {}
+        """Pieces of the arguments of function calls, by their place."""
 
     def translate(self, chunk: dict[str, Any]) -> list[dict[str, Any]]:
         """The events that a chunk becomes."""
@@ -100,6 +104,7 @@ class ResponsesFromChat(ChunkTranslator):
         events += self._close_message()
         for place in self._calls.values():
             item = self._items[place]
+            item["arguments"] = "".join(self._arguments[place])
             item["status"] = "completed"
             names = {name: item[name] for name in ("arguments", "name")}
             events += [
@@ -127,8 +132,7 @@ class ResponsesFromChat(ChunkTranslator):
             events += self._open_message(kind)
         place = len(self._items) - 1 if self._message is None else self._message
         item = self._items[place]
-        part = item["content"][0]
-        part["refusal" if kind == "refusal" else "text"] += text
+        self._texts.append(text)
         delta = _event(f"response.{kind}.delta", place, item) | {
             "content_index": 0,
             "delta": text,
@@ -139,6 +143,7 @@ class ResponsesFromChat(ChunkTranslator):
         part = {"type": kind, "refusal": ""} if kind == "refusal" else _make_text("")
         item = _make_message(part) | {"status": "in_progress"}
         self._message = place = len(self._items)
+        self._texts = []
         self._items.append(item)
         return [
             _item_event("response.output_item.added", place, item | {"content": []}),
@@ -154,6 +159,7 @@ class ResponsesFromChat(ChunkTranslator):
         item["status"] = "completed"
         part = item["content"][0]
         name = "refusal" if part["type"] == "refusal" else "text"
+        part[name] = "".join(self._texts)
         done = _event(f"response.{part['type']}.done", place, item) | {
             "content_index": 0,
             name: part[name],
@@ -170,6 +176,7 @@ class ResponsesFromChat(ChunkTranslator):
         if index not in self._calls:
             events += self._close_message()
             self._calls[index] = len(self._items)
+            self._arguments[len(self._items)] = []
             self._items.append(_make_call(piece.get("id"), function.get("name")))
             place = self._calls[index]
             events.append(
@@ -179,7 +186,7 @@ class ResponsesFromChat(ChunkTranslator):
         item = self._items[place]
         arguments = function.get("arguments")
         if isinstance(arguments, str) and arguments:
-            item["arguments"] += arguments
+            self._arguments[place].append(arguments)
             delta = _event("response.function_call_arguments.delta", place, item)
             events.append(delta | {"delta": arguments})
         return events

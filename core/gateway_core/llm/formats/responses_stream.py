@@ -1,18 +1,16 @@
 """Streams of Responses (contract §7.3)."""
 
-import re
 from typing import Any
 
 from gateway_core.llm.formats.sse import (
     ErrorForm,
     StreamBroken,
+    StreamError,
     event_frame,
     find_error,
-    parse_data,
-    read_data,
     responses_error,
 )
-from gateway_core.llm.formats.streams import LlmStream
+from gateway_core.llm.formats.streams import LlmStream, parse_usual
 from gateway_core.llm.formats.usage import (
     fill_responses_usage,
     hide_failure,
@@ -20,21 +18,22 @@ from gateway_core.llm.formats.usage import (
     read_responses_usage,
 )
 
-_SEQUENCE_NUMBER = re.compile(rb'"sequence_number": ?(\d+)')
-
 
 class ResponsesStream(LlmStream):
-    """A Responses stream (§7.3): only the model inside `response`, and its usage, change."""
+    """A Responses stream (§7.3): only the model inside `response`, and its usage, change.
+
+    Events that a provider does not number from 0 without gaps are numbered anew.
+    """
 
     def __init__(self, model_id: str) -> None:
         super().__init__()
         self._model_id = model_id
-        self._last = b""
+        self._events = 0
+        """Number of events sent, which is the number of the next one."""
 
     def fail(self, form: ErrorForm) -> bytes:
         """An event with the error, numbered after the last one."""
-        numbers = _SEQUENCE_NUMBER.findall(self._last)
-        return responses_error(form, int(numbers[-1]) + 1 if numbers else 0)
+        return responses_error(form, self._events)
 
     def _pass_usual(self, block: bytes) -> bytes | None:
         frames = block.count(b".delta\ndata: {")
@@ -46,37 +45,49 @@ class ResponsesStream(LlmStream):
             or block.count(b'"error"')
         ):
             return None
-        self._last = block
-        self._count(block, frames)
+        lines = block.split(b"\n")
+        events = parse_usual(line[len(b"data: ") :] for line in lines[1::3])
+        if not events:
+            return None
+        for number, (event, name) in enumerate(zip(events, lines[::3], strict=False), self._events):
+            kind = str(event.get("type")).encode()
+            if event.get("sequence_number") != number or name != b"event: " + kind:
+                return None
+        self._events += frames
+        self.text_bytes += sum(map(measure_event, events))
         return block
 
-    def _pass_frame(self, frame: bytes) -> bytes:
-        data = read_data(frame)
-        if not data or data == b"[DONE]":
-            return b""
-        document = parse_data(data)
+    def _find_error(self, document: dict[str, Any]) -> StreamError | None:
+        # events of tools have errors of their own
+        return find_error(document) if document.get("type") in ("error", None) else None
+
+    def _pass_document(self, document: dict[str, Any], frame: bytes) -> bytes:
         kind = document.get("type")
-        error = find_error(document) if kind == "error" or "type" not in document else None
-        if error is not None:
-            raise error
+        if not isinstance(kind, str) or not kind.isprintable():
+            raise StreamBroken("An event of the provider has no type.")
         response = document.get("response")
         if isinstance(response, dict):
             response["model"] = self._model_id
             hide_failure(response)
             fill_responses_usage(response)
-            self._usage = read_responses_usage(response.get("usage")) or self._usage
+            self.usage = read_responses_usage(response.get("usage")) or self.usage
         self.ended = kind in ("response.completed", "response.incomplete", "response.failed")
+        if self.ended and not isinstance(response, dict):
+            raise StreamBroken("The last event of the provider has no response.")
         self.failed = kind == "response.failed"
-        self._text_bytes += self._measure(document)
-        self._last = event_frame(document)
-        return self._last
+        self.text_bytes += measure_event(document)
+        document["sequence_number"] = self._events
+        self._events += 1
+        return event_frame(document)
 
     def _complete(self) -> bytes:
         if not self.ended:
             raise StreamBroken("The provider's stream ended early.")
         return b""
 
-    def _measure(self, document: dict[str, Any]) -> int:
-        if not str(document.get("type")).endswith(".delta"):
-            return 0
-        return measure_texts(document, ("delta",))
+
+def measure_event(document: dict[str, Any]) -> int:
+    """Bytes of the output in an event of a Responses stream."""
+    if not str(document.get("type")).endswith(".delta"):
+        return 0
+    return measure_texts(document, ("delta",))

@@ -1,22 +1,27 @@
 """Streams of a provider on their way to the client, with the least work.
 
 A stream is fed with pieces of the provider's stream, cut anywhere, and returns complete frames for
-the client. Frames of the usual shape are changed as bytes, many at once: a quote inside a JSON
-string is escaped, so `"model":"x"` with bare quotes is always a field. All other frames, such as
-the first, the last and unusual ones, are parsed. Both ways give the same frames.
+the client. Frames of the usual shape are checked and then changed as bytes, many at once: a quote
+inside a JSON string is escaped, so `"model":"x"` with bare quotes is always a field. All other
+frames, such as the first, the last and unusual ones, are parsed and encoded anew. Both ways give
+the same frames, and neither passes on a frame that is not whole.
 `count` is used instead of `in`, which raises and catches an exception for bytes.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import orjson
 
-from gateway_core.llm.formats.calls import TokenUsage
+from gateway_core.llm.formats.answers import MOST_REASONS, list_finish_reasons
+from gateway_core.llm.formats.calls import Format, TokenUsage
 from gateway_core.llm.formats.sse import (
     ErrorForm,
     FrameSplitter,
+    StreamError,
     StreamFailed,
+    find_error,
     parse_data,
     read_data,
     split_frames,
@@ -39,13 +44,13 @@ class LlmStream(ABC):
         self.ended = False
         self.failed = False
         """Whether the provider reported its failure in a frame of the format."""
-        self._usage: TokenUsage | None = None
+        self.finish_reasons: list[str] = []
+        """Why the choices ended, in the provider's words; not of Responses."""
+        self.usage: TokenUsage | None = None
+        """What the provider reported so far."""
+        self.text_bytes = 0
+        """Length of the output so far: what a broken-off stream is charged by."""
         self._splitter = FrameSplitter()
-        self._text_bytes = 0
-        # frames passed as bytes: their number, their length, and a sample to measure their text by
-        self._frames = 0
-        self._frame_bytes = 0
-        self._sample = b""
 
     def feed(self, data: bytes) -> bytes:
         """The frames for the client that `data` completes."""
@@ -69,24 +74,12 @@ class LlmStream(ABC):
             error.sent = sent
             raise
 
-    @property
-    def usage(self) -> TokenUsage | None:
-        """What the provider reported so far."""
-        return self._usage
-
-    @property
-    def text_bytes(self) -> int:
-        """Length of the output so far, about: what a broken-off stream is charged by."""
-        if not self._sample:
-            return self._text_bytes
-        frames = list(split_frames(self._sample))
-        try:
-            text = sum(self._measure(parse_data(read_data(frame))) for frame in frames)
-        except StreamFailed:
-            # passed on unparsed, and not what it looked like
-            return self._text_bytes + self._frame_bytes
-        envelope = (len(self._sample) - text) / len(frames)
-        return self._text_bytes + max(0, round(self._frame_bytes - envelope * self._frames))
+    def _note_reasons(self, document: dict[str, Any], format_: Format) -> bool:
+        """Note why choices end in a chunk of the provider's `format_`; whether any does."""
+        reasons = list_finish_reasons(document, format_)
+        if reasons:
+            self.finish_reasons = [*self.finish_reasons, *reasons][:MOST_REASONS]
+        return bool(reasons)
 
     @abstractmethod
     def fail(self, form: ErrorForm) -> bytes:
@@ -97,40 +90,85 @@ class LlmStream(ABC):
         """The client's bytes for frames that all have the usual shape; None if not all have."""
 
     @abstractmethod
-    def _pass_frame(self, frame: bytes) -> bytes:
-        """The client's bytes for a frame of any shape; may be empty."""
+    def _pass_document(self, document: dict[str, Any], frame: bytes) -> bytes:
+        """The client's bytes for a frame of any shape, and the document in it; may be empty."""
+
+    def _pass_done(self) -> bytes:
+        """The client's bytes for a [DONE]."""
+        return b""
+
+    def _find_error(self, document: dict[str, Any]) -> StreamError | None:
+        """The error that a frame reports."""
+        return find_error(document)
 
     @abstractmethod
     def _complete(self) -> bytes:
         """The bytes that end the client's stream. StreamBroken if it ended early."""
 
-    @abstractmethod
-    def _measure(self, document: dict[str, Any]) -> int:
-        """Bytes of output in a chunk."""
+    def _pass_frame(self, frame: bytes) -> bytes:
+        data = read_data(frame)
+        if not data:
+            return b""
+        if data == b"[DONE]":
+            return self._pass_done()
+        document = parse_data(data)
+        error = self._find_error(document)
+        if error is not None:
+            raise error
+        return self._pass_document(document, frame)
 
     def _pass(self, block: bytes) -> bytes:
         passed = self._pass_usual(block)
         if passed is not None:
             return passed
-        # a half may be usual where the whole is not, as only the first and last frames differ
+        # mostly the first frames and the last ones alone differ: role; finish reason, usage, [DONE]
+        first = block.find(b"\n\n", block.find(b"\n\n") + 2) + 2
+        last = len(block)
+        for _ in range(3):
+            last = block.rfind(b"\n\n", 0, max(0, last - 2)) + 2
+        if not 1 < first < last:
+            return self._pass_all(split_frames(block), self._pass_single)
+        return self._pass_all(
+            (*split_frames(block[:first]), block[first:last], *split_frames(block[last:])),
+            self._pass_middle,
+        )
+
+    def _pass_middle(self, block: bytes) -> bytes:
+        """Frames that are probably usual, else their halves, down to single frames."""
+        passed = self._pass_usual(block)
+        if passed is not None:
+            return passed
         middle = block.find(b"\n\n", len(block) // 2, -2) + 2
         if middle == 1:
             middle = block.rfind(b"\n\n", 0, -2) + 2
-        if middle > 1:
-            sent = self._pass(block[:middle])
+        if middle == 1:
+            return self._pass_all(split_frames(block), self._pass_frame)
+        return self._pass_all((block[:middle], block[middle:]), self._pass_middle)
+
+    def _pass_single(self, frame: bytes) -> bytes:
+        passed = self._pass_usual(frame)
+        return self._pass_frame(frame) if passed is None else passed
+
+    def _pass_all(self, blocks: Iterable[bytes], pass_on: Callable[[bytes], bytes]) -> bytes:
+        """The client's bytes for blocks in turn, up to the end of the stream."""
+        sent = b""
+        for block in blocks:
             if self.ended:
-                return sent
+                break
             try:
-                return sent + self._pass(block[middle:])
+                sent += pass_on(block)
             except StreamFailed as error:
                 error.sent = sent + error.sent
                 raise
-        return b"".join(map(self._pass_frame, split_frames(block)))
+        return sent
 
-    def _count(self, block: bytes, frames: int) -> None:
-        self._frames += frames
-        self._frame_bytes += len(block)
-        self._sample = block
+
+def parse_usual(texts: Iterable[bytes]) -> list[dict[str, Any]]:
+    """The documents of frames of the usual shape, each text in braces; empty if one is damaged."""
+    try:
+        return [orjson.loads(text) for text in texts]
+    except orjson.JSONDecodeError:
+        return []
 
 
 def write_field(name: bytes, space: bytes, value: Any) -> bytes:

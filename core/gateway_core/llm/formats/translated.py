@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from gateway_core.llm.formats.calls import Format, InvalidAnswer, LlmCall, TokenUsage, as_objects
+from gateway_core.llm.formats.calls import Format, InvalidAnswer, LlmCall, TokenUsage
 from gateway_core.llm.formats.chat_stream import measure_chunk
 from gateway_core.llm.formats.google_stream import GoogleWriter, has_finished
 from gateway_core.llm.formats.sse import (
@@ -14,9 +14,6 @@ from gateway_core.llm.formats.sse import (
     chat_error,
     data_frame,
     event_frame,
-    find_error,
-    parse_data,
-    read_data,
     responses_error,
 )
 from gateway_core.llm.formats.streams import LlmStream
@@ -65,25 +62,16 @@ class TranslatedStream(LlmStream):
     def _pass_usual(self, block: bytes) -> bytes | None:
         return None
 
-    def _pass_frame(self, frame: bytes) -> bytes:
-        data = read_data(frame)
-        if not data:
-            return b""
-        if data == b"[DONE]":
-            return self._end()
-        document = parse_data(data)
-        error = find_error(document)
-        if error is not None:
-            raise error
-        self._text_bytes += self._measure(document)
+    def _pass_document(self, document: dict[str, Any], frame: bytes) -> bytes:
+        self.text_bytes += self._measure(document)
         if self._upstream is Format.GOOGLE:
             usage = read_google_usage(document.get("usageMetadata"))
+            self._note_reasons(document, Format.GOOGLE)
             finished = has_finished(document)
         else:
             usage = read_chat_usage(document.get("usage"))
-            choices = as_objects(document.get("choices"))
-            finished = any(choice.get("finish_reason") for choice in choices)
-        self._usage = usage or self._usage
+            finished = self._note_reasons(document, Format.CHAT)
+        self.usage = usage or self.usage
         self._finished = self._finished or finished
         chunks = [document]
         try:
@@ -93,12 +81,12 @@ class TranslatedStream(LlmStream):
             raise StreamBroken(str(invalid)) from invalid
         return self._write(chunks)
 
-    def _end(self) -> bytes:
+    def _pass_done(self) -> bytes:
         self.ended = True
         chunks: list[dict[str, Any]] = []
         for translator in self._translators:
             chunks = [later for chunk in chunks for later in translator.translate(chunk)]
-            chunks += translator.end(self._usage)
+            chunks += translator.end(self.usage)
         sent = self._write(chunks)
         match self._format:
             case Format.CHAT:
@@ -113,7 +101,7 @@ class TranslatedStream(LlmStream):
             return b""
         if not self._finished:
             raise StreamBroken("The provider's stream ended early.")
-        return self._end()
+        return self._pass_done()
 
     def _write(self, chunks: Sequence[dict[str, Any]]) -> bytes:
         match self._format:

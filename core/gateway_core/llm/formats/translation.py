@@ -6,8 +6,7 @@ from typing import Any, TypeVar
 import orjson
 
 from gateway_core.api.errors import InvalidRequest
-from gateway_core.llm.formats.calls import as_object, as_objects
-from gateway_core.llm.formats.requests import unsupported
+from gateway_core.llm.formats.calls import as_object, as_objects, unsupported
 
 T = TypeVar("T")
 

@@ -14,6 +14,11 @@ from gateway_core.llm.formats.calls import (
     read_count,
 )
 
+UNSEEN_AFTER_SECONDS = 2.0
+UNSEEN_TOKENS_PER_SECOND = 20
+"""What a provider is taken to write while its client sees nothing, as it reasons or the answer is
+no stream: nothing for 2 s, while it reads, then less than hosted models write."""
+
 
 def read_chat_usage(usage: Any) -> TokenUsage | None:
     """The `usage` of a chat completion; None if it counts no tokens."""
@@ -117,14 +122,17 @@ def hide_failure(response: dict[str, Any]) -> None:
         error["message"] = "The model's provider failed on this call."
 
 
-def estimate_usage(call: LlmCall, text_bytes: int) -> TokenUsage:
+def estimate_usage(call: LlmCall, text_bytes: int, unseen_seconds: float = 0.0) -> TokenUsage:
     """Usage of a call whose provider reported none, or whose stream broke off.
 
-    `text_bytes` is the length of the output seen.
+    `text_bytes` is the length of the output seen. `unseen_seconds` is how long the provider has
+    worked for a client that left, before the first output that could be seen.
     """
-    return TokenUsage(
-        estimate_tokens(call.input_bound), estimate_tokens(text_bytes), estimated=True
-    )
+    output = estimate_tokens(text_bytes)
+    output += int(max(0.0, unseen_seconds - UNSEEN_AFTER_SECONDS) * UNSEEN_TOKENS_PER_SECOND)
+    if call.max_output is not None:
+        output = min(output, call.max_output * call.choices)
+    return TokenUsage(call.input_estimate, output, estimated=True)
 
 
 def measure_answer(format_: Format, document: dict[str, Any]) -> int:
@@ -172,5 +180,9 @@ def measure_candidates(document: dict[str, Any]) -> int:
 
 def measure_texts(holder: dict[str, Any], names: tuple[str, ...]) -> int:
     """Bytes of the strings that `holder` has under `names`."""
-    values = (holder.get(name) for name in names)
-    return sum(len(value.encode()) for value in values if isinstance(value, str))
+    size = 0
+    for name in names:
+        value = holder.get(name)
+        if isinstance(value, str):
+            size += len(value.encode())
+    return size

@@ -1,0 +1,79 @@
+"""Prompts and answers in the request log, for keys where an admin has switched that on."""
+
+import re
+from collections.abc import Awaitable, Mapping
+from typing import Any
+
+import orjson
+
+from gateway_apiserver.context import RequestContext
+from gateway_apiserver.responses import Response
+from gateway_apiserver.surfaces.llm.cached import Exchange, Tape
+from gateway_core.providers.redaction import redact_secrets
+
+MOST_BYTES = 8 * 1024
+"""Of a prompt, and of an answer. As strings within a line of JSON both take at most 33 KiB."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_DATA_URL = re.compile(r"data:[\w/.+-]{0,100}[;,]")
+
+
+async def log_content(
+    context: RequestContext,
+    prompt: str,
+    exchange: Exchange,
+    carrying: Awaitable[Response | None],
+) -> Response | None:
+    """The response of `carrying`, which carries out `exchange`.
+
+    Adds `prompt` and the answer, as far as there is one, to the request's line in the log.
+    """
+    tape = Tape(MOST_BYTES, cuts=True)
+    exchange.tapes += (tape,)
+    context.content = {"prompt": prompt}
+    response = None
+    try:
+        response = await carrying
+        return response
+    finally:
+        answer = (tape.content or b"") if response is None else response.body
+        context.content["answer"] = _show(answer)
+
+
+def show_prompt(body: Mapping[str, Any]) -> str:
+    """A request's body for the log: at most 8 KiB, without inline files and without secrets."""
+    return _show(orjson.dumps(_Clip(MOST_BYTES).clip(body)))
+
+
+def _show(content: bytes) -> str:
+    """Text of one line; a character that is cut in two is left out."""
+    text = content[:MOST_BYTES].decode(errors="ignore")
+    return redact_secrets(_CONTROL.sub(" ", text))
+
+
+class _Clip:
+    """Copies of JSON values that have at most so many characters and items together."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+
+    def clip(self, value: Any) -> Any:
+        """A copy of `value`, as far as there is room."""
+        self._left -= 1
+        if isinstance(value, str):
+            found = _DATA_URL.match(value)
+            text = value[: max(0, self._left)] if found is None else f"{found[0]}…"
+            self._left -= len(text)
+            return text
+        if isinstance(value, Mapping):
+            pairs = self._take(value.items())
+            return {self.clip(name): self.clip(item) for name, item in pairs}
+        if isinstance(value, list):
+            return [self.clip(item) for item in self._take(value)]
+        return value
+
+    def _take(self, items: Any) -> Any:
+        for item in items:
+            if self._left <= 0:
+                return
+            yield item

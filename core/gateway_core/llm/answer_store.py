@@ -1,0 +1,57 @@
+"""Kept answers of language models in Redis, bounded in bytes and time."""
+
+from dataclasses import dataclass
+
+from gateway_core.redis.link import NoteRoundTrip, RedisAdapter
+from gateway_core.redis.scripts import ScriptCall, load_script
+
+KEEP = load_script("clock", "answers/keep")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheBounds:
+    """Most bytes of kept answers, of one account and of all; 0 keeps none."""
+
+    account: int
+    total: int
+
+    @property
+    def keeps_any(self) -> bool:
+        """Whether anything may be kept."""
+        return self.account > 0 and self.total > 0
+
+
+class AnswerStore(RedisAdapter):
+    """Answers by the digest of their request.
+
+    Methods raise CountersUnavailable; after that, an answer may have been kept.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        bounds: CacheBounds,
+        *,
+        namespace: str = "default",
+        note: NoteRoundTrip | None = None,
+    ) -> None:
+        super().__init__(url, namespace=namespace, note=note)
+        self._bounds = bounds
+        # one slot of a cluster for all accounts: one script counts the bytes of all
+        self._root = f"{self._head}}}answers"
+
+    async def find(self, digest: str) -> bytes | None:
+        """The answer; None where none is kept, or its time is over."""
+        (answer,) = await self._run((b"GET", f"{self._root}:{digest}"))
+        found: bytes | None = answer
+        return found
+
+    async def keep(self, account: str, digest: str, answer: bytes, seconds: int) -> bool:
+        """Keep an answer for so long; False where there is no room.
+
+        Other answers of the account make room, then those of others: first what expires first.
+        """
+        bounds = self._bounds
+        arguments = (account, digest, answer, seconds, bounds.account, bounds.total)
+        (kept,) = await self._run(ScriptCall(KEEP, [self._root], arguments))
+        return bool(kept)

@@ -1,0 +1,72 @@
+"""Reports on the health of providers, asked of the fake and of Redis alike."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+
+import pytest
+
+from gateway_core.providers import health
+from gateway_core.providers.health import HealthReports
+from gateway_core.redis.link import CountersUnavailable
+from tests.fakes.health import FakeHealthReports
+from tests.servers.server import RedisServer
+
+
+@dataclass
+class Boards:
+    """The reports of two gateways; `expire` lets reports expire that are not written again."""
+
+    one: HealthReports
+    other: HealthReports
+    expire: Callable[[], Awaitable[None]]
+
+
+@pytest.fixture(params=["fake", "redis"])
+async def boards(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Boards]:
+    if request.param == "fake":
+        fake = FakeHealthReports()
+
+        async def expire() -> None:
+            fake.now += health.EXPIRE_SECONDS
+
+        yield Boards(fake, FakeHealthReports(), expire)
+        return
+    monkeypatch.setattr(health, "EXPIRE_SECONDS", 1)
+    server: RedisServer = request.getfixturevalue("redis_server")
+    made = [HealthReports(server.url, namespace=secrets.token_hex(8)) for _ in range(2)]
+    yield Boards(made[0], made[1], lambda: asyncio.sleep(1.2))
+    for each in made:
+        await each.close()
+
+
+async def test_last_report_of_each_process_is_read_within_its_gateway(boards: Boards) -> None:
+    assert await boards.one.read() == []
+    await boards.one.write("api-1", b"old")
+    await boards.one.write("api-1", b"new")
+    await boards.one.write("api-2", b"other")
+    assert sorted(await boards.one.read()) == [b"new", b"other"]
+    assert await boards.other.read() == []
+
+
+async def test_report_expires_unless_it_is_written_again(boards: Boards) -> None:
+    await boards.one.write("api-1", b"dead")
+    await boards.expire()
+    await boards.one.write("api-2", b"alive")
+    assert await boards.one.read() == [b"alive"]
+
+
+async def test_store_that_is_away_raises() -> None:
+    fake = FakeHealthReports()
+    fake.away = True
+    with RedisServer() as server:
+        url = server.url
+    redis = HealthReports(url)
+    for reports in (fake, redis):
+        for call in (reports.read(), reports.write("api-1", b"")):
+            with pytest.raises(CountersUnavailable):
+                await call
+    await redis.close()

@@ -1,0 +1,136 @@
+"""Which provider answers a call while others fail, are limited or work again."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from unittest.mock import patch
+
+from gateway_core.llm.routing import LEAST_FAILURES, Pace
+from tests.servers.llm_provider import LlmProvider, Received, Reply
+from tests.unit.apiserver.test_llm_calls import LlmGateway, answer
+
+
+async def fail(reply: Reply, _: Received) -> None:
+    await reply.whole({}, 500)
+
+
+async def limit(reply: Reply, _: Received) -> None:
+    await reply.whole({}, 429, retry_after="30")
+
+
+@asynccontextmanager
+async def serve(*scripts: Any) -> AsyncIterator[tuple[LlmGateway, LlmProvider, LlmProvider]]:
+    """A model at two providers, the first of which is preferred."""
+    async with LlmProvider(scripts[0]) as first, LlmProvider(scripts[1]) as second:
+        gateway = LlmGateway(first, second)
+        try:
+            yield gateway, first, second
+        finally:
+            await gateway.close()
+            await gateway.api_parts.llm_providers.close()
+
+
+def give(gateway: LlmGateway, provider: LlmProvider, *credentials: str) -> None:
+    """Declare the first provider with these credentials."""
+    spec = {
+        "type": "openai",
+        "openai": {"baseUrl": f"{provider.url}/v1"},
+        "credentialsSecretRef": {"name": "keys", "key": "token"},
+    }
+    gateway.kube.put("gatewayproviders", {"metadata": {"name": "provider-0"}, "spec": spec})
+    gateway.kube.secrets["keys"] = {"token": "\n".join(credentials).encode()}
+
+
+async def chat(gateway: LlmGateway, times: int = 1) -> set[int]:
+    """The statuses of some calls, one after the other."""
+    return {(await gateway.chat()).status for _ in range(times)}
+
+
+async def test_open_circuit_spares_the_failing_provider() -> None:
+    async with serve(fail, answer) as (gateway, first, second):
+        assert await chat(gateway, 50) == {200}
+        assert len(first.received) == LEAST_FAILURES
+        assert len(second.received) == 50
+
+
+async def test_provider_that_works_again_answers_once_the_others_fail() -> None:
+    async with serve(fail, answer) as (gateway, first, second):
+        await chat(gateway, LEAST_FAILURES)
+        first.scripts, second.scripts = [answer], [fail]
+
+        assert await chat(gateway, 3) == {200}
+        # the first such call closes the circuit, so the next ones go there at once
+        assert len(first.received) == LEAST_FAILURES + 3
+        assert len(second.received) == LEAST_FAILURES + 1
+
+
+async def test_provider_that_still_fails_is_tried_once_by_a_call() -> None:
+    async with serve(fail, fail) as (gateway, first, second):
+        await chat(gateway, LEAST_FAILURES)
+        assert len(first.received) == len(second.received) == LEAST_FAILURES
+        # both circuits are open: nothing is sent
+        assert await chat(gateway, 3) == {503}
+        assert len(first.received) == len(second.received) == LEAST_FAILURES
+
+
+async def test_provider_that_works_again_answers_while_the_others_are_limited() -> None:
+    async with serve(fail, answer) as (gateway, first, second):
+        await chat(gateway, LEAST_FAILURES)
+        first.scripts, second.scripts = [fail], [limit]
+        assert await chat(gateway) == {429}
+        # the second one rests, and is spared
+        assert await chat(gateway) == {429}
+        first.scripts = [answer]
+
+        assert await chat(gateway, 3) == {200}
+        assert len(first.received) == LEAST_FAILURES + 5
+        assert len(second.received) == LEAST_FAILURES + 1
+
+
+async def test_limited_provider_is_not_tried_before_its_time() -> None:
+    async with serve(limit, answer) as (gateway, first, second):
+        assert await chat(gateway) == {200}
+        second.scripts = [fail]
+        assert await chat(gateway, 2) == {502}
+        assert len(first.received) == 1
+
+
+async def test_calls_go_on_with_another_credential_while_one_is_limited() -> None:
+    async def limit_first(reply: Reply, received: Received) -> None:
+        limited = received.headers["authorization"] == "Bearer first"
+        await (limit if limited else answer)(reply, received)
+
+    async with serve(limit_first, fail) as (gateway, provider, other):
+        give(gateway, provider, "first", "second", "third")
+
+        assert await chat(gateway, 5) == {200}
+        used = [request.headers["authorization"].split()[1] for request in provider.received]
+        assert used == ["first", "second", "third", "second", "third", "second"]
+        assert other.received == []
+
+
+async def test_next_provider_answers_when_all_credentials_are_limited() -> None:
+    async with serve(limit, answer) as (gateway, provider, other):
+        give(gateway, provider, "first", "second")
+
+        assert await chat(gateway, 3) == {200}
+        assert len(provider.received) == 2
+        assert len(other.received) == 3
+
+
+@patch("gateway_core.llm.upstream.Pace", lambda rate: Pace(rate / 1000))
+async def test_calls_beyond_a_providers_rate_go_to_another_or_get_429() -> None:
+    async with serve(answer, answer) as (gateway, first, second):
+        for number, provider in enumerate((first, second)):
+            spec = {
+                "type": "openai",
+                "openai": {"baseUrl": f"{provider.url}/v1"},
+                "requestsPerSecond": 1,
+            }
+            name = f"provider-{number}"
+            gateway.kube.put("gatewayproviders", {"metadata": {"name": name}, "spec": spec})
+        answers = [await gateway.chat() for _ in range(3)]
+
+        assert [found.status for found in answers] == [200, 200, 429]
+        assert int(answers[2].headers["retry-after"]) > 1
+        assert (len(first.received), len(second.received)) == (1, 1)

@@ -1,0 +1,153 @@
+"""Relay of a stream between two connections, in virtual time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from gateway_apiserver.middleware.exchange import ignore
+from gateway_apiserver.surfaces.llm.relay import Relay
+from gateway_core.llm.formats.calls import Format
+from gateway_core.llm.formats.chat_stream import ChatStream
+from gateway_core.llm.formats.sse import StreamBroken, keep_alive
+from gateway_core.llm.response import Response
+from gateway_core.providers.upstream import UpstreamError, UpstreamInterrupted
+from tests.fakes.clock import START, in_virtual_time
+
+COMMENT = keep_alive(Format.CHAT)
+CHUNK = b'data: {"id":"c","model":"m","choices":[{"index":0,"delta":{"content":"%b"}}]}\n\n'
+
+
+class Client:
+    """Takes what is written; `times` are seconds since the start, without the head's."""
+
+    is_received = True
+
+    def __init__(self) -> None:
+        self.on_gone = self.on_drained = ignore
+        self.is_gone = self.is_behind = False
+        self.times: list[float] = []
+        self.frames: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        assert not self.is_behind, "a client that is behind is written nothing"
+        if data:
+            self.times.append(asyncio.get_running_loop().time() - START)
+            self.frames.append(data)
+
+
+class Provider:
+    """The connection of a response, which a test drives."""
+
+    is_paused = False
+
+    def __init__(self) -> None:
+        self.response = Response(asyncio.get_running_loop(), self)
+
+    def resume(self) -> None:
+        self.is_paused = False
+
+    def fail(self, error: UpstreamError) -> None:
+        self.response.end(error)
+
+    def send(self, data: bytes) -> None:
+        self.response.chunks.append(data)
+        self.response.size += len(data)
+        self.response.wake()
+
+
+class Scene:
+    """A relay that runs between both."""
+
+    def __init__(self, beat: bytes = COMMENT) -> None:
+        self.client, self.provider = Client(), Provider()
+        stream = ChatStream("public", include_usage=False)
+        self.relay = Relay(self.provider.response, stream, self.client, beat)
+        self.running = asyncio.ensure_future(self.relay.run())
+
+
+@asynccontextmanager
+async def relay(beat: bytes = COMMENT) -> AsyncIterator[Scene]:
+    scene = Scene(beat)
+    # `run` begins
+    await asyncio.sleep(0)
+    try:
+        yield scene
+    finally:
+        scene.running.cancel()
+        with suppress(asyncio.CancelledError, UpstreamError, StreamBroken):
+            await scene.running
+
+
+@in_virtual_time
+async def test_silent_stream_gets_a_keep_alive_every_15_seconds() -> None:
+    async with relay() as scene:
+        await asyncio.sleep(50)
+    assert scene.client.times == [15, 30, 45]
+    assert set(scene.client.frames) == {b": keep-alive\n\n"}
+
+
+@in_virtual_time
+async def test_stream_without_keep_alives_gets_none() -> None:
+    async with relay(b"") as scene:
+        await asyncio.sleep(100)
+    assert scene.client.frames == []
+
+
+@in_virtual_time
+async def test_stream_that_is_not_silent_gets_no_keep_alive() -> None:
+    async with relay() as scene:
+        for _ in range(20):
+            await asyncio.sleep(10)
+            scene.provider.send(CHUNK % b"a")
+        await asyncio.sleep(14)
+        assert COMMENT not in scene.client.frames
+        await asyncio.sleep(2)
+    assert scene.client.times[-1] == 215
+
+
+@in_virtual_time
+async def test_client_that_takes_nothing_gets_neither_frames_nor_keep_alives() -> None:
+    async with relay() as scene:
+        scene.client.is_behind = True
+        scene.provider.send(CHUNK % b"late")
+        await asyncio.sleep(100)
+        assert scene.client.frames == []
+        scene.client.is_behind = False
+        scene.client.on_drained()
+        (frame,) = scene.client.frames
+        assert b'"public"' in frame
+        assert b"late" in frame
+
+
+@in_virtual_time
+async def test_end_of_the_stream_ends_keep_alives() -> None:
+    async with relay() as scene:
+        await asyncio.sleep(20)
+        scene.provider.response.end()
+        assert await scene.running == b""
+        await asyncio.sleep(100)
+    assert scene.client.times == [15]
+    assert scene.client.on_drained is ignore
+
+
+@in_virtual_time
+async def test_what_came_before_a_break_is_sent_before_the_error() -> None:
+    async with relay() as scene:
+        scene.client.is_behind = True
+        scene.provider.send(CHUNK % b"last")
+        scene.provider.fail(UpstreamInterrupted("cut"))
+        scene.client.is_behind = False
+        scene.client.on_drained()
+        with pytest.raises(UpstreamInterrupted):
+            await scene.running
+        assert b"last" in scene.client.frames[0]
+
+
+@in_virtual_time
+async def test_frame_that_cannot_be_read_ends_the_relay() -> None:
+    async with relay() as scene:
+        scene.provider.send(b"data: {\n\n")
+        with pytest.raises(StreamBroken):
+            await scene.running

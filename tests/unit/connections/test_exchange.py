@@ -1,0 +1,123 @@
+"""Heads and bodies of responses as `Exchange` writes them."""
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+from uvicorn.protocols.http.flow_control import FlowControl
+
+from gateway_apiserver.middleware.exchange import Exchange
+
+
+class Transport:
+    """Keeps each write by itself."""
+
+    def __init__(self) -> None:
+        self.writes: list[bytes] = []
+        self.is_closed = False
+
+    def write(self, data: bytes) -> None:
+        self.writes.append(data)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def make(method: str = "GET", *, keep_alive: bool = True) -> tuple[Exchange, Transport]:
+    transport: Any = Transport()
+    logger = logging.getLogger("tests")
+    exchange = Exchange(
+        scope={"method": method},
+        transport=transport,
+        flow=FlowControl(transport),
+        logger=logger,
+        access_logger=logger,
+        access_log=False,
+        default_headers=[(b"date", b"today")],
+        message_event=asyncio.Event(),
+        expect_100_continue=False,
+        keep_alive=keep_alive,
+        on_response=lambda: None,
+    )
+    return exchange, transport
+
+
+async def start(exchange: Exchange, *headers: tuple[bytes, bytes], status: int = 200) -> None:
+    message = {"type": "http.response.start", "status": status, "headers": headers}
+    await exchange.send(message)
+
+
+async def send(exchange: Exchange, body: bytes, *, more: bool = False) -> None:
+    await exchange.send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+async def test_head_goes_with_the_first_bytes() -> None:
+    exchange, transport = make()
+    await start(exchange, (b"content-length", b"2"))
+    assert transport.writes == []
+    await send(exchange, b"ok")
+    assert transport.writes == [
+        b"HTTP/1.1 200 OK\r\ndate: today\r\ncontent-length: 2\r\n\r\nok",
+    ]
+    assert exchange.response_complete
+
+
+async def test_body_of_unknown_length_is_chunked() -> None:
+    exchange, transport = make(keep_alive=False)
+    await start(exchange)
+    exchange.write(b"")
+    exchange.write(b"first")
+    await send(exchange, b"last")
+    head, first, last = transport.writes
+    assert head.endswith(b"connection: close\r\ntransfer-encoding: chunked\r\n\r\n")
+    assert (first, last) == (b"5\r\nfirst\r\n", b"4\r\nlast\r\n0\r\n\r\n")
+    assert transport.is_closed
+
+
+@pytest.mark.parametrize(("method", "status"), [("HEAD", 200), ("GET", 204), ("GET", 304)])
+async def test_response_without_a_body_is_not_chunked(method: str, status: int) -> None:
+    exchange, transport = make(method)
+    await start(exchange, status=status)
+    await send(exchange, b"")
+    (head,) = transport.writes
+    assert b"transfer-encoding" not in head
+    assert head.endswith(b"\r\n\r\n")
+
+
+@pytest.mark.parametrize("body", [b"a", b"abc"])
+async def test_body_of_another_length_than_declared_is_refused(body: bytes) -> None:
+    exchange, _ = make()
+    await start(exchange, (b"content-length", b"2"))
+    with pytest.raises(RuntimeError, match="Content-Length"):
+        await send(exchange, body)
+
+
+@pytest.mark.parametrize("value", [b"a\r\nx: b", b"a\nb", b"a\rb", b"a\0b", b"\x7f"])
+async def test_header_with_a_control_character_is_refused(value: bytes) -> None:
+    exchange, transport = make()
+    with pytest.raises(RuntimeError, match="header"):
+        await start(exchange, (b"x-test", value))
+    assert transport.writes == []
+
+
+async def test_client_that_leaves_is_told_once_and_written_nothing() -> None:
+    exchange, transport = make()
+    left: list[bool] = []
+    exchange.on_gone = lambda: left.append(exchange.is_gone)
+    await start(exchange)
+    exchange.leave()
+    exchange.write(b"late")
+    await send(exchange, b"late")
+    assert left == [True]
+    assert transport.writes == []
+
+
+async def test_client_that_leaves_after_the_end_is_no_loss() -> None:
+    exchange, _ = make()
+    left: list[bool] = []
+    exchange.on_gone = lambda: left.append(True)
+    await start(exchange, (b"content-length", b"0"))
+    await send(exchange, b"")
+    exchange.leave()
+    assert left == []
