@@ -7,6 +7,7 @@ with its error, the others still run, and the run ends with 1; the JSON is writt
 
 import argparse
 import asyncio
+import signal
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,6 +20,8 @@ from tests.bench.creates import measure_creates
 from tests.bench.files import measure_files
 from tests.bench.harness import make_bench_key
 from tests.bench.inflight import measure_inflight
+from tests.bench.llm.memory import measure_llm_memory
+from tests.bench.llm.peers import measure_llm_peers
 from tests.bench.llm.stage import measure_llm
 from tests.bench.polls import measure_polls
 from tests.bench.report import ROOT, Report
@@ -43,6 +46,8 @@ STAGES: dict[str, Stage] = {
     "files": measure_files,
     "uploads": measure_uploads,
     "llm": measure_llm,
+    "llm-memory": measure_llm_memory,
+    "llm-peers": measure_llm_peers,
     "tenants": measure_tenants,
     "soak": measure_soak,
     # last, since they end the operator: nobody is to work on what they leave behind
@@ -50,6 +55,8 @@ STAGES: dict[str, Stage] = {
     "creates": measure_creates,
 }
 """In the order in which they run, all in one world."""
+ON_REQUEST = {"llm-peers"}
+"""Stages that run only when named: they install other programs."""
 
 
 def main() -> int:
@@ -59,14 +66,18 @@ def main() -> int:
         description="Measures and compares with the bars.",
         epilog=f"Stages: {', '.join(STAGES)}.",
     )
-    parser.add_argument("stages", nargs="*", type=_read_stages, help="all where none is given")
+    parser.add_argument(
+        "stages", nargs="*", type=_read_stages, help="all that install nothing where none is given"
+    )
     given = [name for names in parser.parse_args().stages for name in names]
     report = Report(ROOT / "bench-results.json")
+    # as Ctrl-C, so that no process of the run stays
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with World() as world:
             key = make_bench_key(world)
             for name, measure in STAGES.items():
-                if name in (given or STAGES):
+                if name in (given or STAGES.keys() - ON_REQUEST):
                     run_stage(name, measure, world, key, report)
     except KeyboardInterrupt:
         report.fail("the run", "interrupted")

@@ -9,11 +9,11 @@ from itertools import count
 
 from starlette.types import Receive, Scope, Send
 
-from gateway_apiserver.app import ApiParts
 from gateway_apiserver.compose import configure_logging, open_api
 from gateway_apiserver.context import get_context
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.middleware.requests import RequestMiddleware
+from gateway_apiserver.parts import ApiParts
 from gateway_apiserver.responses import Response, send_response
 from gateway_apiserver.server import Drain, serve
 from gateway_apiserver.settings import ApiSettings

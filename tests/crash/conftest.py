@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from gateway_cli.local.processes import CONTROL_PLANE, PROCESSES
+from gateway_core.billing.redis_counters import Counters
 from tests.servers.tenants import open_tenant
 from tests.servers.world import World
 
@@ -67,3 +68,13 @@ async def payer(world):
     """
     async with open_tenant(world, funds=FUNDS, limit=LIMIT, requestsPerMinute=1_000_000) as client:
         yield client
+
+
+@pytest.fixture
+async def counters(world):
+    """The counters of the gateway."""
+    redis = Counters(
+        f"redis://127.0.0.1:{world.config.ports.redis}/0", namespace=world.config.namespace
+    )
+    yield redis
+    await redis.close()

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from tests.integration.llm.silence import stream_with_a_pause
 from tests.integration.scenarios import (
     Scenario,
     create_without_acknowledgement,
@@ -18,7 +19,12 @@ from tests.servers.world import World
 @pytest.fixture(scope="session")
 def world(control_plane):
     """All processes. What the run has written is searched for secrets at its end."""
-    with World(control_plane, restart=True) as running:
+    # every test registers clients and signs in from the same address
+    api = {
+        "GATEWAY_OAUTH_REGISTRATIONS_PER_MINUTE": "10000",
+        "GATEWAY_SIGN_INS_PER_MINUTE": "10000",
+    }
+    with World(control_plane, restart=True, extra_env={"api": api}) as running:
         yield running
         leaks = find_leaks(running)
     assert not leaks
@@ -94,11 +100,12 @@ def make_scenario_fixture(live):
 throttled = make_scenario_fixture(wait_out_a_refusal)
 abandoned = make_scenario_fixture(delete_with_the_provider_down)
 unacknowledged = make_scenario_fixture(create_without_acknowledgement)
+paused = make_scenario_fixture(stream_with_a_pause)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def scenarios_from_the_start(request):
     """Begins the long scenarios before the other tests, those that a test is for."""
-    for name in ("throttled", "abandoned", "unacknowledged"):
+    for name in ("throttled", "abandoned", "unacknowledged", "paused"):
         if any(name in getattr(item, "fixturenames", ()) for item in request.session.items):
             request.getfixturevalue(name)

@@ -67,6 +67,7 @@ class LlmProvider:
         self.scripts = list(scripts)
         self.received: list[Received] = []
         self.open_connections = 0
+        self._serving: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
     @property
@@ -82,9 +83,15 @@ class LlmProvider:
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
+        for task in self._serving:
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.open_connections += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
         try:
             while request := await _read_request(reader):
                 self.received.append(request)
@@ -101,6 +108,7 @@ class LlmProvider:
             pass
         finally:
             self.open_connections -= 1
+            self._serving.discard(task)
             writer.close()
 
 

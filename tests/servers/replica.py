@@ -94,7 +94,7 @@ class Replica:
     def is_ready(self) -> bool:
         """Whether it says that it is ready."""
         try:
-            with urllib.request.urlopen(f"{self.base_url}/readyz", timeout=1) as answer:
+            with urllib.request.urlopen(f"{self.health_url}/readyz", timeout=1) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False

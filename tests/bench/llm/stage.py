@@ -10,15 +10,17 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import orjson
 
 from tests.bench.report import Report
+from tests.servers.replica import Replica
 from tests.servers.tenants import describe
 from tests.servers.world import World, wait_for
 
@@ -26,22 +28,41 @@ FOLDER = Path(__file__).resolve().parent
 ROUNDS = int(os.environ.get("BENCH_LLM_ROUNDS", "5"))
 SECONDS = int(os.environ.get("BENCH_LLM_SECONDS", "3"))
 CONNECTIONS = 16
+CHUNKS = 64
+"""Of a stream of the upstream."""
+START_SECONDS = 60
+GRACE_SECONDS = 10
+TIMEOUT_SECONDS = 30
+"""Of one request: slow gateways divide few streams a second among all connections."""
 PROMPT = ("A lighthouse at dawn, seen from the sea. " * 22)[:900]
 FLOOR = "floor"
+TWO_WORKERS = "gateway with two workers"
+BARS = {
+    ("calls", "gateway"): {"at_least": 1.0},
+    ("streams", "gateway"): {"at_least": 1.2},
+    ("calls", TWO_WORKERS): {"at_least": 1.5},
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """A server of chat completions: its port, and the key and model of a call to it."""
+    """A server of chat completions: its port, and the key, model and headers of a call to it."""
 
     port: int
     key: str = "none"
     model: str = "bench"
+    headers: tuple[tuple[str, str], ...] = ()
 
     @property
     def url(self) -> str:
         """Where chat completions are."""
         return f"http://127.0.0.1:{self.port}/v1/chat/completions"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment of a load: all headers, a line each."""
+        headers = (("authorization", f"Bearer {self.key}"), *self.headers)
+        return {**os.environ, "LLM_HEADERS": "\n".join(map(": ".join, headers))}
 
     def write_body(self, streams: bool) -> bytes:
         """The body of a call."""
@@ -50,11 +71,25 @@ class Contestant:
         return orjson.dumps(body | {"stream": True} if streams else body)
 
 
+StartPeers = Callable[[ExitStack, Path, int], dict[str, Contestant]]
+"""Starts other gateways in front of the upstream at a port, with their files in a folder."""
+
+
+def start_none(_stack: ExitStack, _folder: Path, _upstream_port: int) -> dict[str, Contestant]:
+    """No other gateways."""
+    return {}
+
+
 async def measure_llm(world: World, key: str, report: Report) -> None:
-    """Calls and streams a second in turns, then latency at half the floor's rate."""
-    wrk = shutil.which("wrk")
-    if wrk is None:
-        raise RuntimeError("no wrk in PATH: install Debian's package wrk")
+    """Calls and streams a second in turns, then latency at half load."""
+    await compare(world, key, report, start_none)
+
+
+async def compare(
+    world: World, key: str, report: Report, start_peers: StartPeers
+) -> dict[str, dict[str, float]]:
+    """All contestants in one run; of each the ratios to the floor, and milliseconds over it."""
+    wrk = find_wrk()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         program = build_program(folder)
@@ -67,43 +102,58 @@ async def measure_llm(world: World, key: str, report: Report) -> None:
             ports = (str(contestant.port), str(first))
             stack.enter_context(run(sys.executable, "-m", name, *ports))
         # the whole gateway with admission, money and accounting, in one process
-        contestants["gateway"] = serve_gateway(world, key, first)
+        contestants["gateway"] = serve_gateway(world, key, f"http://127.0.0.1:{first}/v1")
+        # a pod of the same gateway
+        pod = stack.enter_context(Replica(world, "api", GATEWAY_WORKERS="2"))
+        contestants[TWO_WORKERS] = replace(contestants["gateway"], port=pod.port)
+        contestants |= start_peers(stack, folder, first)
         everyone = {"upstream alone": upstream, **contestants}
         for name, contestant in everyone.items():
-            await wait_for(lambda at=contestant: _answers(wrk, folder, at), what=name)
+            ready = partial(answers, wrk, folder, contestant)
+            await wait_for(ready, what=name, seconds=START_SECONDS)
+        found: dict[str, dict[str, float]] = {name: {} for name in contestants}
         for work in ("calls", "streams"):
             rates = measure_rates(wrk, folder, everyone, work == "streams")
             for name, values in rates.items():
                 report.add(f"llm: {work}, {name}", statistics.median(values), "1/s")
-                if name in contestants and name != FLOOR:
+                if name in contestants:
                     pairs = zip(values, rates[FLOOR], strict=True)
-                    ratio = statistics.median(own / floor for own, floor in pairs)
-                    report.add(f"llm: {work}, {name} over the floor", ratio, "ratio")
-            half = statistics.median(rates[FLOOR]) / 2
-            report_latency(program, contestants, work, half, report)
+                    found[name][work] = statistics.median(own / floor for own, floor in pairs)
+                    if name != FLOOR:
+                        ratio, bar = found[name][work], BARS.get((work, name), {})
+                        report.add(f"llm: {work}, {name} over the floor", ratio, "ratio", **bar)
+            most = statistics.median(rates[FLOOR])
+            # beyond its own rate a contestant would show how long its queue is
+            halves = {name: min(most, statistics.median(rates[name])) / 2 for name in contestants}
+            latencies = report_latency(program, contestants, work, halves, report)
+            for name, latency in latencies.items():
+                found[name] |= latency
+        # what else the machine did
+        report.add("llm: load average of the last 15 minutes", os.getloadavg()[2], "")
+    return found
 
 
-def serve_gateway(world: World, key: str, upstream_port: int) -> Contestant:
+def serve_gateway(world: World, key: str, base_url: str, model: str = "bench-chat") -> Contestant:
     """The API of the world, with a model whose provider is the upstream."""
-    base_url = f"http://127.0.0.1:{upstream_port}/v1"
-    spec = {"type": "openai", "maxConcurrentRequests": 512, "openai": {"baseUrl": base_url}}
-    route = {"name": "main", "providerName": "bench-llm", "upstreamModel": "bench"}
+    # of which one account may have half
+    spec = {"type": "openai", "maxConcurrentRequests": 5000, "openai": {"baseUrl": base_url}}
+    route = {"name": "main", "providerName": model, "upstreamModel": "bench"}
     price = {"inputPerMillionMicros": 500_000, "outputPerMillionMicros": 1_500_000}
     world.apply(
-        describe("Provider", "bench-llm", spec),
+        describe("Provider", model, spec),
         describe(
             "Model",
-            "bench-chat",
+            model,
             {
-                "modelId": "bench-chat",
-                "service": "bench",
+                "modelId": model,
+                "service": model,
                 "action": "chat",
                 "routes": [route],
                 "prices": [price],
             },
         ),
     )
-    return Contestant(world.config.ports.api, key, "bench-chat")
+    return Contestant(world.config.ports.api, key, model)
 
 
 def measure_rates(
@@ -121,14 +171,19 @@ def measure_rates(
 
 
 def report_latency(
-    program: Path, contestants: dict[str, Contestant], work: str, rate: float, report: Report
-) -> None:
-    """Percentiles at one constant rate for all, and what they are over the floor's."""
+    program: Path,
+    contestants: dict[str, Contestant],
+    work: str,
+    rates: dict[str, float],
+    report: Report,
+) -> dict[str, dict[str, float]]:
+    """Percentiles at each one's constant rate, and what they are over the floor's at its own."""
     found: dict[str, list[dict[str, float]]] = {name: [] for name in contestants}
     for _ in range(ROUNDS):
         for name, contestant in contestants.items():
-            found[name].append(run_load(program, contestant, work == "streams", rate))
+            found[name].append(run_load(program, contestant, work == "streams", rates[name]))
     kinds = {"last": "latency"} if work == "calls" else {"first": "first token", "last": "latency"}
+    over: dict[str, dict[str, float]] = {name: {} for name in contestants}
     for field, kind in kinds.items():
         for share in ("p50", "p99"):
             values = {
@@ -137,8 +192,20 @@ def report_latency(
             }
             for name, value in values.items():
                 title = f"llm: {work} at half load, {kind} {share}, {name}"
-                over = value if name == FLOOR else value - values[FLOOR]
-                report.add(title + ("" if name == FLOOR else " over the floor"), over, "ms")
+                added = over[name][f"{work}, {kind} {share}"] = value - values[FLOOR]
+                if name == FLOOR:
+                    report.add(title, value, "ms")
+                else:
+                    report.add(title + " over the floor", added, "ms")
+    return over
+
+
+def find_wrk() -> str:
+    """The load generator. RuntimeError where it is not installed."""
+    wrk = shutil.which("wrk")
+    if wrk is None:
+        raise RuntimeError("no wrk in PATH: install Debian's package wrk")
+    return wrk
 
 
 def build_program(folder: Path) -> Path:
@@ -157,32 +224,48 @@ def build_program(folder: Path) -> Path:
 
 
 @contextmanager
-def run(*command: str) -> Iterator[None]:
-    """A server, ended with the context."""
-    process = subprocess.Popen(command, cwd=FOLDER.parents[2])
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait()
+def run(*command: str, log: Path | None = None, **env: str) -> Iterator[None]:
+    """A server, ended with the context. `log` gets its output."""
+    with ExitStack() as stack:
+        output = None if log is None else stack.enter_context(log.open("wb"))
+        process = subprocess.Popen(
+            command,
+            cwd=FOLDER.parents[2],
+            env={**os.environ, **env},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+        try:
+            yield
+        finally:
+            process.terminate()
+            try:
+                process.wait(GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 def run_wrk(
     wrk: str, folder: Path, contestant: Contestant, streams: bool, seconds: int
 ) -> dict[str, float]:
-    """What `chat.lua` prints."""
+    """What `chat.lua` prints. RuntimeError where wrk cannot connect."""
     body = folder / "body.json"
     body.write_bytes(contestant.write_body(streams))
     done = subprocess.run(
         [
             *(wrk, "--threads", "1", "--connections", str(CONNECTIONS)),
-            *("--duration", f"{seconds}s", "--script", str(FOLDER / "chat.lua"), contestant.url),
+            *("--duration", f"{seconds}s", "--timeout", f"{TIMEOUT_SECONDS}s"),
+            *("--script", str(FOLDER / "chat.lua"), contestant.url),
         ],
-        env={**os.environ, "LLM_BODY": str(body), "LLM_KEY": contestant.key},
+        env={**contestant.env, "LLM_BODY": str(body)},
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
+    if done.returncode:
+        raise RuntimeError(f"wrk: {done.stderr.strip()}")
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -191,16 +274,17 @@ def run_load(program: Path, contestant: Contestant, streams: bool, rate: float) 
     done = subprocess.run(
         [str(program), "load", contestant.url, f"{rate:.3f}", str(SECONDS)],
         input=contestant.write_body(streams),
-        env={**os.environ, "LLM_KEY": contestant.key},
+        env=contestant.env,
         stdout=subprocess.PIPE,
         check=True,
     )
     return dict(json.loads(done.stdout))
 
 
-async def _answers(wrk: str, folder: Path, contestant: Contestant) -> bool:
+async def answers(wrk: str, folder: Path, contestant: Contestant) -> bool:
+    """Whether a contestant answers calls without an error."""
     try:
         result = run_wrk(wrk, folder, contestant, False, 1)
-    except subprocess.CalledProcessError:
+    except RuntimeError:
         return False
     return not result["errors"]

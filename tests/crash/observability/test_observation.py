@@ -24,6 +24,8 @@ ABSENT = (
     "gateway_content_",
     "gateway_files",
     "gateway_llm_attempt_failures",
+    "gateway_llm_cache_lookups",
+    "gateway_llm_calls_beyond_bound",
     "gateway_uploads_",
     "gateway_orphan",
     "gateway_storage_",

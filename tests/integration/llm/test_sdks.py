@@ -1,17 +1,13 @@
 """Language models as unmodified SDKs see them, over real processes."""
 
 import asyncio
-import json
-import random
-from contextlib import suppress
+import time
 from typing import Any
-from urllib.parse import urlsplit
 
 import openai
 import pytest
 from google import genai
 
-from tests.crash.shares import share
 from tests.servers.llm_provider import (
     LlmProvider,
     Received,
@@ -19,7 +15,14 @@ from tests.servers.llm_provider import (
     make_chat_answer,
     make_chat_chunks,
 )
-from tests.servers.tenants import describe, make_key, open_tenant, unique
+from tests.servers.tenants import (
+    describe,
+    make_key,
+    open_tenant,
+    unique,
+    wait_known,
+    wait_status,
+)
 from tests.servers.world import wait_for
 
 FUNDS = 100_000_000
@@ -91,6 +94,18 @@ async def test_openai_sdk_completes_streams_and_lists(world, client, sdk):
         assert (await sdk.models.retrieve(model)).id == model
 
 
+async def test_large_prompt_and_answer_arrive_whole(world, client, sdk):
+    async def repeat(reply: Reply, received: Received) -> None:
+        await reply.whole(make_chat_answer(received.body["messages"][0]["content"]))
+
+    async with LlmProvider(repeat) as provider:
+        model = await serve_model(world, client, provider)
+        text = "ü, [" * 1_250_000
+        message = {"role": "user", "content": text}
+        made = await sdk.chat.completions.create(model=model, messages=[message])
+        assert made.choices[0].message.content == text
+
+
 async def test_sdk_raises_the_error_of_a_broken_stream(world, client, sdk):
     async def cut(reply: Reply, received: Received) -> None:
         if not received.body.get("stream"):
@@ -109,68 +124,6 @@ async def test_sdk_raises_the_error_of_a_broken_stream(world, client, sdk):
             async for _ in stream:
                 pass
         assert raised.value.code == "upstream_error"
-
-
-async def test_clients_that_leave_at_any_moment_leave_nothing_open(world):
-    """Each is charged once, and neither a reservation nor an upstream connection stays."""
-    chance = random.Random(13)
-
-    async def drip(reply: Reply, received: Received) -> None:
-        if not received.body.get("stream"):
-            await reply.whole(make_chat_answer())
-            return
-        await asyncio.sleep(chance.random() / 20)
-        await reply.begin()
-        for frame in make_chat_chunks(*["word"] * 20):
-            await reply.chunk(frame)
-            await asyncio.sleep(chance.random() / 50)
-        await reply.end()
-
-    async with (
-        open_tenant(world, requestsPerMinute=1_000_000) as client,
-        LlmProvider(drip) as provider,
-    ):
-        model = await serve_model(world, client, provider)
-        manager = make_key(world, client.account, "Management").plaintext
-        request = encode_request(client.key, {**BODY, "model": model, "stream": True})
-        address = urlsplit(world.env["GATEWAY_BASE_URL"])
-        slots = asyncio.Semaphore(20)
-
-        async def call_and_leave() -> None:
-            async with slots:
-                reader, writer = await asyncio.open_connection(address.hostname, address.port)
-                writer.write(request)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(chance.random() / 2):
-                        while await reader.read(4096):
-                            pass
-                writer.transport.abort()
-
-        await asyncio.gather(*(call_and_leave() for _ in range(share(1_000))))
-        await wait_for(lambda: provider.open_connections == 0, what="closed connections")
-
-        async def is_counted() -> dict[str, Any] | None:
-            path = "/api/v1/management/usage?group_by=model"
-            answer = await client.request("GET", path, key=manager)
-            (row,) = (answer.body or {}).get("data") or [{}]
-            return row if row.get("requests", 0) >= len(provider.received) else None
-
-        row = await wait_for(is_counted, what="the usage of each call", seconds=60)
-        # the provider sees no more calls than are counted: one may be cut while it is being sent
-        assert row["requests"] <= len(provider.received) + 3
-        balance = (await client.request("GET", "/api/v1/me/balance")).body
-        assert balance["balance_cents"] == (FUNDS - row["cost_micros"]) // 10_000
-
-
-def encode_request(key: str, body: dict[str, Any]) -> bytes:
-    """A chat call as a client sends it."""
-    content = json.dumps(body).encode()
-    head = (
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: gateway\r\n"
-        f"Authorization: Bearer {key}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(content)}\r\n\r\n"
-    )
-    return head.encode() + content
 
 
 @pytest.mark.parametrize("model", ["sim-google", "sim-chat"])
@@ -206,3 +159,64 @@ async def test_openai_sdk_gets_responses_of_either_dialect(sdk, model):
         final = await stream.get_final_response()
     assert final.output_text == made.output_text
     assert final.usage.total_tokens > 0
+
+
+async def test_sdk_waits_for_retry_after_of_a_limited_provider_and_tries_again(world, client):
+    limited = asyncio.Event()
+
+    async def limit_once(reply: Reply, received: Received) -> None:
+        if received.body["messages"][0]["content"] == "Limit" and not limited.is_set():
+            limited.set()
+            await reply.whole({"error": {"message": "slow down"}}, 429, retry_after="1")
+            return
+        await reply.whole(make_chat_answer())
+
+    url = world.env["GATEWAY_BASE_URL"] + "/v1"
+    async with (
+        LlmProvider(limit_once) as provider,
+        openai.AsyncOpenAI(base_url=url, api_key=client.key, max_retries=1) as sdk,
+    ):
+        model = await serve_model(world, client, provider)
+        before, begin = len(provider.received), time.monotonic()
+        made = await sdk.chat.completions.create(
+            model=model, messages=[{"role": "user", "content": "Limit"}]
+        )
+        assert made.choices[0].message.content == "Hello"
+        assert len(provider.received) == before + 2
+        assert time.monotonic() - begin >= 1
+
+
+async def test_money_and_models_that_a_key_may_not_use_raise_their_classes_at_once(world):
+    """No such error is worth a retry, and the SDK makes none."""
+    sent: list[str] = []
+
+    async def note(request: Any) -> None:
+        sent.append(request.url.path)
+
+    http = openai.DefaultAsyncHttpxClient(event_hooks={"request": [note], "response": []})
+    none = {"paidMicros": 0}
+    async with (
+        open_tenant(world, funds=none) as poor,
+        open_tenant(world, limit={"micros": 1, "window": "1d"}) as limited,
+        http,
+    ):
+        key = make_key(world, limited.account, allowedModels=["sim-google"])
+        manager = make_key(world, limited.account, "Management")
+        await wait_known(limited, key.plaintext)
+        await wait_status(limited, 200, "/api/v1/management/keys", key=manager.plaintext)
+        for plaintext, kind, status, code in (
+            (poor.key, openai.APIStatusError, 402, "insufficient_balance"),
+            (limited.key, openai.RateLimitError, 429, "credit_limit_exceeded"),
+            (key.plaintext, openai.PermissionDeniedError, 403, "model_not_allowed"),
+            (manager.plaintext, openai.PermissionDeniedError, 403, "wrong_credential_class"),
+        ):
+            sdk = openai.AsyncOpenAI(
+                base_url=world.env["GATEWAY_BASE_URL"] + "/v1",
+                api_key=plaintext,
+                http_client=http,
+            )
+            sent.clear()
+            with pytest.raises(kind) as raised:
+                await sdk.chat.completions.create(model="sim-chat", **BODY)
+            assert (raised.value.status_code, raised.value.code) == (status, code)
+            assert len(sent) == 1

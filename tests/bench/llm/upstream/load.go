@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -21,7 +22,7 @@ const connections = 16
 // load sends POSTs of a body at a constant rate over 16 connections, and prints percentiles in
 // milliseconds as JSON. A connection that falls behind leaves requests out, rather than add those
 // of a stall of the machine to the load. A failed request ends the program.
-func load(url, key string, body []byte, rate float64, length time.Duration) {
+func load(url string, body []byte, rate float64, length time.Duration) {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: connections}}
 	interval := time.Duration(connections / rate * float64(time.Second))
 	taken := make([][]times, connections)
@@ -34,7 +35,7 @@ func load(url, key string, body []byte, rate float64, length time.Duration) {
 			due := begin.Add(interval * time.Duration(worker) / connections)
 			for due.Before(begin.Add(length)) {
 				time.Sleep(time.Until(due))
-				one, err := post(client, url, key, body)
+				one, err := timePost(client, url, body)
 				if err != nil {
 					log.Fatal(err)
 				}
@@ -59,22 +60,13 @@ func load(url, key string, body []byte, rate float64, length time.Duration) {
 	})
 }
 
-func post(client *http.Client, url, key string, body []byte) (times, error) {
+func timePost(client *http.Client, url string, body []byte) (times, error) {
 	begin := time.Now()
-	request, err := http.NewRequest("POST", url, bytes.NewReader(body))
-	if err != nil {
-		return times{}, err
-	}
-	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("Authorization", "Bearer "+key)
-	response, err := client.Do(request)
+	response, err := post(client, url, body)
 	if err != nil {
 		return times{}, err
 	}
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return times{}, fmt.Errorf("status %d", response.StatusCode)
-	}
 	var one [1]byte
 	if _, err := io.ReadFull(response.Body, one[:]); err != nil {
 		return times{}, err
@@ -82,6 +74,29 @@ func post(client *http.Client, url, key string, body []byte) (times, error) {
 	first := time.Since(begin)
 	_, err = io.Copy(io.Discard, response.Body)
 	return times{first, time.Since(begin)}, err
+}
+
+// post returns a response of status 200.
+func post(client *http.Client, url string, body []byte) (*http.Response, error) {
+	request, err := http.NewRequest("POST", url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	for _, line := range strings.Split(os.Getenv("LLM_HEADERS"), "\n") {
+		name, value, _ := strings.Cut(line, ": ")
+		request.Header.Set(name, value)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode != http.StatusOK {
+		defer response.Body.Close()
+		content, _ := io.ReadAll(io.LimitReader(response.Body, 300))
+		return nil, fmt.Errorf("status %d: %s", response.StatusCode, content)
+	}
+	return response, nil
 }
 
 func percentile(all []times, pick func(times) time.Duration, share float64) float64 {

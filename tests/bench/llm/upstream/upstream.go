@@ -6,6 +6,7 @@ import (
 	"io"
 	"log"
 	"net/http"
+	"time"
 )
 
 const chunks = 64
@@ -37,8 +38,8 @@ func frames() [][]byte {
 }
 
 // serve answers chat completions in OpenAI's format, as fast as net/http allows: a request for a
-// stream with 64 chunks, each flushed on its own, any other with one completion.
-func serve(port string) {
+// stream with 64 chunks, each flushed on its own after a pause, any other with one completion.
+func serve(port string, pause time.Duration, tls []string) {
 	stream := frames()
 	http.HandleFunc("POST /v1/chat/completions", func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -52,11 +53,15 @@ func serve(port string) {
 		}
 		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 		for _, piece := range stream {
+			time.Sleep(pause)
 			if _, err := w.Write(piece); err != nil {
 				return
 			}
 			w.(http.Flusher).Flush()
 		}
 	})
+	if len(tls) == 2 {
+		log.Fatal(http.ListenAndServeTLS("127.0.0.1:"+port, tls[0], tls[1], nil))
+	}
 	log.Fatal(http.ListenAndServe("127.0.0.1:"+port, nil))
 }

@@ -1,0 +1,339 @@
+"""What OpenAI's unmodified SDK for Python does with language models (contract §7, annex C)."""
+
+import base64
+import json
+import time
+import urllib.request
+from typing import Literal
+
+import openai
+import pytest
+from pydantic import BaseModel
+
+from tests.integration.llm.conftest import NAMED
+
+MODELS = ["sim-chat", "sim-google"]
+"""At a provider of each dialect: answers of the second one are translated."""
+both = pytest.mark.parametrize("model", MODELS)
+HELLO = [{"role": "user", "content": "Hello there, gateway"}]
+ANSWER = "You said: Hello there, gateway"
+PIXEL = "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(60)).decode()
+
+
+class Weather(BaseModel):
+    """A structured answer; the simulated model fills in samples."""
+
+    city: str
+    degrees: int
+    unit: Literal["celsius", "kelvin"]
+
+
+class GetWeather(BaseModel):
+    """Looks up the weather."""
+
+    city: str
+
+
+TOOL = {
+    "type": "function",
+    "function": {"name": "get_weather", "parameters": GetWeather.model_json_schema()},
+}
+RESPONSES_TOOL = {"type": "function", "strict": False, **TOOL["function"]}
+
+
+def ask(text):
+    return [{"role": "user", "content": text}]
+
+
+@both
+def test_raw_response_has_request_id_and_rate_headers(sync_openai, model):
+    raw = sync_openai.chat.completions.with_raw_response.create(model=model, messages=HELLO)
+    assert raw.headers["x-request-id"].startswith("req_")
+    assert int(raw.headers["x-ratelimit-remaining-rpm"]) > 0
+    made = raw.parse()
+    assert (made.choices[0].message.content, made.model) == (ANSWER, model)
+    assert made.choices[0].finish_reason == "stop"
+    assert made.usage.total_tokens == made.usage.prompt_tokens + made.usage.completion_tokens
+
+
+@both
+def test_chat_stream_has_its_usage_last_and_only_if_asked(sync_openai, model):
+    create = sync_openai.chat.completions.create
+    chunks = list(create(model=model, messages=HELLO, stream=True))
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == ANSWER
+    assert {(chunk.model, chunk.usage) for chunk in chunks} == {(model, None)}
+    *chunks, last = create(
+        model=model, messages=HELLO, stream=True, stream_options={"include_usage": True}
+    )
+    assert last.choices == []
+    assert last.usage.completion_tokens == 5
+    assert all(chunk.usage is None for chunk in chunks)
+
+
+@both
+def test_stream_helper_collects_text_and_functions(sync_openai, model):
+    with sync_openai.chat.completions.stream(model=model, messages=HELLO) as stream:
+        kinds = [event.type for event in stream]
+        final = stream.get_final_completion()
+    assert {"chunk", "content.delta", "content.done"} <= set(kinds)
+    assert final.choices[0].message.content == ANSWER
+
+    tool = openai.pydantic_function_tool(GetWeather, name="get_weather")
+    with sync_openai.chat.completions.stream(
+        model=model, messages=ask("Call get_weather"), tools=[tool]
+    ) as stream:
+        kinds = [event.type for event in stream]
+        [call] = stream.get_final_completion().choices[0].message.tool_calls
+    assert "tool_calls.function.arguments.done" in kinds
+    assert call.function.parsed_arguments == GetWeather(city="sample")
+
+
+@both
+def test_structured_outputs_are_parsed(sync_openai, model):
+    made = sync_openai.chat.completions.parse(model=model, messages=HELLO, response_format=Weather)
+    expected = Weather(city="sample", degrees=7, unit="celsius")
+    assert made.choices[0].message.parsed == expected
+    made = sync_openai.responses.parse(model=model, input="Hello", text_format=Weather)
+    assert made.output_parsed == expected
+
+
+@both
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_tool_loop_of_chat(sync_openai, model, is_stream):
+    messages = ask("Call get_weather for me")
+
+    def turn():
+        asked = {"model": model, "messages": messages, "tools": [TOOL]}
+        if not is_stream:
+            return sync_openai.chat.completions.create(**asked).choices[0]
+        with sync_openai.chat.completions.stream(**asked) as stream:
+            return stream.get_final_completion().choices[0]
+
+    choice = turn()
+    assert choice.finish_reason == "tool_calls"
+    [call] = choice.message.tool_calls
+    assert (call.function.name, call.function.arguments) == ("get_weather", '{"city":"sample"}')
+    messages.append(choice.message.to_dict())
+    messages.append({"role": "tool", "tool_call_id": call.id, "content": "9 degrees"})
+    choice = turn()
+    assert choice.finish_reason == "stop"
+    assert "9 degrees" in choice.message.content
+
+
+@both
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_tool_loop_of_responses(sync_openai, model, is_stream):
+    given = ask("Call get_weather for me")
+
+    def turn():
+        asked = {"model": model, "input": given, "tools": [RESPONSES_TOOL]}
+        if not is_stream:
+            return sync_openai.responses.create(**asked)
+        with sync_openai.responses.stream(**asked) as stream:
+            return stream.get_final_response()
+
+    made = turn()
+    [call] = [item for item in made.output if item.type == "function_call"]
+    assert (call.name, call.arguments) == ("get_weather", '{"city":"sample"}')
+    given += [item.to_dict(mode="json") for item in made.output]
+    given.append({"type": "function_call_output", "call_id": call.call_id, "output": "9 degrees"})
+    assert "9 degrees" in turn().output_text
+
+
+@both
+def test_images_are_part_of_the_prompt(sync_openai, model):
+    text = {"type": "text", "text": "What is this?"}
+    image = {"type": "image_url", "image_url": {"url": PIXEL}}
+    made = sync_openai.chat.completions.create(
+        model=model, messages=[{"role": "user", "content": [text, image]}]
+    )
+    assert made.usage.prompt_tokens == 88
+    parts = [
+        {"type": "input_text", "text": "What is this?"},
+        {"type": "input_image", "image_url": PIXEL, "detail": "auto"},
+    ]
+    made = sync_openai.responses.create(model=model, input=[{"role": "user", "content": parts}])
+    assert made.usage.input_tokens == 88
+
+
+@both
+def test_responses_stream_numbers_its_events_and_ends_with_the_response(sync_openai, model):
+    with sync_openai.responses.stream(model=model, input="Hello there, gateway") as stream:
+        events = list(stream)
+        final = stream.get_final_response()
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert (events[0].type, events[-1].type) == ("response.created", "response.completed")
+    ids = {event.response.id for event in events if hasattr(event, "response")}
+    assert ids == {final.id}
+    assert final.output_text == ANSWER
+    assert final.model == model
+    assert final.usage.output_tokens == 5
+    whole = sync_openai.responses.create(model=model, input="Hello there, gateway")
+    assert whole.output_text == ANSWER
+
+
+@both
+def test_answers_that_are_cut_short_say_so(sync_openai, model):
+    with pytest.raises(openai.LengthFinishReasonError):
+        sync_openai.chat.completions.parse(
+            model=model, messages=ask("[[finish=length]]"), response_format=Weather
+        )
+    made = sync_openai.chat.completions.create(model=model, messages=HELLO, max_tokens=2)
+    assert made.choices[0].finish_reason == "length"
+    made = sync_openai.responses.create(model=model, input="[[words=40]]", max_output_tokens=16)
+    assert (made.status, made.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    filtered = ask("[[finish=content_filter]] Hello")
+    made = sync_openai.chat.completions.create(model=model, messages=filtered)
+    assert made.choices[0].finish_reason == "content_filter"
+
+
+@both
+@pytest.mark.parametrize("fault", ["error", "junk", "drop"])
+def test_fault_in_mid_stream_raises_an_api_error_with_a_code(
+    sync_openai, spare_openai, spare_google, model, fault
+):
+    """After the frames that came before it; all of them are whole."""
+    model = spare_openai if model == "sim-chat" else spare_google
+    prompt = f"[[words=20]] [[pieces=7]] [[{fault}=6]]"
+    received = []
+
+    def collect(stream):
+        received.clear()
+        received.extend(stream)
+
+    chunks = sync_openai.chat.completions.create(model=model, messages=ask(prompt), stream=True)
+    with pytest.raises(openai.APIError) as raised:
+        collect(chunks)
+    assert (type(raised.value), raised.value.code) == (openai.APIError, "upstream_error")
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in received)
+    assert text.startswith("The quick")
+
+    with (
+        sync_openai.chat.completions.stream(model=model, messages=ask(prompt)) as stream,
+        pytest.raises(openai.APIError) as raised,
+    ):
+        stream.until_done()
+    assert raised.value.code == "upstream_error"
+
+    events = sync_openai.responses.create(model=model, input=prompt, stream=True)
+    with pytest.raises(openai.APIError) as raised:
+        collect(events)
+    assert raised.value.code == "upstream_error"
+    assert [event.sequence_number for event in received] == list(range(len(received)))
+    assert received[0].type == "response.created"
+
+
+STATUSES = [
+    (400, openai.BadRequestError, "invalid_request_error", "invalid_value"),
+    (401, openai.InternalServerError, "server_error", "upstream_error"),
+    (403, openai.InternalServerError, "server_error", "upstream_error"),
+    (404, openai.InternalServerError, "server_error", "upstream_error"),
+    (422, openai.BadRequestError, "invalid_request_error", "invalid_value"),
+    (429, openai.RateLimitError, "rate_limit_error", "upstream_rate_limited"),
+    (500, openai.InternalServerError, "server_error", "upstream_error"),
+    (503, openai.InternalServerError, "server_error", "service_unavailable"),
+]
+
+
+@pytest.mark.parametrize(("status", "kind", "type_", "code"), STATUSES)
+def test_status_of_a_provider_raises_the_class_of_the_translated_one(
+    lenient_openai, spare_openai, status, kind, type_, code
+):
+    prompt = f"[[status={status}]]"
+    for is_stream in (False, True):
+        for create, given in (
+            (lenient_openai.chat.completions.create, {"messages": ask(prompt)}),
+            (lenient_openai.responses.create, {"input": prompt}),
+        ):
+            with pytest.raises(kind) as raised:
+                create(model=spare_openai, stream=is_stream, **given)
+            assert (raised.value.type, raised.value.code) == (type_, code)
+            assert raised.value.request_id.startswith("req_")
+
+
+@pytest.mark.usefixtures("spare_models")
+def test_model_id_with_slash_and_colon_is_found_and_called(lenient_openai, sync_genai):
+    """OpenAI's SDK encodes the slash in a path, Google's does not."""
+    assert lenient_openai.models.retrieve(NAMED).id == NAMED
+    made = lenient_openai.chat.completions.create(model=NAMED, messages=HELLO)
+    assert (made.model, made.choices[0].message.content) == (NAMED, ANSWER)
+    assert sync_genai.models.get(model=NAMED).name == f"models/{NAMED}"
+    assert sync_genai.models.generate_content(model=NAMED, contents="Hi").model_version == NAMED
+
+
+def test_model_list_is_sorted_and_complete(sync_openai):
+    listed = [entry.id for entry in sync_openai.models.list()]
+    assert listed == sorted(listed)
+    assert {"sim-chat", "sim-google", "sim-moderation"} <= set(listed)
+    for model in ("nothing", "nothing/at:all"):
+        with pytest.raises(openai.NotFoundError) as raised:
+            sync_openai.models.retrieve(model)
+        assert (raised.value.code, raised.value.param) == ("model_not_found", "model")
+
+
+REFUSED = [
+    ({"previous_response_id": "resp_1"}, "previous_response_id"),
+    ({"conversation": "conv_1"}, "conversation"),
+    ({"background": True}, "background"),
+    ({"prompt": {"id": "pmpt_1"}}, "prompt"),
+    ({"tools": [{"type": "file_search", "vector_store_ids": ["vs_1"]}]}, "tools"),
+]
+
+
+@pytest.mark.parametrize(("fields", "param"), REFUSED)
+def test_state_at_the_provider_is_refused_by_the_name_of_its_field(lenient_openai, fields, param):
+    with pytest.raises(openai.BadRequestError) as raised:
+        lenient_openai.responses.create(model="sim-chat", input="Hi", **fields)
+    assert (raised.value.code, raised.value.param) == ("unsupported_parameter", param)
+
+
+def test_stored_responses_and_completions_are_not_found(lenient_openai):
+    for ask_for in (
+        lambda: lenient_openai.responses.retrieve("resp_1"),
+        lambda: lenient_openai.responses.cancel("resp_1"),
+        lambda: lenient_openai.responses.input_items.list("resp_1"),
+        lambda: lenient_openai.chat.completions.retrieve("chatcmpl-1"),
+        lambda: lenient_openai.chat.completions.list(),
+        lambda: lenient_openai.post("/responses/responses", cast_to=object, body={}),
+    ):
+        with pytest.raises(openai.NotFoundError) as raised:
+            ask_for()
+        assert raised.value.code == "not_found"
+
+
+def test_invalid_bodies_and_keys_raise_their_classes(lenient_openai):
+    create = lenient_openai.chat.completions.create
+    for messages, code in ((None, "missing_required_parameter"), ([], "invalid_value")):
+        with pytest.raises(openai.BadRequestError) as invalid:
+            create(model="sim-chat", messages=messages)
+        assert (invalid.value.code, invalid.value.param) == (code, "messages")
+    with pytest.raises(openai.NotFoundError) as unknown:
+        create(model="nothing", messages=HELLO)
+    assert (unknown.value.code, unknown.value.param) == ("model_not_found", "model")
+    stranger = lenient_openai.with_options(api_key="sk-" + "x" * 47)
+    with pytest.raises(openai.AuthenticationError) as refused:
+        stranger.responses.create(model="sim-chat", input="Hi")
+    assert refused.value.code == "invalid_api_key"
+
+
+def test_time_out_of_the_client_ends_the_call_at_the_provider(world, lenient_openai, spare_openai):
+    impatient = lenient_openai.with_options(timeout=0.3)
+
+    def count_aborted():
+        url = world.env["GATEWAY_SIMULATOR_URL"] + "/control/history"
+        with urllib.request.urlopen(url) as answer:
+            return json.load(answer)["generations"]["aborted"]
+
+    before = count_aborted()
+    with pytest.raises(openai.APITimeoutError):
+        impatient.chat.completions.create(model=spare_openai, messages=ask("[[first=20]]"))
+    with (
+        pytest.raises(openai.APITimeoutError),
+        impatient.chat.completions.stream(
+            model=spare_openai, messages=ask("[[words=9]] [[pause=20]]")
+        ) as stream,
+    ):
+        stream.until_done()
+    deadline = time.monotonic() + 5
+    while count_aborted() < before + 2:
+        assert time.monotonic() < deadline
