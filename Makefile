@@ -26,7 +26,9 @@ SIDE_BY_SIDE := --numprocesses=$(JOBS) --dist=loadscope --no-loadscope-reorder
 
 PORT_BASE ?=
 STORE ?=
-LOCAL_OPTIONS := $(if $(PORT_BASE),--port-base $(PORT_BASE)) $(if $(STORE),--store $(STORE))
+WORKERS ?=
+LOCAL_OPTIONS := $(if $(PORT_BASE),--port-base $(PORT_BASE)) $(if $(STORE),--store $(STORE)) \
+	$(if $(WORKERS),--workers $(WORKERS))
 
 ##@ General
 
@@ -48,7 +50,7 @@ $(STAMP): pyproject.toml $(wildcard $(LOCK))
 		$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK); \
 		$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e .; \
 	else \
-		$(BIN)/pip install --quiet --disable-pip-version-check -e '.[apiserver,operator,simulator,cli,local]'; \
+		$(BIN)/pip install --quiet --disable-pip-version-check -e '.[apiserver,mcpserver,operator,simulator,cli,local]'; \
 	fi
 	@touch $(STAMP)
 
@@ -57,7 +59,8 @@ lock: ## Pin the newest dependencies with hashes in requirements/ (needs uv)
 	uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
 		--upgrade --generate-hashes --no-annotate --no-header \
 		--no-emit-index-url --no-emit-find-links --quiet --output-file $(LOCK)
-	uv pip compile pyproject.toml --extra apiserver --extra operator --extra simulator --extra cli \
+	uv pip compile pyproject.toml --extra apiserver --extra mcpserver --extra operator \
+		--extra simulator --extra cli \
 		--universal --python-version 3.11 \
 		--constraint $(LOCK) --generate-hashes --no-annotate --no-header \
 		--no-emit-index-url --no-emit-find-links --quiet --output-file $(RUNTIME_LOCK)
@@ -69,7 +72,7 @@ demo: setup ## Bring everything up, run one task to its video, show it, stop eve
 	@$(CTL) local demo $(LOCAL_OPTIONS)
 
 .PHONY: up
-up: setup ## Bring everything up and stay; Ctrl-C or `make down` ends it (STORE=s3: with an S3 server)
+up: setup ## Bring everything up and stay; Ctrl-C or `make down` ends it (STORE=s3: with an S3 server; WORKERS=2)
 	@$(CTL) local up $(LOCAL_OPTIONS)
 
 .PHONY: down
@@ -114,7 +117,7 @@ typecheck: setup ## mypy (strict) and pyright
 	@$(BIN)/pyright
 
 .PHONY: programs
-programs: setup ## Find or build what tests run: control plane, helm, an S3 server (minutes, once)
+programs: setup ## Find or build what tests run: control plane, helm, an S3 server, SDKs for Node.js (minutes, once)
 	@$(CTL) local binaries
 	@$(BIN)/python -m tools.programs
 
@@ -135,6 +138,10 @@ test-unit: setup ## The tests that need no process beside them
 .PHONY: bench
 bench: programs ## Measure and compare with the bars: a table and bench-results.json (BENCH=polls,inflight: those stages)
 	@$(BIN)/python -m tests.bench $(BENCH)
+
+.PHONY: bench-peers
+bench-peers: programs ## Compare LLM calls with LiteLLM and Portkey, installed from PyPI and npm
+	@$(BIN)/python -m tests.bench llm-peers
 
 ##@ Cluster
 

@@ -1,9 +1,9 @@
-"""Programs for tests that are Go modules and in no package of Python: found, or built once.
+"""Programs for tests that are in no package of Python: found, or built or installed once.
 
 `python -m tools.programs` makes all of them; a name after it prints that one's path. The versions
-are pinned by go.mod and go.sum in `tools/<modules>/`; the Go module proxy and the checksum database
-of the caller's environment apply. What is built lies below the user's cache and serves every
-checkout.
+are pinned in `tools/<modules>/` by go.mod and go.sum, or by package.json and its lock file; Go's
+module proxy and checksum database and npm's registry are those of the caller's environment. What is
+made lies below the user's cache and serves every checkout.
 """
 
 import asyncio
@@ -14,10 +14,13 @@ import platform
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway_cli.machine import BuildError, build_go_program
+from tools.chromium import ChromiumMissingError, ensure_chromium
+
+from gateway_cli.machine import BuildError, build_go_program, run_program
 
 TOOLS = Path(__file__).resolve().parent
 
@@ -28,16 +31,27 @@ class ProgramMissingError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One program: its package, the folder of tools/ that pins it, and whether PATH's will do."""
+    """One program: its Go package, the folder of tools/ that pins it, and whether PATH's will do.
 
-    package: str
+    Without a package it is a folder of npm's packages.
+    """
+
+    package: str | None
     modules: str
     any_version: bool = False
 
+    @property
+    def pins(self) -> tuple[str, ...]:
+        """The files that pin its versions."""
+        return ("go.mod", "go.sum") if self.package else ("package.json", "package-lock.json")
 
+
+CHROMIUM = "chromium"
 PROGRAMS = {
     "helm": Program("helm.sh/helm/v3/cmd/helm", "helm", any_version=True),
     "helm-unittest": Program("github.com/helm-unittest/helm-unittest/cmd/helm-unittest", "helm"),
+    "node-sdks": Program(None, "node"),
+    "oidc-provider": Program(None, "oidc"),
     "versitygw": Program(
         "github.com/versity/versitygw/cmd/versitygw", "s3server", any_version=True
     ),
@@ -58,16 +72,16 @@ def find_program(name: str) -> Path:
     if on_path:
         return Path(on_path)
     cached = _place(name)
-    if not cached.is_file():
+    if not cached.exists():
         raise ProgramMissingError(f"no {name}: `make programs` builds it, or {variable} names one")
     return cached
 
 
 def ensure_program(name: str) -> Path:
-    """As `find_program`, but built if need be, telling so.
+    """As `find_program`, but made if need be, telling so.
 
     Raises:
-        ProgramMissingError: there is no Go toolchain, or the build fails.
+        ProgramMissingError: there is no Go toolchain or no npm, or it fails.
     """
     try:
         return find_program(name)
@@ -77,7 +91,7 @@ def ensure_program(name: str) -> Path:
         with (target.parent / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             # another checkout may have built it while this one waited
-            if not target.is_file():
+            if not target.exists():
                 _build(name, target)
         return target
 
@@ -85,7 +99,7 @@ def ensure_program(name: str) -> Path:
 def _place(name: str) -> Path:
     """The file in the cache that these very pins have or would have."""
     modules = TOOLS / PROGRAMS[name].modules
-    pins = b"".join((modules / file).read_bytes() for file in ("go.mod", "go.sum"))
+    pins = b"".join((modules / file).read_bytes() for file in PROGRAMS[name].pins)
     digest = hashlib.sha256(pins).hexdigest()[:12]
     home = os.environ.get("XDG_CACHE_HOME")
     cache = (Path(home) if home else Path.home() / ".cache") / "model-gateway" / "programs"
@@ -94,25 +108,46 @@ def _place(name: str) -> Path:
 
 def _build(name: str, target: Path) -> None:
     program = PROGRAMS[name]
-    print(f"Building {name} from Go modules: once, then it is cached", flush=True)
+    kind = "Go modules" if program.package else "npm packages"
+    print(f"Building {name} from {kind}: once, then it is cached", flush=True)
     begin = time.monotonic()
     try:
         modules = TOOLS / program.modules
-        asyncio.run(build_go_program(modules, program.package, target, os.environ))
+        if program.package:
+            asyncio.run(build_go_program(modules, program.package, target, os.environ))
+        else:
+            asyncio.run(_install_packages([modules / file for file in program.pins], target))
     except BuildError as error:
         raise ProgramMissingError(f"no {name}: {error}") from error
     print(f"✓ {name} built in {time.monotonic() - begin:.0f} s", flush=True)
+
+
+async def _install_packages(pins: Sequence[Path], target: Path) -> None:
+    """Install the packages of a lock file into the folder `target`. BuildError."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise BuildError("there is no `npm` in PATH")
+    partial = target.with_name(f"{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    for pin in pins:
+        shutil.copy(pin, partial)
+    options = ("--ignore-scripts", "--no-audit", "--no-fund")
+    done = await run_program(npm, "ci", *options, cwd=partial)
+    if done.code != 0:
+        raise BuildError("`npm ci` failed: " + " / ".join(done.errors.splitlines()[-5:]))
+    partial.rename(target)
 
 
 def main() -> int:
     """0 if all that were asked for are there."""
     names = sys.argv[1:]
     try:
-        for name in names or PROGRAMS:
-            path = ensure_program(name)
+        for name in names or (*PROGRAMS, CHROMIUM):
+            path = ensure_chromium() if name == CHROMIUM else ensure_program(name)
             if names:
                 print(path)
-    except ProgramMissingError as error:
+    except (ProgramMissingError, ChromiumMissingError) as error:
         print(f"✗ {error}", file=sys.stderr)
         return 1
     return 0

@@ -39,6 +39,7 @@ MATRIX = (
     Row("F13", "completions, cancels and expiry of an Upload at once", 2000, "I5, I6"),
     Row("F14", "one Idempotency-Key 64 ways at once", 12800, "200 tasks, the rest replays"),
     Row("F15", "500 calls at the edge of a limit at three APIs", 100, "I7"),
+    Row("F23", "clients leave at any moment of an LLM call", 1000, "I7; nothing stays open"),
 )
 
 

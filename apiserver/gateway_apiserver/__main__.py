@@ -1,73 +1,37 @@
 """`python -m gateway_apiserver api|media`: the API process or the media host.
 
-Ends with 2 for settings, secrets or a cluster that cannot be used, saying which.
+`api --workers N` runs N API processes on one port. Ends with 2 for settings, secrets or a cluster
+that cannot be used, saying which.
 """
 
 import argparse
 import asyncio
+import os
+import socket
 import sys
-from collections.abc import Callable, Coroutine
+from typing import Any
 
 from pydantic import ValidationError
 
-from gateway_apiserver.app import create_app, create_health_app
-from gateway_apiserver.compose import (
-    NoCluster,
-    SecretsUnusable,
-    configure_logging,
-    open_api,
-    open_media,
-)
-from gateway_apiserver.media import create_media_app, create_media_health_app
-from gateway_apiserver.server import Drain, serve, serve_health
 from gateway_apiserver.settings import ApiSettings, MediaSettings
-
-
-async def _serve_api() -> None:
-    settings = ApiSettings()  # pyright: ignore[reportCallIssue]
-    configure_logging(settings.log_level, settings.log_format)
-    drain = Drain()
-    async with open_api(settings) as parts:
-        app, health = create_app(parts, drain), create_health_app(parts, drain)
-        async with serve_health(health, settings.health_host, settings.health_port):
-            await serve(
-                app,
-                settings.api_host,
-                settings.api_port,
-                drain,
-                settings.linger_seconds,
-                parts.connections,
-            )
-
-
-async def _serve_media() -> None:
-    settings = MediaSettings()  # pyright: ignore[reportCallIssue]
-    configure_logging(settings.log_level, settings.log_format)
-    drain = Drain()
-    async with open_media(settings) as parts:
-        app, health = create_media_app(parts), create_media_health_app(parts, drain)
-        async with serve_health(health, settings.health_host, settings.health_port):
-            await serve(
-                app,
-                settings.media_host,
-                settings.media_port,
-                drain,
-                settings.linger_seconds,
-                parts.connections,
-            )
-
-
-_Process = Callable[[], Coroutine[None, None, None]]
-_PROCESSES: dict[str, _Process] = {"api": _serve_api, "media": _serve_media}
+from gateway_core.kube.connection import NoCluster
+from gateway_core.kube.secrets import SecretsUnusable
 
 
 def main() -> int:
     """Serves until a signal; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m gateway_apiserver")
-    parser.add_argument("process", choices=_PROCESSES)
-    process = _PROCESSES[parser.parse_args().process]
+    parser.add_argument("process", choices=("api", "media"))
+    parser.add_argument(
+        "--workers", type=int, help="API processes on the one port; default: GATEWAY_WORKERS or 1"
+    )
+    # what a worker's parent adds: the descriptor of the link between them
+    parser.add_argument("--link", type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.process == "media" and arguments.workers is not None:
+        parser.error("only the API has workers")
     try:
-        asyncio.run(process())
+        return asyncio.run(_serve(arguments))
     except ValidationError as error:
         for problem in error.errors(include_input=False):
             # what concerns several settings has no place and names them itself
@@ -79,6 +43,28 @@ def main() -> int:
     except (NoCluster, SecretsUnusable) as error:
         print(error, file=sys.stderr)
         return 2
+
+
+async def _serve(arguments: argparse.Namespace) -> int:
+    # a parent imports no API: it would double its memory
+    if arguments.process == "media":
+        from gateway_apiserver.processes import serve_media
+
+        await serve_media(MediaSettings())  # pyright: ignore[reportCallIssue]
+        return 0
+    given: dict[str, Any] = {} if arguments.workers is None else {"workers": arguments.workers}
+    settings = ApiSettings(**given)
+    if arguments.link is None and settings.workers > 1:
+        from gateway_apiserver.workers.parent import run_parent
+
+        # each counts the others
+        os.environ["GATEWAY_WORKERS"] = str(settings.workers)
+        return await run_parent(settings, (sys.executable, "-m", "gateway_apiserver", "api"))
+    from gateway_apiserver.processes import serve_api
+
+    await serve_api(
+        settings, None if arguments.link is None else socket.socket(fileno=arguments.link)
+    )
     return 0
 
 

@@ -3,30 +3,29 @@
 Made by `__main__` of what `compose` puts together, and by tests of fakes.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
 from gateway_apiserver.content import ContentSender
 from gateway_apiserver.failpoints import Failpoints
-from gateway_apiserver.middleware.connections import ConnectionBounds, ConnectionTable
 from gateway_apiserver.middleware.metrics import ApiMetrics, ConnectionMetrics
-from gateway_apiserver.middleware.observers import AccessLog, RequestSpans
+from gateway_apiserver.middleware.observers import RequestSpans
 from gateway_apiserver.middleware.requests import Observers, RequestMiddleware
 from gateway_apiserver.openapi import build_document
+from gateway_apiserver.parts import ApiParts
 from gateway_apiserver.routing import RouteTable
-from gateway_apiserver.server import Drain, HealthApp
-from gateway_apiserver.settings import ApiSettings
+from gateway_apiserver.server import Drain, HealthApp, expose
 from gateway_apiserver.surfaces.account import AccountRoutes
 from gateway_apiserver.surfaces.batches.routes import BatchRoutes
 from gateway_apiserver.surfaces.files.creation import FileCreation
 from gateway_apiserver.surfaces.files.finder import FileFinder
 from gateway_apiserver.surfaces.files.routes import FileRoutes
 from gateway_apiserver.surfaces.files.writing import FileWriter
+from gateway_apiserver.surfaces.llm.cached import CachedCalls
+from gateway_apiserver.surfaces.llm.call_headers import make_call_headers
 from gateway_apiserver.surfaces.llm.calls import LlmCalls
 from gateway_apiserver.surfaces.llm.models import ModelLists
 from gateway_apiserver.surfaces.llm.prompt_files import PromptFiles
@@ -40,7 +39,17 @@ from gateway_apiserver.surfaces.management.responses import BudgetReader
 from gateway_apiserver.surfaces.management.usage import UsageRoutes
 from gateway_apiserver.surfaces.moderations import ModerationRoutes
 from gateway_apiserver.surfaces.notices import NoticeReceiver
+from gateway_apiserver.surfaces.oauth.endpoints import (
+    OAUTH_ALLOWANCES,
+    DiscoveryRoutes,
+    OAuthRoutes,
+)
 from gateway_apiserver.surfaces.operations import PublicSender, add_operational_routes
+from gateway_apiserver.surfaces.pages.consent import ConsentRoutes
+from gateway_apiserver.surfaces.pages.html import Pages
+from gateway_apiserver.surfaces.pages.settings import SettingsRoutes
+from gateway_apiserver.surfaces.pages.sign_in import SignInRoutes
+from gateway_apiserver.surfaces.pages.sso import SsoRoutes
 from gateway_apiserver.surfaces.pricing import PricingRoutes
 from gateway_apiserver.surfaces.tasks import TaskRoutes
 from gateway_apiserver.surfaces.temporary_files.creation import TemporaryCreation
@@ -48,92 +57,51 @@ from gateway_apiserver.surfaces.temporary_files.objects import TemporaryFiles
 from gateway_apiserver.surfaces.temporary_files.routes import TemporaryRoutes
 from gateway_apiserver.surfaces.uploads.routes import UploadRoutes
 from gateway_apiserver.surfaces.uploads.service import UploadService
-from gateway_apiserver.tables import Tables
 from gateway_core.accounts.authentication import Authenticator, PolicyView
-from gateway_core.accounts.key_use import KeyUse
+from gateway_core.accounts.passwords import PasswordChecker
 from gateway_core.accounts.records import AccountRecord, OwnerIndex
+from gateway_core.accounts.sessions import SessionStore
+from gateway_core.accounts.sign_in import SIGN_IN_ALLOWANCES, SignIn
+from gateway_core.accounts.sso import SignOn
+from gateway_core.accounts.throttle import Allowance, Throttle
 from gateway_core.admission.admission import Admission, Authorizer
 from gateway_core.admission.intake import Intake
-from gateway_core.admission.live_calls import LiveCalls
 from gateway_core.admission.rates import FreeRateLimiter, RateLimiter
 from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.ids import IdMint
 from gateway_core.api.key import GatewayKey
+from gateway_core.api.oauth import GatewayOAuthClient
 from gateway_core.api.task import GatewayTask
 from gateway_core.billing.counters import FreeRate
-from gateway_core.billing.ledger import Rebuilder
-from gateway_core.billing.redis_counters import Counters
 from gateway_core.egress.addresses import AddressPolicy
-from gateway_core.files.addresses import Sealer, TemporaryAddresses
-from gateway_core.files.fetching import Fetcher
+from gateway_core.files.addresses import TemporaryAddresses
 from gateway_core.files.files import FileRecorder
 from gateway_core.files.parts import UploadParts
 from gateway_core.files.quota import StorageQuota
-from gateway_core.files.quota_counters import PartLedger, Pool, StorageLedger
+from gateway_core.files.quota_counters import Pool
 from gateway_core.files.uploads import UploadOutcomes
 from gateway_core.kube.api_health import ApiHealth
-from gateway_core.kube.client import KubernetesClient
-from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.informer import Cache
 from gateway_core.kube.read_through import ReadThrough
 from gateway_core.kube.repository import ListLimiter, Repository
 from gateway_core.llm.metrics import LlmMetrics
 from gateway_core.llm.service import LlmService
-from gateway_core.llm.upstream import LlmUpstream
-from gateway_core.observability.tracing import NO_TRACER, Tracer
+from gateway_core.oauth.authorization import Authorizations
+from gateway_core.oauth.clients import ClientDirectory, MetadataDocuments
+from gateway_core.oauth.codes import CodeStore
+from gateway_core.oauth.grants import Grants, Lifetimes
+from gateway_core.oauth.registration import Registrar
+from gateway_core.oauth.tokens import TokenMint
 from gateway_core.providers.catalog_view import CatalogView
 from gateway_core.providers.moderators import Moderators
-from gateway_core.providers.notices import NoticeSigner, NoticeSink
-from gateway_core.providers.registry import Providers
-from gateway_core.providers.upstream import ModerationUpstream
+from gateway_core.providers.notices import NoticeSigner
 from gateway_core.storage.limits import DownloadBounds, Downloads, StreamLimiter
-from gateway_core.storage.objects import ObjectStore
 from gateway_core.tasks.creation import TaskRecorder, TaskService
 from gateway_core.tasks.finder import TaskFinder
 
 PUBLIC_BOUNDS = DownloadBounds(downloads=256, per_address=128, per_link=256)
 """Of what is read without a key: such readers take no places of accounts."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiParts:
-    """Dependencies of the API.
-
-    `notices` is None where providers are not to push, `intake` where only maintenance can stop
-    creates; `usable_providers` are those the API calls.
-    """
-
-    settings: ApiSettings
-    kube: KubernetesClient
-    counters: Counters
-    storage: StorageLedger
-    parts: PartLedger
-    store: ObjectStore
-    fetcher: Fetcher
-    sealer: Sealer
-    tables: Tables
-    moderations: Providers[ModerationUpstream]
-    llm_providers: Providers[LlmUpstream]
-    rebuilder: Rebuilder
-    calls: LiveCalls
-    key_use: KeyUse
-    id_key: bytes
-    peppers: Mapping[int, bytes]
-    notices: NoticeSink | None = None
-    intake: Intake | None = None
-    usable_providers: Callable[[], Mapping[str, bool]] = dict
-    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
-    access: AccessLog = field(default_factory=AccessLog)
-    tracer: Tracer = NO_TRACER
-    clock: Callable[[], float] = CLOCK.time
-    """Unix seconds, by which the lives of files and uploads end."""
-    connections: ConnectionTable = field(
-        default_factory=lambda: ConnectionTable(ConnectionBounds())
-    )
-    """Client connections of the port that the API is served on."""
-    is_prepared: Callable[[], bool] = lambda: True
-    """Whether what only the first calls need has been got, or waited for long enough."""
 
 
 def create_app(parts: ApiParts, drain: Drain | None = None) -> ASGIApp:
@@ -147,7 +115,7 @@ def create_app(parts: ApiParts, drain: Drain | None = None) -> ASGIApp:
         parts.usable_providers,
         lambda: intake.stops,
     )
-    table = build_table(parts, intake, metrics, lambda: not draining.begun and _is_ready(parts))
+    table = build_table(parts, intake, metrics, build_readiness(parts, draining))
     spans = RequestSpans(parts.tracer, parts.settings.client_traces)
     observers = Observers(parts.access, metrics, spans)
     return RequestMiddleware(table.build_app(), observers, parts.settings.connection_bounds)
@@ -172,7 +140,8 @@ def build_table(
     limiter = RateLimiter(
         parts.counters,
         partial(parts.calls.rebuild, rebuild=parts.rebuilder.rebuild),
-        replicas=settings.replicas,
+        leases=parts.calls.leases,
+        replicas=settings.processes,
     )
     policies = PolicyView(parts.tables.keys, parts.tables.guardrails, kube)
     admission = Admission(
@@ -189,7 +158,7 @@ def build_table(
     table = RouteTable(
         Authorizer(
             authenticator,
-            FreeRateLimiter(parts.counters, free_rates, replicas=settings.replicas),
+            FreeRateLimiter(parts.counters, free_rates, replicas=settings.processes),
             intake,
         ),
         metrics,
@@ -220,14 +189,24 @@ def build_table(
         admission,
         Moderators(lambda: catalog.current, parts.moderations),
         parts.calls,
+        parts.health,
         default_model=settings.moderation_default_model,
     ).add_to(table)
     files = FileFinder(kube, parts.tables.files, parts.storage, mint)
     llm = LlmService(
-        lambda: catalog.current, parts.llm_providers, parts.calls, LlmMetrics(parts.registry)
+        lambda: catalog.current,
+        parts.llm_providers,
+        parts.calls,
+        LlmMetrics(parts.registry, parts.health),
     )
     LlmRoutes(
-        LlmCalls(admission, llm, PromptFiles(files, parts.store)),
+        LlmCalls(
+            admission,
+            llm,
+            PromptFiles(files, parts.store),
+            headers := make_call_headers(settings.llm_headers),
+            None if parts.answers is None else CachedCalls(parts.answers, llm, headers),
+        ),
         ModelLists(lambda: catalog.current),
         table.authorizer,
         policies,
@@ -240,6 +219,7 @@ def build_table(
     public = PublicSender(Downloads(PUBLIC_BOUNDS))
     PricingRoutes(catalog, addresses, public, anonymous=settings.pricing_anonymous).add_to(table)
     _add_management(table, parts, limiter, mint)
+    _add_sign_in(table, parts, mint, intake)
     NoticeReceiver(NoticeSigner(parts.id_key), parts.notices).add_to(table)
     add_operational_routes(
         table,
@@ -256,11 +236,16 @@ def build_table(
     return table
 
 
+def build_readiness(parts: ApiParts, drain: Drain) -> Callable[[], bool]:
+    """Whether the process can serve. A dependency that fails later does not make it unready."""
+    return lambda: not drain.begun and parts.tables.synced and parts.is_prepared()
+
+
 def create_health_app(parts: ApiParts, drain: Drain) -> ASGIApp:
     """Probes and metrics of the API process, for a port that clients do not reach."""
     return HealthApp(
-        lambda: not drain.begun and _is_ready(parts),
-        parts.registry if parts.settings.metrics_enabled else None,
+        build_readiness(parts, drain),
+        partial(expose, parts.registry) if parts.settings.metrics_enabled else None,
     )
 
 
@@ -341,12 +326,65 @@ def _add_management(table: RouteTable, parts: ApiParts, limiter: RateLimiter, mi
     MemberRoutes(parts.tables.users).add_to(table)
 
 
+def _add_sign_in(table: RouteTable, parts: ApiParts, mint: IdMint, intake: Intake) -> None:
+    """Add sign-in, the authorization server, and the pages of both."""
+    settings, kube, tables, peppers = parts.settings, parts.kube, parts.tables, parts.peppers
+    accounts = ReadThrough(tables.accounts, kube, GatewayAccount.plural)
+    users = ReadThrough(tables.users, kube, GatewayUser.plural)
+    clients = ReadThrough(tables.clients, kube, GatewayOAuthClient.plural)
+    throttle = Throttle(
+        parts.transient,
+        {
+            **SIGN_IN_ALLOWANCES,
+            **OAUTH_ALLOWANCES,
+            "register": Allowance(settings.oauth_registrations_per_minute, 60),
+            "sign-in-address": Allowance(settings.sign_ins_per_minute, 60),
+        },
+    )
+    documents = MetadataDocuments(parts.documents) if settings.oauth_documents else None
+    directory = ClientDirectory(clients, mint, peppers, documents)
+    authorizations = Authorizations(directory, settings.base_url, settings.mcp_url)
+    registrar = None
+    if settings.oauth_registration:
+        most = settings.oauth_unused_clients
+        registrar = Registrar(kube, tables.clients, mint, peppers, most_unused=most)
+    grants = Grants(
+        kube,
+        CodeStore(parts.transient),
+        tables.grants,
+        accounts,
+        users,
+        mint,
+        TokenMint(parts.id_key),
+        peppers,
+        lifetimes=Lifetimes(
+            access=settings.oauth_access_seconds,
+            refresh=settings.oauth_refresh_idle_seconds,
+            family=settings.oauth_family_seconds,
+        ),
+    )
+    DiscoveryRoutes(
+        settings.base_url,
+        settings.mcp_url,
+        registration=settings.oauth_registration,
+        documents=settings.oauth_documents,
+    ).add_to(table)
+    OAuthRoutes(registrar, directory, grants, authorizations, throttle, intake).add_to(table)
+    pages = Pages(settings.base_url)
+    pages.add_to(table)
+    sessions = SessionStore(parts.transient)
+    service = SignIn(users, PasswordChecker(), sessions, throttle)
+    if parts.oidc is not None:
+        policy = settings.sign_on_policy
+        sign_on = SignOn(kube, parts.transient, sessions, tables.users, parts.oidc, policy)
+        SsoRoutes(pages, service, sign_on, throttle).add_to(table)
+    sign_in = SignInRoutes(pages, service, settings.oidc_title if parts.oidc else "")
+    sign_in.add_to(table)
+    ConsentRoutes(pages, sign_in, authorizations, grants, tables.accounts, throttle).add_to(table)
+    SettingsRoutes(pages, sign_in, grants, tables.accounts, parts.key_use).add_to(table)
+
+
 def _classify(accounts: Cache[AccountRecord], name: str) -> str:
     """The class of an account for metrics, which may not have its name."""
     account = accounts.get(name)
     return "unlimited" if account is not None and account.unlimited else "funded"
-
-
-def _is_ready(parts: ApiParts) -> bool:
-    """Whether the process can serve. A dependency that fails later does not make it unready."""
-    return parts.tables.synced and parts.is_prepared()

@@ -10,13 +10,15 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from gateway_apiserver.app import ApiParts
 from gateway_apiserver.media import MediaParts
 from gateway_apiserver.middleware.connections import ConnectionTable
 from gateway_apiserver.middleware.observers import LOGGER, AccessLog
+from gateway_apiserver.parts import ApiParts
 from gateway_apiserver.settings import ApiSettings, MediaSettings, ProcessSettings
+from gateway_apiserver.surfaces.pages.sso import CALLBACK_PATH
 from gateway_apiserver.tables import Tables
 from gateway_core.accounts.key_use import KeyUse
+from gateway_core.accounts.oidc import OidcClient
 from gateway_core.admission.intake import Intake, IntakeStop
 from gateway_core.admission.live_calls import LiveCalls
 from gateway_core.api.ids import IdMint
@@ -27,7 +29,8 @@ from gateway_core.billing.ledger import Rebuilder
 from gateway_core.billing.redis_counters import Counters
 from gateway_core.billing.reservations import CallReservations
 from gateway_core.concurrency import Supervisor
-from gateway_core.egress.addresses import AddressPolicy
+from gateway_core.egress.addresses import DECLARED, AddressPolicy
+from gateway_core.egress.connector import GuardedSession
 from gateway_core.files.addresses import MediaSigner, Sealer, TemporaryAddresses
 from gateway_core.files.fetching import Fetcher
 from gateway_core.files.quota_counters import PartLedger, StorageLedger
@@ -37,14 +40,19 @@ from gateway_core.kube.connection import find_connection
 from gateway_core.kube.informer import Informer
 from gateway_core.kube.secrets import SecretsUnusable as SecretsUnusable
 from gateway_core.kube.secrets import load_key, load_peppers
+from gateway_core.llm.answer_store import AnswerStore, CacheBounds
+from gateway_core.llm.cache import AnswerCache
 from gateway_core.llm.upstream import LlmUpstream
+from gateway_core.oauth.clients import DOCUMENT_SECONDS
 from gateway_core.observability.logs import LineWriter
 from gateway_core.observability.logs import configure_logging as configure_logging
 from gateway_core.observability.metrics import ProcessMetrics
 from gateway_core.observability.tracing import open_tracer
 from gateway_core.providers.catalog_view import ProviderWatch
+from gateway_core.providers.health import HealthReporter, HealthReports, HealthTally
 from gateway_core.providers.notices import NoticeSigner, OperatorLink
 from gateway_core.providers.registry import Providers, build_moderation
+from gateway_core.redis.transient import TransientStore
 from gateway_core.storage.choice import open_store
 
 PROVIDER_SECRETS = "the chart's value moderation.providerSecrets"
@@ -79,12 +87,20 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
         storage = StorageLedger(settings.redis_url, **redis)
         parts = PartLedger(settings.redis_url, **redis)
         intake_stop = IntakeStop(settings.redis_url, **redis)
-        for client in (counters, storage, parts, intake_stop):
+        reports = HealthReports(settings.redis_url, max_connections=1, **redis)
+        transient = TransientStore(settings.redis_url, **redis)
+        for client in (counters, storage, parts, intake_stop, reports, transient):
             stack.push_async_callback(client.close)
         preparing = asyncio.create_task(counters.prepare(PREPARE_SECONDS))
         store = await stack.enter_async_context(open_store(settings, supervisor))
         fetcher = Fetcher(AddressPolicy(settings.fetch_allowed_cidrs, settings.denied_cidrs))
         stack.push_async_callback(fetcher.close)
+        documents = Fetcher(
+            AddressPolicy(settings.fetch_allowed_cidrs, settings.denied_cidrs),
+            seconds=DOCUMENT_SECONDS,
+            most_redirects=0,
+        )
+        stack.push_async_callback(documents.close)
         notices = None
         if settings.operator_url:
             replicas, signer = settings.operator_replicas, NoticeSigner(id_key)
@@ -92,7 +108,7 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
             notices = await stack.enter_async_context(link)
         tables = Tables(partial(Informer, kube), IdMint(id_key), settings.account_defaults)
         process.follow({table.plural: table for table in tables.informers})
-        scale = partial(_scale, replicas=settings.replicas)
+        scale = partial(_scale, replicas=settings.processes)
         moderations = Providers(
             tables.providers,
             kube,
@@ -112,12 +128,20 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
         name = name_process("api", socket.gethostname())
         calls = LiveCalls(CallReservations(counters, rebuilder.rebuild, store, name, supervisor))
         key_use = KeyUse(counters)
+        health = HealthTally()
+        reporter = HealthReporter(health, reports, name, partial(_find_circuit, llm_providers))
+        answers = None
+        bounds = CacheBounds(settings.llm_cache_account_bytes, settings.llm_cache_bytes)
+        if bounds.keeps_any:
+            answers = AnswerCache(AnswerStore(settings.redis_url, bounds, **redis))
+            stack.push_async_callback(answers.close)
         loops: dict[str, Callable[[], Awaitable[None]]] = {
             **{f"watch_of_{table.plural}": table.run for table in tables.informers},
             "calls": calls.run,
             "key_use": key_use.run,
             "event_loop_lag": process.watch_loop,
             "providers": watch.run,
+            "provider_health": reporter.run,
             "intake_stop": partial(intake.follow, intake_stop),
         }
         runs = [asyncio.create_task(supervisor.keep(*loop)) for loop in loops.items()]
@@ -130,6 +154,9 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
                 parts=parts,
                 store=store,
                 fetcher=fetcher,
+                documents=documents,
+                oidc=_open_sign_on(settings, stack),
+                transient=transient,
                 sealer=sealer,
                 tables=tables,
                 moderations=moderations,
@@ -137,11 +164,13 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
                 rebuilder=rebuilder,
                 calls=calls,
                 key_use=key_use,
+                answers=answers,
                 id_key=id_key,
                 peppers=peppers,
                 notices=notices,
                 intake=intake,
                 usable_providers=lambda: watch.states,
+                health=health,
                 registry=registry,
                 connections=ConnectionTable(settings.connection_bounds),
                 access=stack.enter_context(_open_access_log(settings)),
@@ -158,10 +187,32 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
             await asyncio.gather(*started, return_exceptions=True)
 
 
+def _find_circuit(providers: Providers[LlmUpstream], name: str) -> bool | None:
+    """Whether this process sends a provider no LLM calls; None where it has sent it none."""
+    upstream = providers.peek(name)
+    return None if upstream is None else upstream.is_open
+
+
+def _open_sign_on(settings: ApiSettings, stack: AsyncExitStack) -> OidcClient | None:
+    """The client of the provider for single sign-on. SecretsUnusable."""
+    if not settings.oidc_issuer:
+        return None
+    try:
+        secret = (settings.secrets_dir / "oidc-client-secret").read_text().strip()
+    except OSError as error:
+        raise SecretsUnusable(f"no oidc-client-secret: {error}") from error
+    session = GuardedSession(DECLARED)
+    stack.push_async_callback(session.close)
+    redirect_uri = settings.base_url + CALLBACK_PATH
+    return OidcClient(session, settings.oidc_issuer, settings.oidc_client_id, secret, redirect_uri)
+
+
 def _scale(spec: ProviderSpec, *, replicas: int) -> ProviderSpec:
     """The provider with this replica's part of what its owner allows the gateway."""
     limit = max(1, spec.max_concurrent_requests // replicas)
-    return spec.model_copy(update={"max_concurrent_requests": limit})
+    rate = spec.requests_per_second
+    part = None if rate is None else rate / replicas
+    return spec.model_copy(update={"max_concurrent_requests": limit, "requests_per_second": part})
 
 
 @asynccontextmanager

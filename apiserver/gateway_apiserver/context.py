@@ -16,11 +16,13 @@ class RequestContext(CallContext):
 
     `route` is one of few words, the first of them (before `_`) the surface: it is a label of
     metrics. `template` is the path with its parameters named; the path itself may hold a secret and
-    is kept nowhere. `outcome` is what became of a paid call, for metrics. The media host knows
-    tasks by the uid of their object alone (`task_uid`).
+    is kept nowhere. `outcome` is what became of a paid call, for metrics. `waited` are the seconds
+    that the call of a model has waited for its client's body. The media host knows tasks by the uid
+    of their object alone (`task_uid`). `content` is what an admin has logged of an LLM call, None
+    otherwise.
     """
 
-    __slots__ = ("headers", "outcome", "route", "task_uid", "template")
+    __slots__ = ("content", "headers", "outcome", "route", "task_uid", "template", "waited")
 
     def __init__(self, request_id: str, span: Span = NO_SPAN) -> None:
         super().__init__(request_id, span)
@@ -29,6 +31,8 @@ class RequestContext(CallContext):
         self.task_uid: str | None = None
         self.headers: list[Header] = []
         self.outcome = "accepted"
+        self.waited = 0.0
+        self.content: dict[str, str] | None = None
 
 
 def get_context(scope: MutableMapping[str, Any]) -> RequestContext:

@@ -19,6 +19,7 @@ from gateway_core.api.errors import (
     InvalidRequest,
     MethodNotAllowed,
     NotFound,
+    OAuthError,
     RangeNotSatisfiable,
     RateLimited,
     RateState,
@@ -111,7 +112,7 @@ _OAUTH_CODES = {
 _NOT_IN_DESCRIPTION = re.compile(r"[^ !#-\[\]-~]")
 """What RFC 6749 does not let into an `error_description`."""
 
-_NO_RETRY: Header = (b"x-should-retry", b"false")
+NO_RETRY: Header = (b"x-should-retry", b"false")
 
 
 def render_error(error: GatewayError, dialect: Dialect) -> Response:
@@ -135,8 +136,9 @@ def render_error(error: GatewayError, dialect: Dialect) -> Response:
         }
     elif dialect is Dialect.OAUTH:
         code = "server_error" if status >= 500 else "invalid_request"
+        code = error.code if isinstance(error, OAuthError) else _OAUTH_CODES.get(status, code)
         body = {
-            "error": _OAUTH_CODES.get(status, code),
+            "error": code,
             "error_description": _NOT_IN_DESCRIPTION.sub("'", error.message),
         }
     else:
@@ -152,7 +154,7 @@ def render_error(error: GatewayError, dialect: Dialect) -> Response:
                 "details": details,
             }
         }
-    return Response(status, orjson.dumps(body), (JSON, NO_STORE, *_list_headers(error)))
+    return Response(status, orjson.dumps(body), (JSON, NO_STORE, *list_error_headers(error)))
 
 
 def describe_error(error: GatewayError) -> ErrorForm:
@@ -184,13 +186,16 @@ def list_rate_headers(state: RateState) -> list[Header]:
     ]
 
 
-def _list_headers(error: GatewayError) -> list[Header]:
+def list_error_headers(error: GatewayError) -> list[Header]:
+    """The headers that belong to an error, in every dialect."""
     if isinstance(error, Unauthenticated):
         return [(b"www-authenticate", b"Bearer")]
+    if isinstance(error, OAuthError) and error.basic:
+        return [(b"www-authenticate", b'Basic realm="oauth"')]
     if isinstance(error, MethodNotAllowed):
         return [(b"allow", error.allow.encode())]
     if isinstance(error, Conflict | CreditLimitExceeded):
-        return [_NO_RETRY]
+        return [NO_RETRY]
     if isinstance(error, UnsupportedMediaType):
         return [(b"accept", error.accept.encode())]
     if isinstance(error, RangeNotSatisfiable):

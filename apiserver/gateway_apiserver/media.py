@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -22,7 +23,7 @@ from gateway_apiserver.middleware.metrics import ConnectionMetrics
 from gateway_apiserver.middleware.observers import AccessLog
 from gateway_apiserver.middleware.requests import Observers, RequestMiddleware
 from gateway_apiserver.responses import Response, send_empty, send_response
-from gateway_apiserver.server import Drain, HealthApp
+from gateway_apiserver.server import Drain, HealthApp, expose
 from gateway_core.api.errors import (
     Conflict,
     InvalidRequest,
@@ -86,7 +87,10 @@ def create_media_app(parts: MediaParts, clock: Callable[[], float] = CLOCK.time)
 
 def create_media_health_app(parts: MediaParts, drain: Drain) -> ASGIApp:
     """Probes and metrics of the media host, for a port that clients do not reach."""
-    return HealthApp(lambda: not drain.begun, parts.registry)
+    registry = parts.registry
+    return HealthApp(
+        lambda: not drain.begun, None if registry is None else partial(expose, registry)
+    )
 
 
 class _MediaHost:

@@ -14,6 +14,7 @@ from gateway_apiserver.routing import Body, Docs, Operation, PathRoute, Schema
 from gateway_apiserver.surfaces.models import ANY_ID
 from gateway_apiserver.surfaces.validation import MOST_KEY_CHARACTERS
 from gateway_core.api.ids import TASK_PREFIX
+from gateway_core.api.model import ANY_MODEL_ID
 from gateway_core.providers.catalog import Catalog
 from gateway_core.tasks.schemas import NOT_BLANK, close_schema
 
@@ -48,6 +49,7 @@ _PATTERNS = {
     "file_id": ANY_ID,
     "upload_id": ANY_ID,
     "batch_id": "^batch_[a-z0-9-]{1,57}$",
+    "model_id": ANY_MODEL_ID,
 }
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
@@ -155,7 +157,10 @@ def _describe_responses(
         name = _add_component(docs.name, docs.response, components)
         needed = (*rate, *(("Location",) if docs.status == 202 else ()))
         replayed = ("Idempotent-Replayed",) if docs.makes else ()
-        responses[str(docs.status)] = _describe_response(docs.summary + ".", name, needed, replayed)
+        described = _describe_response(docs.summary + ".", name, needed, replayed)
+        if docs.event is not None:
+            described["content"]["text/event-stream"] = {"schema": docs.event}
+        responses[str(docs.status)] = described
     makes_task = docs.status == 202
     for status in _list_refusals(path, operation, docs):
         needed, optional = _HEADERS_OF.get(status, ()), tuple[str, ...]()
@@ -171,13 +176,18 @@ def _describe_responses(
             needed = (*needed, task_id_header)
         elif makes_task and status == 409:
             optional = (task_id_header,)
-        errors = ("Error", "FieldErrors") if status == 400 else ("Error",)
-        if path.startswith("/v1/"):
-            errors = ("CompatError",)
+        errors = docs.errors or _find_errors(path, status)
         responses[str(status)] = _describe_response(_TEXTS[status], errors, needed, optional)
     for status_text, changes in docs.responses.items():
         responses[status_text] = {**responses.get(status_text, {}), **changes}
     return dict(sorted(responses.items()))
+
+
+def _find_errors(path: str, status: int) -> tuple[str, ...]:
+    """The components of an error, where an operation names none."""
+    if path.startswith("/v1/"):
+        return ("CompatError",)
+    return ("Error", "FieldErrors") if status == 400 else ("Error",)
 
 
 def _list_refusals(path: str, operation: Operation, docs: Docs) -> list[int]:
@@ -275,12 +285,16 @@ def _describe_errors() -> dict[str, Schema]:
     inner = close_schema(
         {"message": text, "type": text, "param": {"type": ["string", "null"]}, "code": text}
     )
+    status = {"type": "integer", "minimum": 400, "maximum": 599}
+    details = {"type": "array", "items": {"type": "object"}}
+    native = close_schema({"code": status, "message": text, "status": text, "details": details})
     return {
         "Error": close_schema({"error": text}),
         "FieldErrors": close_schema(
             {"error": text, "errors": {"type": "object", "additionalProperties": problems}}
         ),
         "CompatError": close_schema({"error": inner}),
+        "GoogleError": close_schema({"error": native}),
         **_describe_tasks(),
     }
 

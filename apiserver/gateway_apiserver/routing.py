@@ -11,11 +11,12 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
-from starlette.routing import BaseRoute, Match, Router, compile_path
+from starlette.routing import BaseRoute, Match, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway_apiserver.context import Header, RequestContext, get_context
 from gateway_apiserver.errors import to_gateway_error
+from gateway_apiserver.middleware.exchange import EXCHANGE_KEY, ClientExchange
 from gateway_apiserver.middleware.metrics import find_surface
 from gateway_apiserver.responses import Response, send_response
 from gateway_core.accounts.authentication import Principal
@@ -27,7 +28,7 @@ from gateway_core.providers.catalog import Catalog
 class Call:
     """One request whose route is known. `caller` is None where its operation has no `access`."""
 
-    __slots__ = ("_caller", "context", "receive", "scope", "send")
+    __slots__ = ("_caller", "_length", "context", "receive", "scope", "send")
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class Call:
         self.send = send
         self.context = context
         self._caller = caller
+        self._length: int | None = None
 
     @property
     def caller(self) -> Principal:
@@ -53,6 +55,12 @@ class Call:
     def account(self) -> str:
         """Name of the caller's account."""
         return self.caller.account.name
+
+    @property
+    def exchange(self) -> ClientExchange:
+        """The client's side of the request, for relays."""
+        found: ClientExchange = self.scope[EXCHANGE_KEY]
+        return found
 
     @property
     def headers(self) -> Sequence[Header]:
@@ -81,10 +89,10 @@ class Call:
     @property
     def declared_length(self) -> int:
         """Content-Length of the body, 0 where it is not declared."""
-        for name, value in self.headers:
-            if name == b"content-length" and value.isdigit():
-                return int(value)
-        return 0
+        if self._length is None:
+            declared = (value for name, value in self.headers if name == b"content-length")
+            self._length = next((int(value) for value in declared if value.isdigit()), 0)
+        return self._length
 
     @property
     def has_body(self) -> bool:
@@ -137,7 +145,9 @@ class Docs:
 
     `body` and `query` are the models that validate the call. A body that depends on the catalog is
     a function, which returns None if the operation cannot be called. `makes` names what a call
-    with an Idempotency-Key makes once. `also` are errors that nothing else implies (`openapi`).
+    with an Idempotency-Key makes once. `also` are errors that nothing else implies, `errors` the
+    components that describe them where the path does not imply that. `event` describes each event
+    of a stream, for an operation that may answer with one (`openapi`).
     """
 
     name: str
@@ -151,6 +161,8 @@ class Docs:
     form: Schema | None = None
     makes: str = ""
     also: tuple[int, ...] = ()
+    errors: tuple[str, ...] = ()
+    event: Schema | None = None
     example: Any = None
     responses: Mapping[str, Any] = field(default_factory=dict)
 
@@ -259,7 +271,20 @@ class RouteTable:
 
     def build_app(self) -> ASGIApp:
         """The router without middleware of its own: errors rise to `RequestMiddleware`."""
-        return Router(self.routes, redirect_slashes=False, default=_refuse_unknown)
+        fixed = {route.path: route for route in self.routes if "{" not in route.path}
+        patterns = [route for route in self.routes if "{" in route.path]
+
+        async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+            # paths without parameters are looked up: only the others are compared in turn
+            route = fixed.get(scope["path"])
+            params: Scope = {}
+            if route is None:
+                route, params = _find(patterns, scope)
+            scope["path_params"] = {}
+            scope.update(params)
+            await route.handle(scope, receive, send)
+
+        return serve
 
     def __str__(self) -> str:
         rows: list[tuple[Any, ...]] = [
@@ -270,5 +295,10 @@ class RouteTable:
         return "\n".join(f"{method:7} {path:60} {label}" for method, path, label in rows)
 
 
-async def _refuse_unknown(scope: Scope, receive: Receive, send: Send) -> None:
+def _find(routes: Iterable[PathRoute], scope: Scope) -> tuple[PathRoute, Scope]:
+    """The first route that matches, and what it adds to the scope. NotFound."""
+    for route in routes:
+        match, found = route.matches(scope)
+        if match is not Match.NONE:
+            return route, found
     raise NotFound("Not found.")

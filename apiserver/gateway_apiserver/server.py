@@ -8,9 +8,10 @@ do not count against the bounds of the public port, so probes are answered while
 import asyncio
 import resource
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
+from socket import socket
 from types import FrameType
 from typing import Any
 
@@ -28,15 +29,19 @@ _EXPOSITION: Header = (b"content-type", CONTENT_TYPE_LATEST.encode())
 
 
 class HealthApp:
-    """A plain ASGI application; without a `registry` there is no `/metrics`."""
+    """A plain ASGI application; without `read_metrics` there is no `/metrics`."""
 
-    def __init__(self, is_ready: Callable[[], bool], registry: CollectorRegistry | None) -> None:
+    def __init__(
+        self,
+        is_ready: Callable[[], bool],
+        read_metrics: Callable[[], Awaitable[bytes]] | None,
+    ) -> None:
         self._is_ready = is_ready
-        self._registry = registry
+        self._read_metrics = read_metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request: 200, 503 where the process is not ready, else 404 or 405."""
-        status, header, body = self._answer(scope["path"])
+        status, header, body = await self._answer(scope["path"])
         if scope["method"] not in ("GET", "HEAD"):
             status, header, body = 405, _TEXT, b"only GET and HEAD\n"
         headers = [header, (b"content-length", b"%d" % len(body))]
@@ -44,16 +49,21 @@ class HealthApp:
         shown = b"" if scope["method"] == "HEAD" else body
         await send({"type": "http.response.body", "body": shown})
 
-    def _answer(self, path: str) -> tuple[int, Header, bytes]:
+    async def _answer(self, path: str) -> tuple[int, Header, bytes]:
         if path == "/healthz":
             return 200, _TEXT, b"ok\n"
         if path == "/readyz":
             if self._is_ready():
                 return 200, _TEXT, b"ok\n"
             return 503, _TEXT, b"starting or leaving\n"
-        if path == "/metrics" and self._registry is not None:
-            return 200, _EXPOSITION, generate_latest(self._registry)
+        if path == "/metrics" and self._read_metrics is not None:
+            return 200, _EXPOSITION, await self._read_metrics()
         return 404, _TEXT, b"not found\n"
+
+
+async def expose(registry: CollectorRegistry) -> bytes:
+    """The metrics of one process."""
+    return generate_latest(registry)
 
 
 _CLOSE = (b"connection", b"close")
@@ -83,7 +93,7 @@ DRAIN_SECONDS = 15
 """How long requests under way have after SIGTERM: a create may take 10 s to be known."""
 _HEALTH_BOUNDS = ConnectionBounds(connections=200, per_address=200)
 _OTHER_DESCRIPTORS = 512
-"""What a process opens beside client connections: stores, Redis, the Kubernetes API, files."""
+"""What a process opens beside connections for requests: Redis, the Kubernetes API, files."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -135,16 +145,18 @@ async def serve(
     drain: Drain,
     linger_seconds: float,
     table: ConnectionTable | None = None,
+    sockets: list[socket] | None = None,
 ) -> None:
-    """Serves until SIGTERM and so many seconds more, or until SIGINT.
+    """Serves until SIGTERM and so many seconds more, or until SIGINT; on `sockets` if given.
 
     SystemExit if the address cannot be listened on.
     """
     # an empty table is false
     connections = ConnectionTable(ConnectionBounds()) if table is None else table
-    _raise_descriptor_limit(connections.bounds.connections + _OTHER_DESCRIPTORS)
+    # a streamed answer has a connection to its provider or store beside that of its client
+    _raise_descriptor_limit(2 * connections.bounds.connections + _OTHER_DESCRIPTORS)
     config = _configure(drain.wrap(app), host, port, connections, DRAIN_SECONDS)
-    await _Server(config, drain, linger_seconds).serve()
+    await _Server(config, drain, linger_seconds).serve(sockets)
 
 
 @asynccontextmanager

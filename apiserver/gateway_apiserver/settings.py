@@ -7,11 +7,13 @@ in capitals after `GATEWAY_`.
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 from pydantic_settings import NoDecode
 
 from gateway_apiserver.middleware.connections import ConnectionBounds
+from gateway_core.accounts.sso import SignOnPolicy
 from gateway_core.api.account import (
     ACCOUNT_BYTES,
     PAID_RPM,
@@ -24,6 +26,24 @@ from gateway_core.storage.limits import DownloadBounds
 from gateway_core.storage.objects import StoreSettings
 
 
+def check_origin(value: str) -> str:
+    """A bare origin, since issuer and resource are compared as text (contract §10.1).
+
+    Raises ValueError.
+    """
+    parts = urlsplit(value)
+    if (
+        parts.scheme not in ("http", "https")
+        or not parts.hostname
+        or value != f"{parts.scheme}://{parts.netloc}"
+        or value != value.lower()
+        or "@" in parts.netloc
+        or not value.isascii()
+    ):
+        raise ValueError("must be an origin in lower case: scheme, host and port, nothing else")
+    return value
+
+
 def _split_commas(value: object) -> object:
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
@@ -34,6 +54,7 @@ Networks = Annotated[
     tuple[IPv4Network | IPv6Network, ...], NoDecode, BeforeValidator(_split_commas)
 ]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Origin = Annotated[str, AfterValidator(check_origin)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Seconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
 HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,64}$")]
@@ -106,7 +127,36 @@ class ApiSettings(ProcessSettings):
     namespace: str = "model-gateway"
     api_host: str = "127.0.0.1"
     api_port: Port = 8080
-    base_url: str = "http://127.0.0.1:8080"
+    base_url: Origin = "http://127.0.0.1:8080"
+    mcp_url: Origin = "http://127.0.0.1:8087"
+    """Address of the MCP process as clients know it: the audience of access tokens (§10.1)."""
+    oauth_access_seconds: Annotated[int, Field(ge=60, le=86_400)] = 3600
+    oauth_refresh_idle_seconds: Annotated[int, Field(ge=60, le=31_536_000)] = 2_592_000
+    oauth_family_seconds: Annotated[int, Field(ge=60, le=31_536_000)] = 15_552_000
+    """Lives of access tokens, of unused refresh tokens, and of grants (§10.7)."""
+    oauth_registration: bool = True
+    """Whether clients may register themselves (§10.5)."""
+    oauth_registrations_per_minute: Count = 20
+    """Registrations of one address in a minute."""
+    oauth_unused_clients: Count = 1000
+    """Registered clients that no user has given access to, at most."""
+    oidc_issuer: str = ""
+    """Issuer of the OpenID Connect provider for single sign-on; empty for none. The client's secret
+    is the file `oidc-client-secret` beside the other secrets."""
+    oidc_client_id: str = ""
+    oidc_title: Annotated[str, Field(max_length=64)] = "single sign-on"
+    """What the button calls the provider."""
+    oidc_users: Literal["match", "create"] = "match"
+    """Whether a person without a GatewayUser gets one."""
+    oidc_account: str = ""
+    oidc_role: Literal["member", "viewer"] = "member"
+    """The account of such a user, none if empty, and the role there."""
+    oidc_domains: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_commas)] = ()
+    """Domains of emails that may come in by single sign-on; empty for all."""
+    sign_ins_per_minute: Count = 60
+    """Attempts to sign in from one address in a minute."""
+    oauth_documents: bool = True
+    """Whether the URL of a metadata document is taken as a client's id (§10.5)."""
     redis_url: str = "redis://127.0.0.1:6379/0"
     media_url: str = "http://127.0.0.1:8081"
     """The media host's address as clients know it, where temporary files are read and put."""
@@ -140,11 +190,19 @@ class ApiSettings(ProcessSettings):
     pricing_anonymous: bool = True
     """Whether prices are shown without a credential (§2.6)."""
     task_id_header: HeaderName = "X-Task-Id"
+    llm_headers: Literal["off", "public", "routes"] = "public"
+    """Which `x-gateway-*` headers responses of LLM calls have."""
+    llm_cache_bytes: Annotated[int, Field(ge=0, le=2**40)] = 64 * 1024 * 1024
+    """Bytes of kept answers of language models in Redis; 0 keeps none."""
+    llm_cache_account_bytes: Annotated[int, Field(ge=0, le=2**40)] = 8 * 1024 * 1024
+    """The same for one account."""
     moderation_default_model: Annotated[str, Field(max_length=253)] = ""
     """What judges a moderation that names no model; empty: it has to name one (§6)."""
+    workers: Annotated[int, Field(ge=1, le=64)] = 1
+    """API processes on one port. Every bound of a process holds for each of them."""
     replicas: Annotated[int, Field(ge=1, le=10000)] = 1
-    """Processes that share the accounts' rates, for the time without a counter store (§12.5), and
-    what moderation providers take at a time."""
+    """Pods of the API, each with so many workers. Their processes share the accounts' rates, for
+    the time without a counter store (§12.5), and what providers take at a time."""
     client_traces: Literal["link", "parent", "ignore"] = "link"
     """What a client's `traceparent` is taken for, where tracing is on."""
     operator_url: str = ""
@@ -152,6 +210,17 @@ class ApiSettings(ProcessSettings):
     operator_replicas: Annotated[int, Field(ge=1, le=SHARDS)] = 1
     failpoints: str = ""
     """Steps at which the process kills itself, for tests (`failpoints`)."""
+
+    @property
+    def processes(self) -> int:
+        """API processes in all pods."""
+        return self.replicas * self.workers
+
+    @property
+    def sign_on_policy(self) -> SignOnPolicy:
+        """Who may come in by single sign-on."""
+        domains = tuple(domain.lower() for domain in self.oidc_domains)
+        return SignOnPolicy(self.oidc_users, self.oidc_account, self.oidc_role, domains)
 
     @property
     def account_defaults(self) -> AccountDefaults:

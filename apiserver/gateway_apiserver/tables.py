@@ -20,10 +20,17 @@ from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.ids import IdMint
 from gateway_core.api.key import GatewayKey
 from gateway_core.api.model import GatewayModel
+from gateway_core.api.oauth import GatewayGrant, GatewayOAuthClient
 from gateway_core.api.provider import GatewayProvider
 from gateway_core.api.task import GatewayTask
 from gateway_core.files.files import FileRecord
 from gateway_core.kube.informer import Informer
+from gateway_core.oauth.records import (
+    ClientRecord,
+    GrantRecord,
+    project_client,
+    project_grant,
+)
 from gateway_core.providers.catalog_view import project_model, project_provider
 from gateway_core.tasks.finder import TaskCache, TaskRecord, project_task
 from gateway_core.tasks.lifecycle import OPEN_SELECTOR
@@ -44,6 +51,8 @@ class Tables:
         self.guardrails: Informer[Guardrail] = make(GatewayGuardrail.plural, read_guardrail)
         self.accounts: Informer[AccountRecord] = make(GatewayAccount.plural, read_account)
         self.users: Informer[UserRecord] = make(GatewayUser.plural, project_user)
+        self.clients: Informer[ClientRecord] = make(GatewayOAuthClient.plural, project_client)
+        self.grants: Informer[GrantRecord] = make(GatewayGrant.plural, project_grant)
         self.models: Informer[GatewayModel] = make(GatewayModel.plural, project_model)
         self.providers: Informer[GatewayProvider] = make(
             GatewayProvider.plural, project_provider, field_selector="spec.type!=http"
@@ -60,6 +69,8 @@ class Tables:
             self.guardrails,
             self.accounts,
             self.users,
+            self.clients,
+            self.grants,
             self.models,
             self.providers,
             self.open_tasks,

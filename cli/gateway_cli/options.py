@@ -15,7 +15,7 @@ from gateway_cli.session import SELECTED, CommandError, Selection
 from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.key import GatewayKey
-from gateway_core.api.limits import Window
+from gateway_core.api.limits import CACHE_SECONDS, Window
 from gateway_core.api.model import GatewayModel
 from gateway_core.api.money import MAX_MICROS, MICROS_PER_DOLLAR
 from gateway_core.api.resource import Resource
@@ -171,6 +171,16 @@ Dollars = Annotated[int, typer.Argument(parser=parse_dollars, metavar="DOLLARS")
 RequestsPerMinute = Annotated[
     int | None,
     typer.Option("--rpm", min=1, max=1_000_000, help="Paid calls in any trailing 60 seconds."),
+]
+CacheSeconds = Annotated[
+    int | None,
+    typer.Option(
+        "--cache",
+        min=1,
+        max=CACHE_SECONDS,
+        metavar="SECONDS",
+        help="Keep answers of language models so long, for the same request.",
+    ),
 ]
 LimitDollars = Annotated[
     int | None,

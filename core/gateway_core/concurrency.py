@@ -225,7 +225,8 @@ class FairSemaphore:
     `alone=total` lets any holder take whatever is free. `per_holder` bounds each holder besides.
 
     Of the waiting holders the one with the fewest units is served first, those with equally many in
-    turn, each in the order of its calls. `take` raises `error()` after `seconds`, or at once where
+    turn, each in the order of its calls; one that waits for several units is not passed by others,
+    unless its own units are in its way. `take` raises `error()` after `seconds`, or at once where
     `most_waiting` calls of the holder wait already. For one event loop.
     """
 
@@ -248,7 +249,7 @@ class FairSemaphore:
         self._most_waiting = most_waiting
         self._error = error
         self._held: Counter[object] = Counter()
-        self._waiting: dict[object, deque[asyncio.Future[None]]] = {}
+        self._waiting: dict[object, deque[tuple[asyncio.Future[None], int]]] = {}
 
     @property
     def held(self) -> int:
@@ -262,10 +263,9 @@ class FairSemaphore:
 
     def has_room(self, holder: object, size: int = 1) -> bool:
         """Whether the holder may take `size` units now."""
-        # a Counter returns 0 for an unknown key without storing it
-        wanted = self._held[holder] + size
-        if size > self._free or (self._per_holder is not None and wanted > self._per_holder):
+        if size > self._free or not self._may_hold(holder, size):
             return False
+        wanted = self._held[holder] + size
         return (wanted - 1) * self._rest < (self._free - size + 1) * self._part
 
     def acquire_nowait(self, holder: object, size: int = 1) -> None:
@@ -273,20 +273,21 @@ class FairSemaphore:
         self._free -= size
         self._held[holder] += size
 
-    async def acquire(self, holder: object) -> None:
-        """Wait for a unit and take it, to be returned with `release`."""
-        if holder not in self._waiting and self.has_room(holder):
-            self.acquire_nowait(holder)
+    async def acquire(self, holder: object, size: int = 1) -> None:
+        """Wait for `size` units and take them, to be returned with `release`."""
+        if not self._waiting and self.has_room(holder, size):
+            self.acquire_nowait(holder, size)
             return
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(holder, deque()).append(turn)
+        self._waiting.setdefault(holder, deque()).append((turn, size))
+        self._serve()
         try:
             await turn
         except asyncio.CancelledError:
             if turn.cancelled():
-                self._withdraw(holder, turn)
-            else:  # the unit was given in the same loop iteration as the cancellation
-                self.release(holder)
+                self._withdraw(holder, (turn, size))
+            else:  # the units were given in the same loop iteration as the cancellation
+                self.release(holder, size)
             raise
 
     def release(self, holder: object, size: int = 1) -> None:
@@ -303,44 +304,60 @@ class FairSemaphore:
         self._total = total
         self._serve()
 
-    async def wait(self, holder: object) -> None:
-        """Take a unit, to be returned with `release`, within the bounds of the wait."""
+    async def wait(self, holder: object, size: int = 1) -> None:
+        """Take `size` units, to be returned with `release`, within the bounds of the wait."""
         if len(self._waiting.get(holder, ())) >= self._most_waiting:
             raise self._error()
+        if not self._waiting and self.has_room(holder, size):
+            self.acquire_nowait(holder, size)
+            return
         try:
             async with asyncio.timeout(self._seconds):
-                await self.acquire(holder)
+                await self.acquire(holder, size)
         except TimeoutError:
             raise self._error() from None
 
     @asynccontextmanager
-    async def take(self, holder: object) -> AsyncIterator[None]:
-        """Hold a unit for the block, after the wait for it."""
-        await self.wait(holder)
+    async def take(self, holder: object, size: int = 1) -> AsyncIterator[None]:
+        """Hold `size` units for the block, after the wait for them."""
+        await self.wait(holder, size)
         try:
             yield
         finally:
-            self.release(holder)
+            self.release(holder, size)
+
+    def _may_hold(self, holder: object, size: int) -> bool:
+        # a Counter returns 0 for an unknown key without storing it
+        return self._per_holder is None or self._held[holder] + size <= self._per_holder
 
     def _serve(self) -> None:
         while self._free > 0 and self._waiting:
-            # a holder with fewer units has room whenever one with more has
-            poorest = min(self._waiting, key=self._held.__getitem__)
-            if not self.has_room(poorest):
+            holders = [
+                holder
+                for holder, turns in self._waiting.items()
+                if self._may_hold(holder, turns[0][1])
+            ]
+            if not holders:
+                return
+            poorest = min(holders, key=self._held.__getitem__)
+            # of single units, a holder with fewer has room whenever one with more has
+            if not self.has_room(poorest, self._waiting[poorest][0][1]):
                 return
             turns = self._waiting.pop(poorest)
-            turn = turns.popleft()
+            turn, size = turns.popleft()
             if turns:
                 # behind other holders with equally few units
                 self._waiting[poorest] = turns
             if not turn.cancelled():
-                self.acquire_nowait(poorest)
+                self.acquire_nowait(poorest, size)
                 turn.set_result(None)
 
-    def _withdraw(self, holder: object, turn: asyncio.Future[None]) -> None:
+    def _withdraw(self, holder: object, entry: tuple[asyncio.Future[None], int]) -> None:
         turns = self._waiting.get(holder, deque())
         # `_serve` may have dropped a cancelled turn already
-        if turn in turns:
-            turns.remove(turn)
+        if entry in turns:
+            turns.remove(entry)
             if not turns:
                 del self._waiting[holder]
+            # others may have waited behind it
+            self._serve()

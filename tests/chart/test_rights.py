@@ -92,5 +92,5 @@ def test_operator_may_write_each_status_as_it_does(chart):
             verbs.setdefault(resource, set()).update(rule["verbs"])
     written = {resource: found for resource, found in verbs.items() if resource.endswith("/status")}
     assert "update" in written.pop("gatewaytasks/status")
-    assert len(written) == 10
+    assert len(written) == 12
     assert all(found == {"patch"} for found in written.values())

@@ -6,6 +6,7 @@ import secrets
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
+import argon2
 import pytest
 
 from gateway_cli.admin.funds import REFERENCES_ANNOTATION
@@ -302,3 +303,16 @@ def test_delete_prints_a_document_for_scripts(gatewayctl, account):
     for noun, name in (("users", "del"), ("accounts", account)):
         said = gatewayctl(noun, "delete", name, "--yes", "-o", "json").document
         assert said == {"name": name, "deleted": True}
+
+
+def test_password_is_generated_shown_once_and_kept_as_a_hash(gatewayctl, read):
+    gatewayctl("users", "create", "ola", "--email", "ola@example.com")
+    first = gatewayctl("users", "reset-password", "ola")
+    stored = read("gatewayuser", "ola")["spec"]["passwordHash"]
+    password = first.out.strip()
+    assert argon2.PasswordHasher().verify(stored, password)
+    assert len(password) == 29
+    said = gatewayctl("users", "reset-password", "ola", "-o", "json").document
+    assert said["password"] != password
+    assert "argon2" not in gatewayctl("users", "describe", "ola", "-o", "json").out
+    assert "no GatewayUser nobody" in gatewayctl("users", "reset-password", "nobody", code=4).err

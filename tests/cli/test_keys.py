@@ -23,7 +23,7 @@ def key(gatewayctl, account, pepper_secret):
 def test_printed_secret_matches_the_digest_of_the_key(gatewayctl, read, account, pepper_secret):
     said = gatewayctl(
         *("keys", "create", account, "--name", "CI", "--limit", "25", "--window", "weekly"),
-        *("--rpm", 30, "--model", "veo-*", "--model", "kling", "--provider", "sim"),
+        *("--rpm", 30, "--cache", 60, "--model", "veo-*", "--model", "kling", "--provider", "sim"),
         *("--expires", "30d", "--note", "team=video"),
     )
     plaintext = said.out.strip()
@@ -38,6 +38,7 @@ def test_printed_secret_matches_the_digest_of_the_key(gatewayctl, read, account,
     assert spec["limit"] == {"micros": 25_000_000, "window": "weekly"}
     assert spec["allowedModels"] == ["veo-*", "kling"]
     assert (spec["allowedProviders"], spec["requestsPerMinute"]) == (["sim"], 30)
+    assert spec["cacheSeconds"] == 60
     assert spec["metadata"] == {"team": "video"}
     expires = datetime.fromisoformat(spec["expirationTime"]) - datetime.now(UTC)
     assert timedelta(days=29, hours=23) < expires <= timedelta(days=30)

@@ -14,6 +14,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis.checks import CHECKS
+from schemathesis.core.parameters import ParameterLocation
 from schemathesis.generation import GenerationMode
 
 from tests.crash.shares import IS_WHOLE
@@ -38,8 +39,18 @@ OPERATIONS = (
 )
 IGNORING = ("GET /v1/batches",)
 """Where a query that is not known means nothing (contract §0.2): the document cannot say that."""
-GENERATING = ("POST /v1/chat/completions", "POST /v1/responses")
-"""Forward most of their bodies as they are; the SDKs of their dialects check the answers."""
+NATIVE = tuple(
+    f"POST {version}/models/{{model_id}}:{action}"
+    for version in ("/v1", "/v1beta")
+    for action in ("generateContent", "streamGenerateContent")
+)
+GENERATING = ("POST /v1/chat/completions", "POST /v1/responses", *NATIVE)
+"""Calls of language models, most of whose fields are forwarded as they are."""
+MODELS = ("sim-chat", "sim-google")
+LISTING = tuple(
+    f"GET {version}/models{path}" for version in ("/v1", "/v1beta") for path in ("", "/{model_id}")
+)
+"""Lists of models, in the dialect of the credential below /v1."""
 FETCHING = "POST /api/v1/files"
 """Goes to whatever address is made up, so it is asked with a fake alone (`tests/unit`)."""
 FOR_ANYBODY = OPERATIONS[4:6]
@@ -148,7 +159,7 @@ def test_document_names_where_it_is_served_and_how_to_call(world, document):
         f"{method.upper()} {path}" for path, ops in list_operations(document) for method in ops
     }
     governing = {label for label in labels if BELOW_MANAGEMENT in label}
-    assert labels - governing == {*OPERATIONS, *FILING, FETCHING, *GENERATING}
+    assert labels - governing == {*OPERATIONS, *FILING, FETCHING, *GENERATING, *LISTING}
     assert governing == set(GOVERNING)
     ids = [
         operation["operationId"]
@@ -230,6 +241,99 @@ def test_every_answer_about_files_fits_the_document(world, key, schema, label):
     call()
     assert {status for status, chosen in seen if chosen in BAD_KEYS} <= {401}
     assert any(chosen == key and status < 500 for status, chosen in seen)
+
+
+PROMPTS = st.text(st.characters(codec="utf-8", exclude_characters="["), min_size=1, max_size=50)
+
+
+def prompt(case, text):
+    """Gives the case a prompt that the provider takes, and leaves its other fields."""
+    message = {"role": "user", "content": text}
+    given = {"messages": [message], "input": text, "contents": [{"parts": [{"text": text}]}]}
+    case.body = {name: given.get(name, value) for name, value in case.body.items()}
+    if case.body.get("stream") is not True:
+        case.body.pop("stream_options", None)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("label", GENERATING)
+def test_every_answer_of_a_language_model_fits_the_document(world, key, schema, label):
+    """Streams too: of a good body with a prompt, an answer or a stream comes."""
+    operation, seen = find(schema, label), collections.Counter()
+
+    @settings(SETTINGS, max_examples=100 if IS_WHOLE else 12)
+    @given(
+        case=operation.as_strategy(generation_mode=GenerationMode.POSITIVE),
+        model=st.sampled_from(MODELS),
+        text=PROMPTS,
+        is_event_stream=st.booleans(),
+    )
+    def call(case, model, text, is_event_stream):
+        prompt(case, text)
+        if ":stream" in label and is_event_stream:
+            case.query["alt"] = "sse"
+        if "{" in label:
+            case.path_parameters["model_id"] = model
+        answer = ask(case, base_url=world.env["GATEWAY_BASE_URL"], headers=authorize(key))
+        case.validate_response(answer, checks=[CHECKS.get_one(name) for name in SHAPE_CHECKS])
+        seen[answer.status_code, answer.headers["content-type"][0].partition(";")[0]] += 1
+
+    call()
+    assert {kind for status, kind in seen if status == 200} >= {
+        "text/event-stream" if ":stream" in label else "application/json"
+    }, seen
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("label", GENERATING)
+def test_bad_body_for_a_language_model_is_refused_as_the_document_says(world, key, schema, label):
+    operation, seen = find(schema, label), collections.Counter()
+    checks = [CHECKS.get_one(name) for name in SHAPE_CHECKS]
+
+    @settings(SETTINGS, max_examples=100 if IS_WHOLE else 15)
+    @given(
+        case=operation.as_strategy(generation_mode=GenerationMode.NEGATIVE),
+        model=st.sampled_from(MODELS),
+        chosen=st.sampled_from([key] * 4 + [*BAD_KEYS]),
+    )
+    def call(case, model, chosen):
+        case.headers.pop("Authorization", None)
+        if "{" in label:
+            case.path_parameters["model_id"] = model
+        base_url = world.env["GATEWAY_BASE_URL"]
+        answer = ask(case, base_url=base_url, headers=authorize(chosen))
+        case.validate_response(answer, checks=checks)
+        body = case.meta.components.get(ParameterLocation.BODY)
+        if body is not None and body.mode is GenerationMode.NEGATIVE:
+            seen[answer.status_code] += 1
+
+    call()
+    assert {400, 401} <= set(seen) <= {400, 401, 404, 413, 415}, seen
+
+
+@pytest.mark.parametrize("label", LISTING)
+def test_every_list_of_models_fits_the_document(world, key, schema, label):
+    operation, seen = find(schema, label), collections.Counter()
+    shape = [CHECKS.get_one(name) for name in SHAPE_CHECKS]
+
+    @settings(SETTINGS, max_examples=12)
+    @given(
+        case=operation.as_strategy(),
+        model=st.sampled_from([*MODELS, ""]),
+        headers=st.sampled_from([authorize(key), {"x-goog-api-key": key}, {}]),
+    )
+    def call(case, model, headers):
+        case.headers.pop("Authorization", None)
+        if "{" in label and model:
+            case.path_parameters["model_id"] = model
+        answer = ask(case, base_url=world.env["GATEWAY_BASE_URL"], headers=headers)
+        case.validate_response(answer, checks=shape)
+        seen[answer.status_code] += 1
+
+    call()
+    assert {200, 401} <= set(seen), seen
 
 
 @pytest.mark.parametrize("label", FOR_ANYBODY)

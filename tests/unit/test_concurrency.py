@@ -310,6 +310,17 @@ async def test_holders_with_equally_few_take_turns() -> None:
 
 
 @in_virtual_time
+async def test_calls_without_a_holder_wait_for_their_turn() -> None:
+    semaphore = FairSemaphore(1, alone=1)
+    await semaphore.acquire(None)
+    waiting = asyncio.create_task(semaphore.acquire(None))
+    await asyncio.sleep(0)
+    semaphore.release(None)
+    async with asyncio.timeout(1):
+        await waiting
+    assert semaphore.held == 1
+
+
 async def test_per_holder_bounds_each_holder() -> None:
     semaphore = FairSemaphore(100, per_holder=2, seconds=1)
     async with semaphore.take("a"), semaphore.take("a"), semaphore.take("b"):
@@ -317,6 +328,40 @@ async def test_per_holder_bounds_each_holder() -> None:
             async with semaphore.take("a"):
                 pytest.fail("has a third")
     assert semaphore.held == 0
+
+
+@in_virtual_time
+async def test_wait_for_several_units_is_not_passed_but_by_those_it_does_not_wait_for() -> None:
+    semaphore, served = FairSemaphore(4, alone=4, per_holder=3, seconds=9), list[str]()
+
+    async def work(holder: str, size: int, seconds: float) -> None:
+        async with semaphore.take(holder, size):
+            served.append(f"{holder}{size}")
+            await asyncio.sleep(seconds)
+
+    async def work_in_turn(*works: tuple[str, int, float]) -> None:
+        async with asyncio.TaskGroup() as group:
+            for work_ in works:
+                group.create_task(work(*work_))
+                await asyncio.sleep(0.1)
+
+    # c waits for free units, before d; what b waits for is its own
+    await work_in_turn(("a", 1, 5), ("b", 2, 2), ("b", 2, 1), ("c", 3, 1), ("d", 1, 1))
+    assert served == ["a1", "b2", "b2", "c3", "d1"]
+    assert (semaphore.held, semaphore.waiting) == (0, 0)
+
+
+@in_virtual_time
+async def test_units_are_served_when_the_wait_before_ends_in_vain() -> None:
+    semaphore = FairSemaphore(3, alone=3, seconds=1)
+    async with semaphore.take("a"):
+        first = asyncio.create_task(semaphore.wait("b", 3))
+        await asyncio.sleep(0)
+        second = asyncio.create_task(semaphore.acquire("c", 2))
+        with pytest.raises(AcquireTimeout):
+            await first
+        async with asyncio.timeout(0.1):
+            await second
 
 
 @in_virtual_time

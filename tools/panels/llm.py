@@ -57,5 +57,22 @@ LLM: Row = (
             "Completed calls.",
             quantiles("gateway_llm_output_tokens_per_second", _BOTH, "", _NAMES),
         ),
+        Panel(
+            "Calls with more tokens than reserved",
+            "short",
+            "A second; what is beyond the reservation is not charged.",
+            (Query(rate("gateway_llm_calls_beyond_bound_total", "model"), "{{model}}"),),
+        ),
+        Panel(
+            "Answers from the cache",
+            "short",
+            "Look-ups a second, by outcome: hit or miss.",
+            (
+                Query(
+                    rate("gateway_llm_cache_lookups_total", "model, outcome"),
+                    "{{model}} {{outcome}}",
+                ),
+            ),
+        ),
     ),
 )

@@ -21,7 +21,11 @@ PROCESSES: Row = (
             "Event loop's lag, p99",
             "s",
             "",
-            (quantiles("gateway_event_loop_lag_seconds", "pod", "", "{{pod}}")[1],),
+            (
+                quantiles(
+                    "gateway_event_loop_lag_seconds", "pod, worker", "", "{{pod}} {{worker}}"
+                )[1],
+            ),
         ),
         Panel(
             "Clock skew",
@@ -32,14 +36,14 @@ PROCESSES: Row = (
         Panel(
             "CPU",
             "short",
-            "Cores.",
-            (Query("rate(process_cpu_seconds_total{JOBS}[RATE])", "{{pod}}"),),
+            "Cores, by process; one uses one at most.",
+            (Query("rate(process_cpu_seconds_total{JOBS}[RATE])", "{{pod}} {{worker}}"),),
         ),
         Panel(
             "Memory",
             "bytes",
-            "Resident.",
-            (Query("process_resident_memory_bytes{JOBS}", "{{pod}}"),),
+            "Resident, of all processes of a pod.",
+            (Query("sum by (pod) (process_resident_memory_bytes{JOBS})", "{{pod}}"),),
         ),
         Panel(
             "Objects known",
@@ -51,7 +55,7 @@ PROCESSES: Row = (
             ),
         ),
         Panel(
-            "Shards owned, versions",
+            "Shards owned, processes by version",
             "short",
             "",
             (

@@ -61,6 +61,10 @@ labels:
 {{- default (printf "http://%s-media.%s.svc%s" (include "gateway.name" .) .Release.Namespace (eq $port 80 | ternary "" (printf ":%d" $port))) .Values.media.url -}}
 {{- end -}}
 
+{{- define "gateway.mcpUrl" -}}
+{{- default (printf "http://%s-mcp.%s.svc" (include "gateway.name" .) .Release.Namespace) .Values.mcp.url -}}
+{{- end -}}
+
 {{/* An operator replica's inner port, {ordinal} being its number; empty where push is off. */}}
 {{- define "gateway.operatorUrl" -}}
 {{- if .Values.push.enabled -}}

@@ -92,6 +92,7 @@ def create(
     limit: opt.LimitDollars = None,
     window: opt.LimitWindow = None,
     rpm: opt.RequestsPerMinute = None,
+    cache: opt.CacheSeconds = None,
     model: opt.ModelEntries = None,
     provider: opt.ProviderEntries = None,
     expires: opt.Expiration = None,
@@ -115,7 +116,7 @@ def create(
         "createdBy": created_by,
         "secretName": secret_name,
         "limit": limits.make_limit(limit, window),
-        **limits.name_fields(rpm=rpm, model=model, provider=provider, expires=expires),
+        **limits.name_fields(rpm=rpm, cache=cache, model=model, provider=provider, expires=expires),
         "metadata": dict(opt.parse_pair(entry, "--note") for entry in note or ()) or None,
     }
 
@@ -157,6 +158,7 @@ def change(
     key: opt.KeyName,
     display_name: Annotated[str | None, typer.Option(help="Shown in lists.")] = None,
     rpm: opt.RequestsPerMinute = None,
+    cache: opt.CacheSeconds = None,
     model: opt.ModelEntries = None,
     provider: opt.ProviderEntries = None,
     expires: opt.Expiration = None,
@@ -168,7 +170,12 @@ def change(
 ) -> None:
     """Change the given fields. Effective within 5 seconds."""
     given = limits.name_fields(
-        display_name=display_name, rpm=rpm, model=model, provider=provider, expires=expires
+        display_name=display_name,
+        rpm=rpm,
+        cache=cache,
+        model=model,
+        provider=provider,
+        expires=expires,
     )
     patch = limits.merge_fields(given, clear, GatewayKey)
     VIEW.change(id_to_name(key), patch, "is changed", namespace, output)

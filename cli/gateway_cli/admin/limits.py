@@ -14,6 +14,7 @@ class Clearable(StrEnum):
     """Restrictions that `set --clear` can take away."""
 
     RPM = "rpm"
+    CACHE = "cache"
     MODEL = "model"
     PROVIDER = "provider"
     EXPIRES = "expires"
@@ -24,6 +25,7 @@ FIELDS = {
     "display_name": "displayName",
     "description": "description",
     "rpm": "requestsPerMinute",
+    "cache": "cacheSeconds",
     "model": "allowedModels",
     "deny_model": "deniedModels",
     "provider": "allowedProviders",
@@ -38,6 +40,7 @@ BUDGET_LINES = (
     Column("Remaining", "remaining"),
     Column("Resets", "resets_at"),
     Column("Calls a minute", "requests_per_minute"),
+    Column("Cache seconds", lambda it: it.get("cache_seconds")),
     Column("Allowed models", lambda it: _show_entries(it["allowed_models"])),
     Column("Denied models", lambda it: it.get("denied_models")),
     Column("Allowed providers", lambda it: _show_entries(it["allowed_providers"])),

@@ -9,8 +9,9 @@ from gateway_cli.admin.documents import describe_user
 from gateway_cli.admin.objects import KindView, Patch
 from gateway_cli.cluster.client import Cluster, on_cluster
 from gateway_cli.cluster.errors import ClusterError
-from gateway_cli.output import Column, Output, print_list
+from gateway_cli.output import Column, Output, print_list, print_note, print_one, print_plain
 from gateway_cli.session import confirm
+from gateway_core.accounts.passwords import generate_password, hash_password
 from gateway_core.api.account import GatewayAccount, GatewayUser, Role
 from gateway_core.api.resource import Object
 
@@ -133,9 +134,24 @@ def revoke(
     VIEW.change(user, decide, f"is out of account {account}", namespace, output)
 
 
+@app.command("reset-password")
+def reset_password(
+    user: opt.UserName, namespace: opt.Namespace = None, output: Output = "table"
+) -> None:
+    """Give a user a new password, printed once. Their sessions by the old one end."""
+    password = generate_password()
+    patch = {"spec": {"passwordHash": hash_password(password)}}
+    on_cluster(namespace, lambda cluster: cluster.change(GatewayUser, user, lambda _: patch))
+    if output != "table":
+        print_one({"name": user, "password": password}, (), output)
+        return
+    print_plain(password)
+    print_note(f"is the password of user {user}; it is not shown again")
+
+
 @app.command()
 def suspend(user: opt.UserName, namespace: opt.Namespace = None, output: Output = "table") -> None:
-    """Refuse all keys created by a user, in every account, until `resume`."""
+    """Refuse a user's sign-in and all keys that they created, until `resume`."""
     VIEW.change(user, {"spec": {"suspended": True}}, "is suspended", namespace, output)
 
 

@@ -41,6 +41,10 @@ StoreOption = Annotated[
         help="Object store: a directory, or an S3 server, which is started too.",
     ),
 ]
+Workers = Annotated[
+    int,
+    typer.Option(min=1, envvar="GATEWAY_WORKERS", help="API processes on the one port."),
+]
 Only = Annotated[
     list[str] | None,
     typer.Option(help="Start only this process; may be repeated. Default: all."),
@@ -53,11 +57,12 @@ def up(
     use_kubeconfig: UseKubeconfig = False,
     allow_remote: AllowRemote = False,
     store: StoreOption = "directory",
+    workers: Workers = 1,
     only: Only = None,
 ) -> None:
     """Start everything and keep it running until Ctrl-C or `gatewayctl local down`."""
     with exit_on_error(exit_code=EXIT_FAILED):
-        config = read_config(os.environ, port_base, use_kubeconfig, allow_remote, store)
+        config = read_config(os.environ, port_base, use_kubeconfig, allow_remote, store, workers)
         _run_until_signal(_stay_up(config, Reporter(), only or []))
 
 
@@ -67,10 +72,11 @@ def demo(
     use_kubeconfig: UseKubeconfig = False,
     allow_remote: AllowRemote = False,
     store: StoreOption = "directory",
+    workers: Workers = 1,
 ) -> None:
     """Start everything, run one task to its video, show it, and stop everything."""
     with exit_on_error(exit_code=EXIT_FAILED):
-        config = read_config(os.environ, port_base, use_kubeconfig, allow_remote, store)
+        config = read_config(os.environ, port_base, use_kubeconfig, allow_remote, store, workers)
         if not _run_until_signal(run_demo(config, Reporter())):
             raise typer.Exit(EXIT_INTERRUPTED)
 

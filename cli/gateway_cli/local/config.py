@@ -36,10 +36,11 @@ class Ports:
     s3: int = 8084
     api_health: int = 8085
     media_health: int = 8086
+    mcp: int = 8087
 
     @classmethod
     def block(cls, base: int) -> "Ports":
-        """The eleven ports from `base` on, in the order of the fields."""
+        """The twelve ports from `base` on, in the order of the fields."""
         highest = 65535 - len(PORT_NAMES)
         if not 1024 <= base <= highest:
             raise LocalRunError(f"the port base must be from 1024 to {highest}, not {base}")
@@ -86,6 +87,7 @@ class LocalConfig:
         extra_env: further environment by process name.
         store: where bytes are: a directory, or an S3 server that is part of the run. What the
             environment says of a store goes before the former.
+        workers: how many API processes serve the port.
         sync_to_disk: whether etcd waits for the disk; off is faster and survives kill -9, not a
             power failure.
     """
@@ -101,6 +103,7 @@ class LocalConfig:
     extra_env: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     sync_to_disk: bool = True
     store: Store = "directory"
+    workers: int = 1
 
     @property
     def log_directory(self) -> Path:
@@ -143,6 +146,11 @@ class LocalConfig:
         return f"http://{LOOPBACK}:{self.ports.media}"
 
     @property
+    def mcp_url(self) -> str:
+        """Address of the MCP endpoint's host: the audience of OAuth access tokens."""
+        return f"http://{LOOPBACK}:{self.ports.mcp}"
+
+    @property
     def s3_url(self) -> str:
         """Address of the S3 server, where there is one."""
         return f"http://{LOOPBACK}:{self.ports.s3}"
@@ -172,6 +180,7 @@ def read_config(
     use_kubeconfig: bool = False,
     allow_remote: bool = False,
     store: Store = "directory",
+    workers: int = 1,
 ) -> LocalConfig:
     """The settings of a run from the environment and the command line's options.
 
@@ -200,6 +209,7 @@ def read_config(
         kubeconfig=kubeconfig,
         allow_remote=allow_remote,
         store=store,
+        workers=workers,
     )
 
 

@@ -104,6 +104,8 @@ Simulated provider  {config.simulator_url}
 Bytes               {bytes_at}
 API key             {key}
 Management key      {variables["GATEWAY_MANAGEMENT_KEY"]}   (the account's keys, limits and usage)
+Sign-in             {config.base_url}/sign-in
+                    {variables["GATEWAY_USER_EMAIL"]}, password {variables["GATEWAY_USER_PASSWORD"]}
 All of it           {config.env_file}
 Logs                {config.log_directory}
 

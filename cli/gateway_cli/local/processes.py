@@ -190,8 +190,10 @@ def describe_gateway(name: str, config: LocalConfig, credentials: Credentials) -
                 "GATEWAY_API_HOST": LOOPBACK,
                 "GATEWAY_API_PORT": str(ports.api),
                 "GATEWAY_BASE_URL": config.base_url,
+                "GATEWAY_MCP_URL": config.mcp_url,
                 "GATEWAY_OPERATOR_URL": f"http://{LOOPBACK}:{ports.operator}",
                 "GATEWAY_MODERATION_DEFAULT_MODEL": MODERATION_MODEL,
+                "GATEWAY_WORKERS": str(config.workers),
             },
         ),
     }[name]

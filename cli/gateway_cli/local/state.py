@@ -17,6 +17,7 @@ from gateway_cli.admin.tokens import make_secret_key, make_webhook_secret
 from gateway_cli.cluster.manifests import parse_manifests
 from gateway_cli.local.config import MODEL, MODERATION_MODEL, SERVICE, LocalConfig, LocalRunError
 from gateway_cli.machine import write_private
+from gateway_core.accounts.passwords import generate_password, hash_password
 from gateway_core.api.ids import IdMint, id_to_name
 from gateway_core.api.key import KeyClass, digest, mint_key
 from gateway_core.api.resource import Object
@@ -30,6 +31,8 @@ KEYS: dict[str, tuple[str, KeyClass]] = {
     "guest": ("guest", "Standard"),
 }
 """Account and class of each key, by the name that it has here."""
+USER_EMAIL = "dana@example.com"
+"""The user who can sign in: the owner of the account `demo`."""
 S3_REGION = "us-east-1"
 S3_ACCESS_KEY = "local"
 
@@ -54,6 +57,8 @@ class Credentials(BaseModel):
     webhook_secret: str
     provider_token: str
     s3_secret: str = ""
+    user_password: str = ""
+    user_password_hash: str = ""
 
 
 def ensure_shared_secrets(folder: Path) -> None:
@@ -95,9 +100,16 @@ def ensure_credentials(path: Path, secrets_folder: Path) -> Credentials:
             provider_token=secrets.token_urlsafe(32),
         )
     missing = {name: _make_key(mint, *KEYS[name]) for name in KEYS if name not in kept.keys}
-    if missing or not kept.s3_secret:
-        s3_secret = kept.s3_secret or secrets.token_urlsafe(24)
-        kept = kept.model_copy(update={"keys": {**kept.keys, **missing}, "s3_secret": s3_secret})
+    if missing or not kept.s3_secret or not kept.user_password:
+        password = kept.user_password or generate_password()
+        added = {
+            "keys": {**kept.keys, **missing},
+            "s3_secret": kept.s3_secret or secrets.token_urlsafe(24),
+            "user_password": password,
+            # kept too: another hash of the same password would end the user's sessions
+            "user_password_hash": kept.user_password_hash or hash_password(password),
+        }
+        kept = kept.model_copy(update=added)
         write_private(path, kept.model_dump_json(indent=2).encode())
     return kept
 
@@ -115,6 +127,9 @@ def list_variables(config: LocalConfig, credentials: Credentials) -> dict[str, s
         "GATEWAY_MANAGEMENT_KEY": credentials.keys["demo_admin"].plaintext,
         "GATEWAY_API_KEY_2": credentials.keys["guest"].plaintext,
         "GATEWAY_WEBHOOK_SECRET": credentials.webhook_secret,
+        "GATEWAY_MCP_URL": config.mcp_url,
+        "GATEWAY_USER_EMAIL": USER_EMAIL,
+        "GATEWAY_USER_PASSWORD": credentials.user_password,
         "GATEWAY_MEDIA_URL": config.media_url,
         "GATEWAY_SIMULATOR_URL": config.simulator_url,
         "GATEWAY_SERVICE": SERVICE,
@@ -151,6 +166,8 @@ def read_first_objects(config: LocalConfig, credentials: Credentials) -> list[Ob
         "PROVIDER_URL": config.simulator_url,
         "PROVIDER_TOKEN": credentials.provider_token,
         "WEBHOOK_SECRET": credentials.webhook_secret,
+        "USER_EMAIL": USER_EMAIL,
+        "USER_PASSWORD_HASH": credentials.user_password_hash,
     }
     for name, key in credentials.keys.items():
         head = f"{name.upper()}_KEY"

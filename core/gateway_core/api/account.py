@@ -166,8 +166,18 @@ class UserSpec(Part):
     email: Annotated[str, Field(min_length=3, max_length=254, pattern=r"^[^@\s]+@[^@\s]+$")]
     memberships: Annotated[list[Membership] | None, map_list("accountName", max_items=64)] = None
     suspended: Annotated[
-        bool, Field(description="Whether all keys that they made are refused.")
+        bool,
+        Field(description="Whether all keys that they made, and their sign-in, are refused."),
     ] = False
+    password_hash: Annotated[
+        str | None,
+        Field(
+            max_length=256,
+            pattern=r"^\$argon2id\$v=19\$m=[0-9]+,t=[0-9]+,p=[0-9]+\$[A-Za-z0-9+/]+\$[A-Za-z0-9+/]+$",
+            description="Argon2id of the password; `gatewayctl users reset-password` writes it."
+            " Without one the person cannot sign in by password.",
+        ),
+    ] = None
 
 
 class GatewayUser(Resource):

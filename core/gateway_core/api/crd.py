@@ -9,6 +9,7 @@ from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.ids import CATEGORY, GROUP, VERSION
 from gateway_core.api.key import GatewayKey
 from gateway_core.api.model import GatewayModel
+from gateway_core.api.oauth import GatewayGrant, GatewayOAuthClient
 from gateway_core.api.provider import GatewayProvider
 from gateway_core.api.resource import Resource
 from gateway_core.api.task import GatewayTask
@@ -19,9 +20,11 @@ KINDS: tuple[type[Resource], ...] = (
     GatewayAccount,
     GatewayBatch,
     GatewayFile,
+    GatewayGrant,
     GatewayGuardrail,
     GatewayKey,
     GatewayModel,
+    GatewayOAuthClient,
     GatewayProvider,
     GatewayTask,
     GatewayUpload,

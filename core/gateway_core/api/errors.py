@@ -216,3 +216,15 @@ class WinnerUndecided(Unavailable):
         super().__init__(
             "Another request with this Idempotency-Key is being decided.", retry_after=1
         )
+
+
+class OAuthError(GatewayError):
+    """An error of the authorization server: `code` is the `error` of RFC 6749 and its kin (§10.7).
+
+    `basic` asks for a `WWW-Authenticate: Basic` challenge.
+    """
+
+    def __init__(self, code: str, message: str, *, status: int = 400, basic: bool = False) -> None:
+        super().__init__(message, code=code)
+        self.status = status
+        self.basic = basic

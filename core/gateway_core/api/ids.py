@@ -6,6 +6,7 @@ An id is 26 base32 characters: a 96-bit body and a 34-bit tag keyed over account
 import enum
 import hashlib
 import hmac
+import random
 import re
 import secrets
 import zlib
@@ -76,6 +77,11 @@ def is_batch(name: str) -> bool:
     return name.startswith(f"{BATCH_PREFIX}-")
 
 
+def is_call(name: str) -> bool:
+    """Whether a reservation of that name is of a call without an object."""
+    return name.startswith(CALL_PREFIX)
+
+
 def id_to_name(wire_id: str) -> str:
     """The object name `task-abc` of the id `task_abc`: object names allow no underscore."""
     return wire_id.replace("_", "-", 1)
@@ -95,6 +101,8 @@ _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 # every request handles ids, and the standard library's Base32 takes longer than a look-up of a key
 _PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
 _PLACES = tuple(range(_BITS - 10, -1, -10))
+_TO_BASE32 = str.maketrans("0189", "ghij")
+_requests = random.Random()  # noqa: S311 - the ids of requests are no secrets
 _DIGITS = str.maketrans(_ALPHABET, "0123456789abcdefghijklmnopqrstuv")
 """From Base32 digits to those of `int`."""
 
@@ -178,4 +186,4 @@ def _decode(text: str) -> int:
 
 def mint_request_id() -> str:
     """A new `req_…` id; it names no object, so it has no tag (contract §0.8)."""
-    return "req_" + _encode(secrets.randbits(_BITS))
+    return "req_" + f"{_requests.getrandbits(104):026x}".translate(_TO_BASE32)

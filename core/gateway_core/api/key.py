@@ -195,6 +195,13 @@ class KeySpec(CallLimits):
         ),
     ] = 0
     disabled: bool = False
+    log_content: Annotated[
+        bool,
+        Field(
+            description="Write prompts and answers of its LLM calls to the request log, at most"
+            " 8 KiB of each. Platform Management cannot set it."
+        ),
+    ] = False
     revoked: Annotated[
         bool,
         Field(
@@ -243,6 +250,7 @@ class GatewayKey(Resource):
         ("Limit", "integer", ".spec.limit.micros", 1),
         ("LastUsed", "date", ".status.lastUsedTime", 1),
         ("Expires", "string", ".spec.expirationTime", 1),
+        ("LogsContent", "boolean", ".spec.logContent", 1),
         MESSAGE_COLUMN,
         AGE,
     ]

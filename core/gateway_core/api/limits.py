@@ -46,6 +46,10 @@ RequestsPerMinute = Annotated[
 ]
 
 
+CACHE_SECONDS = 86_400
+"""Longest time for which an answer may be kept."""
+
+
 class SpendLimit(Part):
     """Spending limit in a window."""
 
@@ -54,13 +58,22 @@ class SpendLimit(Part):
 
 
 class CallLimits(Part):
-    """Restrictions of calls: a part of the specs of keys and guardrails."""
+    """Restrictions and cache of calls: a part of the specs of keys and guardrails."""
 
     limit: SpendLimit | None = None
     requests_per_minute: RequestsPerMinute | None = None
     allowed_models: Entries | None = None
     allowed_providers: Annotated[
         Entries | None, Field(description="Provider segments of the REST paths.")
+    ] = None
+    cache_seconds: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=CACHE_SECONDS,
+            description="How long answers of language models are kept in Redis and sent again for"
+            " the same request; absent: they are not kept.",
+        ),
     ] = None
 
 

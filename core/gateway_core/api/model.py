@@ -10,9 +10,11 @@ from pydantic import ConfigDict, Field
 from gateway_core.api.resource import (
     AGE,
     ATOMIC_LIST,
+    HEALTH_COLUMNS,
     MESSAGE_COLUMN,
     READY_COLUMNS,
     SET_LIST,
+    Health,
     LongName,
     Micros,
     Name,
@@ -25,6 +27,7 @@ from gateway_core.api.resource import (
     rule,
 )
 
+ANY_MODEL_ID = r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$"
 RESERVED_SERVICES = ("me", "files", "management", "price_schedules", "price_quotes")
 """Segments of `/api/v1` reserved for the gateway (contract, Reserved segments)."""
 
@@ -124,9 +127,7 @@ class Price(Part):
 class ModelSpec(Part):
     """A model of the catalog."""
 
-    model_id: Annotated[
-        LongName, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", description="Id on the wire.")
-    ]
+    model_id: Annotated[LongName, Field(pattern=ANY_MODEL_ID, description="Id on the wire.")]
     service: Annotated[
         Name,
         Field(
@@ -154,7 +155,12 @@ class ModelSpec(Part):
     ] = 3600
     input_token_limit: Annotated[
         int | None,
-        Field(ge=1, le=100_000_000, description="Longest prompt of an LLM, in tokens."),
+        Field(
+            ge=1,
+            le=100_000_000,
+            description="Longest prompt of an LLM that its providers take, in tokens: no call"
+            " reserves more. Without it, one with files reserves 1,048,576 besides its bytes.",
+        ),
     ] = None
     output_token_limit: Annotated[
         int,
@@ -164,6 +170,16 @@ class ModelSpec(Part):
             description="Longest answer of an LLM, in tokens: reserved for a call that sets none.",
         ),
     ] = 8192
+    unpriced: Annotated[
+        list[Annotated[str, Field(max_length=63, pattern=r"^[A-Za-z0-9_.:-]+$")]] | None,
+        Field(
+            max_length=32,
+            description="Fields and tools of LLM calls that are forwarded though providers bill"
+            " them beyond tokens, which the prices do not cover, e.g. service_tier, web_search,"
+            " googleSearch. All others of that kind are refused.",
+            json_schema_extra=SET_LIST,
+        ),
+    ] = None
 
 
 class ModelStatus(Status):
@@ -176,6 +192,7 @@ class ModelStatus(Status):
             " keys: new tasks name it in `spec.request.route`."
         ),
     ] = None
+    health: Health | None = None
 
 
 class GatewayModel(Resource):
@@ -189,6 +206,7 @@ class GatewayModel(Resource):
         ("Service", "string", ".spec.service", 0),
         ("Action", "string", ".spec.action", 0),
         *READY_COLUMNS,
+        *HEALTH_COLUMNS,
         ("Provider", "string", ".spec.routes[0].providerName", 1),
         ("Disabled", "boolean", ".spec.disabled", 1),
         ("Deprecated", "boolean", ".spec.deprecated", 1),

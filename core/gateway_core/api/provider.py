@@ -11,10 +11,12 @@ from pydantic import ConfigDict, Field
 from gateway_core.api.account import SecretKeyRef
 from gateway_core.api.resource import (
     AGE,
+    HEALTH_COLUMNS,
     MESSAGE_COLUMN,
     READY_COLUMNS,
     REFERRED_NAME_RULE,
     SET_LIST,
+    Health,
     Part,
     Resource,
     Status,
@@ -340,8 +342,9 @@ class ProviderSpec(Part):
         Field(
             ge=1,
             le=100_000,
-            description="What the provider takes in all, for batches: replicas divide it by the"
-            " shards they own. Absent: as much as it does not answer 429 to.",
+            description="What the provider takes in all: of batches, whose replicas divide it by"
+            " the shards they own, and as many LLM calls, divided among API processes. Absent: as"
+            " much as it does not answer 429 to.",
         ),
     ] = None
     on_unknown_submission: Annotated[
@@ -360,6 +363,12 @@ class ProviderSpec(Part):
     ] = None
 
 
+class ProviderStatus(Status):
+    """Observed state of the provider."""
+
+    health: Health | None = None
+
+
 class GatewayProvider(Resource):
     """An upstream that runs models."""
 
@@ -369,6 +378,7 @@ class GatewayProvider(Resource):
     columns: ClassVar[list[Any]] = [
         ("Type", "string", ".spec.type", 0),
         *READY_COLUMNS,
+        *HEALTH_COLUMNS,
         ("URL", "string", ".spec['http','openai','google'].baseUrl", 1),
         MESSAGE_COLUMN,
         AGE,
@@ -377,4 +387,4 @@ class GatewayProvider(Resource):
     rules: ClassVar[list[dict[str, Any]]] = [REFERRED_NAME_RULE]
 
     spec: ProviderSpec
-    status: Status = Field(default_factory=Status)
+    status: ProviderStatus = Field(default_factory=ProviderStatus)

@@ -116,6 +116,35 @@ class Status(Part):
     conditions: Annotated[list[Condition] | None, map_list("type", max_items=8)] = None
 
 
+HealthState = Literal["Healthy", "Degraded", "Failing"]
+
+
+class Health(Part):
+    """Calls of the last three minutes, of all processes together; absent without any call.
+
+    Figures are rounded, and change only where they differ clearly.
+    """
+
+    state: Annotated[
+        HealthState,
+        Field(
+            description="Degraded: 5 % of the calls fail, or a process has opened its circuit."
+            " Failing: 50 % fail, or all processes have."
+        ),
+    ]
+    calls_per_minute: Annotated[int, Field(ge=0)]
+    error_percent: Annotated[
+        int,
+        Field(ge=0, le=100, description="Failed calls; input that a provider rejects is no error."),
+    ]
+    latency_millis: Annotated[
+        int | None, Field(ge=0, description="Mean time of an answered call, to its end.")
+    ] = None
+    first_token_millis: Annotated[
+        int | None, Field(ge=0, description="Mean time to the first output of a streamed call.")
+    ] = None
+
+
 class Metadata(Part):
     """The part of an object's metadata that the gateway reads."""
 
@@ -192,6 +221,13 @@ AGE = ("Age", "date", ".metadata.creationTimestamp", 0)
 READY_COLUMNS: list[Any] = [
     condition_column("Ready", "Ready", "status"),
     condition_column("Reason", "Ready", "reason"),
+]
+HEALTH_COLUMNS: list[Any] = [
+    ("Health", "string", ".status.health.state", 0),
+    ("Errors(%)", "integer", ".status.health.errorPercent", 0),
+    ("Latency(ms)", "integer", ".status.health.latencyMillis", 0),
+    ("First-token(ms)", "integer", ".status.health.firstTokenMillis", 1),
+    ("Calls/min", "integer", ".status.health.callsPerMinute", 1),
 ]
 MESSAGE_COLUMN: Any = condition_column("Message", "Ready", "message", 1)
 

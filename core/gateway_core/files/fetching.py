@@ -26,10 +26,11 @@ class FetchFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A response: its bytes, whose iteration raises FetchFailed, and its declared length."""
+    """A response: its bytes, whose iteration raises FetchFailed, and what its head declares."""
 
     chunks: AsyncIterator[bytes]
     length: int | None
+    cache_control: str = ""
 
 
 FETCH_SECONDS = 30.0
@@ -50,10 +51,12 @@ class Fetcher:
         policy: AddressPolicy,
         *,
         seconds: float = FETCH_SECONDS,
+        most_redirects: int = MOST_REDIRECTS,
         resolver: AbstractResolver | None = None,
     ) -> None:
         self._policy = policy
         self._seconds = seconds
+        self._most_redirects = most_redirects
         self._session = GuardedSession(policy, resolver=resolver)
         self._slots = FairSemaphore(MOST_AT_ONCE, seconds=seconds, error=_too_many)
 
@@ -76,7 +79,8 @@ class Fetcher:
             until = limit.when() or 0.0
             try:
                 left = until - asyncio.get_running_loop().time()
-                yield Fetched(self._read(response, left), response.content_length)
+                caching = response.headers.get("Cache-Control", "")
+                yield Fetched(self._read(response, left), response.content_length, caching)
             finally:
                 response.close()
 
@@ -110,7 +114,7 @@ class Fetcher:
 
     async def _follow(self, url: str) -> aiohttp.ClientResponse:
         """The response after redirects."""
-        for _ in range(MOST_REDIRECTS + 1):
+        for _ in range(self._most_redirects + 1):
             address = self._check(url)
             response = await self._request(address)
             if response.status == 200:
@@ -127,7 +131,7 @@ class Fetcher:
                 url = str(address.join(URL(location, encoded=location.isascii())))
             except ValueError:
                 raise FetchFailed("redirects to what is no address") from None
-        raise FetchFailed(f"redirects more than {MOST_REDIRECTS} times")
+        raise FetchFailed(f"redirects more than {self._most_redirects} times")
 
     def _check(self, url: str) -> URL:
         """The URL to request, if its text is allowed."""

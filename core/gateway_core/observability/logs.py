@@ -8,10 +8,11 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
+from select import PIPE_BUF
 from typing import Any, Literal
 
 import orjson
@@ -97,11 +98,26 @@ class LineWriter:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        rest = memoryview(b"".join(self._lines))
-        self._lines, self._bytes = [], 0
+        lines, self._lines, self._bytes = self._lines, [], 0
         with suppress(OSError):
-            while rest:
-                rest = rest[os.write(self._fd, rest) :]
+            for piece in _join(lines):
+                rest = memoryview(piece)
+                while rest:
+                    rest = rest[os.write(self._fd, rest) :]
+
+
+def _join(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Whole lines together, at most as much as a pipe takes at once (but for a longer line).
+
+    More would be mixed with the lines of another worker that has the same standard error.
+    """
+    piece = bytearray()
+    for line in lines:
+        if piece and len(piece) + len(line) > PIPE_BUF:
+            yield bytes(piece)
+            piece.clear()
+        piece += line
+    yield bytes(piece)
 
 
 @lru_cache(maxsize=2)

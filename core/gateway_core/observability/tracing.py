@@ -22,7 +22,8 @@ _SHAPE = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(
 _SAMPLED = 1
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
-Attributes = Mapping[str, str | int | float | bool]
+AttributeValue = str | int | float | bool | list[str]
+Attributes = Mapping[str, AttributeValue]
 
 
 @dataclass(frozen=True, slots=True)

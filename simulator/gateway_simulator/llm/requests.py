@@ -42,7 +42,7 @@ def read_chat(body: dict[str, Any]) -> Ask:
         must_call=_read_choice(body.get("tool_choice")),
         has_result=_get(messages[-1], "role") == "tool",
         schema=_read_schema(wanted, _get(_get(wanted, "json_schema"), "schema")),
-        most_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
+        most_tokens=_read_limit(body.get("max_completion_tokens") or body.get("max_tokens")),
     )
 
 
@@ -67,7 +67,7 @@ def read_responses(body: dict[str, Any]) -> Ask:
         must_call=_read_choice(body.get("tool_choice")),
         has_result=_get(items[-1], "type") == "function_call_output",
         schema=_read_schema(wanted, _get(wanted, "schema")),
-        most_tokens=body.get("max_output_tokens"),
+        most_tokens=_read_limit(body.get("max_output_tokens")),
     )
 
 
@@ -81,14 +81,14 @@ def read_generate(body: dict[str, Any], model: str, *, stream: bool) -> Ask:
         for part in _list(_get(content, "parts"))
     ]
     last = _list(_get(contents[-1], "parts"))
-    config = body.get("generationConfig") or {}
+    config = body.get("generationConfig")
     calling = _get(body.get("toolConfig"), "functionCallingConfig")
     allowed = _list(_get(calling, "allowedFunctionNames"))
-    schema = config.get("responseJsonSchema") or config.get("responseSchema")
+    schema = _get(config, "responseJsonSchema") or _get(config, "responseSchema")
     return Ask(
         model=model,
         prompt=_find_prompt(parts),
-        texts=[_get(part, "text") for _, part in parts if isinstance(_get(part, "text"), str)],
+        texts=[text for _, part in parts if (text := _find_text(part)) is not None],
         stream=stream,
         images=sum("inlineData" in part for _, part in parts if isinstance(part, dict)),
         tools=[
@@ -98,8 +98,8 @@ def read_generate(body: dict[str, Any], model: str, *, stream: bool) -> Ask:
         ],
         must_call=(allowed[0] if allowed else "") if _get(calling, "mode") == "ANY" else None,
         has_result=any("functionResponse" in part for part in last if isinstance(part, dict)),
-        schema=schema or ({} if config.get("responseMimeType") == "application/json" else None),
-        most_tokens=config.get("maxOutputTokens"),
+        schema=schema or ({} if _get(config, "responseMimeType") == "application/json" else None),
+        most_tokens=_read_limit(_get(config, "maxOutputTokens")),
     )
 
 
@@ -132,6 +132,19 @@ def _read_list(body: dict[str, Any], name: str) -> list[Any]:
     return given
 
 
+def _read_limit(value: Any) -> int | None:
+    return int(value) if isinstance(value, int | float) else None
+
+
+def _find_text(part: Any) -> str | None:
+    """The text of a part of Google's, or the result of a function as JSON."""
+    result = _get(part, "functionResponse")
+    if result is not None:
+        return orjson.dumps(_get(result, "response")).decode()
+    text = _get(part, "text")
+    return text if isinstance(text, str) else None
+
+
 def _find_prompt(parts: list[tuple[Any, Any]]) -> str:
     """The texts of the user, in one line."""
     texts = [_get(part, "text") for role, part in parts if role == "user"]
@@ -139,7 +152,9 @@ def _find_prompt(parts: list[tuple[Any, Any]]) -> str:
 
 
 def _make_tool(function: Any) -> Tool:
-    schema = _get(function, "parameters") or _get(function, "parametersJsonSchema")
+    # Google's SDK writes one of the names in snake_case
+    names = ("parameters", "parametersJsonSchema", "parameters_json_schema")
+    schema = next((found for name in names if (found := _get(function, name))), None)
     return Tool(str(_get(function, "name")), schema if isinstance(schema, dict) else {})
 
 

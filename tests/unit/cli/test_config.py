@@ -3,10 +3,13 @@
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from gateway_cli.local.config import PORT_NAMES, LocalRunError, Ports, check_ports
+from gateway_cli.local.config import PORT_NAMES, LocalRunError, Ports, check_ports, read_config
+from gateway_cli.local.processes import describe_gateway
+from gateway_cli.local.state import ensure_credentials, ensure_shared_secrets
 from tests.servers.control_plane import free_ports
 
 
@@ -26,7 +29,7 @@ def test_defaults_differ_and_are_below_the_ports_of_clients() -> None:
 
 def test_block_is_in_the_order_of_the_fields() -> None:
     ports = Ports.block(9000)
-    assert [ports.of(name) for name in PORT_NAMES] == list(range(9000, 9011))
+    assert [ports.of(name) for name in PORT_NAMES] == list(range(9000, 9012))
 
 
 @pytest.mark.parametrize("base", [0, 80, 65530])
@@ -44,6 +47,13 @@ def test_a_variable_beats_the_block() -> None:
 def test_variable_without_a_port_is_refused(text: str) -> None:
     with pytest.raises(LocalRunError, match="GATEWAY_LOCAL_PORT_API"):
         Ports.from_environment({"GATEWAY_LOCAL_PORT_API": text})
+
+
+def test_workers_of_the_api_reach_its_environment(tmp_path: Path) -> None:
+    config = read_config({"GATEWAY_LOCAL_DIR": str(tmp_path)}, workers=2)
+    ensure_shared_secrets(config.secrets_directory)
+    credentials = ensure_credentials(tmp_path / "credentials.json", config.secrets_directory)
+    assert describe_gateway("api", config, credentials).env["GATEWAY_WORKERS"] == "2"
 
 
 def test_a_busy_port_names_port_process_and_way_out(taken: int) -> None:

@@ -106,3 +106,28 @@ def test_without_a_toolchain_the_way_out_is_told(calls, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with pytest.raises(programs.ProgramMissingError, match="no `go` in PATH"):
         programs.ensure_program("helm")
+
+
+NPM = """#!/bin/sh
+echo "$PWD $*" >> "$CALLS"
+[ -z "$NPM_FAILS" ] || { echo "no such package" >&2; exit 1; }
+mkdir node_modules
+"""
+
+
+def test_packages_of_npm_are_installed_from_their_lock_file_once(calls, tmp_path, monkeypatch):
+    with pytest.raises(programs.ProgramMissingError, match="make programs"):
+        programs.find_program("node-sdks")
+    _put(tmp_path / "bin" / "npm", NPM)
+    monkeypatch.setenv("NPM_FAILS", "1")
+    with pytest.raises(programs.ProgramMissingError, match="no such package"):
+        programs.ensure_program("node-sdks")
+    monkeypatch.delenv("NPM_FAILS")
+    path = programs.ensure_program("node-sdks")
+    assert programs.ensure_program("node-sdks") == path == programs.find_program("node-sdks")
+    assert {file.name for file in path.iterdir()} == {
+        "node_modules",
+        "package.json",
+        "package-lock.json",
+    }
+    assert len(calls.read_text().splitlines()) == 2
