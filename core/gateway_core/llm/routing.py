@@ -83,9 +83,8 @@ class CircuitBreaker:
         """Note a call that the provider answered."""
         if self._rest > 0:
             self._outcomes.clear()
-            if self._probe_at is not None:
-                self._until = self._asked_until
-            self._rest, self._probe_at = 0.0, None
+            # also by a call that joined a failed probe: a closed circuit does not rest
+            self._rest, self._probe_at, self._until = 0.0, None, self._asked_until
         self._outcomes.append(None)
         if account not in self._succeeded and len(self._succeeded) > 1:
             del self._succeeded[min(self._succeeded, key=self._succeeded.__getitem__)]

@@ -154,6 +154,18 @@ def test_open_circuit_lets_a_call_pass_that_no_other_provider_can_answer() -> No
     assert breaker.begin(0)
 
 
+def test_call_that_joined_a_failed_probe_and_succeeds_ends_the_rest() -> None:
+    breaker = CircuitBreaker()
+    fail_until_open(breaker)
+    assert breaker.begin(0, is_last=True)
+    assert breaker.begin(0, is_last=True)
+
+    breaker.fail(0.5, "demo")
+    breaker.succeed("demo", 0.5)
+    assert not breaker.is_open
+    assert breaker.count_rest(0.5) == 0
+
+
 def test_calls_do_not_pile_up_behind_a_probe_that_is_not_answered() -> None:
     breaker = CircuitBreaker()
     fail_until_open(breaker)
