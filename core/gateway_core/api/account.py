@@ -47,63 +47,120 @@ class SecretKeyRef(Part):
     """One entry of a Secret in the same namespace."""
 
     name: Annotated[
-        str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
+        str,
+        Field(
+            min_length=1,
+            max_length=253,
+            pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
+            description="Name of the Secret.",
+        ),
     ]
-    key: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
+    key: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=253,
+            pattern=r"^[-._a-zA-Z0-9]+$",
+            description="Key in the Secret's `data`.",
+        ),
+    ]
 
 
 class OutgoingSecretRef(SecretKeyRef):
     """A secret that is being rotated out."""
 
     expiration_time: Annotated[
-        Time, Field(description="Until when it still signs: 24 hours after the rotation.")
+        Time, Field(description="When it stops signing: 24 hours after the rotation.")
     ]
 
 
 class Owner(Part):
     """The person who answers for the account."""
 
-    name: Annotated[str, Field(min_length=1, max_length=127)]
-    email: Annotated[str, Field(min_length=3, max_length=254)]
+    name: Annotated[
+        str,
+        Field(
+            min_length=1, max_length=127, description="Name of the person. Only for information."
+        ),
+    ]
+    email: Annotated[
+        str,
+        Field(
+            min_length=3,
+            max_length=254,
+            description="E-mail address of the person, for information: nothing is sent to it.",
+        ),
+    ]
 
 
 class Funds(Part):
     """Everything ever paid in, so that applying the same amount twice adds nothing."""
 
-    paid_micros: Micros = 0
-    bonus_micros: Micros = 0
+    paid_micros: Annotated[
+        Micros,
+        Field(
+            description="Money paid in since the account was made, in micro-dollars (1,000,000 = 1"
+            " dollar); default 0. Raise it to add funds."
+        ),
+    ] = 0
+    bonus_micros: Annotated[
+        Micros,
+        Field(
+            description="Money given free of charge since the account was made, in micro-dollars;"
+            " spent before paid money; default 0."
+        ),
+    ] = 0
 
 
 class AccountSpec(Part):
     """A tenant as an admin declares it."""
 
-    display_name: Annotated[str, Field(min_length=1, max_length=127)]
+    display_name: Annotated[
+        str, Field(min_length=1, max_length=127, description="Name of the account for people.")
+    ]
     owner: Owner
     funds: Annotated[Funds | None, Field()] = None
     unlimited: Annotated[
-        bool, Field(description="Whether calls are taken whatever the balance.")
+        bool,
+        Field(
+            description="Accept paid calls whatever the balance is; default false. Charges are"
+            " still recorded."
+        ),
     ] = False
-    suspended: Annotated[bool, Field(description="Whether all its keys are refused.")] = False
+    suspended: Annotated[
+        bool,
+        Field(
+            description="Refuse all keys of the account with 401; default false. Running tasks"
+            " continue."
+        ),
+    ] = False
     requests_per_minute: Annotated[
         RequestsPerMinute | None,
-        Field(description="Paid calls in any trailing 60 seconds; the deployment's if absent."),
+        Field(
+            description="Paid calls that the account may make in any 60 seconds; further ones get"
+            " 429. Absent: the deployment's default (300)."
+        ),
     ] = None
     storage_bytes: Annotated[
         StorageBytes | None,
         Field(
-            description="Bytes that its files may take, reservations too; the deployment's if"
-            " absent."
+            description="Bytes that the account's files and open Uploads may take together. Absent:"
+            " the deployment's default (5 GiB)."
         ),
     ] = None
     webhook_secret_ref: Annotated[
         SecretKeyRef | None,
         Field(
-            description="What callbacks are signed with: whsec_ and base64. None is sent without."
+            description="Secret that signs callbacks, in the form `whsec_` and base64. Absent:"
+            " callbacks are not signed."
         ),
     ] = None
     previous_webhook_secret_ref: Annotated[
         OutgoingSecretRef | None,
-        Field(description="Signs beside webhookSecretRef while receivers change over."),
+        Field(
+            description="Earlier secret, which signs beside webhookSecretRef during a rotation so"
+            " that receivers can change over."
+        ),
     ] = None
 
 
@@ -111,19 +168,31 @@ class AccountStatus(Status):
     """The account's money as of the last look, and the limits in effect."""
 
     requests_per_minute: Annotated[
-        RequestsPerMinute | None, Field(description="Paid calls a minute that it may make now.")
+        RequestsPerMinute | None,
+        Field(
+            description="Paid calls that the account may make in any 60 seconds, default included."
+        ),
     ] = None
     storage_bytes: Annotated[
-        StorageBytes | None, Field(description="Bytes that its files may take now.")
+        StorageBytes | None,
+        Field(description="Bytes that the account's files may take, default included."),
     ] = None
 
     balance_micros: Annotated[
         int | None,
-        Field(ge=-(2**53) + 1, le=2**53 - 1, description="Paid in, less what was charged."),
+        Field(
+            ge=-(2**53) + 1,
+            le=2**53 - 1,
+            description="Funds less charges, in micro-dollars; negative if a last call cost more"
+            " than was left. Seconds old.",
+        ),
     ] = None
-    balance: Dollars = None
-    charged_micros: Micros | None = None
-    charged: Dollars = None
+    balance: Annotated[Dollars, Field(description="The balance in dollars.")] = None
+    charged_micros: Annotated[
+        Micros | None,
+        Field(description="All charges since the account was made, in micro-dollars."),
+    ] = None
+    charged: Annotated[Dollars, Field(description="All charges in dollars.")] = None
 
 
 class GatewayAccount(Resource):
@@ -155,27 +224,51 @@ Role = Literal["owner", "admin", "member", "viewer"]
 class Membership(Part):
     """A role in one account."""
 
-    account_name: Name
-    role: Role
+    account_name: Annotated[Name, Field(description="Name of the GatewayAccount.")]
+    role: Annotated[
+        Role,
+        Field(
+            description="Role in that account. viewer reads; member also calls models and has own"
+            " keys; admin also manages all keys, guardrails and members; owner also owners."
+        ),
+    ]
 
 
 class UserSpec(Part):
     """A person as declared."""
 
-    display_name: Annotated[str, Field(min_length=1, max_length=127)]
-    email: Annotated[str, Field(min_length=3, max_length=254, pattern=r"^[^@\s]+@[^@\s]+$")]
-    memberships: Annotated[list[Membership] | None, map_list("accountName", max_items=64)] = None
+    display_name: Annotated[
+        str, Field(min_length=1, max_length=127, description="Name of the person for people.")
+    ]
+    email: Annotated[
+        str,
+        Field(
+            min_length=3,
+            max_length=254,
+            pattern=r"^[^@\s]+@[^@\s]+$",
+            description="E-mail address with which the person signs in; single sign-on finds the"
+            " user by it.",
+        ),
+    ]
+    memberships: Annotated[
+        list[Membership] | None,
+        Field(description="Accounts in which the person has a role, at most 64."),
+        map_list("accountName", max_items=64),
+    ] = None
     suspended: Annotated[
         bool,
-        Field(description="Whether all keys that they made, and their sign-in, are refused."),
+        Field(
+            description="Refuse the person's sign-in and all keys that the person made; default"
+            " false."
+        ),
     ] = False
     password_hash: Annotated[
         str | None,
         Field(
             max_length=256,
             pattern=r"^\$argon2id\$v=19\$m=[0-9]+,t=[0-9]+,p=[0-9]+\$[A-Za-z0-9+/]+\$[A-Za-z0-9+/]+$",
-            description="Argon2id of the password; `gatewayctl users reset-password` writes it."
-            " Without one the person cannot sign in by password.",
+            description="Argon2id hash of the password, written by `gatewayctl users"
+            " reset-password`. Absent: the person cannot sign in with a password.",
         ),
     ] = None
 

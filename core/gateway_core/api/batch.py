@@ -89,26 +89,47 @@ Metadata = Annotated[
 class BatchRequest(Part):
     """What was asked for; it never changes."""
 
-    account_name: Annotated[Name, Field(description="The account that pays.")]
+    account_name: Annotated[Name, Field(description="Name of the GatewayAccount that pays.")]
     key_name: Annotated[
-        LongName | None, Field(description="The key it came with; absent with kubectl.")
+        LongName | None,
+        Field(description="Name of the GatewayKey that created it; absent with kubectl."),
     ] = None
     guardrail_names: Annotated[
         GuardrailNames | None,
-        Field(description="The guardrails that its key had: the charge counts in their pools."),
+        Field(
+            description="Guardrails that the key had at admission: charges count in their limits."
+        ),
     ] = None
-    endpoint: Literal["/v1/moderations"] = "/v1/moderations"
-    completion_window: Literal["24h"] = "24h"
-    input_file_name: Annotated[Name, Field(description="The GatewayFile whose lines are run.")]
+    endpoint: Annotated[Literal["/v1/moderations"], Field(description="Endpoint of all lines.")] = (
+        "/v1/moderations"
+    )
+    completion_window: Annotated[
+        Literal["24h"],
+        Field(
+            description="Time within which the batch ends; the rest of the lines is then not run."
+        ),
+    ] = "24h"
+    input_file_name: Annotated[
+        Name, Field(description="Name of the GatewayFile whose lines are run.")
+    ]
     segments: Annotated[
         Segments | None,
-        Field(description="Where its bytes lay at creation; absent with kubectl, or of many."),
+        Field(
+            description="Places of the input's bytes at creation; absent with kubectl, or if there"
+            " are many."
+        ),
     ] = None
-    metadata: Annotated[Metadata | None, Field(description="The client's own, as he gave it.")] = (
-        None
-    )
+    metadata: Annotated[
+        Metadata | None, Field(description="Notes of the client, up to 16 names with values.")
+    ] = None
     output_expires_after_seconds: Annotated[
-        int | None, Field(ge=3600, le=2_592_000, description="Life of the output Files.")
+        int | None,
+        Field(
+            ge=3600,
+            le=2_592_000,
+            description="Lifetime of the output Files in seconds from their creation. Absent: 30"
+            " days.",
+        ),
     ] = None
     fingerprint: Fingerprint = None
 
@@ -123,7 +144,7 @@ class BatchSpec(Part):
 class LineError(Part):
     """What is wrong with the file, at a line if it has one (1-based)."""
 
-    code: Annotated[str, Field(max_length=63)]
+    code: Annotated[str, Field(max_length=63, description="Machine-readable reason.")]
     message: Annotated[
         str,
         Field(
@@ -136,62 +157,117 @@ class LineError(Part):
                         f"a message may have at most {MOST_MESSAGE_BYTES} bytes",
                     )
                 ],
-            }
+            },
+            description="Reason as a sentence.",
         ),
     ]
-    param: Annotated[str | None, Field(max_length=63)] = None
-    line: Annotated[int | None, Field(ge=1, le=2**31 - 1)] = None
+    param: Annotated[
+        str | None, Field(max_length=63, description="Field of the line that is wrong.")
+    ] = None
+    line: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=2**31 - 1,
+            description="Number of the line in the input, from 1; absent if the whole file is"
+            " meant.",
+        ),
+    ] = None
 
 
 class BatchCounts(Part):
     """Lines in all, and of those ended: with an answer of 2xx, or otherwise."""
 
-    total: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
-    completed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
-    failed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    total: Annotated[int, Field(ge=0, le=2**31 - 1, description="Lines of the input.")] = 0
+    completed: Annotated[
+        int, Field(ge=0, le=2**31 - 1, description="Lines that were answered with a status of 2xx.")
+    ] = 0
+    failed: Annotated[int, Field(ge=0, le=2**31 - 1, description="Lines that ended otherwise.")] = 0
     sent: Annotated[
         int | None,
-        Field(ge=0, le=2**31 - 1, description="At the end: those that were sent to a provider."),
+        Field(
+            ge=0, le=2**31 - 1, description="Lines that were sent to a provider; set at the end."
+        ),
     ] = None
 
 
 class BatchStatus(Status):
     """How far it has come. `phase` is the wire's status in CamelCase; each time is set once."""
 
-    phase: Annotated[str | None, Field(max_length=32)] = None
+    phase: Annotated[
+        str | None,
+        Field(
+            max_length=32,
+            description="Validating, InProgress, Finalizing, Cancelling, Completed, Failed, Expired"
+            " or Cancelled.",
+        ),
+    ] = None
     work: Annotated[
         str | None,
         Field(
             max_length=16,
-            description="Absent while open; Settled once the batch has ended, its charge is in its"
-            " account's usage and nothing but its Files is left in the store.",
+            description="Absent while open. Settled once the batch has ended, its charge is in the"
+            " account's usage, and only its Files are left in the object store.",
         ),
     ] = None
-    model_id: Annotated[LongName | None, Field(description="The model all lines name.")] = None
-    service: Name | None = None
-    counts: BatchCounts | None = None
-    errors: Annotated[
-        list[LineError] | None, Field(max_length=MOST_ERRORS, json_schema_extra=ATOMIC_LIST)
+    model_id: Annotated[
+        LongName | None, Field(description="Id of the model that all lines name.")
     ] = None
-    start_time: Annotated[Time | None, Field(description="When it went in progress.")] = None
-    finalizing_time: Time | None = None
-    cancelling_time: Time | None = None
-    completion_time: Annotated[Time | None, Field(description="When it ended, however.")] = None
+    service: Annotated[
+        Name | None,
+        Field(description="Service (provider segment of the REST paths) of that model."),
+    ] = None
+    counts: Annotated[
+        BatchCounts | None, Field(description="Lines of the input, and those that have ended.")
+    ] = None
+    errors: Annotated[
+        list[LineError] | None,
+        Field(
+            max_length=MOST_ERRORS,
+            json_schema_extra=ATOMIC_LIST,
+            description="Errors of the input, at most 100, if the batch failed validation.",
+        ),
+    ] = None
+    start_time: Annotated[
+        Time | None, Field(description="When the first line was run: the batch went in progress.")
+    ] = None
+    finalizing_time: Annotated[
+        Time | None, Field(description="When the writing of the output Files began.")
+    ] = None
+    cancelling_time: Annotated[
+        Time | None, Field(description="When the cancellation was seen.")
+    ] = None
+    completion_time: Annotated[
+        Time | None, Field(description="When the batch ended, in any way.")
+    ] = None
     run_end: Annotated[
         Literal["Completed", "Expired", "Cancelled"] | None,
-        Field(description="Why no more lines are run; what is left is to write the Files."),
+        Field(description="Why no more lines are run; from then on only the Files are written."),
     ] = None
     results: Annotated[
         ObjectRef | None,
-        Field(description="The list of what the Files are made of, fixed as the run ended."),
+        Field(
+            description="List in the object store of what the Files are made of, fixed at the end"
+            " of the run."
+        ),
     ] = None
     output_file_name: Annotated[
-        Name | None, Field(description="Named before it is written; told to clients at the end.")
+        Name | None,
+        Field(
+            description="Name of the GatewayFile with the answers; chosen before it is written,"
+            " shown to clients at the end."
+        ),
     ] = None
-    error_file_name: Name | None = None
-    reserved_micros: Micros | None = None
-    charged_micros: Micros | None = None
-    cost: Annotated[str | None, Field(max_length=32, description="The charge in dollars.")] = None
+    error_file_name: Annotated[
+        Name | None, Field(description="Name of the GatewayFile with the failed lines; likewise.")
+    ] = None
+    reserved_micros: Annotated[
+        Micros | None, Field(description="Money reserved for the lines, in micro-dollars.")
+    ] = None
+    charged_micros: Annotated[
+        Micros | None, Field(description="Charge of the lines that completed, in micro-dollars.")
+    ] = None
+    cost: Annotated[str | None, Field(max_length=32, description="Charge in dollars.")] = None
 
 
 class GatewayBatch(Resource):

@@ -57,41 +57,52 @@ class FileRequest(Part):
         )
     )
 
-    account_name: Annotated[Name, Field(description="The account that owns it.")]
-    key_name: Annotated[LongName | None, Field(description="The key it came with.")] = None
+    account_name: Annotated[Name, Field(description="Name of the GatewayAccount that owns it.")]
+    key_name: Annotated[
+        LongName | None,
+        Field(description="Name of the GatewayKey that created it; absent with kubectl."),
+    ] = None
     purpose: Annotated[
         Literal["user_data", "batch", "batch_output", "temporary"],
-        Field(description="`temporary` files have an address and are in no list."),
+        Field(
+            description="user_data, batch and batch_output files are in the Files API; temporary"
+            " ones have a URL and are in no list."
+        ),
     ]
-    filename: Filename
+    filename: Annotated[Filename, Field(description="Name of the file as the client gave it.")]
     media_type: Annotated[
-        str | None, Field(max_length=255, description="Told of temporary files alone.")
+        str | None, Field(max_length=255, description="Media type; only of temporary files.")
     ] = None
-    bytes: Bytes
-    segments: Annotated[Segments, Field(description="Where the bytes lie, in order.")]
+    bytes: Annotated[Bytes, Field(description="Number of bytes, the sum of its segments.")]
+    segments: Annotated[
+        Segments, Field(description="Places of the bytes in the object store, in order.")
+    ]
     expiration_time: Annotated[
-        Time | None, Field(description="From when on it is gone; absent for never.")
+        Time | None, Field(description="When the file is removed. Absent: never.")
     ] = None
     expires_after_seconds: Annotated[
         int | None,
         Field(
             ge=3600,
             le=2_592_000,
-            description="Its life from the creation on. Where it is given, clients are told it, and"
-            " `expirationTime` is the same but for seconds.",
+            description="Lifetime in seconds from creation, if the client chose it; the API then"
+            " shows the expiration.",
         ),
     ] = None
     upload_name: Annotated[
-        LongName | None, Field(description="The Upload whose parts are its segments.")
+        LongName | None,
+        Field(description="Name of the GatewayUpload whose parts are its segments."),
     ] = None
-    batch_name: Annotated[LongName | None, Field(description="The Batch that wrote it.")] = None
+    batch_name: Annotated[
+        LongName | None, Field(description="Name of the GatewayBatch that wrote it.")
+    ] = None
     fingerprint: Fingerprint = None
 
 
 class FileSpec(Part):
     """A file is as it was made, or not at all."""
 
-    request: FileRequest
+    request: Annotated[FileRequest, Field(description="What the file is; cannot be changed.")]
 
 
 class GatewayFile(Resource):

@@ -39,16 +39,39 @@ class GuardrailSpec(CallLimits):
         )
     )
 
-    account_name: Annotated[Name, Field(json_schema_extra=IMMUTABLE)]
-    display_name: Annotated[str, Field(min_length=1, max_length=100)]
-    description: Annotated[str | None, Field(max_length=1000)] = None
-    denied_models: Entries | None = None
-    denied_providers: Entries | None = None
+    account_name: Annotated[
+        Name,
+        Field(
+            json_schema_extra=IMMUTABLE,
+            description="Name of the GatewayAccount that it belongs to; cannot be changed.",
+        ),
+    ]
+    display_name: Annotated[
+        str, Field(min_length=1, max_length=100, description="Name of the guardrail for people.")
+    ]
+    description: Annotated[str | None, Field(max_length=1000, description="Note for people.")] = (
+        None
+    )
+    denied_models: Annotated[
+        Entries | None,
+        Field(
+            description="Models that may not be called, whatever allowedModels says: exact ids, or"
+            " beginnings that end in *."
+        ),
+    ] = None
+    denied_providers: Annotated[
+        Entries | None,
+        Field(
+            description="Services that may not be called, whatever allowedProviders says: exact, or"
+            " beginnings that end in *."
+        ),
+    ] = None
     key_names: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=63)]] | None,
         Field(
             max_length=MOST_KEYS,
-            description="The GatewayKeys it holds for; those that are not there do not matter.",
+            description="Names of the GatewayKeys that it restricts; names without a key have no"
+            " effect.",
             json_schema_extra=SET_LIST,
         ),
     ] = None

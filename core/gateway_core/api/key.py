@@ -128,11 +128,43 @@ KEY_NAME_RULE = rule(
 class KeyToken(Part):
     """A token that opens this key; there are two while one is rotated out."""
 
-    id: Annotated[str, Field(max_length=8, pattern=r"^[a-z2-7]{8}$")]
-    digest: Annotated[Sha256, Field(description="Hex HMAC-SHA256 of the key under the pepper.")]
-    pepper_version: Annotated[int, Field(ge=1, le=1000)] = 1
-    hint: Annotated[str, Field(max_length=16)]
-    expiration_time: Time | None = None
+    id: Annotated[
+        str,
+        Field(
+            max_length=8,
+            pattern=r"^[a-z2-7]{8}$",
+            description="Key id: the 8 characters after `sk-` or `mk-`, by which a key is found.",
+        ),
+    ]
+    digest: Annotated[
+        Sha256,
+        Field(
+            description="Hex HMAC-SHA256 of the whole key under the pepper; the key itself is"
+            " stored nowhere."
+        ),
+    ]
+    pepper_version: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=1000,
+            description="Version of the pepper under which the digest was made; default 1.",
+        ),
+    ] = 1
+    hint: Annotated[
+        str,
+        Field(
+            max_length=16,
+            description="First and last characters of the key, by which people recognise it.",
+        ),
+    ]
+    expiration_time: Annotated[
+        Time | None,
+        Field(
+            description="When this token stops being accepted: the end of a rotation's overlap."
+            " Absent: with the key."
+        ),
+    ] = None
 
 
 class KeySpec(CallLimits):
@@ -152,29 +184,51 @@ class KeySpec(CallLimits):
         )
     )
 
-    account_name: Annotated[Name, Field(json_schema_extra=IMMUTABLE)]
+    account_name: Annotated[
+        Name,
+        Field(
+            json_schema_extra=IMMUTABLE,
+            description="Name of the GatewayAccount that the key belongs to; cannot be changed.",
+        ),
+    ]
     class_: Annotated[
-        Literal["Standard", "Management"], Field(alias="class", json_schema_extra=IMMUTABLE)
+        Literal["Standard", "Management"],
+        Field(
+            alias="class",
+            json_schema_extra=IMMUTABLE,
+            description="Standard keys call models, files, batches and account endpoints;"
+            " Management keys call Platform Management only. Default Standard; cannot"
+            " be changed.",
+        ),
     ] = "Standard"
-    display_name: Annotated[str, Field(min_length=1, max_length=100)]
+    display_name: Annotated[
+        str, Field(min_length=1, max_length=100, description="Name of the key for people.")
+    ]
     created_by: Annotated[
         Name | None,
         Field(
-            description="The GatewayUser who made it and with whose role it acts; without one it"
-            " acts as a member.",
+            description="Name of the GatewayUser who made it and whose role it acts with; cannot be"
+            " changed. Absent: it acts as a member.",
             json_schema_extra=IMMUTABLE,
         ),
     ] = None
-    tokens: Annotated[list[KeyToken] | None, Field(min_length=1), map_list("id", max_items=2)] = (
-        None
-    )
+    tokens: Annotated[
+        list[KeyToken] | None,
+        Field(
+            min_length=1,
+            description="Digests of the keys that are accepted: one, or two during a rotation."
+            " Exactly one of tokens and secretName is specified.",
+        ),
+        map_list("id", max_items=2),
+    ] = None
     secret_name: Annotated[
         str | None,
         Field(
             min_length=1,
             max_length=253,
             pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
-            description="The Secret into which the operator writes the key, as `api-key`.",
+            description="Name of the Secret into which the operator writes the key, under"
+            " `api-key`; the operator makes the key.",
         ),
     ] = None
     rotations: Annotated[
@@ -182,7 +236,8 @@ class KeySpec(CallLimits):
         Field(
             ge=0,
             le=1000000,
-            description="Raise it to have the operator write a new key into the Secret.",
+            description="Raise it to have the operator write a new key into the Secret; default 0."
+            " Only with secretName.",
             json_schema_extra=checked(rule("self >= oldSelf", "may only be raised")),
         ),
     ] = 0
@@ -191,29 +246,37 @@ class KeySpec(CallLimits):
         Field(
             ge=0,
             le=MOST_OVERLAP_SECONDS,
-            description="How long the old one opens after a rotation by the operator.",
+            description="Seconds for which the previous key is still accepted after a rotation by"
+            " the operator; default 0.",
         ),
     ] = 0
-    disabled: bool = False
+    disabled: Annotated[
+        bool, Field(description="Refuse the key with 401 while it is true; default false.")
+    ] = False
     log_content: Annotated[
         bool,
         Field(
-            description="Write prompts and answers of its LLM calls to the request log, at most"
-            " 8 KiB of each. Platform Management cannot set it."
+            description="Write prompts and answers of the key's LLM calls to the request log, at"
+            " most 8 KiB of each; default false. Platform Management cannot set it."
         ),
     ] = False
     revoked: Annotated[
         bool,
         Field(
-            json_schema_extra=checked(rule("self || !oldSelf", "may not be changed back once true"))
+            json_schema_extra=checked(
+                rule("self || !oldSelf", "may not be changed back once true")
+            ),
+            description="Refuse the key with 401 for good; default false. It cannot be undone.",
         ),
     ] = False
-    expiration_time: Time | None = None
+    expiration_time: Annotated[
+        Time | None, Field(description="When the key stops being accepted. Absent: never.")
+    ] = None
     metadata: Annotated[
         dict[str, Annotated[str, Field(max_length=512)]] | None,
         Field(
             max_length=MOST_METADATA,
-            description="The client's own notes.",
+            description="Notes of the client, up to 16 names with values.",
             json_schema_extra=checked(
                 rule("self.all(name, size(name) <= 64)", "names have at most 64 characters")
             ),
@@ -224,12 +287,27 @@ class KeySpec(CallLimits):
 class KeyStatus(SpentStatus):
     """The operator's tokens of a declared key, and what the key has spent as of the last look."""
 
-    tokens: Annotated[list[KeyToken] | None, map_list("id", max_items=2)] = None
-    rotations: Annotated[
-        int | None, Field(ge=0, le=1000000, description="How far spec.rotations was followed.")
+    tokens: Annotated[
+        list[KeyToken] | None,
+        Field(description="Digests of the keys that the operator made for secretName."),
+        map_list("id", max_items=2),
     ] = None
-    secret_name: Annotated[str | None, Field(max_length=253)] = None
-    last_used_time: Time | None = None
+    rotations: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=1000000,
+            description="Value of spec.rotations that the operator has carried out.",
+        ),
+    ] = None
+    secret_name: Annotated[
+        str | None,
+        Field(max_length=253, description="Name of the Secret that the operator has written."),
+    ] = None
+    last_used_time: Annotated[
+        Time | None,
+        Field(description="When the key was last accepted; updated by a sweep, minutes later."),
+    ] = None
 
 
 class GatewayKey(Resource):

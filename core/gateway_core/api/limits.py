@@ -53,26 +53,60 @@ CACHE_SECONDS = 86_400
 class SpendLimit(Part):
     """Spending limit in a window."""
 
-    micros: Micros
-    window: Window
+    micros: Annotated[
+        Micros,
+        Field(
+            description="Most that may be spent in one window, in micro-dollars (1,000,000 = 1"
+            " dollar). 0 allows only calls without a price."
+        ),
+    ]
+    window: Annotated[
+        Window,
+        Field(
+            description="1h, 1d, 7d: sliding windows. daily, weekly (from Monday), monthly: from"
+            " 00:00 UTC. lifetime: never starts again."
+        ),
+    ]
 
 
 class CallLimits(Part):
     """Restrictions and cache of calls: a part of the specs of keys and guardrails."""
 
-    limit: SpendLimit | None = None
-    requests_per_minute: RequestsPerMinute | None = None
-    allowed_models: Entries | None = None
+    limit: Annotated[
+        SpendLimit | None,
+        Field(
+            description="Most that may be spent; further paid calls get 429. Absent: no limit but"
+            " the balance."
+        ),
+    ] = None
+    requests_per_minute: Annotated[
+        RequestsPerMinute | None,
+        Field(
+            description="Paid calls in any 60 seconds, besides the account's own rate. Absent: only"
+            " that."
+        ),
+    ] = None
+    allowed_models: Annotated[
+        Entries | None,
+        Field(
+            description="Models that may be called: exact ids, or beginnings that end in *. Absent:"
+            " all. Empty: none."
+        ),
+    ] = None
     allowed_providers: Annotated[
-        Entries | None, Field(description="Provider segments of the REST paths.")
+        Entries | None,
+        Field(
+            description="Services (provider segments of the REST paths) that may be called: exact,"
+            " or beginnings that end in *. Absent: all. Empty: none."
+        ),
     ] = None
     cache_seconds: Annotated[
         int | None,
         Field(
             ge=1,
             le=CACHE_SECONDS,
-            description="How long answers of language models are kept in Redis and sent again for"
-            " the same request; absent: they are not kept.",
+            description="Seconds for which answers of language models are kept in Redis and sent"
+            " again, free of charge, for the same request. Absent: they are not kept.",
         ),
     ] = None
 
@@ -81,10 +115,20 @@ class SpentStatus(Status):
     """Spending in the limit's window, or in total without one, as of the last look."""
 
     used_micros: Annotated[
-        Micros | None, Field(description="Spent in the limit's window, else ever.")
+        Micros | None,
+        Field(
+            description="Spending in the limit's current window, in micro-dollars; in total without"
+            " a limit. Seconds old."
+        ),
     ] = None
-    used: Dollars = None
-    reset_time: Time | None = None
+    used: Annotated[Dollars, Field(description="usedMicros in dollars.")] = None
+    reset_time: Annotated[
+        Time | None,
+        Field(
+            description="When the limit's window ends or the oldest charge leaves it; absent for"
+            " `lifetime` and without a limit."
+        ),
+    ] = None
 
 
 def bound_size(*lists: str, notes: str | None = None) -> dict[str, Any]:

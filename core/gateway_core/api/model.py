@@ -39,18 +39,26 @@ class Route(Part):
     among the routes of the lowest priority that can take a call, and fall back to the others.
     """
 
-    name: Name
-    provider_name: Name
-    upstream_model: Annotated[LongName, Field(description="What the provider calls the model.")]
+    name: Annotated[Name, Field(description="Name of the route, unique in the model.")]
+    provider_name: Annotated[
+        Name, Field(description="Name of the GatewayProvider that runs the model.")
+    ]
+    upstream_model: Annotated[LongName, Field(description="The provider's name of the model.")]
     priority: Annotated[
-        int, Field(ge=0, le=100, description="LLM calls: lower ones are preferred.")
+        int,
+        Field(
+            ge=0,
+            le=100,
+            description="For LLM calls: routes with the lowest number are tried first; default 0.",
+        ),
     ] = 0
     weight: Annotated[
         int,
         Field(
             ge=0,
             le=1000,
-            description="LLM calls: share among routes of one priority; 0 only as a fallback.",
+            description="For LLM calls: share of the calls among routes of the same priority;"
+            " default 1. 0: only as a fallback.",
         ),
     ] = 1
 
@@ -58,31 +66,67 @@ class Route(Part):
 class KeyedRoute(Part):
     """A provider that honours idempotency keys, and what it calls the model."""
 
-    provider_name: Name
-    upstream_model: LongName
+    provider_name: Annotated[Name, Field(description="Name of the GatewayProvider.")]
+    upstream_model: Annotated[LongName, Field(description="The provider's name of the model.")]
 
 
 class FieldRule(Part):
     """How the model narrows one field of its operation; what it leaves open stays."""
 
-    name: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9_]+$")]
-    supported: Annotated[bool, Field(description="False refuses the field altogether.")] = True
+    name: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=63,
+            pattern=r"^[a-z0-9_]+$",
+            description="Name of the request field.",
+        ),
+    ]
+    supported: Annotated[
+        bool, Field(description="False refuses requests that have the field; default true.")
+    ] = True
     allowed: Annotated[
         list[Annotated[str, Field(max_length=127)]] | None,
         Field(
             min_length=1,
             max_length=64,
-            description="Values of a string field that the model takes.",
+            description="Values that a string field may have. Absent: all of the operation's.",
             json_schema_extra=SET_LIST,
         ),
     ] = None
-    minimum: Annotated[int | None, Field(ge=-(2**31), le=2**31 - 1)] = None
-    maximum: Annotated[int | None, Field(ge=-(2**31), le=2**31 - 1)] = None
-    max_items: Annotated[int | None, Field(ge=0, le=1000)] = None
-    max_length: Annotated[int | None, Field(ge=1, le=1000000)] = None
+    minimum: Annotated[
+        int | None,
+        Field(
+            ge=-(2**31),
+            le=2**31 - 1,
+            description="Least value of a number. Absent: the operation's.",
+        ),
+    ] = None
+    maximum: Annotated[
+        int | None,
+        Field(
+            ge=-(2**31),
+            le=2**31 - 1,
+            description="Greatest value of a number. Absent: the operation's.",
+        ),
+    ] = None
+    max_items: Annotated[
+        int | None,
+        Field(ge=0, le=1000, description="Most items of a list. Absent: the operation's."),
+    ] = None
+    max_length: Annotated[
+        int | None,
+        Field(
+            ge=1, le=1000000, description="Most characters of a string. Absent: the operation's."
+        ),
+    ] = None
     default: Annotated[
         str | None,
-        Field(max_length=1024, description='The model\'s own default as JSON, e.g. `"1080p"`.'),
+        Field(
+            max_length=1024,
+            description='Value if the request lacks the field, as JSON, e.g. `"1080p"`. Absent: the'
+            " operation's.",
+        ),
     ] = None
 
 
@@ -90,9 +134,13 @@ class SecondPrice(Part):
     """Price of a second of output."""
 
     resolution: Annotated[
-        str, Field(max_length=63, description="Output resolution, or * for every other one.")
+        str,
+        Field(
+            max_length=63,
+            description="Output resolution, or * (default) for all without an entry of their own.",
+        ),
     ] = "*"
-    micros: Micros
+    micros: Annotated[Micros, Field(description="Price of one second of output, in micro-dollars.")]
 
 
 class Price(Part):
@@ -113,53 +161,125 @@ class Price(Part):
         )
     )
 
-    effective_time: Annotated[Time | None, Field(description="Absent: since always.")] = None
-    per_call_micros: Micros | None = None
-    per_second: Annotated[
-        list[SecondPrice] | None, Field(min_length=1), map_list("resolution", max_items=32)
+    effective_time: Annotated[
+        Time | None,
+        Field(
+            description="From when on the price is valid; the latest one that has begun is charged."
+            " Absent: since always."
+        ),
     ] = None
-    per_image_micros: Micros | None = None
-    input_per_million_micros: Micros | None = None
-    output_per_million_micros: Micros | None = None
-    cached_per_million_micros: Micros | None = None
+    per_call_micros: Annotated[
+        Micros | None,
+        Field(description="Price of a call, in micro-dollars (1,000,000 = 1 dollar)."),
+    ] = None
+    per_second: Annotated[
+        list[SecondPrice] | None,
+        Field(min_length=1, description="Price of a second of output, by resolution."),
+        map_list("resolution", max_items=32),
+    ] = None
+    per_image_micros: Annotated[
+        Micros | None, Field(description="Price of each image of the input, in micro-dollars.")
+    ] = None
+    input_per_million_micros: Annotated[
+        Micros | None, Field(description="Price of a million input tokens, in micro-dollars.")
+    ] = None
+    output_per_million_micros: Annotated[
+        Micros | None, Field(description="Price of a million output tokens, in micro-dollars.")
+    ] = None
+    cached_per_million_micros: Annotated[
+        Micros | None,
+        Field(
+            description="Price of a million input tokens that were read from the provider's cache,"
+            " in micro-dollars. Absent: inputPerMillionMicros."
+        ),
+    ] = None
 
 
 class ModelSpec(Part):
     """A model of the catalog."""
 
-    model_id: Annotated[LongName, Field(pattern=ANY_MODEL_ID, description="Id on the wire.")]
+    model_id: Annotated[
+        LongName, Field(pattern=ANY_MODEL_ID, description="Id with which clients name the model.")
+    ]
     service: Annotated[
         Name,
         Field(
-            description="Provider segment of the REST path.",
+            description="Provider segment of the REST path, `/api/v1/<service>/<action>`.",
             json_schema_extra=checked(
                 rule(f"!(self in {list(RESERVED_SERVICES)})", "must not be a reserved segment")
             ),
         ),
     ]
-    action: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9_]+$")]
-    display_name: Annotated[str | None, Field(max_length=127)] = None
+    action: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=63,
+            pattern=r"^[a-z0-9_]+$",
+            description="Operation of the model, the second segment of the REST path:"
+            " reference_to_video, moderations or chat.",
+        ),
+    ]
+    display_name: Annotated[
+        str | None,
+        Field(max_length=127, description="Name of the model for people. Absent: modelId."),
+    ] = None
     disabled: Annotated[
-        bool, Field(description="Takes the model out of the catalog; its price is still listed.")
+        bool,
+        Field(
+            description="Remove the model from the catalog: calls get 400, its price stays listed;"
+            " default false. Running tasks continue."
+        ),
     ] = False
     deprecated: Annotated[
-        bool, Field(description="Tells in the price list that the model will go; it still runs.")
+        bool,
+        Field(
+            description="Tell in the price list that the model will be removed; default false. It"
+            " still runs."
+        ),
     ] = False
-    routes: Annotated[list[Route], Field(min_length=1), map_list("name", max_items=8)]
-    fields: Annotated[list[FieldRule] | None, map_list("name", max_items=32)] = None
-    prices: Annotated[list[Price] | None, Field(max_length=16, json_schema_extra=ATOMIC_LIST)] = (
-        None
-    )
+    routes: Annotated[
+        list[Route],
+        Field(
+            min_length=1,
+            description="Where the model runs, up to 8 places, in order of preference for tasks and"
+            " moderations.",
+        ),
+        map_list("name", max_items=8),
+    ]
+    fields: Annotated[
+        list[FieldRule] | None,
+        Field(
+            description="How the model narrows fields of its operation. Fields without an entry"
+            " follow the operation."
+        ),
+        map_list("name", max_items=32),
+    ] = None
+    prices: Annotated[
+        list[Price] | None,
+        Field(
+            max_length=16,
+            json_schema_extra=ATOMIC_LIST,
+            description="Prices with the times from which they are valid. A model without one is"
+            " not Ready.",
+        ),
+    ] = None
     deadline_seconds: Annotated[
-        int, Field(ge=1, le=604800, description="Time after which a task of it fails.")
+        int,
+        Field(
+            ge=1,
+            le=604800,
+            description="Seconds from creation after which an unfinished task fails; default 3600.",
+        ),
     ] = 3600
     input_token_limit: Annotated[
         int | None,
         Field(
             ge=1,
             le=100_000_000,
-            description="Longest prompt of an LLM that its providers take, in tokens: no call"
-            " reserves more. Without it, one with files reserves 1,048,576 besides its bytes.",
+            description="Longest prompt of a language model, in tokens: no call reserves money for"
+            " more. Absent: a call with files reserves for 1,048,576 tokens besides its"
+            " bytes.",
         ),
     ] = None
     output_token_limit: Annotated[
@@ -167,16 +287,17 @@ class ModelSpec(Part):
         Field(
             ge=1,
             le=100_000_000,
-            description="Longest answer of an LLM, in tokens: reserved for a call that sets none.",
+            description="Longest answer of a language model, in tokens; reserved for a call that"
+            " sets none. Default 8192.",
         ),
     ] = 8192
     unpriced: Annotated[
         list[Annotated[str, Field(max_length=63, pattern=r"^[A-Za-z0-9_.:-]+$")]] | None,
         Field(
             max_length=32,
-            description="Fields and tools of LLM calls that are forwarded though providers bill"
-            " them beyond tokens, which the prices do not cover, e.g. service_tier, web_search,"
-            " googleSearch. All others of that kind are refused.",
+            description="Fields and tools of LLM calls that are forwarded although providers bill"
+            " them beside tokens, which the prices do not cover, e.g. service_tier,"
+            " web_search, googleSearch. All others of that kind are refused.",
             json_schema_extra=SET_LIST,
         ),
     ] = None
@@ -188,11 +309,14 @@ class ModelStatus(Status):
     keyed_route: Annotated[
         KeyedRoute | None,
         Field(
-            description="The route that is taken at present, if its provider declares idempotency"
-            " keys: new tasks name it in `spec.request.route`."
+            description="Route in use, if its provider declares idempotency keys: new tasks name it"
+            " in `spec.request.route`."
         ),
     ] = None
-    health: Health | None = None
+    health: Annotated[
+        Health | None,
+        Field(description="Calls of this model in the last three minutes; absent without any."),
+    ] = None
 
 
 class GatewayModel(Resource):

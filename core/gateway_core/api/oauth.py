@@ -54,29 +54,62 @@ _CLIENT_NAME_RULE = rule(
 class SecretDigest(Part):
     """A secret of the client, as a digest."""
 
-    digest: Annotated[Sha256, Field(description="Hex HMAC-SHA256 under the pepper.")]
-    pepper_version: PepperVersion = 1
+    digest: Annotated[
+        Sha256,
+        Field(
+            description="Hex HMAC-SHA256 of the secret under the pepper; the secret itself is"
+            " stored nowhere."
+        ),
+    ]
+    pepper_version: Annotated[
+        PepperVersion,
+        Field(description="Version of the pepper under which the digest was made; default 1."),
+    ] = 1
 
 
 class OAuthClientSpec(Part):
     """What the client registered (RFC 7591)."""
 
-    client_name: Annotated[ClientName, Field(description="What the client calls itself.")]
+    client_name: Annotated[
+        ClientName, Field(description="Name that the client gave itself. It proves nothing.")
+    ]
     redirect_uris: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=MOST_URI_CHARACTERS)]],
-        Field(min_length=1, max_length=MOST_REDIRECT_URIS, json_schema_extra=SET_LIST),
+        Field(
+            min_length=1,
+            max_length=MOST_REDIRECT_URIS,
+            json_schema_extra=SET_LIST,
+            description="Addresses to which users may be sent back, compared exactly (the port of a"
+            " loopback address may differ).",
+        ),
     ]
-    token_endpoint_auth_method: Annotated[AuthMethod, Field(json_schema_extra=IMMUTABLE)] = "none"  # noqa: S105
-    secret: SecretDigest | None = None
-    scopes: Annotated[
-        ScopeList | None, Field(description="What it may ask for; all scopes if absent.")
+    token_endpoint_auth_method: Annotated[
+        AuthMethod,
+        Field(
+            json_schema_extra=IMMUTABLE,
+            description="How the client authenticates at the token endpoint; default none (a public"
+            " client with PKCE). Cannot be changed.",
+        ),
+    ] = "none"  # noqa: S105
+    secret: Annotated[
+        SecretDigest | None,
+        Field(description="Digest of the client's secret; absent with method none."),
     ] = None
-    application_type: Literal["native", "web"] | None = None
+    scopes: Annotated[
+        ScopeList | None, Field(description="Scopes that the client may ask for. Absent: all.")
+    ] = None
+    application_type: Annotated[
+        Literal["native", "web"] | None,
+        Field(
+            description="native: an application on the user's machine. web: a web server. Absent:"
+            " not told."
+        ),
+    ] = None
     authorized: Annotated[
         bool,
         Field(
-            description="Whether a user has ever given it access; the operator deletes a client"
-            " that is a day old and has none.",
+            description="Whether a user has ever given the client access. The operator deletes a"
+            " client that is a day old and has none. Default false.",
             json_schema_extra=checked(
                 rule("self || !oldSelf", "may not be changed back once true")
             ),
@@ -87,7 +120,10 @@ class OAuthClientSpec(Part):
 class OAuthClientStatus(Part):
     """What the operator knows of its use."""
 
-    last_used_time: Time | None = None
+    last_used_time: Annotated[
+        Time | None,
+        Field(description="When a token of the client was last used; updated now and then."),
+    ] = None
 
 
 class GatewayOAuthClient(Resource):
@@ -114,76 +150,141 @@ class GatewayOAuthClient(Resource):
 class RefreshToken(Part):
     """The one refresh token that is valid; an earlier generation presented again is a reuse."""
 
-    digest: Annotated[Sha256, Field(description="Hex HMAC-SHA256 under the pepper.")]
-    pepper_version: PepperVersion = 1
-    generation: Generation = 1
-    expiration_time: Annotated[Time, Field(description="30 days after it was issued.")]
+    digest: Annotated[
+        Sha256,
+        Field(
+            description="Hex HMAC-SHA256 of the secret under the pepper; the secret itself is"
+            " stored nowhere."
+        ),
+    ]
+    pepper_version: Annotated[
+        PepperVersion,
+        Field(description="Version of the pepper under which the digest was made; default 1."),
+    ] = 1
+    generation: Annotated[
+        Generation,
+        Field(
+            description="Number of the refresh, from 1: raised with every refresh. An earlier token"
+            " presented again revokes the grant."
+        ),
+    ] = 1
+    expiration_time: Annotated[
+        Time, Field(description="When the token ends: 30 days after it was issued.")
+    ]
 
 
 class AccessToken(Part):
     """An access token that was issued."""
 
-    generation: Annotated[Generation, Field(description="The refresh that issued it.")]
-    digest: Annotated[Sha256, Field(description="Hex HMAC-SHA256 under the pepper.")]
-    pepper_version: PepperVersion = 1
-    scopes: ScopeList
-    expiration_time: Time
+    generation: Annotated[
+        Generation, Field(description="Generation of the refresh token that it was issued with.")
+    ]
+    digest: Annotated[
+        Sha256,
+        Field(
+            description="Hex HMAC-SHA256 of the secret under the pepper; the secret itself is"
+            " stored nowhere."
+        ),
+    ]
+    pepper_version: Annotated[
+        PepperVersion,
+        Field(description="Version of the pepper under which the digest was made; default 1."),
+    ] = 1
+    scopes: Annotated[ScopeList, Field(description="Scopes that the token has.")]
+    expiration_time: Annotated[Time, Field(description="When the token ends.")]
 
 
 class GrantSpec(Part):
     """Who let which client act for which account, and the tokens of that."""
 
-    user_name: Annotated[Name, Field(json_schema_extra=IMMUTABLE)]
-    account_name: Annotated[Name, Field(json_schema_extra=IMMUTABLE)]
+    user_name: Annotated[
+        Name,
+        Field(
+            json_schema_extra=IMMUTABLE,
+            description="Name of the GatewayUser who gave the access; cannot be changed.",
+        ),
+    ]
+    account_name: Annotated[
+        Name,
+        Field(
+            json_schema_extra=IMMUTABLE,
+            description="Name of the GatewayAccount that the client acts for; cannot be changed.",
+        ),
+    ]
     client_id: Annotated[
         str,
         Field(
             min_length=1,
             max_length=MOST_CLIENT_ID,
-            description="`client_…` of a GatewayOAuthClient, or the URL of a metadata document.",
+            description="`client_…` of a GatewayOAuthClient, or the URL of a metadata document;"
+            " cannot be changed.",
             json_schema_extra=IMMUTABLE,
         ),
     ]
-    client_name: Annotated[ClientName, Field(json_schema_extra=IMMUTABLE)]
+    client_name: Annotated[
+        ClientName,
+        Field(
+            json_schema_extra=IMMUTABLE,
+            description="Name of the client as it was shown at the consent; cannot be changed.",
+        ),
+    ]
     redirect_host: Annotated[
         str,
         Field(
             min_length=1,
             max_length=300,
-            description="Where the user was sent back to: a host, or the scheme of an application.",
+            description="Where the user was sent back to: a host, or the scheme of an application;"
+            " cannot be changed.",
             json_schema_extra=IMMUTABLE,
         ),
     ]
     scopes: Annotated[
         list[Scope],
-        Field(min_length=1, max_length=8, json_schema_extra={**SET_LIST, **IMMUTABLE}),
+        Field(
+            min_length=1,
+            max_length=8,
+            json_schema_extra={**SET_LIST, **IMMUTABLE},
+            description="Scopes that the user agreed to; cannot be changed.",
+        ),
     ]
     resource: Annotated[
         str,
         Field(
             min_length=1,
             max_length=512,
-            description="The audience of its access tokens.",
+            description="Audience of the access tokens: the address of the resource server; cannot"
+            " be changed.",
             json_schema_extra=IMMUTABLE,
         ),
     ]
     expiration_time: Annotated[
         Time,
         Field(
-            description="When it ends, also if it is used: 180 days after the consent.",
+            description="When the grant ends, also while it is in use: 180 days after the consent."
+            " Cannot be changed.",
             json_schema_extra=IMMUTABLE,
         ),
     ]
-    refresh_token: RefreshToken
+    refresh_token: Annotated[
+        RefreshToken, Field(description="The one refresh token that is valid.")
+    ]
     access_tokens: Annotated[
-        list[AccessToken] | None, map_list("generation", max_items=MOST_ACCESS_TOKENS)
+        list[AccessToken] | None,
+        Field(
+            description="Access tokens that may still be valid, at most 8; a further one ends the"
+            " oldest."
+        ),
+        map_list("generation", max_items=MOST_ACCESS_TOKENS),
     ] = None
 
 
 class GrantStatus(Part):
     """What the operator knows of its use."""
 
-    last_used_time: Time | None = None
+    last_used_time: Annotated[
+        Time | None,
+        Field(description="When a token of the grant was last used; updated now and then."),
+    ] = None
 
 
 class GatewayGrant(Resource):

@@ -101,19 +101,58 @@ class Part(BaseModel):
 class Condition(Part):
     """One observation of the resource, in the shape of metav1.Condition."""
 
-    type: Annotated[str, Field(max_length=316)]
-    status: Literal["True", "False", "Unknown"]
-    observed_generation: Annotated[int | None, Field(ge=0)] = None
-    last_transition_time: Time
-    reason: Annotated[str, Field(min_length=1, max_length=1024)]
-    message: Annotated[str, Field(max_length=4096)]
+    type: Annotated[
+        str,
+        Field(max_length=316, description="Type of the condition, e.g. Ready; unique in the list."),
+    ]
+    status: Annotated[
+        Literal["True", "False", "Unknown"],
+        Field(description="True, False, or Unknown while it is not decided."),
+    ]
+    observed_generation: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            description="`metadata.generation` of the object that the condition was computed from;"
+            " older than the object's: the condition may be out of date.",
+        ),
+    ] = None
+    last_transition_time: Annotated[
+        Time, Field(description="When `status` last changed (RFC 3339, UTC).")
+    ]
+    reason: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=1024,
+            description="Reason of the status as one word in CamelCase, for programs; the list is"
+            " closed.",
+        ),
+    ]
+    message: Annotated[
+        str,
+        Field(
+            max_length=4096,
+            description="Reason of the status as a sentence, for people; its words may change.",
+        ),
+    ]
 
 
 class Status(Part):
     """Fields that every status has."""
 
-    observed_generation: Annotated[int | None, Field(ge=0)] = None
-    conditions: Annotated[list[Condition] | None, map_list("type", max_items=8)] = None
+    observed_generation: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            description="`metadata.generation` of the object that this status was computed from.",
+        ),
+    ] = None
+    conditions: Annotated[
+        list[Condition] | None,
+        Field(description="Observations of the object, one for each type."),
+        map_list("type", max_items=8),
+    ] = None
 
 
 HealthState = Literal["Healthy", "Degraded", "Failing"]
@@ -132,16 +171,30 @@ class Health(Part):
             " Failing: 50 % fail, or all processes have."
         ),
     ]
-    calls_per_minute: Annotated[int, Field(ge=0)]
+    calls_per_minute: Annotated[
+        int, Field(ge=0, description="Calls in a minute, on average over the last three minutes.")
+    ]
     error_percent: Annotated[
         int,
-        Field(ge=0, le=100, description="Failed calls; input that a provider rejects is no error."),
+        Field(
+            ge=0,
+            le=100,
+            description="Failed calls in percent of all. Input that the provider rejects is no"
+            " failure.",
+        ),
     ]
     latency_millis: Annotated[
-        int | None, Field(ge=0, description="Mean time of an answered call, to its end.")
+        int | None,
+        Field(
+            ge=0,
+            description="Mean time in milliseconds of a call that was answered, until its end.",
+        ),
     ] = None
     first_token_millis: Annotated[
-        int | None, Field(ge=0, description="Mean time to the first output of a streamed call.")
+        int | None,
+        Field(
+            ge=0, description="Mean time in milliseconds until the first output of a streamed call."
+        ),
     ] = None
 
 
@@ -246,9 +299,12 @@ Bytes = Annotated[int, Field(ge=0, le=2**53 - 1)]
 class ObjectRef(Part):
     """Bytes in the object store, written before whatever refers to them."""
 
-    key: Annotated[str, Field(min_length=1, max_length=1024)]
-    bytes: Bytes
-    sha256: Sha256
+    key: Annotated[
+        str,
+        Field(min_length=1, max_length=1024, description="Key of the bytes in the object store."),
+    ]
+    bytes: Annotated[Bytes, Field(description="Number of bytes.")]
+    sha256: Annotated[Sha256, Field(description="SHA-256 of the bytes, in hex.")]
     xxh3: Xxh3 | None = None
 
 

@@ -61,34 +61,62 @@ TERMINAL_RULE = rule(
 class TaskRequest(Part):
     """What was asked for; it never changes."""
 
-    account_name: Annotated[Name, Field(description="The account that pays.")]
+    account_name: Annotated[Name, Field(description="Name of the GatewayAccount that pays.")]
     key_name: Annotated[
-        LongName | None, Field(description="The key it came with; absent with kubectl.")
+        LongName | None,
+        Field(
+            description="Name of the GatewayKey that made the call; absent for tasks made with"
+            " kubectl."
+        ),
     ] = None
     guardrail_names: Annotated[
         GuardrailNames | None,
-        Field(description="The guardrails that its key had: the charge counts in their pools."),
+        Field(
+            description="Guardrails that the key had at admission: the charge counts in their"
+            " limits."
+        ),
     ] = None
     service: Annotated[Name, Field(description="Provider segment of the REST path.")]
-    action: Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9_]+$")]
-    model_id: LongName
+    action: Annotated[
+        str,
+        Field(
+            max_length=63,
+            pattern=r"^[a-z0-9_]+$",
+            description="Operation, the second segment of the REST path, e.g. reference_to_video.",
+        ),
+    ]
+    model_id: Annotated[
+        LongName, Field(description="Id of the model (`spec.modelId` of a GatewayModel).")
+    ]
     input: Annotated[
         str | None,
-        Field(max_length=MAX_INLINE_INPUT, description="The operation's input as JSON text."),
+        Field(
+            max_length=MAX_INLINE_INPUT,
+            description="The operation's input as JSON text. Exactly one of input and inputRef is"
+            " specified.",
+        ),
     ] = None
     input_ref: Annotated[
-        ObjectRef | None, Field(description="The input's place, where it is over 8 KiB.")
+        ObjectRef | None,
+        Field(description="Place of the input in the object store, if it has more than 8 KiB."),
     ] = None
     fingerprint: Fingerprint = None
-    callback_url: Annotated[str | None, Field(max_length=2048, pattern="^https?://")] = None
+    callback_url: Annotated[
+        str | None,
+        Field(
+            max_length=2048,
+            pattern="^https?://",
+            description="Address that receives the result. Absent: no callback.",
+        ),
+    ] = None
     reserved_micros: Annotated[
-        Micros | None, Field(description="Micro-dollars held at admission.")
+        Micros | None, Field(description="Money reserved at admission, in micro-dollars.")
     ] = None
     route: Annotated[
         KeyedRoute | None,
         Field(
-            description="A provider with idempotency keys: the intent to submit there, recorded"
-            " with the task. Believed of tasks that the API has admitted."
+            description="Provider with idempotency keys and its name of the model: the recorded"
+            " intent to submit there. Obeyed only in tasks that the API has admitted."
         ),
     ] = None
 
@@ -114,7 +142,8 @@ class TaskSpec(Part):
         Field(
             ge=1,
             le=604800,
-            description="Seconds from creation after which an unfinished task fails.",
+            description="Seconds from creation after which an unfinished task fails with"
+            " deadline_exceeded; default 3600.",
         ),
     ] = 3600
     redeliveries: Annotated[
@@ -122,7 +151,8 @@ class TaskSpec(Part):
         Field(
             ge=0,
             le=1000,
-            description="Raise it to have the callback delivered once more.",
+            description="Raise it to have the callback delivered once more, with the same id and"
+            " body; default 0.",
             json_schema_extra=checked(rule("self >= oldSelf", "may only be raised")),
         ),
     ] = 0
@@ -131,74 +161,137 @@ class TaskSpec(Part):
 class UpstreamJob(Part):
     """The intent to submit, and then the job, at a provider."""
 
-    provider_name: Name
-    upstream_model: LongName | None = None
-    intent_time: Annotated[
-        Time | None, Field(description="Recorded before the first call that may create a job.")
+    provider_name: Annotated[Name, Field(description="Name of the GatewayProvider.")]
+    upstream_model: Annotated[
+        LongName | None, Field(description="The provider's name of the model.")
     ] = None
-    job_id: Annotated[str | None, Field(max_length=512)] = None
+    intent_time: Annotated[
+        Time | None,
+        Field(
+            description="When the intent was recorded: before the first call that may create a job."
+        ),
+    ] = None
+    job_id: Annotated[
+        str | None,
+        Field(
+            max_length=512, description="The provider's id of the job; absent until it is known."
+        ),
+    ] = None
 
 
 class Video(Part):
     """One output in the gateway's own storage, and the address it is served at."""
 
-    url: Annotated[str, Field(max_length=2048)]
-    key: Annotated[str, Field(min_length=1, max_length=1024)]
-    bytes: Annotated[int, Field(ge=0, le=2**53 - 1)]
-    sha256: Sha256
-    content_type: Annotated[str, Field(max_length=127)]
+    url: Annotated[
+        str, Field(max_length=2048, description="Address at which clients fetch the video.")
+    ]
+    key: Annotated[
+        str,
+        Field(min_length=1, max_length=1024, description="Key of the video in the object store."),
+    ]
+    bytes: Annotated[int, Field(ge=0, le=2**53 - 1, description="Number of bytes.")]
+    sha256: Annotated[Sha256, Field(description="SHA-256 of the bytes, in hex.")]
+    content_type: Annotated[str, Field(max_length=127, description="Media type, e.g. video/mp4.")]
 
 
 class TaskResult(Part):
     """What a completed task yields."""
 
     videos: Annotated[
-        list[Video], Field(min_length=1, max_length=16, json_schema_extra=ATOMIC_LIST)
+        list[Video],
+        Field(
+            min_length=1,
+            max_length=16,
+            json_schema_extra=ATOMIC_LIST,
+            description="The outputs, in the provider's order.",
+        ),
     ]
 
 
 class FailureLimit(Part):
     """The budget that a task failed by, for its callback (contract §11.1)."""
 
-    limit_cents: Annotated[int, Field(ge=0, le=2**53 - 1)]
-    used_cents: Annotated[int, Field(ge=0, le=2**53 - 1)]
-    reset_time: Time | None = None
-    window: Window
+    limit_cents: Annotated[int, Field(ge=0, le=2**53 - 1, description="The limit, in cents.")]
+    used_cents: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=2**53 - 1,
+            description="Spending in the window at that time, in cents, rounded up.",
+        ),
+    ]
+    reset_time: Annotated[
+        Time | None, Field(description="When the window ends; absent if never.")
+    ] = None
+    window: Annotated[Window, Field(description="Window of the limit.")]
 
 
 class Failure(Part):
     """Why a task failed, in the words its client reads."""
 
-    code: Annotated[str, Field(max_length=63)]
-    message: Text
-    limit: FailureLimit | None = None
+    code: Annotated[
+        str, Field(max_length=63, description="Machine-readable reason, e.g. generation_failed.")
+    ]
+    message: Annotated[Text, Field(description="Reason as a sentence, as the client reads it.")]
+    limit: Annotated[
+        FailureLimit | None,
+        Field(description="The spending limit that was exceeded, if that is the reason."),
+    ] = None
 
 
 class Callback(Part):
     """How far the delivery of the task's end to `callbackUrl` has come (contract §11)."""
 
-    id: Annotated[str, Field(max_length=63, description="The message's id, at every attempt.")]
+    id: Annotated[
+        str, Field(max_length=63, description="Id of the message, the same at every attempt.")
+    ]
     state: Annotated[
         str, Field(max_length=16, description="Pending, then Delivered or Undelivered.")
     ]
     attempts: Annotated[
-        int, Field(ge=0, le=1000, description="Attempts made, since the last redelivery if any.")
+        int,
+        Field(
+            ge=0, le=1000, description="Attempts made, since the last redelivery if there was one."
+        ),
     ] = 0
-    next_attempt_time: Time | None = None
-    last_attempt_time: Time | None = None
-    last_status: Annotated[int | None, Field(ge=100, le=999)] = None
+    next_attempt_time: Annotated[
+        Time | None, Field(description="When the next attempt is due; absent after the last.")
+    ] = None
+    last_attempt_time: Annotated[
+        Time | None, Field(description="When the last attempt was made.")
+    ] = None
+    last_status: Annotated[
+        int | None,
+        Field(
+            ge=100,
+            le=999,
+            description="HTTP status of the last attempt; absent if there was no response.",
+        ),
+    ] = None
     last_answer: Annotated[
-        str | None, Field(max_length=MOST_TEXT, description="What the last attempt came to.")
+        str | None,
+        Field(
+            max_length=MOST_TEXT,
+            description="Outcome of the last attempt in words: the status line, or the connection's"
+            " error.",
+        ),
     ] = None
     redeliveries: Annotated[
-        int, Field(ge=0, le=1000, description="How far spec.redeliveries has been followed.")
+        int, Field(ge=0, le=1000, description="Value of spec.redeliveries that was carried out.")
     ] = 0
 
 
 class TaskStatus(Status):
     """Observed state of the task. `phase` is an open summary of the conditions."""
 
-    phase: Annotated[str | None, Field(max_length=32)] = None
+    phase: Annotated[
+        str | None,
+        Field(
+            max_length=32,
+            description="Pending, Submitting, Running, Completed or Failed: a summary of the"
+            " conditions; absent until the operator has seen the task.",
+        ),
+    ] = None
     work: Annotated[
         str | None,
         Field(
@@ -207,15 +300,35 @@ class TaskStatus(Status):
             " it has one, was delivered or given up.",
         ),
     ] = None
-    upstream: UpstreamJob | None = None
-    result: Annotated[TaskResult | None, Field(json_schema_extra=IMMUTABLE)] = None
-    failure: Annotated[Failure | None, Field(json_schema_extra=IMMUTABLE)] = None
-    reserved_micros: Micros | None = None
-    charged_micros: Micros | None = None
-    callback: Callback | None = None
-    cost: Annotated[str | None, Field(max_length=32, description="The charge in dollars.")] = None
-    start_time: Time | None = None
-    completion_time: Time | None = None
+    upstream: Annotated[
+        UpstreamJob | None, Field(description="The intent to submit, and the job, at a provider.")
+    ] = None
+    result: Annotated[
+        TaskResult | None,
+        Field(json_schema_extra=IMMUTABLE, description="Outputs of a completed task."),
+    ] = None
+    failure: Annotated[
+        Failure | None, Field(json_schema_extra=IMMUTABLE, description="Why a failed task failed.")
+    ] = None
+    reserved_micros: Annotated[
+        Micros | None,
+        Field(
+            description="Money reserved for the task, in micro-dollars, if admission did not record"
+            " it in the request."
+        ),
+    ] = None
+    charged_micros: Annotated[
+        Micros | None,
+        Field(description="Charge of the ended task, in micro-dollars; 0 if it failed."),
+    ] = None
+    callback: Annotated[
+        Callback | None, Field(description="Delivery of the result to callbackUrl.")
+    ] = None
+    cost: Annotated[str | None, Field(max_length=32, description="Charge in dollars.")] = None
+    start_time: Annotated[Time | None, Field(description="When the provider accepted the job.")] = (
+        None
+    )
+    completion_time: Annotated[Time | None, Field(description="When the task ended.")] = None
 
 
 class GatewayTask(Resource):

@@ -42,15 +42,32 @@ UPLOAD_NAME_RULE = rule(
 class UploadRequest(Part):
     """What was asked for; it never changes."""
 
-    account_name: Annotated[Name, Field(description="The account that owns it.")]
-    key_name: Annotated[LongName | None, Field(description="The key it came with.")] = None
-    purpose: Literal["user_data", "batch"]
-    filename: Filename
-    media_type: Annotated[str, Field(min_length=1, max_length=255)]
-    bytes: Annotated[int, Field(ge=1, le=209_715_200, description="Of the whole file.")]
+    account_name: Annotated[Name, Field(description="Name of the GatewayAccount that owns it.")]
+    key_name: Annotated[
+        LongName | None,
+        Field(description="Name of the GatewayKey that created it; absent with kubectl."),
+    ] = None
+    purpose: Annotated[Literal["user_data", "batch"], Field(description="Purpose of the File.")]
+    filename: Annotated[Filename, Field(description="Name of the File as the client gave it.")]
+    media_type: Annotated[
+        str, Field(min_length=1, max_length=255, description="Media type that the client declared.")
+    ]
+    bytes: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=209_715_200,
+            description="Bytes of the whole file; its parts must add up to it.",
+        ),
+    ]
     expires_after_seconds: Annotated[
         int | None,
-        Field(ge=3600, le=2_592_000, description="The File's life; absent as its purpose has it."),
+        Field(
+            ge=3600,
+            le=2_592_000,
+            description="Lifetime of the File in seconds from its creation. Absent: unlimited for"
+            " user_data, 30 days for batch.",
+        ),
     ] = None
     fingerprint: Fingerprint = None
 
@@ -58,20 +75,38 @@ class UploadRequest(Part):
 class PartRef(Part):
     """One part of the File; its place in the store follows from its id."""
 
-    id: Annotated[str, Field(max_length=63, pattern="^part_[a-z2-7]{26}$")]
-    bytes: Bytes
-    sha256: Sha256
+    id: Annotated[
+        str,
+        Field(
+            max_length=63,
+            pattern="^part_[a-z2-7]{26}$",
+            description="Id of the part, which also names its place in the object store.",
+        ),
+    ]
+    bytes: Annotated[Bytes, Field(description="Number of bytes.")]
+    sha256: Annotated[Sha256, Field(description="SHA-256 of the bytes, in hex.")]
     xxh3: Xxh3 | None = None
 
 
 class Completion(Part):
     """The manifest: the parts in order, and the File that they make."""
 
-    file_name: Annotated[Name, Field(description="The GatewayFile's name, minted with this.")]
-    parts: Annotated[
-        list[PartRef], Field(min_length=1, max_length=MOST_PARTS, json_schema_extra=ATOMIC_LIST)
+    file_name: Annotated[
+        Name,
+        Field(
+            description="Name of the GatewayFile that the parts make, chosen with the completion."
+        ),
     ]
-    time: Time
+    parts: Annotated[
+        list[PartRef],
+        Field(
+            min_length=1,
+            max_length=MOST_PARTS,
+            json_schema_extra=ATOMIC_LIST,
+            description="The parts in order of composition.",
+        ),
+    ]
+    time: Annotated[Time, Field(description="When the Upload was completed.")]
 
 
 class UploadSpec(Part):
@@ -91,11 +126,17 @@ class UploadSpec(Part):
         )
     )
 
-    request: Annotated[UploadRequest, Field(json_schema_extra=checked(REQUEST_RULE))]
+    request: Annotated[
+        UploadRequest,
+        Field(
+            json_schema_extra=checked(REQUEST_RULE),
+            description="What was asked for; cannot be changed.",
+        ),
+    ]
     outcome: Annotated[
         Literal["Pending", "Completed", "Cancelled", "Expired"],
         Field(
-            description="How it ended; decided once.",
+            description="How the Upload ended; Pending (default) until then, decided once.",
             json_schema_extra=checked(
                 rule(
                     "self == oldSelf || oldSelf == 'Pending'",
@@ -107,7 +148,8 @@ class UploadSpec(Part):
     completion: Annotated[
         Completion | None,
         Field(
-            json_schema_extra=checked(rule("self == oldSelf", "`completion` may not be changed"))
+            json_schema_extra=checked(rule("self == oldSelf", "`completion` may not be changed")),
+            description="The parts and their File; specified exactly if outcome is Completed.",
         ),
     ] = None
 
@@ -115,7 +157,14 @@ class UploadSpec(Part):
 class UploadStatus(Status):
     """What has followed from the outcome."""
 
-    phase: Annotated[str | None, Field(max_length=32)] = None
+    phase: Annotated[
+        str | None,
+        Field(
+            max_length=32,
+            description="Pending, Completed, Cancelled or Expired: the outcome as the operator has"
+            " seen it.",
+        ),
+    ] = None
     work: Annotated[
         str | None,
         Field(
@@ -124,20 +173,20 @@ class UploadStatus(Status):
             " the parts are gone, and the reservation is ended.",
         ),
     ] = None
-    completion_time: Time | None = None
+    completion_time: Annotated[Time | None, Field(description="When the Upload ended.")] = None
     file_uid: Annotated[
         str | None,
         Field(
             max_length=64,
-            description="The uid of the File's object, written with Settled: one of its name with"
-            " another uid was made by who came late, and is removed.",
+            description="metadata.uid of the File's object. A file of that name with another uid"
+            " was made too late, and is removed.",
         ),
     ] = None
     file_creation_time: Annotated[
         Time | None,
         Field(
-            description="When the File's object was created, written with its uid: a repeated"
-            " completion answers with it after the File is deleted."
+            description="When the File's object was created: a repeated completion answers with it"
+            " after the File is deleted."
         ),
     ] = None
 

@@ -40,52 +40,60 @@ Count = Annotated[int, Field(ge=0, le=2**53 - 1)]
 class UsageSpec(Part):
     """Whose usage it is, and when; it never changes."""
 
-    account_name: Name
+    account_name: Annotated[Name, Field(description="Name of the GatewayAccount.")]
     day: Annotated[
         Day | None,
-        Field(description="The UTC day; absent in the sum of all days that have objects no more."),
+        Field(
+            description="The UTC day (YYYY-MM-DD); absent in the sum of all days before those that"
+            " have objects."
+        ),
     ] = None
 
 
 class Sums(Part):
     """What a stretch of time comes to. Requests are calls that reached an upstream."""
 
-    requests: Count = 0
-    failed: Count = 0
-    charged_micros: Micros = 0
-    input_tokens: Count = 0
-    output_tokens: Count = 0
+    requests: Annotated[Count, Field(description="Calls that reached a provider.")] = 0
+    failed: Annotated[Count, Field(description="Calls that failed there.")] = 0
+    charged_micros: Annotated[
+        Micros, Field(description="Charges in micro-dollars (1,000,000 = 1 dollar).")
+    ] = 0
+    input_tokens: Annotated[Count, Field(description="Tokens of the input of LLM calls.")] = 0
+    output_tokens: Annotated[Count, Field(description="Tokens of the output of LLM calls.")] = 0
 
 
 class MinuteSums(Sums):
     """One minute of the day."""
 
-    minute: Annotated[int, Field(ge=0, le=1439)]
+    minute: Annotated[int, Field(ge=0, le=1439, description="Minute of the day in UTC, from 0.")]
 
 
 class HourSums(Sums):
     """One hour of the day."""
 
-    hour: Annotated[int, Field(ge=0, le=23)]
+    hour: Annotated[int, Field(ge=0, le=23, description="Hour of the day in UTC, from 0.")]
 
 
 class Row(Sums):
     """The day's sums of one key, model and operation. Without names: whatever found no row."""
 
     key_name: Annotated[
-        LongName | None, Field(description="Absent for runs made with kubectl.")
+        LongName | None,
+        Field(description="Name of the GatewayKey; absent for runs made with kubectl."),
     ] = None
-    model_id: LongName | None = None
+    model_id: Annotated[LongName | None, Field(description="Id of the model.")] = None
     operation: Annotated[
-        str | None, Field(max_length=127, description="Service and action, with a slash between.")
+        str | None, Field(max_length=127, description="Service and action, joined by a slash.")
     ] = None
 
 
 class Folded(Part):
     """A run, or in the sum of past days a day's object, that is in the sums."""
 
-    name: LongName
-    uid: Annotated[str, Field(min_length=1, max_length=128)]
+    name: Annotated[LongName, Field(description="Name of the object.")]
+    uid: Annotated[
+        str, Field(min_length=1, max_length=128, description="metadata.uid of the object.")
+    ]
 
 
 class Spent(Part):
@@ -97,18 +105,42 @@ class Spent(Part):
     """
 
     subject: Subject
-    charged_micros: Micros = 0
-    minutes: Annotated[str | None, Field(max_length=4096)] = None
-    hours: Annotated[str | None, Field(max_length=1024)] = None
-    days: Annotated[str | None, Field(max_length=2048)] = None
-    last_time: Annotated[Time | None, Field(description="When it was last charged.")] = None
+    charged_micros: Annotated[Micros, Field(description="Charges in micro-dollars.")] = 0
+    minutes: Annotated[
+        str | None,
+        Field(
+            max_length=4096,
+            description="Charges by minute of the day: `615:300000` is minute and micro-dollars;"
+            " joined by commas.",
+        ),
+    ] = None
+    hours: Annotated[
+        str | None,
+        Field(max_length=1024, description="Charges by hour of the day, in the same form."),
+    ] = None
+    days: Annotated[
+        str | None,
+        Field(
+            max_length=2048,
+            description="Charges by day, in the sum of past days: `2026-11-21:300000`; joined by"
+            " commas.",
+        ),
+    ] = None
+    last_time: Annotated[Time | None, Field(description="When the last charge was added.")] = None
 
 
 class JournalMark(Part):
     """How far one process's journal is in the sums: its objects up to this sequence."""
 
-    process: Annotated[str, Field(min_length=1, max_length=63)]
-    sequence: Count
+    process: Annotated[
+        str,
+        Field(
+            min_length=1, max_length=63, description="Name of the process that writes the journal."
+        ),
+    ]
+    sequence: Annotated[
+        Count, Field(description="Number of its last journal object that is in the sums.")
+    ]
 
 
 class UsageStatus(Sums):
@@ -117,31 +149,52 @@ class UsageStatus(Sums):
     Sums and names change in one compare-and-set, so what is named is added once.
     """
 
-    cost: Annotated[str | None, Field(max_length=32, description="The charges in dollars.")] = None
-    minutes: Annotated[list[MinuteSums] | None, map_list("minute", max_items=MINUTES_KEPT + 2)] = (
-        None
-    )
-    hours: Annotated[list[HourSums] | None, map_list("hour", max_items=24)] = None
+    cost: Annotated[str | None, Field(max_length=32, description="Charges in dollars.")] = None
+    minutes: Annotated[
+        list[MinuteSums] | None,
+        Field(description="Sums by minute, of the last 120 minutes that had calls."),
+        map_list("minute", max_items=MINUTES_KEPT + 2),
+    ] = None
+    hours: Annotated[
+        list[HourSums] | None, Field(description="Sums by hour."), map_list("hour", max_items=24)
+    ] = None
     rows: Annotated[
-        list[Row] | None, Field(max_length=MOST_ROWS + 1, json_schema_extra=ATOMIC_LIST)
+        list[Row] | None,
+        Field(
+            max_length=MOST_ROWS + 1,
+            json_schema_extra=ATOMIC_LIST,
+            description="Sums by key, model and operation; at most 200, further ones share a row"
+            " without names.",
+        ),
     ] = None
     spent: Annotated[
-        list[Spent] | None, Field(max_length=MOST_SUBJECTS, json_schema_extra=ATOMIC_LIST)
+        list[Spent] | None,
+        Field(
+            max_length=MOST_SUBJECTS,
+            json_schema_extra=ATOMIC_LIST,
+            description="Charges by key and guardrail, from which their windows are computed.",
+        ),
     ] = None
-    journal: Annotated[list[JournalMark] | None, map_list("process", max_items=MOST_JOURNALS)] = (
-        None
-    )
+    journal: Annotated[
+        list[JournalMark] | None,
+        Field(description="How far the journal of each process is in the sums."),
+        map_list("process", max_items=MOST_JOURNALS),
+    ] = None
     pending: Annotated[
         list[Folded] | None,
-        Field(description="In the sums, and not yet known to be marked so."),
+        Field(description="Runs that are in the sums and may not be marked so yet."),
         map_list("uid", max_items=MOST_PENDING),
     ] = None
     closed: Annotated[
-        bool | None, Field(description="Whether the day is over for good, and can be moved.")
+        bool | None,
+        Field(
+            description="Whether the day can get no more charges and may be added to the sum of"
+            " past days."
+        ),
     ] = None
-    through_day: Annotated[
-        Day | None, Field(description="The newest day in the sum of past days.")
-    ] = None
+    through_day: Annotated[Day | None, Field(description="Newest day in the sum of past days.")] = (
+        None
+    )
 
 
 CLOSED_RULE = rule(

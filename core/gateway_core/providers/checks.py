@@ -10,18 +10,18 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from gateway_core.api.conditions import Reason
-from gateway_core.api.provider import (
+from gateway_core.api.http_provider import (
     CancelRequest,
     ErrorWords,
     Header,
     HttpProvider,
     LookupRequest,
     PollRequest,
-    ProviderSpec,
     ResultRequest,
     StateWords,
     SubmitRequest,
 )
+from gateway_core.api.provider import ProviderSpec
 from gateway_core.egress.addresses import DECLARED, AddressRefused
 from gateway_core.providers.templates import (
     Expression,

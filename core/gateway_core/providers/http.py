@@ -6,7 +6,8 @@ from typing import Any
 
 import aiohttp
 
-from gateway_core.api.provider import ProviderSpec, StateWords
+from gateway_core.api.http_provider import StateWords
+from gateway_core.api.provider import ProviderSpec
 from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.kube.clock import CLOCK
 from gateway_core.providers.checks import check_provider

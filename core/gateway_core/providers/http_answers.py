@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from gateway_core.api.provider import ErrorWords, LookupRequest
+from gateway_core.api.http_provider import ErrorWords, LookupRequest
 from gateway_core.providers.templates import Expression, ExpressionError
 from gateway_core.providers.upstream import (
     UpstreamBusy,

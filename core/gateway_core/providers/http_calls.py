@@ -9,7 +9,7 @@ import aiohttp
 import orjson
 from yarl import URL
 
-from gateway_core.api.provider import Header, HttpProvider
+from gateway_core.api.http_provider import Header, HttpProvider
 from gateway_core.concurrency import FairSemaphore
 from gateway_core.egress.addresses import DECLARED, AddressPolicy
 from gateway_core.egress.connector import guarded_connector

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 from yarl import URL
 
-from gateway_core.api.provider import HttpProvider
+from gateway_core.api.http_provider import HttpProvider
 from gateway_core.egress.connector import EgressRefused
 from gateway_core.kube.clock import CLOCK
 from gateway_core.providers.http_answers import (

@@ -2,7 +2,9 @@
 
 import copy
 import itertools
+import json
 import re
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -270,3 +272,33 @@ def test_committed_files_are_what_the_models_say(kind: type[Resource]) -> None:
 def test_no_other_file_is_committed() -> None:
     names = {path.name for path in (ROOT / "crds").iterdir()}
     assert names == {f"{kind.plural}.yaml" for kind in KINDS}
+
+
+def list_fields(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every field with its path; `metadata` and the like are the API server's."""
+    for name, field in schema.get("properties", {}).items():
+        if path or name in ("spec", "status"):
+            yield f"{path}.{name}", field
+            yield from list_fields(field, f"{path}.{name}")
+    if isinstance(items := schema.get("items"), dict):
+        yield from list_fields(items, f"{path}[]")
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.plural)
+def test_every_field_has_a_description(kind: type[Resource]) -> None:
+    """`kubectl explain` shows them; fields of money, time and bytes name their unit."""
+    schema = build_crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    fields = dict(list_fields(schema))
+    assert len(fields) > 5
+    assert [
+        path for path, field in fields.items() if not field.get("description", "").strip()
+    ] == []
+    for path, field in fields.items():
+        if path.endswith("Micros"):
+            assert "micro-dollars" in field["description"], path
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.plural)
+def test_definition_fits_the_annotation_of_kubectl_apply(kind: type[Resource]) -> None:
+    """`kubectl apply` keeps the object as JSON in an annotation; all have at most 256 KiB."""
+    assert len(json.dumps(build_crd(kind))) < 128 * 1024
