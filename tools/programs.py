@@ -50,6 +50,7 @@ CHROMIUM = "chromium"
 PROGRAMS = {
     "helm": Program("helm.sh/helm/v3/cmd/helm", "helm", any_version=True),
     "helm-unittest": Program("github.com/helm-unittest/helm-unittest/cmd/helm-unittest", "helm"),
+    "mcp-clients": Program(None, "mcp"),
     "node-sdks": Program(None, "node"),
     "oidc-provider": Program(None, "oidc"),
     "versitygw": Program(

@@ -2,7 +2,6 @@
 
 import json
 import secrets
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tools.programs import find_program
+
+from tests.servers.node import find_node
 
 SCRIPT = Path(__file__).with_name("oidc_provider.mjs")
 
@@ -28,10 +29,6 @@ class OidcProvider:
 @contextmanager
 def serve_oidc(redirect_uri: str, people: Mapping[str, Any]) -> Iterator[OidcProvider]:
     """Run a provider of these people, by login."""
-    node = shutil.which("node")
-    packaged = find_program("node-sdks") / "node_modules" / ".bin" / "node"
-    command = str(packaged) if packaged.exists() else node
-    assert command, "no node"
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -39,7 +36,7 @@ def serve_oidc(redirect_uri: str, people: Mapping[str, Any]) -> Iterator[OidcPro
     modules = find_program("oidc-provider") / "node_modules"
     arguments = [str(modules), str(port), provider.client_id, provider.client_secret]
     process = subprocess.Popen(
-        [command, str(SCRIPT), *arguments, redirect_uri, json.dumps(people)],
+        [find_node(), str(SCRIPT), *arguments, redirect_uri, json.dumps(people)],
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -6,12 +6,12 @@ The checks are in `node/`, one module for each SDK.
 import json
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from tools.programs import find_program
+
+from tests.servers.node import find_node, link_packages
 
 FOLDER = Path(__file__).with_name("node")
 MODELS = ("sim-chat", "sim-google")
@@ -26,13 +26,7 @@ CHECKS = [
 @pytest.fixture(scope="session")
 def run(base_url, shared_account, spare_models, tmp_path_factory):
     """Runs all checks of an SDK; what went wrong, by check and model."""
-    folder = tmp_path_factory.mktemp("node")
-    sdks = find_program("node-sdks") / "node_modules"
-    # modules are looked for beside the file that imports them
-    (folder / "node_modules").symlink_to(sdks)
-    for script in FOLDER.glob("*.mjs"):
-        shutil.copy(script, folder)
-    node = sdks / ".bin" / "node"
+    folder = link_packages("node-sdks", FOLDER, tmp_path_factory.mktemp("node"))
     results = {}
 
     def run_checks(sdk):
@@ -45,7 +39,7 @@ def run(base_url, shared_account, spare_models, tmp_path_factory):
                 "SPARE": spare_models[kind].pop(),
                 "SECOND_SPARE": spare_models[kind].pop(),
             }
-            command = [node if node.exists() else "node", "run.mjs", f"{sdk}.mjs"]
+            command = [find_node(), "run.mjs", f"{sdk}.mjs"]
             done = subprocess.run(
                 command, cwd=folder, env=env, capture_output=True, text=True, timeout=120
             )

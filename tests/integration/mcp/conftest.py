@@ -1,0 +1,5 @@
+"""People who sign in, as the tests of the authorization server have them."""
+
+from tests.integration.oauth.conftest import browser, client, own_accounts, person
+
+__all__ = ["browser", "client", "own_accounts", "person"]
