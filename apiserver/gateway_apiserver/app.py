@@ -11,13 +11,10 @@ from starlette.types import ASGIApp
 
 from gateway_apiserver.content import ContentSender
 from gateway_apiserver.failpoints import Failpoints
-from gateway_apiserver.middleware.metrics import ApiMetrics, ConnectionMetrics
-from gateway_apiserver.middleware.observers import RequestSpans
-from gateway_apiserver.middleware.requests import Observers, RequestMiddleware
+from gateway_apiserver.metrics import ApiMetrics
 from gateway_apiserver.openapi import build_document
 from gateway_apiserver.parts import ApiParts
 from gateway_apiserver.routing import RouteTable
-from gateway_apiserver.server import Drain, HealthApp, expose
 from gateway_apiserver.surfaces.account import AccountRoutes
 from gateway_apiserver.surfaces.batches.routes import BatchRoutes
 from gateway_apiserver.surfaces.files.creation import FileCreation
@@ -99,6 +96,10 @@ from gateway_core.providers.notices import NoticeSigner
 from gateway_core.storage.limits import DownloadBounds, Downloads, StreamLimiter
 from gateway_core.tasks.creation import TaskRecorder, TaskService
 from gateway_core.tasks.finder import TaskFinder
+from gateway_web.middleware.metrics import ConnectionMetrics
+from gateway_web.middleware.observers import RequestSpans
+from gateway_web.middleware.requests import Observers, RequestMiddleware
+from gateway_web.server import Drain, HealthApp, expose
 
 PUBLIC_BOUNDS = DownloadBounds(downloads=256, per_address=128, per_link=256)
 """Of what is read without a key: such readers take no places of accounts."""

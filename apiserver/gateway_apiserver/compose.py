@@ -3,18 +3,16 @@
 import asyncio
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from gateway_apiserver.media import MediaParts
-from gateway_apiserver.middleware.connections import ConnectionTable
-from gateway_apiserver.middleware.observers import LOGGER, AccessLog
 from gateway_apiserver.parts import ApiParts
-from gateway_apiserver.settings import ApiSettings, MediaSettings, ProcessSettings
+from gateway_apiserver.settings import ApiSettings, MediaSettings
 from gateway_apiserver.surfaces.pages.sso import CALLBACK_PATH
 from gateway_apiserver.tables import Tables
 from gateway_core.accounts.key_use import KeyUse
@@ -44,7 +42,6 @@ from gateway_core.llm.answer_store import AnswerStore, CacheBounds
 from gateway_core.llm.cache import AnswerCache
 from gateway_core.llm.upstream import LlmUpstream
 from gateway_core.oauth.clients import DOCUMENT_SECONDS
-from gateway_core.observability.logs import LineWriter
 from gateway_core.observability.logs import configure_logging as configure_logging
 from gateway_core.observability.metrics import ProcessMetrics
 from gateway_core.observability.tracing import open_tracer
@@ -54,6 +51,8 @@ from gateway_core.providers.notices import NoticeSigner, OperatorLink
 from gateway_core.providers.registry import Providers, build_moderation
 from gateway_core.redis.transient import TransientStore
 from gateway_core.storage.choice import open_store
+from gateway_web.middleware.connections import ConnectionTable
+from gateway_web.middleware.observers import open_access_log
 
 PROVIDER_SECRETS = "the chart's value moderation.providerSecrets"
 PREPARE_SECONDS = 10.0
@@ -173,7 +172,7 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
                 health=health,
                 registry=registry,
                 connections=ConnectionTable(settings.connection_bounds),
-                access=stack.enter_context(_open_access_log(settings)),
+                access=stack.enter_context(open_access_log(settings)),
                 tracer=tracer,
                 is_prepared=preparing.done,
             )
@@ -226,7 +225,7 @@ async def open_media(settings: MediaSettings) -> AsyncIterator[MediaParts]:
     watching = asyncio.create_task(supervisor.keep("event_loop_lag", process.watch_loop))
     try:
         async with open_store(settings, supervisor) as store:
-            with _open_access_log(settings) as access:
+            with open_access_log(settings) as access:
                 yield MediaParts(
                     store,
                     MediaSigner(key),
@@ -239,16 +238,3 @@ async def open_media(settings: MediaSettings) -> AsyncIterator[MediaParts]:
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
-
-
-@contextmanager
-def _open_access_log(settings: ProcessSettings) -> Iterator[AccessLog]:
-    """The access log, as the settings choose it."""
-    if settings.log_level in ("warning", "error"):
-        yield AccessLog("off")
-        return
-    lines = LineWriter(settings.log_format, LOGGER)
-    try:
-        yield AccessLog(settings.access_log, lines.write)
-    finally:
-        lines.flush()

@@ -9,12 +9,12 @@ from urllib.parse import quote
 import structlog
 from starlette.types import Receive, Scope, Send
 
-from gateway_apiserver.context import Header
-from gateway_apiserver.responses import send_chunks, send_empty, send_head
 from gateway_core.api.errors import Internal, RangeNotSatisfiable, Unavailable
 from gateway_core.storage.content import ContentDamaged
 from gateway_core.storage.limits import MEDIA_SECONDS, Downloads, StoreTimeout
 from gateway_core.storage.objects import StoreUnavailable
+from gateway_web.context import Header
+from gateway_web.responses import send_chunks, send_empty, send_head
 
 _SINGLE_RANGE = re.compile(r"bytes=\s*(\d{0,19})-(\d{0,19})\s*", re.IGNORECASE)
 _ATTRIBUTE_CHARACTERS = "!#$&+-.^_`|~"

@@ -16,14 +16,6 @@ from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway_apiserver.content import Content, ContentSender, write_disposition
-from gateway_apiserver.context import Header, get_context
-from gateway_apiserver.middleware.bodies import read_chunks
-from gateway_apiserver.middleware.connections import ConnectionBounds, ConnectionTable, name_client
-from gateway_apiserver.middleware.metrics import ConnectionMetrics
-from gateway_apiserver.middleware.observers import AccessLog
-from gateway_apiserver.middleware.requests import Observers, RequestMiddleware
-from gateway_apiserver.responses import Response, send_empty, send_response
-from gateway_apiserver.server import Drain, HealthApp, expose
 from gateway_core.api.errors import (
     Conflict,
     InvalidRequest,
@@ -50,6 +42,14 @@ from gateway_core.storage.objects import (
     StoredObject,
     StoreUnavailable,
 )
+from gateway_web.context import Header, get_context
+from gateway_web.middleware.bodies import read_chunks
+from gateway_web.middleware.connections import ConnectionBounds, ConnectionTable, name_client
+from gateway_web.middleware.metrics import ConnectionMetrics
+from gateway_web.middleware.observers import AccessLog
+from gateway_web.middleware.requests import Observers, RequestMiddleware
+from gateway_web.responses import Response, send_empty, send_response
+from gateway_web.server import Drain, HealthApp, expose
 
 _READ_METHODS = ("GET", "HEAD")
 _VIDEO_TEMPLATE = "/media/{task_uid}/{index}/{signature}/{name}"

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
 
-from gateway_apiserver.middleware.connections import ConnectionBounds, ConnectionTable
-from gateway_apiserver.middleware.observers import AccessLog
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.tables import Tables
 from gateway_core.accounts.key_use import KeyUse
@@ -29,6 +27,8 @@ from gateway_core.providers.registry import Providers
 from gateway_core.providers.upstream import ModerationUpstream
 from gateway_core.redis.transient import TransientStore
 from gateway_core.storage.objects import ObjectStore
+from gateway_web.middleware.connections import ConnectionBounds, ConnectionTable
+from gateway_web.middleware.observers import AccessLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

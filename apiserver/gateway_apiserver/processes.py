@@ -8,10 +8,10 @@ from functools import partial
 from gateway_apiserver.app import build_readiness, create_app, create_health_app
 from gateway_apiserver.compose import configure_logging, open_api, open_media
 from gateway_apiserver.media import create_media_app, create_media_health_app
-from gateway_apiserver.server import Drain, expose, serve, serve_health
 from gateway_apiserver.settings import ApiSettings, MediaSettings
 from gateway_apiserver.workers.link import METRICS, NO, READY, YES, Answers, answer_parent
 from gateway_apiserver.workers.listeners import listen_shared
+from gateway_web.server import Drain, expose, serve, serve_health
 
 _READY_SECONDS = 0.05
 _OBJECTS_BEFORE_COLLECTION = 20_000

@@ -14,15 +14,15 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Match, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway_apiserver.context import Header, RequestContext, get_context
-from gateway_apiserver.errors import to_gateway_error
-from gateway_apiserver.middleware.exchange import EXCHANGE_KEY, ClientExchange
-from gateway_apiserver.middleware.metrics import find_surface
-from gateway_apiserver.responses import Response, send_response
 from gateway_core.accounts.authentication import Principal
 from gateway_core.admission.admission import Access, Authorizer
 from gateway_core.api.errors import MethodNotAllowed, NotFound
 from gateway_core.providers.catalog import Catalog
+from gateway_web.context import Header, RequestContext, get_context
+from gateway_web.errors import to_gateway_error
+from gateway_web.middleware.exchange import EXCHANGE_KEY, ClientExchange
+from gateway_web.middleware.metrics import find_surface
+from gateway_web.responses import Response, send_response
 
 
 class Call:

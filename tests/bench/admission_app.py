@@ -10,14 +10,9 @@ from itertools import count
 from starlette.types import Receive, Scope, Send
 
 from gateway_apiserver.compose import configure_logging, open_api
-from gateway_apiserver.context import get_context
 from gateway_apiserver.failpoints import Failpoints
-from gateway_apiserver.middleware.requests import RequestMiddleware
 from gateway_apiserver.parts import ApiParts
-from gateway_apiserver.responses import Response, send_response
-from gateway_apiserver.server import Drain, serve
 from gateway_apiserver.settings import ApiSettings
-from gateway_apiserver.surfaces.validation import read_json_body
 from gateway_core.accounts.authentication import Authenticator, PolicyView
 from gateway_core.admission.admission import Admission
 from gateway_core.admission.intake import Intake
@@ -27,6 +22,11 @@ from gateway_core.api.key import GatewayKey
 from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import Rebuilder
 from gateway_core.kube.read_through import ReadThrough
+from gateway_web.context import get_context
+from gateway_web.middleware.bodies import read_json_body
+from gateway_web.middleware.requests import RequestMiddleware
+from gateway_web.responses import Response, send_response
+from gateway_web.server import Drain, serve
 
 MICROS = 1000
 

@@ -59,7 +59,8 @@ def test_glossary_is_alphabetical_and_names_existing_rooms() -> None:
 def test_architecture_names_existing_paths() -> None:
     """Paths are short: `core/billing` is `core/gateway_core/billing`."""
     text = (ROOT / "ARCHITECTURE.md").read_text()
-    folders = "core|apiserver|operator|cli|simulator|tests|docs|charts|tools|crds|examples"
+    rooms = "core|web|apiserver|mcpserver|operator|cli|simulator"
+    folders = f"{rooms}|tests|docs|charts|tools|crds|examples"
     for path in re.findall(rf"`((?:{folders})(?:/[\w.-]+)+)`", text):
         room, _, rest = path.partition("/")
         package = ROOT / room / f"gateway_{room}"

@@ -2,12 +2,12 @@
 
 from pydantic import BaseModel
 
-from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call, Docs, RouteTable
 from gateway_core.accounts.authentication import Principal
 from gateway_core.accounts.records import Balance, OwnerIndex, work_out_balance
 from gateway_core.admission.admission import Access
 from gateway_core.admission.rates import RateLimiter
+from gateway_web.responses import Response, to_json
 
 ACCOUNT_PATH = "/api/v1/me"
 BALANCE_PATH = "/api/v1/me/balance"

@@ -14,9 +14,9 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from gateway_apiserver.context import Header
 from gateway_apiserver.surfaces.validation import invalid
 from gateway_core.api.errors import InvalidRequest, TooLarge, UnsupportedMediaType
+from gateway_web.context import Header
 
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 from starlette.types import Message
 
 from gateway_apiserver.routing import Call
-from gateway_apiserver.surfaces.validation import read_json_body
 from gateway_core.api.errors import TooLarge, Unavailable
 from gateway_core.concurrency import FairSemaphore
 from gateway_core.tasks.validation import parse_body
+from gateway_web.middleware.bodies import read_json_body
 
 T = TypeVar("T")
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call, Docs, RouteTable, Schema
 from gateway_apiserver.surfaces.large_bodies import LargeBodies
 from gateway_core.admission.admission import Admission, Payer, capture
@@ -27,6 +26,7 @@ from gateway_core.providers.moderators import Moderators, explain
 from gateway_core.providers.upstream import UpstreamError
 from gateway_core.tasks.drafts import price_values
 from gateway_core.tasks.schemas import close_schema
+from gateway_web.responses import Response, to_json
 
 _IMAGE = {"type": "string", "pattern": "^([Hh][Tt][Tt][Pp][Ss]?://|[Dd][Aa][Tt][Aa]:)"}
 _URL = {"type": "object", "required": ["url"], "properties": {"url": _IMAGE}}

@@ -13,11 +13,11 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 from starlette.types import Receive, Scope
 
-from gateway_apiserver.middleware.bodies import read_chunks
-from gateway_apiserver.responses import send_empty
 from gateway_apiserver.routing import Call, Operation, PathRoute, RouteTable
 from gateway_core.api.errors import NotFound, TooLarge, Unavailable
 from gateway_core.providers.notices import ROOT, Notice, NoticeSigner, NoticeSink, NoticeUndelivered
+from gateway_web.middleware.bodies import read_chunks
+from gateway_web.responses import send_empty
 
 MOST_BYTES = 64 * 1024
 BODY_SECONDS = 10.0

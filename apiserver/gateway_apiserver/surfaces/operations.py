@@ -9,14 +9,14 @@ from typing import Any
 
 import orjson
 
-from gateway_apiserver.context import Header
-from gateway_apiserver.middleware.connections import name_client
-from gateway_apiserver.responses import JSON, Response, send_chunks, send_empty, send_head
 from gateway_apiserver.routing import Call, RouteTable
 from gateway_core.api.errors import Unavailable
 from gateway_core.providers.catalog import Catalog
 from gateway_core.providers.catalog_view import CatalogView
 from gateway_core.storage.limits import Downloads
+from gateway_web.context import Header
+from gateway_web.middleware.connections import name_client
+from gateway_web.responses import JSON, Response, send_chunks, send_empty, send_head
 
 PIECE_BYTES = 16 * 1024
 

@@ -12,7 +12,6 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from gateway_apiserver.responses import JSON, NO_STORE, Response, to_json
 from gateway_apiserver.routing import Call, Docs, RouteTable, Schema
 from gateway_apiserver.surfaces.models import Query
 from gateway_apiserver.surfaces.moderations import describe_body as describe_moderation
@@ -37,6 +36,7 @@ from gateway_core.providers.price_list import (
 )
 from gateway_core.tasks.operations import CHAT, OPERATIONS
 from gateway_core.tasks.schemas import close_schema, describe_body
+from gateway_web.responses import JSON, NO_STORE, Response, to_json
 
 _ARRAY = {"type": "array", "minItems": 1}
 _PARTS = {"type": "array", "items": {"type": "object"}}

@@ -10,10 +10,9 @@ from dataclasses import replace
 from starlette.routing import Match
 from starlette.types import Scope
 
-from gateway_apiserver.responses import JSON, NO_STORE, Response
 from gateway_apiserver.routing import Call, Docs, PathRoute, RouteTable
 from gateway_apiserver.routing import Operation as Served
-from gateway_apiserver.surfaces.validation import read_idempotency_key, read_json_body
+from gateway_apiserver.surfaces.validation import read_idempotency_key
 from gateway_core.accounts.authentication import Authenticator
 from gateway_core.admission.admission import Admission, Authorizer, Payer
 from gateway_core.api.errors import (
@@ -32,6 +31,8 @@ from gateway_core.tasks.finder import TaskFinder, unknown_task
 from gateway_core.tasks.operations import MAX_BODY_BYTES, OPERATIONS, Operation
 from gateway_core.tasks.rendering import render_processing
 from gateway_core.tasks.schemas import describe_body, example_body
+from gateway_web.middleware.bodies import read_json_body
+from gateway_web.responses import JSON, NO_STORE, Response
 
 CREATE_PATH = "/api/v1/{service}/{action}"
 READ_PATH = CREATE_PATH + "/{task_id}"

@@ -9,13 +9,10 @@ from typing import Any, TypeVar, get_args
 from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, ValidationError
-from starlette.types import Message, Receive
 
-from gateway_apiserver.context import Header
-from gateway_apiserver.middleware.bodies import read_chunks
 from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.models import FieldProblem
-from gateway_core.api.errors import InvalidRequest, NotFound, TooLarge, UnsupportedMediaType
+from gateway_core.api.errors import InvalidRequest, NotFound
 from gateway_core.api.ids import (
     BATCH_PREFIX,
     FILE_PREFIX,
@@ -27,52 +24,11 @@ from gateway_core.api.ids import (
 )
 from gateway_core.tasks.operations import MAX_BODY_BYTES
 from gateway_core.tasks.validation import parse_body
+from gateway_web.context import Header
+from gateway_web.middleware.bodies import read_json_body
 
-JSON_TYPE = "application/json"
-_JSON_TYPE = JSON_TYPE.encode()
 MOST_BODY_BYTES = 1024 * 1024
 MOST_KEY_CHARACTERS = 512
-
-
-async def read_json_body(headers: Iterable[Header], receive: Receive, max_bytes: int) -> bytes:
-    """The whole body of a JSON request.
-
-    Raises:
-        UnsupportedMediaType: it is declared as something else, or as nothing.
-        TooLarge: it is longer than `max_bytes`, as declared or as sent.
-        ClientDisconnect: it never came to its end.
-    """
-    if read_json_length(headers) > max_bytes:
-        raise _make_too_large(max_bytes)
-    first = await receive()
-    if first["type"] == "http.request" and not first.get("more_body"):
-        # the usual case: all of it came at once
-        body: bytes = first.get("body", b"")
-        if len(body) > max_bytes:
-            raise _make_too_large(max_bytes)
-        return body
-
-    async def receive_again() -> Message:
-        nonlocal first
-        message, first = first, {}
-        return message or await receive()
-
-    error = _make_too_large(max_bytes)
-    return b"".join([chunk async for chunk in read_chunks(receive_again, max_bytes, error)])
-
-
-def read_json_length(headers: Iterable[Header]) -> int:
-    """The declared length of a JSON body, 0 if there is none. UnsupportedMediaType."""
-    given = dict(headers)
-    media_type = given.get(b"content-type", b"")
-    if media_type != _JSON_TYPE and media_type.partition(b";")[0].strip().lower() != _JSON_TYPE:
-        raise UnsupportedMediaType(JSON_TYPE)
-    declared = given.get(b"content-length", b"")
-    return int(declared) if declared.isdigit() else 0
-
-
-def _make_too_large(max_bytes: int) -> TooLarge:
-    return TooLarge(f"The body must have at most {max_bytes} bytes.")
 
 
 def read_idempotency_key(headers: Iterable[Header]) -> str | None:

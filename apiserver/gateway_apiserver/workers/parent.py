@@ -16,7 +16,6 @@ from functools import partial
 import structlog
 from prometheus_client import CollectorRegistry, generate_latest
 
-from gateway_apiserver.server import DRAIN_SECONDS, HealthApp, serve_health
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.workers.link import METRICS, READY, YES, WorkerLink
 from gateway_apiserver.workers.listeners import reserve_port
@@ -24,6 +23,7 @@ from gateway_apiserver.workers.metrics import merge_expositions
 from gateway_core.concurrency import Supervisor
 from gateway_core.observability.logs import configure_logging
 from gateway_core.observability.metrics import ProcessMetrics
+from gateway_web.server import DRAIN_SECONDS, HealthApp, serve_health
 
 UNUSABLE = 2
 """Exit status of a process whose settings, secrets or cluster cannot be used."""

@@ -5,10 +5,10 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway_apiserver.errors import Dialect, render_error
 from gateway_core.api.errors import CreditLimitExceeded, Forbidden, GatewayError
 from gateway_core.api.limits import MOST_GUARDRAILS
 from gateway_core.kube.errors import KubernetesUnavailable
+from gateway_web.errors import Dialect, render_error
 from tests.fakes.kubernetes import Fault
 from tests.unit.apiserver.gateway import MODEL, Answer, Gateway, body
 

@@ -8,9 +8,7 @@ from typing import Any, cast
 import pytest
 from starlette.requests import ClientDisconnect
 
-from gateway_apiserver.context import RequestContext
 from gateway_apiserver.failpoints import Failpoints
-from gateway_apiserver.responses import Response
 from gateway_apiserver.routing import Call, count_outcomes
 from gateway_core.accounts.authentication import Authenticator, PolicyView
 from gateway_core.admission.admission import Admission, Payer, capture
@@ -29,6 +27,8 @@ from gateway_core.billing.counters import Budget, Hold
 from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import Rebuilder
 from gateway_core.kube.read_through import ReadThrough
+from gateway_web.context import RequestContext
+from gateway_web.responses import Response
 from tests.unit.apiserver.gateway import PEPPERS, Gateway
 
 COST = 400_000

@@ -12,10 +12,7 @@ import orjson
 import pytest
 
 from gateway_apiserver.app import create_app, create_health_app
-from gateway_apiserver.middleware.exchange import EXCHANGE_KEY, ignore
-from gateway_apiserver.middleware.observers import AccessLog
 from gateway_apiserver.parts import ApiParts
-from gateway_apiserver.server import Drain
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.tables import Tables
 from gateway_core.accounts.key_use import KeyUse
@@ -32,6 +29,9 @@ from gateway_core.llm.cache import AnswerCache
 from gateway_core.llm.upstream import LlmUpstream
 from gateway_core.observability.tracing import NO_TRACER, Tracer
 from gateway_core.providers.registry import Providers
+from gateway_web.middleware.exchange import EXCHANGE_KEY, ignore
+from gateway_web.middleware.observers import AccessLog
+from gateway_web.server import Drain
 from tests.fakes.answers import FakeAnswers
 from tests.fakes.counters import FakeCounters
 from tests.fakes.fetching import FakeFetcher

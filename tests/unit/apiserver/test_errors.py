@@ -6,9 +6,9 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway_apiserver.errors import Dialect, choose_dialect, render_error
-from gateway_apiserver.responses import Response
 from gateway_core.api import errors
+from gateway_web.errors import Dialect, choose_dialect, render_error
+from gateway_web.responses import Response
 from tests.unit.apiserver.gateway import PATH, Gateway, call
 
 ALL_ERRORS: list[tuple[errors.GatewayError, int]] = [

@@ -9,12 +9,12 @@ import orjson
 import pytest
 from starlette.types import Message
 
-from gateway_apiserver.context import RequestContext
 from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces import large_bodies
 from gateway_apiserver.surfaces.large_bodies import LARGE_BYTES, MOST_BYTES, LargeBodies
 from gateway_core.admission.live_calls import AccountLimiter
 from gateway_core.api.errors import TooLarge, Unavailable
+from gateway_web.context import RequestContext
 from tests.fakes.clock import in_virtual_time
 
 PIECE = 64 * 1024

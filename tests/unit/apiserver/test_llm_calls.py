@@ -9,10 +9,10 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway_apiserver.middleware.exchange import EXCHANGE_KEY
 from gateway_apiserver.surfaces.large_bodies import LargeBodies
 from gateway_apiserver.surfaces.llm import calls
 from gateway_core.billing.journal import CallRecord, decode_object
+from gateway_web.middleware.exchange import EXCHANGE_KEY
 from tests.servers.llm_provider import (
     LlmProvider,
     Received,

@@ -8,8 +8,8 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from gateway_apiserver.middleware.observers import LOGGER
 from gateway_core.observability.logs import _render_json
+from gateway_web.middleware.observers import LOGGER
 from tests.servers.llm_provider import LlmProvider, Received, Reply, make_chat_answer
 from tests.unit.apiserver.management import Office
 from tests.unit.apiserver.test_llm_calls import LlmGateway, stream

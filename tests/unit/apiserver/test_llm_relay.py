@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from gateway_apiserver.middleware.exchange import ignore
 from gateway_apiserver.surfaces.llm.relay import Relay
 from gateway_core.llm.formats.calls import Format
 from gateway_core.llm.formats.chat_stream import ChatStream
 from gateway_core.llm.formats.sse import StreamBroken, keep_alive
 from gateway_core.llm.response import Response
 from gateway_core.providers.upstream import UpstreamError, UpstreamInterrupted
+from gateway_web.middleware.exchange import ignore
 from tests.fakes.clock import START, in_virtual_time
 
 COMMENT = keep_alive(Format.CHAT)

@@ -6,8 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from gateway_apiserver.middleware.metrics import ApiMetrics
-from gateway_apiserver.middleware.requests import RequestMiddleware
+from gateway_apiserver.metrics import ApiMetrics
 from gateway_apiserver.routing import RouteTable
 from gateway_apiserver.surfaces.notices import (
     LONGEST_PAUSE,
@@ -17,6 +16,7 @@ from gateway_apiserver.surfaces.notices import (
 )
 from gateway_core.admission.admission import Authorizer
 from gateway_core.providers.notices import Notice, NoticeSigner, NoticeUndelivered
+from gateway_web.middleware.requests import RequestMiddleware
 from tests.fakes.clock import in_virtual_time
 
 SIGNER = NoticeSigner(b"k" * 32)

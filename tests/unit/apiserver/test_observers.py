@@ -10,9 +10,9 @@ import structlog
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from gateway_apiserver.middleware.metrics import BOUNDS, RequestSeries
 from gateway_core.api.ids import TRACEPARENT_ANNOTATION
 from gateway_core.observability.logs import LineWriter
+from gateway_web.middleware.metrics import BOUNDS, RequestSeries
 from tests.fakes.tracing import FakeTracer
 from tests.unit.apiserver.gateway import PATH, Gateway, call
 

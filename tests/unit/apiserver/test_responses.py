@@ -8,9 +8,9 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.flow_control import FlowControl
 
-from gateway_apiserver.middleware.connections import ConnectionBounds, ConnectionTable
-from gateway_apiserver.middleware.protocol import Protocol
-from gateway_apiserver.responses import send_chunks, send_head
+from gateway_web.middleware.connections import ConnectionBounds, ConnectionTable
+from gateway_web.middleware.protocol import Protocol
+from gateway_web.responses import send_chunks, send_head
 from tests.fakes.clock import in_virtual_time
 from tests.servers.listener import build_protocol, listen
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from prometheus_client import CollectorRegistry
 
 from gateway_apiserver.app import build_table
-from gateway_apiserver.middleware.metrics import ApiMetrics
+from gateway_apiserver.metrics import ApiMetrics
 from gateway_apiserver.routing import RouteTable
 from tests.unit.apiserver.gateway import Gateway, call
 

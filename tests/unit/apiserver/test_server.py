@@ -5,7 +5,7 @@ import signal
 
 import uvicorn
 
-from gateway_apiserver.server import Drain, _Server
+from gateway_web.server import Drain, _Server
 from tests.servers.world import wait_for
 
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from gateway_apiserver.middleware.bodies import (
+from gateway_core.api.errors import Unavailable
+from gateway_core.storage.limits import MOST_STREAM_WAITERS, STREAM_WAIT_SECONDS, StreamLimiter
+from gateway_core.storage.objects import MOST_STREAMS
+from gateway_web.middleware.bodies import (
     IDLE_SECONDS,
     SLOWEST_BYTES,
     BodyMemory,
     RequestBody,
 )
-from gateway_core.api.errors import Unavailable
-from gateway_core.storage.limits import MOST_STREAM_WAITERS, STREAM_WAIT_SECONDS, StreamLimiter
-from gateway_core.storage.objects import MOST_STREAMS
 from tests.fakes.clock import in_virtual_time
 from tests.unit.apiserver.filing import Cabinet, form
 from tests.unit.apiserver.gateway import Gateway

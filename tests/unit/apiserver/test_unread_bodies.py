@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from gateway_apiserver.middleware.connections import ConnectionBounds, ConnectionTable
-from gateway_apiserver.middleware.protocol import MOST_DRAINED_BYTES
-from gateway_apiserver.responses import Response, send_response
+from gateway_web.middleware.connections import ConnectionBounds, ConnectionTable
+from gateway_web.middleware.protocol import MOST_DRAINED_BYTES
+from gateway_web.responses import Response, send_response
 from tests.servers.listener import listen
 
 BLOCK = b"a" * 65_536

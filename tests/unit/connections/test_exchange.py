@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from uvicorn.protocols.http.flow_control import FlowControl
 
-from gateway_apiserver.middleware.exchange import Exchange
+from gateway_web.middleware.exchange import Exchange
 
 
 class Transport:

@@ -12,12 +12,12 @@ import orjson
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from gateway_apiserver.context import get_context
-from gateway_apiserver.errors import Dialect
-from gateway_apiserver.middleware import bodies, protocol
-from gateway_apiserver.middleware.connections import ConnectionBounds, ConnectionTable
-from gateway_apiserver.middleware.requests import RequestMiddleware
-from gateway_apiserver.responses import Response, send_response
+from gateway_web.context import get_context
+from gateway_web.errors import Dialect
+from gateway_web.middleware import bodies, protocol
+from gateway_web.middleware.connections import ConnectionBounds, ConnectionTable
+from gateway_web.middleware.requests import RequestMiddleware
+from gateway_web.responses import Response, send_response
 from tests.servers.listener import listen
 
 GOOD = b"GET /good HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -225,7 +225,7 @@ async def test_a_slow_body_ends_in_the_dialect_of_its_surface(
 async def test_unfinished_json_bodies_have_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one tenant, and small bodies pass while large ones hold everything."""
     monkeypatch.setattr(
-        "gateway_apiserver.middleware.requests.BodyMemory",
+        "gateway_web.middleware.requests.BodyMemory",
         lambda: bodies.BodyMemory(3_000_000, 2_000_000),
     )
     head = b"POST /body HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"

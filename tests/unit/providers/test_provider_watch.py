@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import structlog
 
-from gateway_apiserver.middleware.metrics import ApiMetrics
+from gateway_apiserver.metrics import ApiMetrics
 from gateway_core.kube.errors import KubernetesUnavailable, RequestForbidden
 from gateway_core.providers import registry as usecase
 from gateway_core.providers.catalog_view import (

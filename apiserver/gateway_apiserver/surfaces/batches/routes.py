@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call, Docs, RouteTable
 from gateway_apiserver.surfaces.batches.models import ENDPOINT, WINDOW, Batch, BatchCreate
 from gateway_apiserver.surfaces.files.finder import FileFinder
@@ -46,6 +45,7 @@ from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.lists import find_position, wrap_page
 from gateway_core.kube.repository import BATCHES, OPEN_BATCHES, Repository
 from gateway_core.tasks.validation import fingerprint
+from gateway_web.responses import Response, to_json
 
 PATH = "/v1/batches"
 MOST_COPIED = 16

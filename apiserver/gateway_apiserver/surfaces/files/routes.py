@@ -6,8 +6,7 @@ from functools import partial
 import structlog
 
 from gateway_apiserver.content import Content, ContentSender, write_disposition
-from gateway_apiserver.middleware.metrics import ApiMetrics
-from gateway_apiserver.responses import Response, to_json
+from gateway_apiserver.metrics import ApiMetrics
 from gateway_apiserver.routing import Call, Docs, RouteTable
 from gateway_apiserver.surfaces.files.creation import FileCreation
 from gateway_apiserver.surfaces.files.finder import FileFinder
@@ -30,6 +29,7 @@ from gateway_core.kube.errors import KubernetesError, WriteConflict, WriteOutcom
 from gateway_core.kube.lists import wrap_page
 from gateway_core.storage.content import read_segments, stream_content
 from gateway_core.storage.objects import ObjectMissing, ObjectStore
+from gateway_web.responses import Response, to_json
 
 PATH = "/v1/files"
 _BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}

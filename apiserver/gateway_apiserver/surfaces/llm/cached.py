@@ -4,8 +4,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
-from gateway_apiserver.context import Header
-from gateway_apiserver.responses import JSON, NO_STORE, Response, send_head
 from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.llm.call_headers import CallHeaders, choose_stream_head
 from gateway_core.accounts.guardrails import CacheScope
@@ -16,6 +14,8 @@ from gateway_core.llm.formats.calls import Format
 from gateway_core.llm.formats.streams import LlmStream
 from gateway_core.llm.service import LlmService, PricedCall
 from gateway_core.providers.catalog import Model
+from gateway_web.context import Header
+from gateway_web.responses import JSON, NO_STORE, Response, send_head
 
 _HIT: Header = (b"x-gateway-cache", b"hit")
 _MISS: Header = (b"x-gateway-cache", b"miss")

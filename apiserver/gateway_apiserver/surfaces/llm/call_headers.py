@@ -4,13 +4,13 @@ import time
 from collections.abc import Sequence
 from typing import Literal
 
-from gateway_apiserver.context import Header, RequestContext
-from gateway_apiserver.responses import JSON
 from gateway_core.api.money import MICROS_PER_DOLLAR
 from gateway_core.llm.formats.calls import Format, LlmCall
 from gateway_core.llm.metrics import CallTimes
 from gateway_core.llm.service import OpenCall
 from gateway_core.providers.catalog import Model
+from gateway_web.context import Header, RequestContext
+from gateway_web.responses import JSON
 
 _EVENT_STREAM: Sequence[Header] = (
     (b"content-type", b"text/event-stream; charset=utf-8"),

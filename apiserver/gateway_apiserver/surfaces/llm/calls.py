@@ -14,9 +14,6 @@ from typing import Any
 import orjson
 from starlette.requests import ClientDisconnect
 
-from gateway_apiserver.errors import NO_RETRY, describe_error
-from gateway_apiserver.middleware.exchange import ignore
-from gateway_apiserver.responses import JSON, NO_STORE, Response, send_head
 from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.large_bodies import LARGE_BYTES, LargeBodies
 from gateway_apiserver.surfaces.llm.cached import CachedCalls, Tape
@@ -57,6 +54,9 @@ from gateway_core.llm.spans import end_attempt, note_error, note_reasons
 from gateway_core.observability.tracing import NO_SPAN
 from gateway_core.providers.catalog import Model
 from gateway_core.providers.upstream import UpstreamError, UpstreamSilent
+from gateway_web.errors import NO_RETRY, describe_error
+from gateway_web.middleware.exchange import ignore
+from gateway_web.responses import JSON, NO_STORE, Response, send_head
 
 MOST_BODY_BYTES = 32 * 1024 * 1024
 MOST_USUAL_BYTES = 4 * 1024 * 1024

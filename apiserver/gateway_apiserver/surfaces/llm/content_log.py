@@ -6,10 +6,10 @@ from typing import Any
 
 import orjson
 
-from gateway_apiserver.context import RequestContext
-from gateway_apiserver.responses import Response
 from gateway_apiserver.surfaces.llm.cached import Exchange, Tape
 from gateway_core.providers.redaction import redact_secrets
+from gateway_web.context import RequestContext
+from gateway_web.responses import Response
 
 MOST_BYTES = 8 * 1024
 """Of a prompt, and of an answer. As strings within a line of JSON both take at most 33 KiB."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
-from gateway_apiserver.context import Header
+from gateway_web.context import Header
 
 
 def read_credentials(scope: Mapping[str, Any]) -> Sequence[Header]:

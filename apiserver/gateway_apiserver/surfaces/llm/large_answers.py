@@ -10,10 +10,10 @@ from typing import Any
 import orjson
 from starlette.types import Send
 
-from gateway_apiserver.responses import JSON, NO_STORE, send_head
 from gateway_core.api.errors import GatewayError, Unavailable, UpstreamFailed
 from gateway_core.concurrency import AcquireTimeout, FairSemaphore
 from gateway_core.llm.response import Response
+from gateway_web.responses import JSON, NO_STORE, send_head
 
 LARGE_ANSWER_BYTES = 256 * 1024
 """From so many on an answer is large."""

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
-from gateway_apiserver.context import Header
 from gateway_core.admission.admission import Payer
 from gateway_core.api.errors import InvalidRequest
 from gateway_core.llm.attempts import plan_attempts
 from gateway_core.llm.service import LlmService, PricedCall
+from gateway_web.context import Header
 
 FALLBACKS = "x-gateway-fallback-models"
 TIMEOUT = "x-gateway-timeout"

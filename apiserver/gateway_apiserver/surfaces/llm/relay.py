@@ -8,9 +8,9 @@ the response, whose connection is not read beyond its bound.
 import asyncio
 import time
 
-from gateway_apiserver.middleware.exchange import ClientExchange, ignore
 from gateway_core.llm.formats.streams import LlmStream
 from gateway_core.llm.response import Response
+from gateway_web.middleware.exchange import ClientExchange, ignore
 
 KEEP_ALIVE_SECONDS = 15.0
 

@@ -6,8 +6,6 @@ from functools import partial
 from typing import Any
 from urllib.parse import parse_qs
 
-from gateway_apiserver.errors import NATIVE_ACTIONS, Dialect, choose_dialect
-from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call, Operation, PathRoute, RouteTable
 from gateway_apiserver.surfaces.llm.calls import LlmCalls
 from gateway_apiserver.surfaces.llm.credentials import read_credentials
@@ -25,6 +23,8 @@ from gateway_core.admission.admission import Access, Authorizer
 from gateway_core.api.errors import MethodNotAllowed, NotFound
 from gateway_core.llm.formats.requests import read_chat, read_generate, read_responses
 from gateway_core.providers.catalog import Catalog
+from gateway_web.errors import NATIVE_ACTIONS, Dialect, choose_dialect
+from gateway_web.responses import Response, to_json
 
 _SERVED = {"generateContent": False, "streamGenerateContent": True}
 """Actions of Google's dialect, and whether they stream."""

@@ -6,7 +6,6 @@ They are one list on the guardrail, so all keys of a call are assigned or remove
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call, Docs, RouteTable
 from gateway_apiserver.surfaces.management import GOVERN, LABEL, ROOT
 from gateway_apiserver.surfaces.management.objects import (
@@ -41,6 +40,7 @@ from gateway_core.api.resource import Object
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.lists import find_position, take_page, wrap_page
 from gateway_core.kube.repository import GUARDRAILS, KEYS, Repository, unknown
+from gateway_web.responses import Response, to_json
 
 Merge = Callable[[str, list[str], list[str], Iterable[Object]], list[str]]
 """A guardrail's next keys: of its name, its keys, those of the call, and all guardrails."""

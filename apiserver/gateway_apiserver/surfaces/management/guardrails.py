@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call, Docs, RouteTable
 from gateway_apiserver.surfaces.management import CREATE, GOVERN, LABEL, ROOT
 from gateway_apiserver.surfaces.management.objects import (
@@ -40,6 +39,7 @@ from gateway_core.api.limits import subject_of_guardrail
 from gateway_core.api.resource import Object, skeleton
 from gateway_core.kube.lists import wrap_page
 from gateway_core.kube.repository import GUARDRAILS, KEYS, Repository
+from gateway_web.responses import Response, to_json
 
 _ATTEMPTS = 8
 _PATH = f"{ROOT}/guardrails"

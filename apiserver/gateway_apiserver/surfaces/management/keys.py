@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call, Docs, RouteTable
 from gateway_apiserver.surfaces.management import CREATE, GOVERN, LABEL, ROOT
 from gateway_apiserver.surfaces.management.objects import (
@@ -54,6 +53,7 @@ from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.informer import Cache
 from gateway_core.kube.lists import find_position, wrap_page
 from gateway_core.kube.repository import GUARDRAILS, KEYS, Repository
+from gateway_web.responses import Response, to_json
 
 _DEFAULTS: Mapping[str, Any] = {"disabled": False, "metadata": {}}
 MOST_WAITING = MOST_REVOKED

@@ -1,6 +1,5 @@
 """`/members`: users with a role in the account. A management key can only read them (§9.2)."""
 
-from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call, Docs, RouteTable
 from gateway_apiserver.surfaces.management import LABEL, ROOT
 from gateway_apiserver.surfaces.management.requests import ListQuery
@@ -14,6 +13,7 @@ from gateway_core.api.account import Role
 from gateway_core.api.errors import Forbidden, NotFound
 from gateway_core.kube.informer import Cache
 from gateway_core.kube.lists import take_page, wrap_page
+from gateway_web.responses import Response, to_json
 
 
 class MemberRoutes:

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from pydantic import Field, PlainValidator, WithJsonSchema
 
-from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call, Docs, RouteTable, Schema
 from gateway_apiserver.surfaces.management import GOVERN, LABEL, ROOT
 from gateway_apiserver.surfaces.management.requests import TIME
@@ -25,6 +24,7 @@ from gateway_core.kube.repository import ListLimiter
 from gateway_core.storage.limits import StoreTimeout
 from gateway_core.storage.objects import ObjectStore, StoreUnavailable
 from gateway_core.tasks.schemas import close_schema
+from gateway_web.responses import Response, to_json
 
 MOST_DAYS = 93
 USUAL_DAYS = 30

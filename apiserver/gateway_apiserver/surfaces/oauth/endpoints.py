@@ -5,8 +5,6 @@ from functools import partial
 
 import orjson
 
-from gateway_apiserver.middleware.connections import name_client
-from gateway_apiserver.responses import JSON, NO_STORE, Response, to_json
 from gateway_apiserver.routing import Call, Handler, RouteTable
 from gateway_apiserver.surfaces.oauth.forms import find_header, read_form, read_json
 from gateway_core.accounts.throttle import Allowance, Throttle
@@ -24,6 +22,8 @@ from gateway_core.oauth.discovery import (
 from gateway_core.oauth.grants import Grants, TokenResponse
 from gateway_core.oauth.records import ClientRecord
 from gateway_core.oauth.registration import MOST_BYTES, Registrar
+from gateway_web.middleware.connections import name_client
+from gateway_web.responses import JSON, NO_STORE, Response, to_json
 
 OAUTH_ALLOWANCES: Mapping[str, Allowance] = {
     "token": Allowance(600, 60, optional=True),

@@ -5,9 +5,9 @@ from urllib.parse import parse_qsl
 
 import orjson
 
-from gateway_apiserver.middleware.bodies import read_chunks
 from gateway_apiserver.routing import Call
 from gateway_core.api.errors import OAuthError, TooLarge
+from gateway_web.middleware.bodies import read_chunks
 
 FORM_BYTES = 32 * 1024
 MOST_FIELDS = 64

@@ -4,8 +4,6 @@ import hashlib
 from typing import Any
 from urllib.parse import urlencode
 
-from gateway_apiserver.middleware.connections import name_client
-from gateway_apiserver.responses import Response
 from gateway_apiserver.routing import Call, RouteTable
 from gateway_apiserver.surfaces.oauth.forms import parse_pairs, read_pairs
 from gateway_apiserver.surfaces.pages.html import Pages, expired_form, redirect
@@ -24,6 +22,8 @@ from gateway_core.oauth.authorization import (
 )
 from gateway_core.oauth.grants import Grants
 from gateway_core.oauth.redirects import is_https, is_loopback, list_form_targets, name_host
+from gateway_web.middleware.connections import name_client
+from gateway_web.responses import Response
 
 SCOPE_TEXTS: dict[Scope, str] = {
     "mcp:read": "See the account's balance, its tasks, and the models and prices.",

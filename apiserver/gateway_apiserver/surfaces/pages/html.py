@@ -9,12 +9,12 @@ from typing import Any
 
 import jinja2
 
-from gateway_apiserver.context import Header
-from gateway_apiserver.errors import list_error_headers
-from gateway_apiserver.responses import NO_STORE, Response
 from gateway_apiserver.routing import Call, RouteTable
 from gateway_core.accounts.sign_in import SignedIn
 from gateway_core.api.errors import Forbidden, GatewayError
+from gateway_web.context import Header
+from gateway_web.errors import list_error_headers
+from gateway_web.responses import NO_STORE, Response
 
 SESSION_COOKIE = "__Host-session"
 FORM_COOKIE = "__Host-form"

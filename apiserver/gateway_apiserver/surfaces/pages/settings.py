@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime
 
-from gateway_apiserver.responses import Response
 from gateway_apiserver.routing import Call, RouteTable
 from gateway_apiserver.surfaces.oauth.forms import read_form
 from gateway_apiserver.surfaces.pages.consent import SCOPE_TEXTS
@@ -14,6 +13,7 @@ from gateway_core.api.times import parse_time
 from gateway_core.kube.informer import Cache
 from gateway_core.oauth.grants import Grants
 from gateway_core.oauth.records import GrantRecord
+from gateway_web.responses import Response
 
 CONNECTIONS = f"{HOME}#oauth-connections"
 

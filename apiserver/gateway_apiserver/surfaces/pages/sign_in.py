@@ -5,8 +5,6 @@ import re
 import secrets
 from urllib.parse import quote, urlencode
 
-from gateway_apiserver.middleware.connections import name_client
-from gateway_apiserver.responses import Response
 from gateway_apiserver.routing import Call, RouteTable
 from gateway_apiserver.surfaces.oauth.forms import parse_pairs, read_form
 from gateway_apiserver.surfaces.pages.html import (
@@ -21,6 +19,8 @@ from gateway_apiserver.surfaces.pages.html import (
 )
 from gateway_core.accounts.sessions import sign_form
 from gateway_core.accounts.sign_in import SignedIn, SignIn, SignInRefused
+from gateway_web.middleware.connections import name_client
+from gateway_web.responses import Response
 
 HOME = "/settings"
 _NEXT = re.compile(r"/settings|/oauth/authorize\?[!-~]{1,16384}")

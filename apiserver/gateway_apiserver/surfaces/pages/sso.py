@@ -2,8 +2,6 @@
 
 import secrets
 
-from gateway_apiserver.middleware.connections import name_client
-from gateway_apiserver.responses import Response
 from gateway_apiserver.routing import Call, RouteTable
 from gateway_apiserver.surfaces.oauth.forms import parse_pairs
 from gateway_apiserver.surfaces.pages.html import (
@@ -20,6 +18,8 @@ from gateway_core.accounts.sign_in import SignIn
 from gateway_core.accounts.sso import SignOn
 from gateway_core.accounts.throttle import Throttle
 from gateway_core.api.errors import Forbidden
+from gateway_web.middleware.connections import name_client
+from gateway_web.responses import Response
 
 SSO_PATH = "/sign-in/sso"
 CALLBACK_PATH = "/sign-in/sso/callback"

@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
-from gateway_apiserver.middleware.bodies import read_chunks
 from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.files.writing import FileTooLarge, FileWriter
 from gateway_apiserver.surfaces.temporary_files.models import Source, read_source, refuse_source
@@ -16,12 +15,12 @@ from gateway_apiserver.surfaces.temporary_files.streaming import (
     LongBody,
     find_media_type,
 )
-from gateway_apiserver.surfaces.validation import read_json_length
 from gateway_core.api.errors import TooLarge
 from gateway_core.files.fetching import Fetcher, FetchFailed
 from gateway_core.files.files import USER_DATA_BYTES
 from gateway_core.storage.objects import StoredObject
 from gateway_core.tasks.validation import fingerprint, parse_body
+from gateway_web.middleware.bodies import read_chunks, read_json_length
 
 MOST_BODY_BYTES = 80 * 1024 * 1024
 """Base64 of the largest file is 70 MB, and whitespace may be in it."""

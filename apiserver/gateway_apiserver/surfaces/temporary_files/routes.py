@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Callable
 from contextlib import aclosing
 
-from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call, Docs, RouteTable
 from gateway_apiserver.surfaces.temporary_files.creation import TemporaryCreation
 from gateway_apiserver.surfaces.temporary_files.models import (
@@ -25,6 +24,7 @@ from gateway_core.files.addresses import TICKET_SECONDS, TemporaryAddresses, Tic
 from gateway_core.files.files import clean_filename
 from gateway_core.kube.clock import CLOCK
 from gateway_core.storage.objects import ObjectMissing, ObjectStore, StoreUnavailable
+from gateway_web.responses import Response, to_json
 
 PREPARE_PATH = CREATE_PATH + "/prepare"
 CONFIRM_PATH = CREATE_PATH + "/confirm"

@@ -5,7 +5,6 @@ from contextlib import aclosing, contextmanager
 
 import structlog
 
-from gateway_apiserver.responses import Response, to_json
 from gateway_apiserver.routing import Call, Docs, PathRoute, RouteTable
 from gateway_apiserver.surfaces.forms import Form
 from gateway_apiserver.surfaces.uploads.models import (
@@ -31,6 +30,7 @@ from gateway_core.kube.clock import CLOCK
 from gateway_core.redis.link import CountersStale, CountersUnavailable
 from gateway_core.storage.limits import StreamLimiter
 from gateway_core.storage.objects import StoreUnavailable
+from gateway_web.responses import Response, to_json
 
 PATH = "/v1/uploads"
 ENVELOPE_BYTES = 64 * 1024

@@ -20,9 +20,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway_apiserver.context import Header
-from gateway_apiserver.middleware.connections import ConnectionBounds, ConnectionTable
-from gateway_apiserver.middleware.protocol import Protocol
+from gateway_web.context import Header
+from gateway_web.middleware.connections import ConnectionBounds, ConnectionTable
+from gateway_web.middleware.protocol import Protocol
 
 _TEXT: Header = (b"content-type", b"text/plain; charset=utf-8")
 _EXPOSITION: Header = (b"content-type", CONTENT_TYPE_LATEST.encode())

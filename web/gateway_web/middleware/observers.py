@@ -5,13 +5,14 @@ grants access, and a query may contain a key (contract §0.10).
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import structlog
 from starlette.types import Scope
 
-from gateway_apiserver.context import RequestContext
+from gateway_core.observability.logs import LineWriter
 from gateway_core.observability.tracing import (
     NO_SPAN,
     NO_TRACER,
@@ -21,6 +22,8 @@ from gateway_core.observability.tracing import (
     Tracer,
     parse_traceparent,
 )
+from gateway_web.context import RequestContext
+from gateway_web.settings import ProcessSettings
 
 _log = structlog.get_logger(__name__)
 
@@ -76,6 +79,19 @@ class AccessLog:
         if context.content is not None:
             facts.update(context.content)
         self._write("answered", facts)
+
+
+@contextmanager
+def open_access_log(settings: ProcessSettings) -> Iterator[AccessLog]:
+    """The access log, as the settings choose it."""
+    if settings.log_level in ("warning", "error"):
+        yield AccessLog("off")
+        return
+    lines = LineWriter(settings.log_format, LOGGER)
+    try:
+        yield AccessLog(settings.access_log, lines.write)
+    finally:
+        lines.flush()
 
 
 def _read_client_id(scope: Scope) -> str | None:

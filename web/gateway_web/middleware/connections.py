@@ -15,8 +15,8 @@ from typing import Protocol
 
 from starlette.types import Scope
 
-from gateway_apiserver.context import Header
 from gateway_core.api.errors import Unavailable
+from gateway_web.context import Header
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Send
 
-from gateway_apiserver.context import Header
+from gateway_web.context import Header
 
 JSON: Header = (b"content-type", b"application/json")
 NO_STORE: Header = (b"cache-control", b"no-store")

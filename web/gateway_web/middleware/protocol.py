@@ -15,10 +15,10 @@ import orjson
 import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from gateway_apiserver.context import SCOPE_KEY, RequestContext
-from gateway_apiserver.middleware.connections import ConnectionTable
-from gateway_apiserver.middleware.exchange import EXCHANGE_KEY, Exchange
 from gateway_core.api.ids import mint_request_id
+from gateway_web.context import SCOPE_KEY, RequestContext
+from gateway_web.middleware.connections import ConnectionTable
+from gateway_web.middleware.exchange import EXCHANGE_KEY, Exchange
 
 MOST_DRAINED_BYTES = 4 * 1024 * 1024
 """Of a body that was answered before its end: read on, as a client that is still sending may not

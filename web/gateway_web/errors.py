@@ -9,8 +9,6 @@ from urllib.parse import parse_qsl
 import orjson
 from starlette.exceptions import HTTPException
 
-from gateway_apiserver.context import Header
-from gateway_apiserver.responses import JSON, NO_STORE, Response
 from gateway_core.api.errors import (
     Conflict,
     CreditLimitExceeded,
@@ -30,6 +28,8 @@ from gateway_core.api.errors import (
     UpstreamRateLimited,
 )
 from gateway_core.llm.formats.sse import ErrorForm
+from gateway_web.context import Header
+from gateway_web.responses import JSON, NO_STORE, Response
 
 NATIVE_ACTIONS = frozenset(
     {

@@ -1,15 +1,18 @@
 """The pace of request bodies and the memory of JSON bodies, on every route."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope
 
-from gateway_apiserver.context import get_context
-from gateway_apiserver.middleware.exchange import EXCHANGE_KEY
-from gateway_core.api.errors import Unavailable
+from gateway_core.api.errors import TooLarge, Unavailable, UnsupportedMediaType
 from gateway_core.concurrency import FairSemaphore
+from gateway_web.context import Header, get_context
+from gateway_web.middleware.exchange import EXCHANGE_KEY
+
+JSON_TYPE = "application/json"
+_JSON_TYPE = JSON_TYPE.encode()
 
 IDLE_SECONDS = 60.0
 """How long the next bytes of a body may take to come, and all of them beside what they earn."""
@@ -131,6 +134,47 @@ async def read_chunks(
             raise error
         if chunk:
             yield chunk
+
+
+async def read_json_body(headers: Iterable[Header], receive: Receive, max_bytes: int) -> bytes:
+    """The whole body of a JSON request.
+
+    Raises:
+        UnsupportedMediaType: it is declared as something else, or as nothing.
+        TooLarge: it is longer than `max_bytes`, as declared or as sent.
+        ClientDisconnect: it never came to its end.
+    """
+    if read_json_length(headers) > max_bytes:
+        raise _make_too_large(max_bytes)
+    first = await receive()
+    if first["type"] == "http.request" and not first.get("more_body"):
+        # the usual case: all of it came at once
+        body: bytes = first.get("body", b"")
+        if len(body) > max_bytes:
+            raise _make_too_large(max_bytes)
+        return body
+
+    async def receive_again() -> Message:
+        nonlocal first
+        message, first = first, {}
+        return message or await receive()
+
+    error = _make_too_large(max_bytes)
+    return b"".join([chunk async for chunk in read_chunks(receive_again, max_bytes, error)])
+
+
+def read_json_length(headers: Iterable[Header]) -> int:
+    """The declared length of a JSON body, 0 if there is none. UnsupportedMediaType."""
+    given = dict(headers)
+    media_type = given.get(b"content-type", b"")
+    if media_type != _JSON_TYPE and media_type.partition(b";")[0].strip().lower() != _JSON_TYPE:
+        raise UnsupportedMediaType(JSON_TYPE)
+    declared = given.get(b"content-length", b"")
+    return int(declared) if declared.isdigit() else 0
+
+
+def _make_too_large(max_bytes: int) -> TooLarge:
+    return TooLarge(f"The body must have at most {max_bytes} bytes.")
 
 
 def _is_json(scope: Scope) -> bool:

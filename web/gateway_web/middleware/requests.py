@@ -13,20 +13,20 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bind_contextvars
 
-from gateway_apiserver.context import SCOPE_KEY, RequestContext
-from gateway_apiserver.errors import (
+from gateway_core.api.errors import Internal
+from gateway_core.api.ids import mint_request_id
+from gateway_web.context import SCOPE_KEY, RequestContext
+from gateway_web.errors import (
     choose_dialect,
     list_rate_headers,
     may_be_read_by_any_origin,
     render_error,
     to_gateway_error,
 )
-from gateway_apiserver.middleware.bodies import BodyMemory, RequestBody
-from gateway_apiserver.middleware.connections import ConnectionBounds, ProxiedClients
-from gateway_apiserver.middleware.observers import NO_SPANS, AccessLog, RequestSpans
-from gateway_apiserver.responses import send_response
-from gateway_core.api.errors import Internal
-from gateway_core.api.ids import mint_request_id
+from gateway_web.middleware.bodies import BodyMemory, RequestBody
+from gateway_web.middleware.connections import ConnectionBounds, ProxiedClients
+from gateway_web.middleware.observers import NO_SPANS, AccessLog, RequestSpans
+from gateway_web.responses import send_response
 
 _log = structlog.get_logger(__name__)
 

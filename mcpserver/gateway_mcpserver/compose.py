@@ -1,0 +1,1 @@
+"""The composition root of the MCP process: the only module that names adapters."""

@@ -1,0 +1,1 @@
+"""What all HTTP processes share: connections, request middleware, responses, shutdown."""
