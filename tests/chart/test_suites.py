@@ -35,5 +35,5 @@ def test_test_files_are_not_packaged(chart, tmp_path):
     [archive] = tmp_path.glob("*.tgz")
     with tarfile.open(archive) as content:
         names = {name.partition("/")[2] for name in content.getnames()}
-    assert "templates/tests/task.yaml" in names
+    assert "templates/tests/installation.yaml" in names
     assert not [name for name in names if name.startswith(("tests/", "ci/"))]

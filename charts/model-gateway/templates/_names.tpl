@@ -89,6 +89,27 @@ http://{{ $name }}-{ordinal}.{{ $name }}.{{ .Release.Namespace }}.svc:8082
 {{ default (printf "%s-store" (include "gateway.name" .)) .Values.store.directory.existingClaim }}
 {{- end -}}
 
+{{/* Whether the chart makes an account and a key for `helm test` alone. */}}
+{{- define "gateway.makesTestKey" -}}
+{{- with .Values.tests }}{{ and .enabled .createKey (not .keySecret) (not $.Values.simulator.enabled) | ternary "yes" "" }}{{ end -}}
+{{- end -}}
+
+{{/* Secret with the key of `helm test`: the one named, the trial's, the chart's, or that of the
+     first key that firstObjects has for calls. Empty: there is none. */}}
+{{- define "gateway.testKeySecret" -}}
+{{- $secret := .Values.tests.keySecret -}}
+{{- if not $secret -}}
+  {{- if .Values.simulator.enabled -}}
+    {{- $secret = printf "%s-trial-key" (include "gateway.name" .) -}}
+  {{- else if .Values.tests.createKey -}}
+    {{- $secret = printf "%s-test-key" (include "gateway.name" .) -}}
+  {{- else -}}
+    {{- range reverse .Values.firstObjects.keys }}{{ if not .management }}{{ $secret = .secretName }}{{ end }}{{ end -}}
+  {{- end -}}
+{{- end -}}
+{{- $secret -}}
+{{- end -}}
+
 {{/* Names of Secrets, as JSON, that a process may read or write:
      "credentials" and callback secrets that the operator reads, "keys" that it writes declared keys
      into, "judges" that the API reads. Those that values name, those that firstObjects refer to, and
@@ -100,6 +121,7 @@ http://{{ $name }}-{ordinal}.{{ $name }}.{{ .Release.Namespace }}.svc:8082
 {{- $keys := $values.operator.keySecretNames -}}
 {{- $judges := $values.moderation.providerSecrets -}}
 {{- range $values.firstObjects.keys }}{{ $keys = append $keys .secretName }}{{ end -}}
+{{- if include "gateway.makesTestKey" .root }}{{ $keys = append $keys (include "gateway.testKeySecret" .root) }}{{ end -}}
 {{- range $values.firstObjects.objects -}}
   {{- $spec := default dict .spec -}}
   {{- range list $spec.credentialsSecretRef $spec.webhookSecretRef $spec.previousWebhookSecretRef -}}

@@ -9,8 +9,9 @@ import typer
 from gateway_cli import options as opt
 from gateway_cli.admin.tokens import SECRET_LABELS, make_secret_key, make_webhook_secret
 from gateway_cli.cluster.client import open_cluster
-from gateway_cli.install.trial import Trial, run_trial
+from gateway_cli.install.trial import Trial, check_calls, check_readiness, run_trial
 from gateway_cli.output import print_plain
+from gateway_cli.rest.client import RestApi
 from gateway_cli.session import EXIT_FAILED, exit_on_error
 
 PATIENCE_SECONDS = 60.0
@@ -57,9 +58,14 @@ def secrets(
 @app.command("test")
 def run_test(
     base_url: Annotated[str, typer.Option(envvar="GATEWAY_BASE_URL", help="The API.")],
-    api_key: Annotated[str, typer.Option(envvar="GATEWAY_API_KEY", help="A key.")],
-    model: Annotated[str, typer.Option(help="Its modelId.")],
-    service: Annotated[str, typer.Option(help="The model's spec.service.")],
+    api_key: Annotated[
+        str | None,
+        typer.Option(envvar="GATEWAY_API_KEY", help="A key; without one only readiness is tested."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The modelId of a task to run; it costs money.")
+    ] = None,
+    service: Annotated[str | None, typer.Option(help="The model's spec.service.")] = None,
     callback_host: Annotated[
         str | None,
         typer.Option(envvar="GATEWAY_CALLBACK_HOST", help="This pod's address for a callback."),
@@ -71,7 +77,23 @@ def run_test(
         ),
     ] = None,
 ) -> None:
-    """Run one task from POST to its video, and its callback if a host is given."""
-    trial = Trial(base_url, service, model, api_key, callback_host, callback_secret)
+    """Check readiness, the key, a free call and the store; with --model also run one task.
+
+    The task is followed from POST to its video, and to its callback if a host is given.
+    """
+    if (model is None) != (service is None) or (model and not api_key):
+        raise typer.BadParameter("--model, --service and --api-key are given together")
+
+    async def run() -> None:
+        async with RestApi(base_url, api_key or "", print_plain) as api:
+            await check_readiness(api, print_plain)
+            if not api_key:
+                print_plain("no key is given: neither a call nor the store was tested")
+                return
+            await check_calls(api, print_plain)
+            if model is not None and service is not None:
+                trial = Trial(service, model, callback_host, callback_secret)
+                await run_trial(trial, api, print_plain)
+
     with exit_on_error(exit_code=EXIT_FAILED):
-        asyncio.run(run_trial(trial, print_plain))
+        asyncio.run(run())

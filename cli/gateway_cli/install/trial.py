@@ -1,10 +1,13 @@
-"""`helm test`: one task from POST to its video through the Services, its callback received here.
+"""`helm test`: proves an installation through its Services.
 
-Runs in a pod of the cluster with the key that the installation made for it.
+Readiness, the key, a free call, and a File written to the store and read again; with a model also
+one task from POST to its video, its callback received here. Runs in a pod of the cluster with the
+key that the installation made for it.
 """
 
 import asyncio
 import hmac
+import os
 import tempfile
 import time
 from base64 import b64decode, b64encode
@@ -17,35 +20,89 @@ import orjson
 from aiohttp import web
 
 from gateway_cli.rest.client import RestApi
-from gateway_cli.rest.sample import SampleFailed, create_sample, fetch_video, wait_completed
+from gateway_cli.rest.errors import RestError
+from gateway_cli.rest.sample import SampleFailed, blame, create_sample, fetch_video, wait_completed
 
 TASK_SECONDS = 120.0
 CALLBACK_SECONDS = 200.0
 """Four attempts of the default schedule: names may not resolve while a cluster is busy."""
 
 
+FILE_BYTES = 65_536
+READY_SECONDS = 60.0
+PAUSE_SECONDS = 1.0
+
+
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The API, model and key of the test, and this pod's address for callbacks."""
+    """The model of the test's task, and this pod's address for its callback."""
 
-    base_url: str
     service: str
     model: str
-    api_key: str
     callback_host: str | None = None
     callback_secret: str | None = None
 
 
-async def run_trial(trial: Trial, report: Callable[[str], None]) -> None:
+async def check_readiness(api: RestApi, report: Callable[[str], None]) -> None:
+    """Waits for a ready API, and checks that a call without a key is refused. SampleFailed."""
+    with blame("api"):
+        status = await _wait_ready(api)
+        if status != 200:
+            raise SampleFailed(f"/readyz answers {status}: the API is not ready", "api")
+        report("the API is ready")
+        refused = await api.probe("/v1/models")
+        if refused != 401:
+            raise SampleFailed(f"a call without a key gets {refused} instead of 401", "api")
+        report("a call without a key is refused")
+
+
+async def _wait_ready(api: RestApi) -> int:
+    """The last status of `/readyz`. Names may not resolve at once in a new installation."""
+    deadline = time.monotonic() + READY_SECONDS
+    while True:
+        late = time.monotonic() > deadline
+        try:
+            status = await api.probe("/readyz")
+            if status == 200 or late:
+                return status
+        except RestError:
+            if late:
+                raise
+        await asyncio.sleep(PAUSE_SECONDS)
+
+
+async def check_calls(api: RestApi, report: Callable[[str], None]) -> None:
+    """The key, a free call, the store; leaves nothing and costs nothing. SampleFailed."""
+    with blame("api"):
+        balance = await api.get("/api/v1/me/balance", member="balance_cents")
+        report(f"the key opens an account with a balance of {balance['balance_cents']} cents")
+        models = await api.get("/v1/models", member="data")
+        report(f"{len(models['data'])} models are listed")
+        await _check_store(api, report)
+
+
+async def _check_store(api: RestApi, report: Callable[[str], None]) -> None:
+    sent = os.urandom(FILE_BYTES)
+    fields = {"purpose": "user_data"}
+    file = await api.send_file("/v1/files", "file", sent, "installation-test.bin", fields=fields)
+    path = f"/v1/files/{file['id']}"
+    try:
+        read = await api.read(f"{path}/content")
+    finally:
+        await api.delete(path)
+    if read != sent:
+        text = f"the store returned {len(read)} bytes that are not the {FILE_BYTES} written"
+        raise SampleFailed(text, "api")
+    report(f"{FILE_BYTES} bytes were written to the store, read again and deleted")
+
+
+async def run_trial(trial: Trial, api: RestApi, report: Callable[[str], None]) -> None:
     """One task to its end; tells `report` of each step.
 
     Raises:
         SampleFailed: something is not as it should be.
     """
-    async with (
-        _listen(trial.callback_host) as (callback_url, received),
-        RestApi(trial.base_url, trial.api_key, report) as api,
-    ):
+    async with _listen(trial.callback_host) as (callback_url, received):
         begin = time.monotonic()
         path = await create_sample(api, trial.service, trial.model, callback_url)
         task_id = path.rpartition("/")[2]

@@ -52,9 +52,32 @@ class RestApi:
     async def __aexit__(self, *_: object) -> None:
         await self._session.close()
 
-    async def get(self, path: str) -> Body:
-        """The object at `path` as it is now."""
-        return await self._retry("GET", path)
+    async def get(self, path: str, member: str = "id") -> Body:
+        """The object at `path` as it is now; it has `member`."""
+        return await self._retry("GET", path, member=member)
+
+    async def probe(self, path: str) -> int:
+        """The status of a GET without the key."""
+        url = self._base_url + path
+        timeout = aiohttp.ClientTimeout(total=CALL_SECONDS)
+        try:
+            async with self._session.get(url, timeout=timeout, allow_redirects=False) as answer:
+                return answer.status
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise RestError(explain_silence("GET", url, error)) from error
+
+    async def read(self, path: str) -> bytes:
+        """The bytes at `path`; for small contents."""
+        url = self._base_url + path
+        try:
+            async with self._open("GET", url, timeout=STREAM_TIMEOUT) as answer:
+                content: bytes = await answer.read()
+                if answer.status != 200:
+                    found = await read_json(answer, content)
+                    raise read_refusal(answer.status, answer.headers, found)
+                return content
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise RestError(explain_silence("GET", url, error)) from error
 
     async def delete(self, path: str) -> Body:
         """Deletes the object at `path`; the API's answer."""
@@ -215,10 +238,7 @@ class RestApi:
                 status, headers = answer.status, answer.headers
                 found = await read_json(answer, content)
         except (aiohttp.ClientError, TimeoutError) as error:
-            text = f"{method} {url} is not answered: {error or type(error).__name__}"
-            raise RestError(
-                f"{text}\n  is GATEWAY_BASE_URL right, and the gateway up?", retry_after=1.0
-            ) from error
+            raise RestError(explain_silence(method, url, error), retry_after=1.0) from error
         if status not in (200, 202):
             raise read_refusal(status, headers, found)
         if not isinstance(found, dict) or member not in found:
@@ -229,6 +249,14 @@ class RestApi:
         # a redirect or the media host must not get the key
         headers = {"Authorization": f"Bearer {self._key}", **(sent.pop("headers", None) or {})}
         return self._session.request(method, url, headers=headers, allow_redirects=False, **sent)
+
+
+def explain_silence(method: str, url: str, error: Exception) -> str:
+    """The text for a call without an answer."""
+    return (
+        f"{method} {url} is not answered: {error or type(error).__name__}\n"
+        "  is GATEWAY_BASE_URL right, and the gateway up?"
+    )
 
 
 async def read_json(answer: aiohttp.ClientResponse, content: bytes) -> Any:

@@ -36,7 +36,7 @@ async def create_sample(
     if callback_url:
         body["callback_url"] = callback_url
     path = make_path("api/v1", service, ACTION)
-    with _blame("api"):
+    with blame("api"):
         return f"{path}/{(await api.create(path, body, str(uuid.uuid4())))['id']}"
 
 
@@ -48,7 +48,7 @@ async def wait_completed(
     Raises:
         SampleFailed: it fails or takes longer than `seconds`.
     """
-    with _blame("api"):
+    with blame("api"):
         task = await poll_ended(
             lambda: api.get(path), seconds, PAUSES, lambda task: on_poll(str(task["status"]))
         )
@@ -66,7 +66,7 @@ async def fetch_video(api: RestApi, task: Body, path: Path) -> tuple[str, int]:
         SampleFailed: it cannot be had or is not an MP4.
     """
     url = str(task["videos"][0]["url"])
-    with _blame("media"):
+    with blame("media"):
         await api.download(url, path, lambda here, total: None)
     content = await asyncio.to_thread(path.read_bytes)
     if not is_mp4(content):
@@ -80,7 +80,8 @@ def is_mp4(content: bytes) -> bool:
 
 
 @contextmanager
-def _blame(process: str) -> Iterator[None]:
+def blame(process: str) -> Iterator[None]:
+    """Turns a refusal into a SampleFailed that names `process`."""
     try:
         yield
     except RestError as error:

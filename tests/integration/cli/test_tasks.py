@@ -118,3 +118,13 @@ async def test_an_interrupted_wait_says_that_the_task_goes_on(world, client, gat
     assert "goes on" in err
     assert "Traceback" not in err
     await gatewayctl("tasks", "cancel", task.replace("_", "-", 1))
+
+
+async def test_helm_test_proves_the_installation(gatewayctl, client):
+    said = await gatewayctl("install", "test")
+    assert "the API is ready" in said.out
+    assert "a call without a key is refused" in said.out
+    assert "written to the store, read again and deleted" in said.out
+    assert (await client.request("GET", "/v1/files")).body["data"] == []
+    task = ("--service", "sim", "--model", "sim-q4-reference-to-video")
+    assert "video of" in (await gatewayctl("install", "test", *task)).out
