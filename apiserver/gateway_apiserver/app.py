@@ -96,10 +96,11 @@ from gateway_core.providers.notices import NoticeSigner
 from gateway_core.storage.limits import DownloadBounds, Downloads, StreamLimiter
 from gateway_core.tasks.creation import TaskRecorder, TaskService
 from gateway_core.tasks.finder import TaskFinder
+from gateway_web.context import Drain
 from gateway_web.middleware.metrics import ConnectionMetrics
 from gateway_web.middleware.observers import RequestSpans
 from gateway_web.middleware.requests import Observers, RequestMiddleware
-from gateway_web.server import Drain, HealthApp, expose
+from gateway_web.server import HealthApp, expose
 
 PUBLIC_BOUNDS = DownloadBounds(downloads=256, per_address=128, per_link=256)
 """Of what is read without a key: such readers take no places of accounts."""
@@ -119,7 +120,9 @@ def create_app(parts: ApiParts, drain: Drain | None = None) -> ASGIApp:
     table = build_table(parts, intake, metrics, build_readiness(parts, draining))
     spans = RequestSpans(parts.tracer, parts.settings.client_traces)
     observers = Observers(parts.access, metrics, spans)
-    return RequestMiddleware(table.build_app(), observers, parts.settings.connection_bounds)
+    return RequestMiddleware(
+        table.build_app(), observers, parts.settings.connection_bounds, draining
+    )
 
 
 def build_table(

@@ -42,14 +42,14 @@ from gateway_core.storage.objects import (
     StoredObject,
     StoreUnavailable,
 )
-from gateway_web.context import Header, get_context
+from gateway_web.context import Drain, Header, get_context
 from gateway_web.middleware.bodies import read_chunks
 from gateway_web.middleware.connections import ConnectionBounds, ConnectionTable, name_client
 from gateway_web.middleware.metrics import ConnectionMetrics
 from gateway_web.middleware.observers import AccessLog
 from gateway_web.middleware.requests import Observers, RequestMiddleware
 from gateway_web.responses import Response, send_empty, send_response
-from gateway_web.server import Drain, HealthApp, expose
+from gateway_web.server import HealthApp, expose
 
 _READ_METHODS = ("GET", "HEAD")
 _VIDEO_TEMPLATE = "/media/{task_uid}/{index}/{signature}/{name}"
@@ -76,13 +76,15 @@ class MediaParts:
     """For `/metrics` of the health port; None where metrics are off."""
 
 
-def create_media_app(parts: MediaParts, clock: Callable[[], float] = CLOCK.time) -> ASGIApp:
+def create_media_app(
+    parts: MediaParts, clock: Callable[[], float] = CLOCK.time, drain: Drain | None = None
+) -> ASGIApp:
     """The media host as an ASGI application; `clock` gives Unix seconds."""
     downloads = Downloads(parts.downloads)
     if parts.registry is not None:
         parts.registry.register(ConnectionMetrics(parts.connections, downloads))
     host = _MediaHost(parts, clock, downloads)
-    return RequestMiddleware(host, Observers(parts.access), parts.connections.bounds)
+    return RequestMiddleware(host, Observers(parts.access), parts.connections.bounds, drain)
 
 
 def create_media_health_app(parts: MediaParts, drain: Drain) -> ASGIApp:

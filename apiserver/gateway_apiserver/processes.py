@@ -11,7 +11,8 @@ from gateway_apiserver.media import create_media_app, create_media_health_app
 from gateway_apiserver.settings import ApiSettings, MediaSettings
 from gateway_apiserver.workers.link import METRICS, NO, READY, YES, Answers, answer_parent
 from gateway_apiserver.workers.listeners import listen_shared
-from gateway_web.server import Drain, expose, serve, serve_health
+from gateway_web.context import Drain
+from gateway_web.server import expose, serve, serve_health
 
 _READY_SECONDS = 0.05
 _OBJECTS_BEFORE_COLLECTION = 20_000
@@ -72,7 +73,8 @@ async def serve_media(settings: MediaSettings) -> None:
     configure_logging(settings.log_level, settings.log_format)
     drain = Drain()
     async with open_media(settings) as parts:
-        app, health = create_media_app(parts), create_media_health_app(parts, drain)
+        app = create_media_app(parts, drain=drain)
+        health = create_media_health_app(parts, drain)
         async with serve_health(health, settings.health_host, settings.health_port):
             await serve(
                 app,

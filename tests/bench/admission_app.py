@@ -22,11 +22,11 @@ from gateway_core.api.key import GatewayKey
 from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import Rebuilder
 from gateway_core.kube.read_through import ReadThrough
-from gateway_web.context import get_context
+from gateway_web.context import Drain, get_context
 from gateway_web.middleware.bodies import read_json_body
 from gateway_web.middleware.requests import RequestMiddleware
 from gateway_web.responses import Response, send_response
-from gateway_web.server import Drain, serve
+from gateway_web.server import serve
 
 MICROS = 1000
 

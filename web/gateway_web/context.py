@@ -1,4 +1,4 @@
-"""State of one HTTP request: that of its call, metric labels and response headers."""
+"""State of one HTTP request: its call, metric labels, response headers, and the drain."""
 
 from collections.abc import MutableMapping
 from typing import Any
@@ -9,6 +9,13 @@ from gateway_core.observability.tracing import NO_SPAN, Span
 SCOPE_KEY = "gateway.trace"
 
 Header = tuple[bytes, bytes]
+
+
+class Drain:
+    """Whether the process is shutting down; readiness and every response depend on it."""
+
+    def __init__(self) -> None:
+        self.begun = False
 
 
 class RequestContext(CallContext):

@@ -20,7 +20,6 @@ from gateway_core.api.errors import (
     OAuthError,
     RangeNotSatisfiable,
     RateLimited,
-    RateState,
     TooManyCalls,
     Unauthenticated,
     Unavailable,
@@ -29,7 +28,7 @@ from gateway_core.api.errors import (
 )
 from gateway_core.llm.formats.sse import ErrorForm
 from gateway_web.context import Header
-from gateway_web.responses import JSON, NO_STORE, Response
+from gateway_web.responses import JSON, NO_STORE, Response, list_rate_headers
 
 NATIVE_ACTIONS = frozenset(
     {
@@ -175,15 +174,6 @@ def to_gateway_error(error: Exception, request_id: str) -> GatewayError:
             return MethodNotAllowed(", ".join(sorted(allow.split(", "))))
         return InvalidRequest("The request is malformed.")
     return Internal(f"The gateway failed on this request; its id is {request_id}.")
-
-
-def list_rate_headers(state: RateState) -> list[Header]:
-    """The three headers of every answer of a paid route (contract §12.2)."""
-    return [
-        (b"x-ratelimit-limit-rpm", b"%d" % state.limit),
-        (b"x-ratelimit-remaining-rpm", b"%d" % state.remaining),
-        (b"x-ratelimit-reset", b"%d" % state.reset),
-    ]
 
 
 def list_error_headers(error: GatewayError) -> list[Header]:

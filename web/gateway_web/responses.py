@@ -1,20 +1,23 @@
 """Responses as ASGI messages: small ones whole, stored bytes chunk by chunk."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Send
+from starlette.types import Message, Receive, Scope, Send
 
-from gateway_web.context import Header
+from gateway_core.api.errors import RateState
+from gateway_web.context import Drain, Header, RequestContext
+from gateway_web.middleware.exchange import EXCHANGE_KEY, ClientExchange
 
 JSON: Header = (b"content-type", b"application/json")
 NO_STORE: Header = (b"cache-control", b"no-store")
 REPLAYED: Header = (b"idempotent-replayed", b"true")
+_CLOSE: Header = (b"connection", b"close")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,10 @@ class Response:
     status: int
     body: bytes
     headers: tuple[Header, ...] = (JSON, NO_STORE)
+
+    def list_headers(self) -> list[Header]:
+        """Its headers and Content-Length."""
+        return [*self.headers, (b"content-length", b"%d" % len(self.body))]
 
 
 def to_json(
@@ -39,11 +46,67 @@ def to_json(
     return Response(status, orjson.dumps(content), (JSON, NO_STORE, *marks, *headers))
 
 
+def list_rate_headers(state: RateState) -> list[Header]:
+    """The three headers of every answer of a paid route (contract §12.2)."""
+    return [
+        (b"x-ratelimit-limit-rpm", b"%d" % state.limit),
+        (b"x-ratelimit-remaining-rpm", b"%d" % state.remaining),
+        (b"x-ratelimit-reset", b"%d" % state.reset),
+    ]
+
+
+class ResponseSender:
+    """Sends the response to one request, with the headers of its context and its request id.
+
+    `status` is 0 until the response has begun. Once the drain has begun, its connection closes.
+    """
+
+    __slots__ = ("_context", "_drain", "_exchange", "_send", "status")
+
+    def __init__(self, send: Send, scope: Scope, context: RequestContext, drain: Drain) -> None:
+        self.status = 0
+        self._send = send
+        self._context = context
+        # a test's client has none
+        self._exchange: ClientExchange | None = scope.get(EXCHANGE_KEY)
+        self._drain = drain
+
+    async def __call__(self, message: Message) -> None:
+        """Send a part of the response, as ASGI has it."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = self._list_headers(message["headers"])
+        await self._send(message)
+
+    def respond(self, response: Response) -> bool:
+        """Send a whole response at once, if the client can take it now."""
+        exchange = self._exchange
+        if exchange is None or exchange.is_behind:
+            return False
+        self.status = response.status
+        exchange.respond(
+            response.status, self._list_headers(response.list_headers()), response.body
+        )
+        return True
+
+    def _list_headers(self, headers: Iterable[Header]) -> list[Header]:
+        context = self._context
+        found = [*headers]
+        if context.rate is not None:
+            found += list_rate_headers(context.rate)
+        found += context.headers
+        found.append((b"x-request-id", context.request_id.encode()))
+        if self._drain.begun:
+            found.append(_CLOSE)
+        return found
+
+
 async def send_response(send: Send, response: Response, *, with_body: bool = True) -> None:
     """Send `response`; without its body for a HEAD."""
+    if with_body and isinstance(send, ResponseSender) and send.respond(response):
+        return
     body = response.body
-    headers = [*response.headers, (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    await send_head(send, response.status, response.list_headers())
     await send({"type": "http.response.body", "body": body if with_body else b""})
 
 

@@ -18,9 +18,9 @@ from typing import Any
 import uvicorn
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway_web.context import Header
+from gateway_web.context import Drain, Header
 from gateway_web.middleware.connections import ConnectionBounds, ConnectionTable
 from gateway_web.middleware.protocol import Protocol
 
@@ -64,29 +64,6 @@ class HealthApp:
 async def expose(registry: CollectorRegistry) -> bytes:
     """The metrics of one process."""
     return generate_latest(registry)
-
-
-_CLOSE = (b"connection", b"close")
-
-
-class Drain:
-    """Whether the process is shutting down; readiness and every response depend on it."""
-
-    def __init__(self) -> None:
-        self.begun = False
-
-    def wrap(self, app: ASGIApp) -> ASGIApp:
-        """`app`, each of whose responses closes its connection once the drain has begun."""
-
-        async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-            async def send_last(message: Message) -> None:
-                if self.begun and message["type"] == "http.response.start":
-                    message["headers"] = [*message["headers"], _CLOSE]
-                await send(message)
-
-            await app(scope, receive, send_last)
-
-        return serve
 
 
 DRAIN_SECONDS = 15
@@ -155,7 +132,7 @@ async def serve(
     connections = ConnectionTable(ConnectionBounds()) if table is None else table
     # a streamed answer has a connection to its provider or store beside that of its client
     _raise_descriptor_limit(2 * connections.bounds.connections + _OTHER_DESCRIPTORS)
-    config = _configure(drain.wrap(app), host, port, connections, DRAIN_SECONDS)
+    config = _configure(app, host, port, connections, DRAIN_SECONDS)
     await _Server(config, drain, linger_seconds).serve(sockets)
 
 

@@ -307,11 +307,7 @@ class Policies(Generic[T]):
         """The policy of a key of `account` with these rules and its current guardrails."""
         known = self._known.get(key_name)
         # compared by value, too: the key may have changed since, without an event here
-        if (
-            known is not None
-            and (known[0] is rules or known[0] == rules)
-            and known[1] == account
-        ):
+        if known is not None and (known[0] is rules or known[0] == rules) and known[1] == account:
             return known[2]
         listed = self._of_key.get(key_name, {}).values()
         chosen = select_guardrails(listed, account=account, key_name=key_name)

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,9 @@ from gateway_core.llm.cache import AnswerCache
 from gateway_core.llm.upstream import LlmUpstream
 from gateway_core.observability.tracing import NO_TRACER, Tracer
 from gateway_core.providers.registry import Providers
+from gateway_web.context import Drain, Header
 from gateway_web.middleware.exchange import EXCHANGE_KEY, ignore
 from gateway_web.middleware.observers import AccessLog
-from gateway_web.server import Drain
 from tests.fakes.answers import FakeAnswers
 from tests.fakes.counters import FakeCounters
 from tests.fakes.fetching import FakeFetcher
@@ -66,10 +66,6 @@ class Answer:
     raw_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     body: bytes = b""
 
-    def take(self, data: bytes) -> None:
-        """Take bytes of the body."""
-        self.body += data
-
     @property
     def headers(self) -> dict[str, str]:
         """By lower-case name; a name that is there twice is a failure."""
@@ -89,11 +85,21 @@ class FakeExchange:
     is_behind = False
     is_received = False
 
-    def __init__(self, write: Callable[[bytes], None]) -> None:
+    def __init__(self, answer: Answer) -> None:
         self.on_gone: Callable[[], None] = ignore
         self.on_drained: Callable[[], None] = ignore
         self.is_gone = False
-        self.write = write
+        self._answer = answer
+
+    def write(self, data: bytes) -> None:
+        """Take bytes of the body."""
+        self._answer.body += data
+
+    def respond(self, status: int, headers: Iterable[Header], body: bytes) -> None:
+        """Take a whole response."""
+        answer = self._answer
+        assert answer.status == 0
+        answer.status, answer.raw_headers, answer.body = status, list(headers), body
 
     def leave(self) -> None:
         """Have the client leave."""
@@ -131,7 +137,7 @@ async def call(
             answer.status = message["status"]
             answer.raw_headers = list(message["headers"])
         else:
-            answer.take(message.get("body", b""))
+            answer.body += message.get("body", b"")
 
     scope = {
         "type": "http",
@@ -145,7 +151,7 @@ async def call(
         "server": ("127.0.0.1", 80),
         "scheme": "http",
         "root_path": "",
-        EXCHANGE_KEY: FakeExchange(answer.take),
+        EXCHANGE_KEY: FakeExchange(answer),
     }
     await app(scope, receive, send)
     return answer
@@ -214,7 +220,7 @@ class Gateway:
         )
         self.drain = Drain()
         self.api_parts = parts
-        self.app = self.drain.wrap(create_app(parts, self.drain))
+        self.app = create_app(parts, self.drain)
         self.health = create_health_app(parts, self.drain)
         self.put_model()
         self.put_account("demo")

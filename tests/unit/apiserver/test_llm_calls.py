@@ -50,14 +50,14 @@ class LlmGateway(Gateway):
     async def leave_after(self, is_time: Callable[[bytes], object], **fields: Any) -> None:
         """A call whose client leaves when `is_time` of what it got."""
         answer = Answer()
-        exchange = FakeExchange(answer.take)
+        exchange = FakeExchange(answer)
         parts = [{"type": "http.request", "body": orjson.dumps({**BODY, **fields})}]
 
         async def receive() -> dict[str, Any]:
             return parts.pop()
 
         async def send(message: Any) -> None:
-            answer.take(message.get("body", b""))
+            answer.body += message.get("body", b"")
 
         async def leave() -> None:
             await wait_for(lambda: is_time(answer.body))

@@ -12,7 +12,7 @@ from gateway_core.llm.bounds import ITEM_TOKENS, TEMPLATE_TOKENS
 from gateway_core.llm.formats import usage
 from tests.servers.llm_provider import Received, Reply, make_chat_answer, make_chat_chunks
 from tests.servers.world import wait_for
-from tests.unit.apiserver.gateway import FakeExchange
+from tests.unit.apiserver.gateway import Answer, FakeExchange
 from tests.unit.apiserver.test_llm_calls import BODY, CHAT, read_frames, serve
 
 
@@ -112,7 +112,7 @@ async def test_large_answers_are_sent_whole_and_an_account_has_half_of_their_roo
         async def receive() -> dict[str, Any]:
             return parts.pop()
 
-        slow = asyncio.create_task(gateway.ask_raw(receive, send, FakeExchange(lambda _: None)))
+        slow = asyncio.create_task(gateway.ask_raw(receive, send, FakeExchange(Answer())))
         await wait_for(lambda: len(got) > 1000)
         dropped = await gateway.chat()
         assert (dropped.status, dropped.json["error"]["code"]) == (503, "service_unavailable")

@@ -8,7 +8,7 @@ import pytest
 
 from gateway_core.llm.formats.calls import LlmCall
 from tests.servers.llm_provider import Received, Reply
-from tests.unit.apiserver.gateway import FakeExchange
+from tests.unit.apiserver.gateway import Answer, FakeExchange
 from tests.unit.apiserver.test_llm_calls import BODY, serve
 
 
@@ -35,20 +35,19 @@ async def test_failed_call_keeps_no_body(script: Any, model: str) -> None:
     """Neither by its connection nor until garbage is collected, which happens seldom."""
     body = {**BODY, "model": model, "user": f"{script.__name__}-{model}"}
     parts = [{"type": "http.request", "body": orjson.dumps(body)}]
-    exchange = FakeExchange(lambda _: None)
-    statuses: list[Any] = []
+    found = Answer()
 
     async def receive() -> dict[str, Any]:
         return parts.pop()
 
     async def send(message: Any) -> None:
-        statuses.append(message.get("status"))
+        raise AssertionError(message)
 
     async with serve(script) as (gateway, _):
         gc.disable()
         try:
-            await gateway.ask_raw(receive, send, exchange)
+            await gateway.ask_raw(receive, send, FakeExchange(found))
             assert count_bodies(body["user"]) == 0
         finally:
             gc.enable()
-    assert statuses[0] >= 400
+    assert found.status >= 400

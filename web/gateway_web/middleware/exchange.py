@@ -5,13 +5,15 @@ each. Here the head goes with the first bytes of the body, and a relay writes an
 client's state by plain calls.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     RequestResponseCycle,
 )
+
+from gateway_web.context import Header
 
 _ENDED: Any = {}
 _HEAD_BYTES = b"\t\n\r" + bytes(range(0x20, 0x7F)) + bytes(range(0x80, 0x100))
@@ -44,6 +46,11 @@ class ClientExchange(Protocol):
 
     def write(self, data: bytes) -> None:
         """Send bytes of the body of a response that has begun, at once; none send its head."""
+        ...
+
+    def respond(self, status: int, headers: Iterable[Header], body: bytes) -> None:
+        """Send a whole response at once, of the Content-Length in `headers`; not while the client
+        is behind, and not for a HEAD."""
         ...
 
 
@@ -81,6 +88,19 @@ class Exchange(RequestResponseCycle):
         elif head:
             self.transport.write(head)
 
+    def respond(self, status: int, headers: Iterable[Header], body: bytes) -> None:
+        """Send a whole response."""
+        if self.disconnected:
+            return
+        if self.response_started:
+            raise RuntimeError("The response has begun.")
+        self._begin(status, headers)
+        if self.expected_content_length != len(body):
+            raise RuntimeError("Response content of another length than Content-Length")
+        head, self._head, self.expected_content_length = self._head, b"", 0
+        self.transport.write(head + body)
+        self._end()
+
     def leave(self) -> None:
         """Note that the client has left."""
         if not self.response_complete:
@@ -97,7 +117,9 @@ class Exchange(RequestResponseCycle):
         if self.response_complete:
             raise RuntimeError("The response is complete.")
         if not self.response_started:
-            self._begin(message)
+            if message["type"] != "http.response.start":
+                raise RuntimeError(f"Expected the start of a response, not {message['type']}")
+            self._begin(message["status"], message["headers"])
             return
         body = message.get("body", b"")
         is_last = not message.get("more_body", False)
@@ -117,16 +139,13 @@ class Exchange(RequestResponseCycle):
         if is_last:
             self._end()
 
-    def _begin(self, message: Any) -> None:
+    def _begin(self, status: int, headers: Iterable[Header]) -> None:
         """Keep the head for the first bytes of the body."""
-        if message["type"] != "http.response.start":
-            raise RuntimeError(f"Expected the start of a response, not {message['type']}")
         self.response_started = True
         self.waiting_for_100_continue = False
-        status = message["status"]
         lines = [STATUS_LINE[status]]
         is_closed = False
-        for name, value in (*self.default_headers, *message["headers"]):
+        for name, value in (*self.default_headers, *headers):
             if name == b"content-length":
                 self.expected_content_length = int(value)
                 self.chunked_encoding = False

@@ -10,15 +10,14 @@ from typing import Protocol
 
 import structlog
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.contextvars import bind_contextvars
 
 from gateway_core.api.errors import Internal
 from gateway_core.api.ids import mint_request_id
-from gateway_web.context import SCOPE_KEY, RequestContext
+from gateway_web.context import SCOPE_KEY, Drain, RequestContext
 from gateway_web.errors import (
     choose_dialect,
-    list_rate_headers,
     may_be_read_by_any_origin,
     render_error,
     to_gateway_error,
@@ -26,7 +25,7 @@ from gateway_web.errors import (
 from gateway_web.middleware.bodies import BodyMemory, RequestBody
 from gateway_web.middleware.connections import ConnectionBounds, ProxiedClients
 from gateway_web.middleware.observers import NO_SPANS, AccessLog, RequestSpans
-from gateway_web.responses import send_response
+from gateway_web.responses import ResponseSender, send_response
 
 _log = structlog.get_logger(__name__)
 
@@ -62,9 +61,11 @@ class RequestMiddleware:
         app: ASGIApp,
         observers: Observers | None = None,
         bounds: ConnectionBounds | None = None,
+        drain: Drain | None = None,
     ) -> None:
         chosen = observers or Observers(AccessLog())
         self._app = app
+        self._drain = drain or Drain()
         self._clients = ProxiedClients(bounds or ConnectionBounds())
         self._memory = BodyMemory()
         self._access, self._counter, self._spans = chosen.access, chosen.counter, chosen.spans
@@ -80,38 +81,28 @@ class RequestMiddleware:
             context.headers.append(_ANY_ORIGIN)
         # so that every log line of this request has it
         bind_contextvars(request_id=context.request_id)
-        status = 0
-
-        async def send_marked(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                rate = () if context.rate is None else list_rate_headers(context.rate)
-                request_id = (b"x-request-id", context.request_id.encode())
-                message["headers"] = [*message["headers"], *rate, *context.headers, request_id]
-            await send(message)
-
+        sender = ResponseSender(send, scope, context, self._drain)
         body, holder = RequestBody(receive, scope, self._memory), None
         try:
             holder = self._clients.begin(scope)
-            await self._app(scope, body, send_marked)
+            await self._app(scope, body, sender)
         except ClientDisconnect as error:
             # the client has left: there is no response to send
-            status = _CLIENT_GONE
+            sender.status = _CLIENT_GONE
             _let_go(error)
         except Exception as error:
             known = to_gateway_error(error, context.request_id)
-            if isinstance(known, Internal) or status:
+            if isinstance(known, Internal) or sender.status:
                 _log.exception("request failed")
-            if not status:
+            if not sender.status:
                 answer = render_error(known, choose_dialect(scope))
-                await send_response(send_marked, answer, with_body=scope["method"] != "HEAD")
+                await send_response(sender, answer, with_body=scope["method"] != "HEAD")
             _let_go(error)
         finally:
             if holder is not None:
                 self._clients.end(holder)
             body.close()
-            seconds = time.perf_counter() - began
+            seconds, status = time.perf_counter() - began, sender.status
             if self._counter is not None:
                 self._counter.count_request(
                     context.route, scope["method"], status, context.account, seconds
