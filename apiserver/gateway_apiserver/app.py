@@ -5,7 +5,6 @@ Made by `__main__` of what `compose` puts together, and by tests of fakes.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from starlette.types import ASGIApp
 
@@ -17,6 +16,7 @@ from gateway_apiserver.parts import ApiParts
 from gateway_apiserver.routing import RouteTable
 from gateway_apiserver.surfaces.account import AccountRoutes
 from gateway_apiserver.surfaces.batches.routes import BatchRoutes
+from gateway_apiserver.surfaces.console.surface import add_console
 from gateway_apiserver.surfaces.files.creation import FileCreation
 from gateway_apiserver.surfaces.files.finder import FileFinder
 from gateway_apiserver.surfaces.files.routes import FileRoutes
@@ -27,13 +27,7 @@ from gateway_apiserver.surfaces.llm.calls import LlmCalls
 from gateway_apiserver.surfaces.llm.models import ModelLists
 from gateway_apiserver.surfaces.llm.prompt_files import PromptFiles
 from gateway_apiserver.surfaces.llm.routes import LlmRoutes
-from gateway_apiserver.surfaces.management.assignments import AssignmentRoutes
-from gateway_apiserver.surfaces.management.guardrails import GuardrailRoutes
-from gateway_apiserver.surfaces.management.keys import KeyQuota, KeyRoutes
-from gateway_apiserver.surfaces.management.members import MemberRoutes
-from gateway_apiserver.surfaces.management.objects import ManagedObjects
-from gateway_apiserver.surfaces.management.responses import BudgetReader
-from gateway_apiserver.surfaces.management.usage import UsageRoutes
+from gateway_apiserver.surfaces.management.surface import add_management
 from gateway_apiserver.surfaces.moderations import ModerationRoutes
 from gateway_apiserver.surfaces.notices import NoticeReceiver
 from gateway_apiserver.surfaces.oauth.endpoints import (
@@ -65,7 +59,6 @@ from gateway_core.admission.admission import Admission, Authorizer
 from gateway_core.admission.intake import Intake
 from gateway_core.admission.rates import FreeRateLimiter, RateLimiter
 from gateway_core.api.account import GatewayAccount, GatewayUser
-from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.ids import IdMint
 from gateway_core.api.key import GatewayKey
 from gateway_core.api.oauth import GatewayOAuthClient
@@ -222,8 +215,8 @@ def build_table(
     AccountRoutes(OwnerIndex(parts.tables.users), limiter).add_to(table)
     public = PublicSender(Downloads(PUBLIC_BOUNDS))
     PricingRoutes(catalog, addresses, public, anonymous=settings.pricing_anonymous).add_to(table)
-    _add_management(table, parts, limiter, mint)
-    _add_sign_in(table, parts, mint, intake)
+    usage = add_management(table, parts, limiter, mint)
+    pages = _add_sign_in(table, parts, mint, intake)
     NoticeReceiver(NoticeSigner(parts.id_key), parts.notices).add_to(table)
     add_operational_routes(
         table,
@@ -237,6 +230,7 @@ def build_table(
         ),
         public,
     )
+    add_console(table, parts, *pages, repository, finder, usage, limiter, is_ready)
     return table
 
 
@@ -309,28 +303,9 @@ def _add_storage(
     ).add_to(table)
 
 
-def _add_management(table: RouteTable, parts: ApiParts, limiter: RateLimiter, mint: IdMint) -> None:
-    tables: dict[str, Cache[Any]] = {
-        GatewayKey.plural: parts.tables.keys,
-        GatewayGuardrail.plural: parts.tables.guardrails,
-    }
-    lists = ListLimiter()
-    repository = Repository(parts.kube, mint, tables, lists)
-    objects = ManagedObjects(repository, mint, parts.store)
-    budgets = BudgetReader(limiter)
-    quota = KeyQuota(parts.tables.keys, parts.settings.keys_per_account)
-    KeyRoutes(
-        repository, objects, parts.tables.users, parts.key_use, budgets, quota, parts.peppers
-    ).add_to(table)
-    GuardrailRoutes(repository, objects, budgets, parts.settings.guardrails_per_account).add_to(
-        table
-    )
-    AssignmentRoutes(repository, objects).add_to(table)
-    UsageRoutes(parts.kube, parts.store, lists).add_to(table)
-    MemberRoutes(parts.tables.users).add_to(table)
-
-
-def _add_sign_in(table: RouteTable, parts: ApiParts, mint: IdMint, intake: Intake) -> None:
+def _add_sign_in(
+    table: RouteTable, parts: ApiParts, mint: IdMint, intake: Intake
+) -> tuple[Pages, SignInRoutes]:
     """Add sign-in, the authorization server, and the pages of both."""
     settings, kube, tables, peppers = parts.settings, parts.kube, parts.tables, parts.peppers
     accounts = ReadThrough(tables.accounts, kube, GatewayAccount.plural)
@@ -386,6 +361,7 @@ def _add_sign_in(table: RouteTable, parts: ApiParts, mint: IdMint, intake: Intak
     sign_in.add_to(table)
     ConsentRoutes(pages, sign_in, authorizations, grants, tables.accounts, throttle).add_to(table)
     SettingsRoutes(pages, sign_in, grants, tables.accounts, parts.key_use).add_to(table)
+    return pages, sign_in
 
 
 def _classify(accounts: Cache[AccountRecord], name: str) -> str:

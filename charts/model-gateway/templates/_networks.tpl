@@ -66,7 +66,7 @@ spec:
         paths:
           {{- range .paths }}
           - path: {{ . }}
-            pathType: Prefix
+            pathType: {{ if and (eq . "/") (eq $.component "api") }}Exact{{ else }}Prefix{{ end }}
             backend:
               service: {name: {{ $name }}, port: {number: {{ $service.port }}}}
           {{- end }}

@@ -11,9 +11,11 @@ from gateway_cli.cluster.client import on_cluster
 from gateway_cli.cluster.errors import ClusterError
 from gateway_cli.output import Column, Output, print_done, print_list
 from gateway_cli.rest import tasks as rest
+from gateway_core.api.errors import Conflict
 from gateway_core.api.ids import id_to_name
 from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
+from gateway_core.tasks.delivery import request_redelivery
 
 NEW = "Pending"
 """Shown for a task that has no phase yet."""
@@ -103,12 +105,10 @@ def redeliver(
     """Deliver a task's callback again, with the same id and body and a new schedule."""
 
     def decide(obj: Object) -> Patch:
-        name, phase = obj["metadata"]["name"], (obj.get("status") or {}).get("phase")
-        if not obj["spec"]["request"].get("callbackUrl"):
-            raise ClusterError(f"task {name} has no callback")
-        if phase not in ENDED:
-            raise ClusterError(f"task {name} has not ended, so its callback is still to come")
-        return {"spec": {"redeliveries": obj["spec"].get("redeliveries", 0) + 1}}
+        try:
+            return request_redelivery(obj)
+        except Conflict as error:
+            raise ClusterError(f"{obj['metadata']['name']}: {error.message}") from error
 
     name = id_to_name(task)
     changed = on_cluster(namespace, lambda cluster: cluster.change(GatewayTask, name, decide))

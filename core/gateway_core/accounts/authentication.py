@@ -24,7 +24,7 @@ from gateway_core.accounts.guardrails import (
     select_guardrails,
 )
 from gateway_core.accounts.records import AccountRecord, KeyRecord, TokenRecord, UserRecord
-from gateway_core.accounts.roles import Act, act_as, refuse_key
+from gateway_core.accounts.roles import Act, act_as, is_confined, refuse_key
 from gateway_core.api.account import Role
 from gateway_core.api.errors import Forbidden, Unauthenticated, Unavailable
 from gateway_core.api.guardrail import GatewayGuardrail
@@ -58,6 +58,11 @@ class Principal:
     key: KeyRecord
     role: Role
     creator: UserRecord | None
+
+    @property
+    def confined_to(self) -> str | None:
+        """The user whose own keys alone the caller governs; None where it governs all or none."""
+        return self.creator.name if self.creator and is_confined(self.role) else None
 
 
 _Found = tuple[KeyRecord | None, AccountRecord | None, UserRecord | None]

@@ -77,6 +77,22 @@ def refuse_key(act: Act, key_class: KeyClass, role: Role) -> Refusal | None:
     return None if grant is Grant.YES else "insufficient_role"
 
 
+def refuse_session(act: Act, role: Role) -> Refusal | None:
+    """The reason to refuse a signed-in user of this role; None if they may do it.
+
+    `is_confined` says whether to their own keys alone.
+    """
+    return "insufficient_role" if find_grant(act, role) is Grant.NO else None
+
+
+def is_confined(role: Role) -> bool:
+    """Whether the role governs no keys but those that its user has made.
+
+    No key has a confined role where it may govern: a management key acts as an admin.
+    """
+    return find_grant(Act.GOVERN, role) is Grant.OWN_KEYS
+
+
 def find_grant(act: Act, role: Role) -> Grant:
     """The cell of the matrix for a signed-in user of this role."""
     grant: Grant = getattr(_MATRIX[act], role)

@@ -18,7 +18,7 @@ from typing import TypeVar
 from gateway_core.accounts.authentication import Authenticator, Headers, PolicyView, Principal
 from gateway_core.accounts.guardrails import Policy
 from gateway_core.accounts.records import AccountRecord
-from gateway_core.accounts.roles import Act
+from gateway_core.accounts.roles import Act, is_confined, refuse_session
 from gateway_core.admission.context import CallContext
 from gateway_core.admission.intake import Intake
 from gateway_core.admission.rates import FreeRateLimiter, RateLimiter, RecentRejections
@@ -93,7 +93,9 @@ class Admission:
         a moment ago, since preparing its call may read the Kubernetes API and the archive.
         """
         self._intake.check(writes=writes)
-        caller = await self._authenticator.authenticate(headers, Act.CREATE)
+        caller = context.caller
+        if caller is None:
+            caller = await self._authenticator.authenticate(headers, Act.CREATE)
         context.account = caller.account.name
         payer = Payer(caller, await self._policies.find(caller.key))
         account, budgets = payer.account.name, payer.policy.budgets
@@ -176,12 +178,14 @@ class Access:
     """What an operation requires: a permitted act, and room in a free rate.
 
     `creates`: refused while intake is stopped. `anonymous`: a call without a credential passes.
+    `confines`: the operation shows and changes a user's own keys alone, for users who may no more.
     """
 
     act: Act = Act.READ
     creates: bool = False
     rate: FreeRate | None = None
     anonymous: bool = False
+    confines: bool = False
 
 
 class Authorizer:
@@ -210,3 +214,22 @@ class Authorizer:
         if access.rate is not None:
             await self._rates.count(caller.account.name, access.rate)
         return caller
+
+    async def authorize_session(
+        self, caller: Principal, context: CallContext, access: Access, *, counts: bool
+    ) -> None:
+        """The same for a signed-in user. Forbidden, TooManyCalls, Unavailable.
+
+        `counts`: the call counts in the account's free rate. A page makes several reads, and is
+        counted as one of its user instead.
+        """
+        if access.creates:
+            self._intake.check()
+        refusal = refuse_session(access.act, caller.role)
+        if access.act is Act.GOVERN and is_confined(caller.role) and not access.confines:
+            refusal = "insufficient_role"
+        if refusal is not None:
+            raise Forbidden(f"Your role, {caller.role}, does not allow this.", code=refusal)
+        context.account = caller.account.name
+        if counts and access.rate is not None:
+            await self._rates.count(caller.account.name, access.rate)

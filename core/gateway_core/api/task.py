@@ -39,6 +39,7 @@ SETTLED = "Settled"
 
 MOST_TEXT = 255
 """Characters of `status.callback.lastAnswer`."""
+MOST_REDELIVERIES = 1000
 MAX_INLINE_INPUT = 8192
 """Bytes of canonical JSON up to which the object itself has the input."""
 
@@ -150,7 +151,7 @@ class TaskSpec(Part):
         int,
         Field(
             ge=0,
-            le=1000,
+            le=MOST_REDELIVERIES,
             description="Raise it to have the callback delivered once more, with the same id and"
             " body; default 0.",
             json_schema_extra=checked(rule("self >= oldSelf", "may only be raised")),

@@ -20,7 +20,8 @@ class Amounts:
     """Amounts of one day, key, model and operation; None where unknown or not asked for.
 
     `day` is `2026-11-21`, `micros` are micro-dollars. `requests` are calls that reached an upstream
-    (contract §9.0); each line of a batch that was sent is one.
+    (contract §9.0); each line of a batch that was sent is one. `failed` are those of them that
+    failed.
     """
 
     day: str | None = None
@@ -28,6 +29,7 @@ class Amounts:
     model_id: str | None = None
     operation: str | None = None
     requests: int = 0
+    failed: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     micros: int = 0
@@ -37,8 +39,7 @@ class Amounts:
 class Charge(Amounts):
     """One ended run. `minute` is of the day on which it ended, 0 to 1439.
 
-    `failed` are those of `requests` that failed, `subjects` the key and guardrails that it counts
-    under (`api.limits.list_subjects`).
+    `subjects` are the key and guardrails that it counts under (`api.limits.list_subjects`).
     """
 
     name: str
@@ -47,7 +48,6 @@ class Charge(Amounts):
     day: str = ""
     minute: int
     requests: int = 1
-    failed: int = 0
     subjects: tuple[str, ...] = ()
 
     @property

@@ -4,9 +4,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from datetime import date
 from typing import Any, Literal, get_args
 
 from gateway_core.api.batch import GatewayBatch
+from gateway_core.api.errors import Unavailable
 from gateway_core.api.task import TERMINAL_PHASES, GatewayTask
 from gateway_core.billing.charges import ENDED_PHASES, Amounts, Charge, has_charge, read_charge
 from gateway_core.billing.usage import sum_usage
@@ -14,7 +16,9 @@ from gateway_core.billing.usage_store import list_usage, read_archived_days, sel
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import KubernetesUnavailable, VersionExpired
 from gateway_core.kube.lists import list_all
-from gateway_core.storage.objects import ObjectStore
+from gateway_core.kube.repository import ListLimiter
+from gateway_core.storage.limits import StoreTimeout
+from gateway_core.storage.objects import ObjectStore, StoreUnavailable
 
 Dimension = Literal["day", "key", "model", "operation"]
 DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
@@ -25,6 +29,7 @@ _FIELDS: Mapping[Dimension, str] = {
     "operation": "operation",
 }
 _ATTEMPTS = 3
+REPORT_SECONDS = 10.0
 
 
 def read_day(usage: Mapping[str, Any]) -> Iterator[Amounts]:
@@ -42,6 +47,7 @@ def read_day(usage: Mapping[str, Any]) -> Iterator[Amounts]:
             model_id=row.get("modelId"),
             operation=row.get("operation"),
             requests=row.get("requests", 0),
+            failed=row.get("failed", 0),
             input_tokens=row.get("inputTokens", 0),
             output_tokens=row.get("outputTokens", 0),
             micros=row.get("chargedMicros", 0),
@@ -80,11 +86,32 @@ def sum_lines(
         sums[tuple(names.values())] = replace(
             known,
             requests=known.requests + line.requests,
+            failed=known.failed + line.failed,
             input_tokens=known.input_tokens + line.input_tokens,
             output_tokens=known.output_tokens + line.output_tokens,
             micros=known.micros + line.micros,
         )
     return [sums[names] for names in sorted(sums, key=lambda key: [part or "" for part in key])]
+
+
+class UsageReader:
+    """Reads the usage of one account at a time, in a bounded time."""
+
+    def __init__(self, kube: KubernetesClient, store: ObjectStore, lists: ListLimiter) -> None:
+        self._kube = kube
+        self._store = store
+        self._lists = lists
+        self._store_timeout = StoreTimeout(REPORT_SECONDS)
+
+    async def read(self, account: str, first: date, last: date) -> list[Amounts]:
+        """The account's lines of these UTC days, inclusive. Unavailable."""
+        try:
+            async with self._store_timeout.bound(), self._lists.take(account):
+                return await read_lines(
+                    self._kube, self._store, account, first.isoformat(), last.isoformat()
+                )
+        except (KubernetesUnavailable, StoreUnavailable) as error:
+            raise Unavailable("The usage cannot be read now.") from error
 
 
 async def read_lines(

@@ -20,6 +20,7 @@ from gateway_core.api.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
 from gateway_core.api.ids import (
     BATCH_PREFIX,
     FILE_PREFIX,
+    TASK_PREFIX,
     UPLOAD_PREFIX,
     IdMint,
     Ownership,
@@ -27,6 +28,7 @@ from gateway_core.api.ids import (
 )
 from gateway_core.api.key import KEY_PREFIX, GatewayKey
 from gateway_core.api.resource import Object
+from gateway_core.api.task import GatewayTask
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.concurrency import FairSemaphore
 from gateway_core.kube.client import KubernetesClient, Page
@@ -76,7 +78,9 @@ KEYS = Kind(
     KEY_PREFIX,
     "Key",
     ",spec.class=Standard",
-    listed=frozenset({"accountName", "displayName", "revoked", "disabled", "expirationTime"}),
+    listed=frozenset(
+        {"accountName", "displayName", "createdBy", "revoked", "disabled", "expirationTime"}
+    ),
 )
 GUARDRAILS = Kind(
     GatewayGuardrail.plural,
@@ -91,6 +95,7 @@ BATCHES = Kind(
     owner=("spec", "request", "accountName"),
     plural_title="Batches",
 )
+TASKS = Kind(GatewayTask.plural, TASK_PREFIX, "Task", owner=("spec", "request", "accountName"))
 FILES = Kind(GatewayFile.plural, FILE_PREFIX, "File", owner=("spec", "request", "accountName"))
 UPLOADS = Kind(
     GatewayUpload.plural, UPLOAD_PREFIX, "Upload", owner=("spec", "request", "accountName")

@@ -14,8 +14,17 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gateway_core.api.conditions import ConditionType, Reason, change_conditions
+from gateway_core.api.errors import Conflict
 from gateway_core.api.ids import TASK_FINALIZER
-from gateway_core.api.task import MOST_TEXT, SETTLED, Callback, GatewayTask
+from gateway_core.api.resource import Object
+from gateway_core.api.task import (
+    MOST_REDELIVERIES,
+    MOST_TEXT,
+    SETTLED,
+    TERMINAL_PHASES,
+    Callback,
+    GatewayTask,
+)
 from gateway_core.api.times import format_precise_time, format_time, parse_time
 from gateway_core.callbacks.schedule import State, Verdict, find_delay, judge
 from gateway_core.tasks.lifecycle import open_callback
@@ -105,6 +114,19 @@ def record_new_series(task: GatewayTask, now: datetime) -> dict[str, Any]:
     opened = open_callback(task, now)
     text = f"redelivery {task.spec.redeliveries} is due"
     return {"work": None, **_describe(task, State.PENDING, text, now, opened)}
+
+
+def request_redelivery(obj: Object) -> dict[str, Any]:
+    """The patch of an ended task that has its callback delivered once more. Conflict."""
+    spec, phase = obj["spec"], (obj.get("status") or {}).get("phase")
+    if not spec["request"].get("callbackUrl"):
+        raise Conflict("The task has no callback.")
+    if phase not in TERMINAL_PHASES:
+        raise Conflict("The task has not ended, so its callback is still to come.")
+    redeliveries = spec.get("redeliveries", 0)
+    if redeliveries >= MOST_REDELIVERIES:
+        raise Conflict(f"The callback was delivered anew {redeliveries} times, which is the most.")
+    return {"spec": {"redeliveries": redeliveries + 1}}
 
 
 def keep_finalizer(task: GatewayTask) -> list[str] | None:

@@ -147,11 +147,7 @@ class TaskFinder:
 
     async def find(self, account: str, wire_id: str) -> TaskRecord:
         """What a GET answers from. NotFound, Unavailable."""
-        if not _WIRE_ID.fullmatch(wire_id):
-            raise unknown_task()
-        if self._mint.check(TASK_PREFIX, account, wire_id) is Ownership.FOREIGN:
-            raise unknown_task()
-        name = id_to_name(wire_id)
+        name = self._read_id(account, wire_id)
         known = self._table.get(name)
         if known is not None and known.account == account:
             current = known.terminal is not None or not (known.has_callback or self._fresh.is_quiet)
@@ -176,6 +172,21 @@ class TaskFinder:
         if unread is not None:
             raise Unavailable("The task cannot be looked up now.", retry_after=1) from unread
         raise unknown_task()
+
+    async def show(self, account: str, wire_id: str) -> Object:
+        """The account's whole object of this id. NotFound, Unavailable."""
+        obj = await self.find_object(account, self._read_id(account, wire_id))
+        if obj is None or obj["spec"]["request"]["accountName"] != account:
+            raise unknown_task()
+        return obj
+
+    def _read_id(self, account: str, wire_id: str) -> str:
+        """The name of the object of an id that may be the account's. NotFound."""
+        if not _WIRE_ID.fullmatch(wire_id):
+            raise unknown_task()
+        if self._mint.check(TASK_PREFIX, account, wire_id) is Ownership.FOREIGN:
+            raise unknown_task()
+        return id_to_name(wire_id)
 
     async def find_object(self, account: str, name: str) -> Object | None:
         """The whole object, from the Kubernetes API or the archive. Unavailable.

@@ -354,7 +354,7 @@ async def test_session_is_new_at_each_sign_in_and_the_old_one_ends(world, person
 async def test_sign_in_leads_to_no_other_site(world, person, after):
     async with Browser(world.env["GATEWAY_BASE_URL"]) as browser:
         page = await browser.sign_in(person.email, person.password, after)
-        assert page.location == f"{browser.base}/settings"
+        assert page.location == f"{browser.base}/"
 
 
 async def test_markup_in_names_is_shown_as_text(world):

@@ -216,7 +216,7 @@ async def test_page_cannot_be_framed(world, chromium):
 async def test_form_of_another_site_is_refused(world, chromium, person):
     base = world.env["GATEWAY_BASE_URL"]
     page = await open_page(chromium)
-    await page.goto(f"{base}/sign-in")
+    await page.goto(f"{base}/sign-in?next=/settings")
     await page.get_by_label("Email address").fill(person.email)
     await page.get_by_label("Password").fill(person.password)
     await page.get_by_role("button", name="Sign in").click()

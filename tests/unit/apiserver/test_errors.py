@@ -137,7 +137,6 @@ def test_the_dialect_is_told_from_the_request(
 @pytest.mark.parametrize(
     "path",
     [
-        "/",
         "/api/v1",
         "/api/v1/",
         "/api/v1/me/",

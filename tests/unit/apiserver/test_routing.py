@@ -1,5 +1,6 @@
 """The table of routes: what each requires, and that it can be read."""
 
+import re
 from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
@@ -21,7 +22,7 @@ WITHOUT_ACCESS = {
     "oauth_token": "authenticates the client by itself",
     "oauth_revoke": "as oauth_token",
     "pages_sign_in": "for anybody, within the rate of an address",
-    "pages_style": "for anybody",
+    "pages_asset": "for anybody",
     "pages_sign_out": "by the session of a cookie",
     "pages_authorize": "as pages_sign_out",
     "pages_settings": "as pages_sign_out",
@@ -40,8 +41,26 @@ def test_every_operation_checks_its_caller_or_is_known_not_to(gateway: Gateway) 
         for route in build(gateway).routes
         for operation in route.operations.values()
         if operation.access is None and not operation.paid
+        if not operation.label.startswith("console_")
     }
     assert unchecked == set(WITHOUT_ACCESS)
+
+
+async def test_every_page_of_the_console_sends_strangers_to_the_sign_in(gateway: Gateway) -> None:
+    form = [("Content-Type", "application/x-www-form-urlencoded")]
+    seen = 0
+    for route in build(gateway).routes:
+        for method, operation in route.operations.items():
+            if operation.label.startswith("console_"):
+                path = re.sub(r"\{\w+\}", "demo", route.path)
+                answer = await call(gateway.app, method, path, headers=form, content=b"a=b")
+                if operation.label == "console_events":
+                    assert answer.status == 204
+                else:
+                    assert answer.status == 303, path
+                    assert answer.headers["location"].startswith("/sign-in?next=")
+                seen += 1
+    assert seen > 15
 
 
 def test_every_operation_that_makes_something_stops_with_the_intake(gateway: Gateway) -> None:

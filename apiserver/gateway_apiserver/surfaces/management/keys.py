@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gateway_apiserver.routing import Call, Docs, RouteTable
-from gateway_apiserver.surfaces.management import CREATE, GOVERN, LABEL, ROOT
+from gateway_apiserver.surfaces.management import CREATE_OWN, GOVERN_OWN, LABEL, ROOT
 from gateway_apiserver.surfaces.management.objects import (
     Creation,
     ManagedObjects,
@@ -52,7 +52,7 @@ from gateway_core.api.times import format_time
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.informer import Cache
 from gateway_core.kube.lists import find_position, wrap_page
-from gateway_core.kube.repository import GUARDRAILS, KEYS, Repository
+from gateway_core.kube.repository import GUARDRAILS, KEYS, Repository, unknown
 from gateway_web.responses import Response, to_json
 
 _DEFAULTS: Mapping[str, Any] = {"disabled": False, "metadata": {}}
@@ -123,15 +123,15 @@ class KeyRoutes:
         """Add the routes."""
         path, one = f"{ROOT}/keys", ROOT + "/keys/{key_id}"
         docs = Docs("listKeys", "Standard keys", Page[Key], query=KeyQuery)
-        table.add("GET", path, self.list_page, LABEL, GOVERN, docs)
+        table.add("GET", path, self.list_page, LABEL, GOVERN_OWN, docs)
         title, made = "Make a standard key", KeyWithSecret
         docs = Docs("createKey", title, made, status=201, body=KeyCreate, makes="key")
-        table.add("POST", path, self.create, LABEL, CREATE, docs)
-        table.add("GET", one, self.show, LABEL, GOVERN, Docs("showKey", "One key", Key))
+        table.add("POST", path, self.create, LABEL, CREATE_OWN, docs)
+        table.add("GET", one, self.show, LABEL, GOVERN_OWN, Docs("showKey", "One key", Key))
         docs = Docs("changeKey", "Change a key", Key, body=KeyPatch, also=(409, 504))
-        table.add("PATCH", one, self.change, LABEL, GOVERN, docs)
+        table.add("PATCH", one, self.change, LABEL, GOVERN_OWN, docs)
         docs = Docs("revokeKey", "Revoke a key for good", DeletedKey, also=(400, 504))
-        table.add("DELETE", one, self.revoke, LABEL, GOVERN, docs)
+        table.add("DELETE", one, self.revoke, LABEL, GOVERN_OWN, docs)
         docs = Docs(
             "rotateKey",
             "Give a key a new secret",
@@ -140,7 +140,7 @@ class KeyRoutes:
             has_optional_body=True,
             makes="secret",
         )
-        table.add("POST", f"{one}/rotate", self.rotate, LABEL, GOVERN, docs)
+        table.add("POST", f"{one}/rotate", self.rotate, LABEL, GOVERN_OWN, docs)
 
     async def create(self, call: Call) -> Response:
         """Create a key; its secret is shown only in this response."""
@@ -165,6 +165,8 @@ class KeyRoutes:
         now, part = CLOCK.now(), (query.name_contains or "").casefold()
 
         def is_wanted(obj: Object) -> bool:
+            if not _governs(call, obj):
+                return False
             has_status = query.status in (None, find_status(obj["spec"], now))
             return has_status and part in obj["spec"]["displayName"].casefold()
 
@@ -175,6 +177,7 @@ class KeyRoutes:
     async def show(self, call: Call) -> Response:
         """One key."""
         obj = await self._repository.find(KEYS, call.account, call.wire_id)
+        _check_governs(call, obj)
         return to_json(await self._render(obj))
 
     async def change(self, call: Call) -> Response:
@@ -183,6 +186,7 @@ class KeyRoutes:
         values = body.model_dump(exclude_unset=True)
 
         def decide(obj: Object) -> Mapping[str, Any] | None:
+            _check_governs(call, obj)
             _check_not_revoked(obj)
             patch = write_patch(obj["spec"], values)
             return {"spec": patch} if patch else None
@@ -204,6 +208,7 @@ class KeyRoutes:
         token = self._describe_token(minted)
 
         def decide(obj: Object) -> Mapping[str, Any] | None:
+            _check_governs(call, obj)
             tokens = obj["spec"].get("tokens") or []
             # after a lost response the write is decided again, and may have been applied
             if any(known["id"] == minted.id for known in tokens):
@@ -232,6 +237,7 @@ class KeyRoutes:
         now = format_time(CLOCK.now())
 
         def decide(obj: Object) -> Mapping[str, Any] | None:
+            _check_governs(call, obj)
             if obj["spec"].get("revoked"):
                 return None
             annotations = {REVOKED_AT_ANNOTATION: now}
@@ -320,6 +326,17 @@ class KeyRoutes:
     def _find_creator(self, obj: Object) -> UserRecord | None:
         name = obj["spec"].get("createdBy")
         return None if name is None else self._users.get(name)
+
+
+def _governs(call: Call, obj: Object) -> bool:
+    """Whether the caller governs the key: a member governs their own alone (contract §9.2)."""
+    user = call.caller.confined_to
+    return user is None or obj["spec"].get("createdBy") == user
+
+
+def _check_governs(call: Call, obj: Object) -> None:
+    if not _governs(call, obj):
+        raise unknown(KEYS)
 
 
 def _check_not_revoked(obj: Object) -> None:

@@ -20,8 +20,21 @@ SESSION_COOKIE = "__Host-session"
 FORM_COOKIE = "__Host-form"
 _COOKIE_VALUE = re.compile(r"[A-Za-z0-9_-]{16,128}")
 _FOLDER = files("gateway_apiserver.surfaces.pages")
-_STYLE = _FOLDER.joinpath("assets/style.css").read_bytes()
-STYLE_PATH = f"/assets/style-{hashlib.sha256(_STYLE).hexdigest()[:12]}.css"
+_ASSETS: dict[str, tuple[bytes, bytes]] = {}
+"""Content and type of the files that pages load, by path."""
+
+
+def _add_asset(name: str, media_type: bytes) -> str:
+    """The path of a file of `assets`; it changes with the content."""
+    content = _FOLDER.joinpath("assets", name).read_bytes()
+    stem, _, suffix = name.rpartition(".")
+    path = f"/assets/{stem}-{hashlib.sha256(content).hexdigest()[:12]}.{suffix}"
+    _ASSETS[path] = content, media_type
+    return path
+
+
+STYLE_PATH = _add_asset("style.css", b"text/css; charset=utf-8")
+SCRIPT_PATH = _add_asset("console.js", b"text/javascript; charset=utf-8")
 _HTML: Header = (b"content-type", b"text/html; charset=utf-8")
 _NO_REFERRER: Header = (b"referrer-policy", b"no-referrer")
 _HEADERS: tuple[Header, ...] = (
@@ -32,7 +45,7 @@ _HEADERS: tuple[Header, ...] = (
     _NO_REFERRER,
 )
 
-PageHandler = Callable[[Call], Awaitable[Response]]
+PageHandler = Callable[[Call], Awaitable[Response | None]]
 
 
 class Pages:
@@ -49,17 +62,19 @@ class Pages:
         )
 
     def add_to(self, table: RouteTable) -> None:
-        """Add the style sheet, the only file that pages load."""
+        """Add the style sheet and the script, the only files that pages load."""
 
-        async def show_style(_: Call) -> Response:
+        async def show(call: Call) -> Response:
+            content, media_type = _ASSETS[call.scope["path"]]
             headers = (
-                (b"content-type", b"text/css; charset=utf-8"),
+                (b"content-type", media_type),
                 (b"cache-control", b"public, max-age=31536000, immutable"),
                 (b"x-content-type-options", b"nosniff"),
             )
-            return Response(200, _STYLE, headers)
+            return Response(200, content, headers)
 
-        table.add("GET", STYLE_PATH, show_style, "pages_style")
+        for path in _ASSETS:
+            table.add("GET", path, show, "pages_asset")
 
     def render(
         self,
@@ -68,17 +83,23 @@ class Pages:
         *,
         status: int = 200,
         form_target: str = "",
+        sources: str = "",
         headers: tuple[Header, ...] = (),
         **values: Any,
     ) -> Response:
-        """A page. `form_target` is a CSP source to which the answers of its forms may redirect."""
+        """A page. `form_target` is a CSP source to which the answers of its forms may redirect.
+
+        `sources` are further directives of the policy, for what the page loads beside its style.
+        """
         forms = f"'self' {form_target}".strip()
         policy = (
             "default-src 'none'; style-src 'self'; img-src 'self' data:; base-uri 'none';"
             f" frame-ancestors 'none'; form-action {forms}"
         )
+        policy = f"{policy}; {sources}" if sources else policy
         text = self._templates.get_template(template).render(
             style=STYLE_PATH,
+            script=SCRIPT_PATH,
             signed_in=signed_in,
             sign_out_token=signed_in.session.make_form_token("sign-out") if signed_in else "",
             **values,
@@ -90,7 +111,7 @@ class Pages:
         """The handler, whose GatewayErrors are shown as pages."""
 
         @wraps(handler)
-        async def serve(call: Call) -> Response:
+        async def serve(call: Call) -> Response | None:
             try:
                 return await handler(call)
             except GatewayError as error:

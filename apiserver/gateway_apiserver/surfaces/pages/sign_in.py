@@ -22,8 +22,10 @@ from gateway_core.accounts.sign_in import SignedIn, SignIn, SignInRefused
 from gateway_web.middleware.connections import name_client
 from gateway_web.responses import Response
 
-HOME = "/settings"
-_NEXT = re.compile(r"/settings|/oauth/authorize\?[!-~]{1,16384}")
+START, HOME = "/", "/settings"
+_NEXT = re.compile(
+    r"/|/settings|/console/[a-z0-9-]{1,63}[!-~]{0,2048}|/oauth/authorize\?[!-~]{1,16384}"
+)
 """Where a sign-in may lead: nowhere else, so it is no open redirect."""
 
 
@@ -103,7 +105,7 @@ class SignInRoutes:
 
 def choose_next(wanted: str) -> str:
     """The local page to go to after a sign-in."""
-    return wanted if _NEXT.fullmatch(wanted) else HOME
+    return wanted if _NEXT.fullmatch(wanted) else START
 
 
 def locate_sign_in(after: str) -> str:

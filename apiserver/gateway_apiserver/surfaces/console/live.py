@@ -1,0 +1,143 @@
+"""Server-sent events of an account's tasks: that something has changed, at most once a second.
+
+Pages read themselves anew then. A stream carries no data, so it can leak none.
+"""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Callable
+
+from starlette.types import Message, Receive
+
+from gateway_apiserver.routing import Call, RouteTable
+from gateway_apiserver.surfaces.console.seats import ROOT, Console
+from gateway_core.api.errors import TooManyCalls
+from gateway_core.kube.informer import Cache
+from gateway_core.tasks.finder import TaskRecord
+from gateway_web.responses import Response, send_head
+
+PER_SESSION, PER_PROCESS = 6, 256
+"""Streams at once. A browser has six connections to one host, and each page one stream."""
+LIFE_SECONDS = 120.0
+"""How long one lasts: the browser opens the next, and the session is checked anew."""
+BEAT_SECONDS = 10.0
+PAUSE_SECONDS = 1.0
+
+
+class TaskEvents:
+    """Follows the table of tasks for accounts that somebody looks at; costs others nothing."""
+
+    def __init__(self, table: Cache[TaskRecord]) -> None:
+        self._table = table
+        self._streams: dict[str, set[asyncio.Event]] = {}
+        self._names: dict[str, set[str]] = defaultdict(set)
+        table.subscribe(self._note)
+
+    def open(self, account: str) -> asyncio.Event:
+        """An event that is set at each change, until it is closed."""
+        event = asyncio.Event()
+        if account not in self._streams:
+            self._streams[account] = set()
+            self._names[account] = {
+                name for name, task in [*self._table.items()] if task.account == account
+            }
+        self._streams[account].add(event)
+        return event
+
+    def close(self, account: str, event: asyncio.Event) -> None:
+        """End it."""
+        self._streams[account].discard(event)
+        if not self._streams[account]:
+            del self._streams[account]
+            self._names.pop(account, None)
+
+    def _note(self, name: str) -> None:
+        if not self._streams:
+            return
+        record = self._table.get(name)
+        if record is not None and record.account in self._streams:
+            names = self._names[record.account]
+            (names.add if record.terminal is None else names.discard)(name)
+            self._wake(record.account)
+            return
+        # it has left the table of open tasks: only who saw it knows whose it was
+        for account, names in self._names.items():
+            if name in names:
+                names.discard(name)
+                self._wake(account)
+
+    def _wake(self, account: str) -> None:
+        for event in self._streams.get(account, ()):
+            event.set()
+
+
+class LiveRoutes:
+    """The stream of an account."""
+
+    def __init__(
+        self, console: Console, events: TaskEvents, is_leaving: Callable[[], bool]
+    ) -> None:
+        self._console = console
+        self._events = events
+        self._is_leaving = is_leaving
+        self._open = Counter[str]()
+
+    def add_to(self, table: RouteTable) -> None:
+        """Add the route."""
+        table.add("GET", f"{ROOT}/{{account}}/events", self.serve, "console_events", has_head=False)
+
+    async def serve(self, call: Call) -> Response | None:
+        """Send an event after each change, until the client leaves or the time is over."""
+        seat = await self._console.find_seat(call)
+        if seat is None:
+            # the browser does not ask again after this
+            return Response(204, b"", ())
+        token, account = seat.signed_in.token, seat.account.name
+        if self._open[token] >= PER_SESSION or self._open.total() >= PER_PROCESS:
+            raise TooManyCalls("Too many pages are open.", retry_after=60)
+        self._open[token] += 1
+        event = self._events.open(account)
+        leaving = asyncio.ensure_future(_wait_left(call.receive))
+        try:
+            await self._stream(call, event, leaving)
+        finally:
+            leaving.cancel()
+            self._events.close(account, event)
+            self._open[token] -= 1
+            if not self._open[token]:
+                del self._open[token]
+        return None
+
+    async def _stream(
+        self, call: Call, event: asyncio.Event, leaving: asyncio.Future[None]
+    ) -> None:
+        headers = (
+            (b"content-type", b"text/event-stream"),
+            (b"cache-control", b"no-store"),
+            (b"x-accel-buffering", b"no"),
+        )
+        await send_head(call.send, 200, headers)
+        await _send(call, b"retry: 3000\n\n")
+        loop = asyncio.get_running_loop()
+        end = loop.time() + LIFE_SECONDS
+        beat = loop.time() + BEAT_SECONDS
+        while not leaving.done() and not self._is_leaving() and loop.time() < end:
+            # a drain is noticed within the pause
+            await asyncio.wait([leaving], timeout=PAUSE_SECONDS)
+            if event.is_set():
+                event.clear()
+                await _send(call, b"event: change\ndata: tasks\n\n")
+            elif loop.time() > beat:
+                beat = loop.time() + BEAT_SECONDS
+                await _send(call, b": alive\n\n")
+        await call.send({"type": "http.response.body", "body": b""})
+
+
+async def _send(call: Call, text: bytes) -> None:
+    await call.send({"type": "http.response.body", "body": text, "more_body": True})
+
+
+async def _wait_left(receive: Receive) -> None:
+    message: Message = {"type": ""}
+    while message["type"] != "http.disconnect":
+        message = await receive()

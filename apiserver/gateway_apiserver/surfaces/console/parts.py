@@ -1,0 +1,264 @@
+"""What pages of the console are made of: one table, one form, one plot, and few more. Pure.
+
+The template `console/screen.html` renders each part by its `kind`. All texts are escaped there.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Literal
+from urllib.parse import urlencode
+
+from markupsafe import Markup
+
+from gateway_core.api.money import MICROS_PER_CENT
+from gateway_core.api.times import parse_time
+
+CellKind = Literal["text", "number", "code", "state", "time"]
+NOTHING = "\N{EN DASH}"
+_GOOD = frozenset({"completed", "active", "delivered", "owner"})
+_BAD = frozenset({"failed", "revoked", "undelivered", "expired", "suspended"})
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A text of a table or a list of facts. `share`, 0 to 1, is shown as a meter beside it."""
+
+    text: str
+    kind: CellKind = "text"
+    href: str = ""
+    share: float | None = None
+
+    @property
+    def tone(self) -> str:
+        """How a state looks; the text says the same."""
+        word = self.text.lower()
+        return "good" if word in _GOOD else "bad" if word in _BAD else "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A column."""
+
+    text: str
+    kind: CellKind = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of cells. `more` is the address of the next page, `live` that of events on changes."""
+
+    kind: ClassVar[str] = "table"
+    label: str
+    heads: Sequence[Head]
+    rows: Sequence[Sequence[Cell]]
+    empty: str
+    more: str = ""
+    first: str = ""
+    live: str = ""
+    is_titled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A control of a form. `options` are values and texts of a choice."""
+
+    name: str
+    label: str
+    type: str = "text"
+    value: str = ""
+    hint: str = ""
+    options: Sequence[tuple[str, str]] = ()
+    required: bool = False
+    most: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A form. `token` is empty for one that only chooses what is shown (GET).
+
+    `opener` is the text of what opens it, for a form that is seldom wanted or ends something.
+    """
+
+    kind: ClassVar[str] = "form"
+    action: str
+    submit: str
+    fields: Sequence[Field] = ()
+    hidden: Sequence[tuple[str, str]] = ()
+    token: str = ""
+    title: str = ""
+    text: str = ""
+    opener: str = ""
+    is_danger: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Names and values of one thing."""
+
+    kind: ClassVar[str] = "facts"
+    items: Sequence[tuple[str, Cell]]
+    title: str = ""
+    live: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A figure with its name."""
+
+    label: str
+    value: str
+    hint: str = ""
+    share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Figures side by side."""
+
+    kind: ClassVar[str] = "tiles"
+    items: Sequence[Tile]
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A drawing (`plots`), and the same figures as a table."""
+
+    kind: ClassVar[str] = "plot"
+    title: str
+    drawing: Markup
+    table: Table
+
+
+@dataclass(frozen=True, slots=True)
+class Videos:
+    """Videos that play in place."""
+
+    kind: ClassVar[str] = "videos"
+    urls: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Text in a fixed width, to be copied."""
+
+    kind: ClassVar[str] = "code"
+    title: str
+    text: str
+    is_secret: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A sentence that stands out; a `problem` is announced as an alert."""
+
+    kind: ClassVar[str] = "notice"
+    text: str
+    is_problem: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """A sentence of explanation."""
+
+    kind: ClassVar[str] = "hint"
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Where one may go from here: texts and addresses."""
+
+    kind: ClassVar[str] = "links"
+    items: Sequence[tuple[str, str]]
+
+
+Part = Table | Form | Facts | Tiles | Plot | Videos | Code | Notice | Hint | Links
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """A page: its title, and its parts from the top."""
+
+    title: str
+    parts: Sequence[Part]
+    back: tuple[str, str] | None = None
+
+
+def show_micros(micros: int | None) -> str:
+    """Dollars, to the cent where that is exact, else as far as needed."""
+    if micros is None:
+        return NOTHING
+    places = 2 if micros % MICROS_PER_CENT == 0 else 6
+    text = f"{abs(micros) / 1_000_000:,.{places}f}"
+    if places > 2:
+        text = text.rstrip("0")
+    return f"{'-' if micros < 0 else ''}${text}"
+
+
+def show_cents(cents: int | None) -> str:
+    """Dollars of whole cents."""
+    return NOTHING if cents is None else show_micros(cents * MICROS_PER_CENT)
+
+
+def show_count(number: int | None) -> str:
+    """A number with separators."""
+    return NOTHING if number is None else f"{number:,}"
+
+
+def show_bytes(size: int) -> str:
+    """A size in the largest unit of 1024 that leaves a number of at least 1."""
+    amount, unit = float(size), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024:
+            break
+        amount, unit = amount / 1024, larger
+    return f"{amount:,.0f} {unit}" if unit == "B" else f"{amount:,.1f} {unit}"
+
+
+def show_seconds(seconds: float | None) -> str:
+    """A duration in words."""
+    if seconds is None:
+        return NOTHING
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def at(time: str | datetime | float | None, *, otherwise: str = NOTHING) -> Cell:
+    """A moment: RFC 3339, Unix seconds or a datetime."""
+    if time is None or time == "":
+        return Cell(otherwise)
+    if isinstance(time, int | float):
+        time = datetime.fromtimestamp(time, UTC)
+    moment = parse_time(time) if isinstance(time, str) else time
+    return Cell(moment.isoformat(), "time")
+
+
+def state(word: str) -> Cell:
+    """A state as a badge."""
+    return Cell(word, "state")
+
+
+def number(text: str, share: float | None = None) -> Cell:
+    """A figure, to the right."""
+    return Cell(text, "number", share=share)
+
+
+def numeric(text: str) -> Head:
+    """A column of figures."""
+    return Head(text, "number")
+
+
+def locate(path: str, **values: str | int | None) -> str:
+    """A local address; empty values are left out."""
+    query = urlencode({name: value for name, value in values.items() if value not in (None, "")})
+    return f"{path}?{query}" if query else path
+
+
+def paginate(
+    table: Table, path: str, chosen: Mapping[str, str], page: Any, query: Mapping[str, str]
+) -> Table:
+    """The table of a page of a REST list, with the addresses of the next and the first page."""
+    more = locate(path, **chosen, after=page["last_id"]) if page["has_more"] else ""
+    return replace(table, more=more, first=locate(path, **chosen) if query.get("after") else "")

@@ -1,0 +1,259 @@
+"""Who uses the console, and the frame of its pages: sign-in, choice of account, role, forms."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gateway_apiserver.routing import Call, RouteTable
+from gateway_apiserver.surfaces.console.parts import Notice, Screen
+from gateway_apiserver.surfaces.oauth.forms import parse_pairs, read_pairs
+from gateway_apiserver.surfaces.pages.html import Pages, expired_form, redirect
+from gateway_apiserver.surfaces.pages.sign_in import SignInRoutes, locate_sign_in
+from gateway_core.accounts.authentication import Principal, find_current
+from gateway_core.accounts.guardrails import NO_RULES
+from gateway_core.accounts.records import AccountRecord, KeyRecord
+from gateway_core.accounts.roles import Act, is_confined, refuse_session
+from gateway_core.accounts.sign_in import SignedIn
+from gateway_core.accounts.throttle import Allowance, Throttle
+from gateway_core.api.account import Role
+from gateway_core.api.errors import GatewayError, InvalidRequest, NotFound
+from gateway_core.kube.read_through import ReadThrough
+from gateway_web.responses import Response
+
+CONSOLE_ALLOWANCES: Mapping[str, Allowance] = {"console": Allowance(600, 60, optional=True)}
+"""Pages and forms of one user a minute."""
+ROOT = "/console"
+_UNKNOWN = "There is no such account, or you are no member of it."
+
+DONE: Mapping[str, str] = {
+    "changed": "The change is made.",
+    "revoked": "The key is revoked. Calls with it end within seconds.",
+    "deleted": "It is deleted.",
+    "redelivered": "The callback is delivered once more.",
+    "cancelled": "The batch is being cancelled.",
+    "assigned": "The guardrail holds for the key now.",
+    "unassigned": "The guardrail no longer holds for the key.",
+}
+"""What a page says after a form was sent, by the word in its address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A signed-in user in one of their accounts."""
+
+    signed_in: SignedIn
+    account: AccountRecord
+    role: Role
+
+    @property
+    def home(self) -> str:
+        """The address of the account's first page."""
+        return f"{ROOT}/{self.account.name}"
+
+    @property
+    def principal(self) -> Principal:
+        """The user as a caller of operations.
+
+        Its key has no secret and no rules. Charges of what the user starts here are under its name.
+        """
+        user = self.signed_in.user
+        key = KeyRecord(
+            name=f"session-{user.name}",
+            account=self.account.name,
+            key_class="Standard",
+            creator=user.name,
+            usable=True,
+            revoked=False,
+            expires_at=float("inf"),
+            tokens=(),
+            rules=NO_RULES,
+        )
+        return Principal(self.account, key, self.role, user)
+
+    def may(self, act: Act, *, confined: bool = True) -> bool:
+        """Whether the role allows it; without `confined` only where it allows all of it."""
+        if act is Act.GOVERN and is_confined(self.role) and not confined:
+            return False
+        return refuse_session(act, self.role) is None
+
+    def sign(self, path: str) -> str:
+        """The CSRF token of the form that is sent to this path."""
+        return self.signed_in.session.make_form_token(f"console {path}")
+
+
+Values = Mapping[str, str]
+Shown = Callable[[Call, Seat], Awaitable[Screen | Response | None]]
+Taken = Callable[[Call, Seat, Values], Awaitable[Screen | Response | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """An entry of the navigation."""
+
+    title: str
+    path: str
+    act: Act = Act.READ
+    confined: bool = True
+
+
+class Console:
+    """Adds pages to the table, each behind the sign-in and for a member of its account."""
+
+    def __init__(
+        self,
+        table: RouteTable,
+        pages: Pages,
+        sign_in: SignInRoutes,
+        accounts: ReadThrough[AccountRecord],
+        throttle: Throttle,
+        *,
+        media_url: str,
+    ) -> None:
+        self._table = table
+        self._pages = pages
+        self._sign_in = sign_in
+        self._accounts = accounts
+        self._throttle = throttle
+        self._media_url = media_url
+        self._sections: list[Section] = []
+        guard = pages.guard
+        table.add("GET", "/", guard(self._enter), "console_enter")
+
+    def add_section(self, section: Section) -> None:
+        """Add an entry to the navigation, after those before it."""
+        self._sections.append(section)
+
+    def add_page(self, path: str, show: Shown, label: str) -> None:
+        """Add a page; `path` is below the account's."""
+
+        async def serve(call: Call) -> Response | None:
+            seat, problem = await self._seat(call)
+            if seat is None:
+                return problem
+            return self._render(call, seat, await show(call, seat))
+
+        full = f"{ROOT}/{{account}}{path}"
+        self._table.add("GET", full, self._pages.guard(serve), f"console_{label}")
+
+    def add_form(self, path: str, take: Taken, label: str, show: Shown | None = None) -> None:
+        """Add what takes a form. After an error `show` is shown again, with the problem on top."""
+
+        async def serve(call: Call) -> Response | None:
+            self._pages.check_same_origin(call)
+            values = dict(await read_pairs(call))
+            seat, problem = await self._seat(call)
+            if seat is None:
+                return problem
+            own = call.scope["path"]
+            token = values.pop("form_token", "")
+            if not seat.signed_in.session.check_form_token(f"console {own}", token):
+                raise expired_form()
+            try:
+                return self._render(call, seat, await take(call, seat, values))
+            except GatewayError as error:
+                if show is None:
+                    raise
+                screen = await show(call, seat)
+                if not isinstance(screen, Screen):
+                    raise
+                return self._render(call, seat, screen, error=error, values=values)
+
+        full = f"{ROOT}/{{account}}{path}"
+        self._table.add("POST", full, self._pages.guard(serve), f"console_{label}")
+
+    async def find_seat(self, call: Call) -> Seat | None:
+        """Who is signed in, in the account of the path; None without a session. NotFound."""
+        signed_in = await self._sign_in.find(call)
+        if signed_in is None:
+            return None
+        name = call.scope["path_params"]["account"]
+        role = signed_in.user.find_role(name)
+        account = None if role is None else await self._find_account(name)
+        if role is None or account is None:
+            raise NotFound(_UNKNOWN)
+        call.context.account = account.name
+        return Seat(signed_in, account, role)
+
+    async def _seat(self, call: Call) -> tuple[Seat | None, Response]:
+        query = f"?{call.query.decode('latin-1')}" if call.query else ""
+        away = redirect(locate_sign_in(call.scope["path"] + query))
+        seat = await self.find_seat(call)
+        if seat is not None:
+            await self._throttle.count("console", seat.signed_in.user.name)
+        return seat, away
+
+    async def _enter(self, call: Call) -> Response:
+        """Send the user to their first account."""
+        signed_in = await self._sign_in.find(call)
+        if signed_in is None:
+            return redirect(locate_sign_in("/"))
+        accounts = await self._list_accounts(signed_in)
+        if accounts:
+            return redirect(f"{ROOT}/{accounts[0].name}")
+        return self._pages.render("console/no_account.html", signed_in)
+
+    async def _list_accounts(self, signed_in: SignedIn) -> list[AccountRecord]:
+        found = [await self._find_account(name) for name, _ in signed_in.user.roles]
+        return [account for account in found if account is not None]
+
+    async def _find_account(self, name: str) -> AccountRecord | None:
+        """The account, unless it is suspended."""
+        account = await find_current(self._accounts, name)
+        return None if account is None or account.suspended else account
+
+    def _render(
+        self,
+        call: Call,
+        seat: Seat,
+        screen: Screen | Response | None,
+        *,
+        error: GatewayError | None = None,
+        values: Values | None = None,
+    ) -> Response | None:
+        if not isinstance(screen, Screen):
+            return screen
+        signed_in, path = seat.signed_in, call.scope["path"]
+        parts = [*screen.parts]
+        done = DONE.get(read_query(call).get("done", "")) if error is None else None
+        if done:
+            parts.insert(0, Notice(done))
+        if error is not None:
+            parts.insert(0, Notice(describe_problem(error), is_problem=True))
+        known = [self._accounts.table.get(name) for name, _ in signed_in.user.roles]
+        sections = [
+            (section.title, seat.home + section.path, _is_within(path, seat.home, section.path))
+            for section in self._sections
+            if seat.may(section.act, confined=section.confined)
+        ]
+        return self._pages.render(
+            "console/screen.html",
+            signed_in,
+            status=200 if error is None else error.status,
+            sources=f"connect-src 'self'; script-src 'self'; media-src {self._media_url}",
+            seat=seat,
+            screen=screen,
+            parts=parts,
+            values=values or {},
+            sections=sections,
+            accounts=[account for account in known if account and not account.suspended],
+        )
+
+
+def _is_within(path: str, home: str, section: str) -> bool:
+    own = home + section
+    return path == own or (section != "" and path.startswith(own + "/"))
+
+
+def read_query(call: Call) -> dict[str, Any]:
+    """The parameters of a page's address; of repeated ones the last. InvalidRequest."""
+    try:
+        return dict(parse_pairs(call.query))
+    except GatewayError as error:
+        raise InvalidRequest("The address is malformed.") from error
+
+
+def describe_problem(error: GatewayError) -> str:
+    """The error for a person: each field's problems too."""
+    problems = getattr(error, "errors", None) or {}
+    texts = [f"{name}: {', '.join(found)}" for name, found in problems.items()]
+    return f"{'; '.join(texts)}." if texts else error.message

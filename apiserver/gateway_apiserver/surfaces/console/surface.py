@@ -1,0 +1,52 @@
+"""The console's pages, put together."""
+
+from collections.abc import Callable
+
+from gateway_apiserver.parts import ApiParts
+from gateway_apiserver.routing import RouteTable
+from gateway_apiserver.surfaces.console.guardrails import GuardrailPages
+from gateway_apiserver.surfaces.console.inner import InnerApi
+from gateway_apiserver.surfaces.console.keys import KeyPages
+from gateway_apiserver.surfaces.console.live import LiveRoutes, TaskEvents
+from gateway_apiserver.surfaces.console.overview import OverviewPage
+from gateway_apiserver.surfaces.console.seats import CONSOLE_ALLOWANCES, Console
+from gateway_apiserver.surfaces.console.tasks import TaskLists, TaskPages
+from gateway_apiserver.surfaces.management.usage import UsageRoutes
+from gateway_apiserver.surfaces.pages.html import Pages
+from gateway_apiserver.surfaces.pages.sign_in import SignInRoutes
+from gateway_core.accounts.throttle import Throttle
+from gateway_core.admission.rates import RateLimiter
+from gateway_core.api.account import GatewayAccount
+from gateway_core.kube.read_through import ReadThrough
+from gateway_core.kube.repository import Repository
+from gateway_core.tasks.finder import TaskFinder
+
+
+def add_console(
+    table: RouteTable,
+    parts: ApiParts,
+    pages: Pages,
+    sign_in: SignInRoutes,
+    repository: Repository,
+    finder: TaskFinder,
+    usage: UsageRoutes,
+    limiter: RateLimiter,
+    is_ready: Callable[[], bool],
+) -> None:
+    """Add all pages, last in the table: no call of the API is compared to their paths."""
+    console = Console(
+        table,
+        pages,
+        sign_in,
+        ReadThrough(parts.tables.accounts, parts.kube, GatewayAccount.plural),
+        Throttle(parts.transient, CONSOLE_ALLOWANCES),
+        media_url=parts.settings.media_url,
+    )
+    api = InnerApi(table)
+    lists = TaskLists(repository)
+    OverviewPage(console, api, lists, usage, limiter)
+    TaskPages(console, lists, finder, repository, parts.store)
+    KeyPages(console, api)
+    GuardrailPages(console, api)
+    events = TaskEvents(parts.tables.tasks)
+    LiveRoutes(console, events, lambda: not is_ready()).add_to(table)

@@ -1,0 +1,46 @@
+"""The routes of Platform Management, put together."""
+
+from typing import Any
+
+from gateway_apiserver.parts import ApiParts
+from gateway_apiserver.routing import RouteTable
+from gateway_apiserver.surfaces.management.assignments import AssignmentRoutes
+from gateway_apiserver.surfaces.management.guardrails import GuardrailRoutes
+from gateway_apiserver.surfaces.management.keys import KeyQuota, KeyRoutes
+from gateway_apiserver.surfaces.management.members import MemberRoutes
+from gateway_apiserver.surfaces.management.objects import ManagedObjects
+from gateway_apiserver.surfaces.management.responses import BudgetReader
+from gateway_apiserver.surfaces.management.usage import UsageRoutes
+from gateway_core.admission.rates import RateLimiter
+from gateway_core.api.guardrail import GatewayGuardrail
+from gateway_core.api.ids import IdMint
+from gateway_core.api.key import GatewayKey
+from gateway_core.billing.reports import UsageReader
+from gateway_core.kube.informer import Cache
+from gateway_core.kube.repository import ListLimiter, Repository
+
+
+def add_management(
+    table: RouteTable, parts: ApiParts, limiter: RateLimiter, mint: IdMint
+) -> UsageRoutes:
+    """Add the routes; those of the usage, which the console reads too."""
+    tables: dict[str, Cache[Any]] = {
+        GatewayKey.plural: parts.tables.keys,
+        GatewayGuardrail.plural: parts.tables.guardrails,
+    }
+    lists = ListLimiter()
+    repository = Repository(parts.kube, mint, tables, lists)
+    objects = ManagedObjects(repository, mint, parts.store)
+    budgets = BudgetReader(limiter)
+    quota = KeyQuota(parts.tables.keys, parts.settings.keys_per_account)
+    KeyRoutes(
+        repository, objects, parts.tables.users, parts.key_use, budgets, quota, parts.peppers
+    ).add_to(table)
+    GuardrailRoutes(repository, objects, budgets, parts.settings.guardrails_per_account).add_to(
+        table
+    )
+    AssignmentRoutes(repository, objects).add_to(table)
+    usage = UsageRoutes(UsageReader(parts.kube, parts.store, lists), parts.tables.keys)
+    usage.add_to(table)
+    MemberRoutes(parts.tables.users).add_to(table)
+    return usage

@@ -1,0 +1,60 @@
+"""The console's first pages in real Chromium: overview, tasks, and what each role sees."""
+
+import pytest
+from playwright.async_api import expect
+
+from tests.integration.console.conftest import check_fits, picture
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+VIEWS = {
+    "light": {"viewport": {"width": 1280, "height": 900}},
+    "dark": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},
+    "narrow": {"viewport": {"width": 320, "height": 640}},
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+async def test_owner_reads_overview_and_plays_a_video(people, visit, view):
+    page = await visit("owner", **VIEWS[view])
+    await expect(page).to_have_title("Overview | Model Gateway")
+    main = page.get_by_role("main")
+    await expect(main).to_contain_text("Spent this month")
+    await expect(page.locator("svg.plot")).to_have_count(2)
+    await check_fits(page)
+    await picture(page, f"{view}-overview")
+    await page.get_by_role("link", name="Tasks", exact=True).click()
+    await expect(page.get_by_role("row")).to_have_count(3)
+    await check_fits(page)
+    await picture(page, f"{view}-tasks")
+    await page.get_by_role("link", name=people.tasks[0]).click()
+    await expect(main).to_contain_text("{{7*7}}")
+    await check_fits(page)
+    video = page.locator("video")
+    await expect(video).to_have_count(1)
+    await video.evaluate("v => v.play().catch(() => null)")
+    await picture(page, f"{view}-task")
+    assert await video.evaluate("v => v.error?.message ?? null") is None
+    await page.wait_for_function("document.querySelector('video').readyState >= 1")
+
+
+async def test_task_list_follows_new_tasks_without_a_reload(people, visit):
+    page = await visit("viewer", f"/console/{people.account}/tasks?model=none")
+    await page.goto(f"{people.home}/tasks")
+    await page.evaluate("window.unchanged = true")
+    before = await page.get_by_role("row").count()
+    made = (await people.client.create(prompt="Live", duration_seconds=3)).body["id"]
+    await expect(page.get_by_role("row")).to_have_count(before + 1, timeout=10_000)
+    row = page.get_by_role("row").filter(has_text=made)
+    await expect(row).to_contain_text("Completed", timeout=15_000)
+    assert await page.evaluate("window.unchanged")
+
+
+async def test_filters_pages_and_search(people, visit):
+    page = await visit("member", f"/console/{people.account}/tasks")
+    await page.get_by_label("State").select_option("Failed")
+    await page.get_by_role("button", name="Show").click()
+    await expect(page.get_by_text("No task matches.")).to_be_visible()
+    await page.goto(f"{people.home}/tasks")
+    await page.get_by_label("Task id").fill(people.tasks[1])
+    await page.get_by_role("button", name="Show").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text(people.tasks[1])
