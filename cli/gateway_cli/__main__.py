@@ -7,7 +7,10 @@ from typing import Annotated
 import typer
 
 from gateway_cli.nouns import NounGroup
+from gateway_cli.output import print_plain
 from gateway_cli.session import SELECTED, Selection
+from gateway_core.api.ids import API_VERSION
+from gateway_core.api.resource import RELEASE
 
 PLUGIN = "kubectl-modelgateway"
 """The program that `kubectl modelgateway` looks for on PATH."""
@@ -20,6 +23,14 @@ app = typer.Typer(
 )
 
 
+def show_version(wanted: bool) -> None:
+    """Prints the release, the API of its objects and the interpreter, and ends."""
+    if wanted:
+        python = ".".join(map(str, sys.version_info[:3]))
+        print_plain(f"gatewayctl {RELEASE} ({API_VERSION}, Python {python})")
+        raise typer.Exit
+
+
 @app.callback()
 def choose_cluster(
     kubeconfig: Annotated[
@@ -29,6 +40,10 @@ def choose_cluster(
     context: Annotated[
         str | None, typer.Option(help="A context of the kubeconfig instead of its current one.")
     ] = None,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=show_version, is_eager=True, help="Print the version."),
+    ] = False,
 ) -> None:
     """Model Gateway on the command line."""
     SELECTED.set(Selection(kubeconfig, context))

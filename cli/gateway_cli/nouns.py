@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 ADMIN = "Administration (kubectl credentials)"
 TASKS = "Tasks"
-MODELS = "Language models (an API key)"
+MODELS = "Money and language models (an API key)"
 STORAGE = "Files and batches (an API key)"
 OPERATION = "Running a gateway"
 
@@ -36,6 +36,10 @@ NOUNS = {
     ),
     "fund": Noun("gateway_cli.admin.funds", "Add money to an account.", ADMIN),
     "usage": Noun("gateway_cli.admin.usage", "Calls and charges.", ADMIN),
+    "models": Noun("gateway_cli.admin.models", "The catalog: prices, routes, health.", ADMIN),
+    "providers": Noun(
+        "gateway_cli.admin.providers", "Upstreams: readiness, health, a test call.", ADMIN
+    ),
     "apply": Noun(
         "gateway_cli.install.apply",
         "Apply objects (server-side): create them, or change the fields in the files.",
@@ -46,6 +50,7 @@ NOUNS = {
         "Create and follow tasks with a key; manage all as an admin.",
         TASKS,
     ),
+    "balance": Noun("gateway_cli.rest.balance", "The money of a key's account.", MODELS),
     "chat": Noun("gateway_cli.rest.chat", "Talk to a language model.", MODELS),
     "files": Noun("gateway_cli.rest.files", "Upload, download and delete Files.", STORAGE),
     "uploads": Noun("gateway_cli.rest.uploads", "Upload files in parts, resumably.", STORAGE),
@@ -55,6 +60,7 @@ NOUNS = {
         "Run the whole gateway on this machine with a real control plane.",
         OPERATION,
     ),
+    "completion": Noun("gateway_cli.completion", "Print the completion of a shell.", OPERATION),
     "install": Noun(
         "gateway_cli.install.commands",
         "Steps of an installation in a cluster; each may be repeated.",

@@ -18,6 +18,7 @@ from gateway_core.api.key import GatewayKey
 from gateway_core.api.limits import CACHE_SECONDS, Window
 from gateway_core.api.model import GatewayModel
 from gateway_core.api.money import MAX_MICROS, MICROS_PER_DOLLAR
+from gateway_core.api.provider import GatewayProvider
 from gateway_core.api.resource import Resource
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import format_time
@@ -130,6 +131,9 @@ complete_keys = _completer(GatewayKey)
 complete_guardrails = _completer(GatewayGuardrail)
 complete_models = _completer(
     GatewayModel, lambda obj: (obj["spec"]["modelId"], obj["spec"].get("service", ""))
+)
+complete_providers = _completer(
+    GatewayProvider, lambda obj: (obj["metadata"]["name"], obj["spec"].get("type", ""))
 )
 complete_tasks = _completer(
     GatewayTask,

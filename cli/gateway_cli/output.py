@@ -80,6 +80,44 @@ def print_list(
     _console(sys.stdout).print(table)
 
 
+class RowPrinter:
+    """Prints rows as they come, like `kubectl get --watch`: columns as wide as the first rows.
+
+    For scripts one document a line (YAML: one a part).
+    """
+
+    def __init__(self, columns: Sequence[Column], output: Format) -> None:
+        self._columns = columns
+        self._output = output
+        self._widths: list[int] | None = None
+
+    def print(self, documents: Sequence[Document]) -> None:
+        """Prints these rows, the titles before the first of all."""
+        if self._output == "json":
+            for document in documents:
+                print_plain(json.dumps(document, ensure_ascii=False))
+        elif self._output == "yaml":
+            for document in documents:
+                sys.stdout.write("---\n")
+                print_data(document, "yaml")
+        else:
+            cells = [[column.show(document) for column in self._columns] for document in documents]
+            if self._widths is None:
+                titles = [column.title for column in self._columns]
+                cells = [titles, *cells]
+                self._widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+            for row in cells:
+                self._print_row(row, self._widths)
+        sys.stdout.flush()
+
+    def _print_row(self, row: Sequence[str], widths: Sequence[int]) -> None:
+        shown = [
+            text.rjust(width) if column.right else text.ljust(width)
+            for column, text, width in zip(self._columns, row, widths, strict=True)
+        ]
+        _console(sys.stdout).print(Text("  ".join(shown).rstrip()), soft_wrap=True)
+
+
 def print_one(document: Document, lines: Sequence[Column], output: Format) -> None:
     """Prints one document: whole for scripts, the lines that say something for people."""
     if output != "table":

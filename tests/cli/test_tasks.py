@@ -1,6 +1,13 @@
 """`gatewayctl tasks list|describe|cancel|redeliver` and `usage` on a real API server."""
 
+import json
+import os
+import queue
 import secrets
+import signal
+import subprocess
+import sys
+import threading
 
 import pytest
 
@@ -43,6 +50,60 @@ def test_a_task_is_listed_described_and_cancelled_once(
     assert "has ended: Failed" in gatewayctl("tasks", "cancel", name, code=4).err
     shown = gatewayctl("tasks", "describe", name).out
     assert "The task was cancelled." in shown
+
+
+def test_tasks_are_listed_newest_first_with_limit_and_filters(
+    gatewayctl, account, make_task, patch_status
+):
+    first, second = make_task(account), make_task(account, modelId="other")
+    patch_status("gatewaytask", first, {"phase": "Running", "upstream": {"providerName": "prov-x"}})
+
+    def names(*options):
+        found = gatewayctl("tasks", "list", "-a", account, *options, "-o", "json")
+        return [task["name"] for task in found.document["items"]]
+
+    # both may be of one second, in which any order is right
+    assert set(names()) == {first, second}
+    created = [t["created_at"] for t in gatewayctl("tasks", "list", "-o", "json").document["items"]]
+    assert created == sorted(created, reverse=True)
+    assert names("--model", "other") == [second]
+    assert names("--provider", "prov-x") == [first]
+    assert names("--key", "key-none") == []
+    assert set(names("--since", "1h")) == {first, second}
+    limited = gatewayctl("tasks", "list", "-a", account, "--limit", 1)
+    assert len(limited.out.splitlines()) == 2
+    assert "there are 1 more: --limit shows them" in limited.err
+
+
+def test_watch_prints_tasks_as_they_change(account, make_task, patch_status, control_plane):
+    """In a process of its own, until it is interrupted."""
+    before = make_task(account)
+    env = {
+        **os.environ,
+        "PYTHONPATH": ":".join(sys.path),
+        "KUBECONFIG": str(control_plane.config.cluster_kubeconfig),
+        "GATEWAY_NAMESPACE": control_plane.namespace,
+    }
+    words = ("tasks", "list", "-a", account, "--watch", "--output=json")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gateway_cli", *words], env=env, stdout=subprocess.PIPE, text=True
+    )
+    lines = queue.Queue()
+    threading.Thread(target=lambda: [lines.put(line) for line in process.stdout]).start()
+
+    def wait_line():
+        task = json.loads(lines.get(timeout=60))
+        return task["name"], task["phase"]
+
+    try:
+        assert wait_line() == (before, None)
+        after = make_task(account)
+        assert wait_line() == (after, None)
+        patch_status("gatewaytask", before, {"phase": "Running"})
+        assert wait_line() == (before, "Running")
+    finally:
+        process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=30) == 130
 
 
 def test_redeliver_needs_a_callback_of_an_ended_task(

@@ -53,7 +53,7 @@ def describe_account(obj: Object) -> Document:
         "storage_bytes": spec.get("storageBytes", status.get("storageBytes")),
         "webhook_secret": spec.get("webhookSecretRef"),
         "previous_webhook_secret": _describe_previous(spec.get("previousWebhookSecretRef")),
-        **_describe_state(obj),
+        **describe_state(obj),
     }
 
 
@@ -66,7 +66,7 @@ def describe_user(obj: Object) -> Document:
         "email": spec["email"],
         "memberships": {m["accountName"]: m["role"] for m in spec.get("memberships") or ()},
         "suspended": spec.get("suspended", False),
-        **_describe_state(obj),
+        **describe_state(obj),
     }
 
 
@@ -97,7 +97,7 @@ def describe_key(obj: Object) -> Document:
         "allowed_models": spec.get("allowedModels"),
         "allowed_providers": spec.get("allowedProviders"),
         "metadata": spec.get("metadata") or {},
-        **_describe_state(obj),
+        **describe_state(obj),
     }
 
 
@@ -118,7 +118,7 @@ def describe_guardrail(obj: Object) -> Document:
         "allowed_providers": spec.get("allowedProviders"),
         "denied_providers": spec.get("deniedProviders"),
         "keys": spec.get("keyNames") or [],
-        **_describe_state(obj),
+        **describe_state(obj),
     }
 
 
@@ -200,7 +200,20 @@ def _describe_limit(limit: Mapping[str, Any] | None, status: Mapping[str, Any]) 
     }
 
 
-def _describe_state(obj: Object) -> Document:
+def describe_health(obj: Object) -> Document:
+    """Calls of a provider or model in the last three minutes; null without any."""
+    health = (obj.get("status") or {}).get("health") or {}
+    return {
+        "health": health.get("state"),
+        "calls_per_minute": health.get("callsPerMinute"),
+        "error_percent": health.get("errorPercent"),
+        "latency_ms": health.get("latencyMillis"),
+        "first_token_ms": health.get("firstTokenMillis"),
+    }
+
+
+def describe_state(obj: Object) -> Document:
+    """The Ready condition and the age."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
     ready: Mapping[str, Any] = next((c for c in conditions if c["type"] == "Ready"), {})
     return {

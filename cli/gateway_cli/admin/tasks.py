@@ -1,5 +1,7 @@
 """`gatewayctl tasks`: users make and follow their own over REST, admins see all of a cluster's."""
 
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
 import typer
@@ -7,14 +9,23 @@ import typer
 from gateway_cli import options as opt
 from gateway_cli.admin.documents import describe_task
 from gateway_cli.admin.objects import KindView, Patch
-from gateway_cli.cluster.client import on_cluster
+from gateway_cli.cluster.client import Cluster, on_cluster
 from gateway_cli.cluster.errors import ClusterError
-from gateway_cli.output import Column, Output, print_done, print_list
+from gateway_cli.output import (
+    Column,
+    Document,
+    Output,
+    RowPrinter,
+    print_done,
+    print_list,
+    print_note,
+)
 from gateway_cli.rest import tasks as rest
 from gateway_core.api.errors import Conflict
 from gateway_core.api.ids import id_to_name
 from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
+from gateway_core.api.times import format_time
 from gateway_core.tasks.delivery import request_redelivery
 
 NEW = "Pending"
@@ -69,14 +80,75 @@ app.command("wait", rich_help_panel=WITH_KEY)(rest.wait)
 def list_tasks(
     account: opt.AccountFilter = None,
     phase: Annotated[Phase | None, typer.Option(help="Only in this phase.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Only of this model.", autocompletion=opt.complete_models),
+    ] = None,
+    provider: Annotated[
+        str | None,
+        typer.Option(help="Only at this provider.", autocompletion=opt.complete_providers),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Only of this key.", autocompletion=opt.complete_keys)
+    ] = None,
+    since: Annotated[
+        int | None,
+        typer.Option(
+            parser=opt.parse_period, metavar="PERIOD", help="Only created within e.g. 15m or 24h."
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of tasks.")] = 100,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Then print each change, until Ctrl-C.")
+    ] = False,
     namespace: opt.Namespace = None,
     output: Output = "table",
 ) -> None:
-    """List tasks with objects: all open ones, and recently ended ones."""
-    selector = {"spec.request.accountName": account, "status.phase": "" if phase == NEW else phase}
-    found = on_cluster(namespace, lambda cluster: cluster.list_all(GatewayTask, **selector))
-    ordered = sorted(found, key=lambda obj: obj["metadata"]["creationTimestamp"])
-    print_list([describe_task(obj) for obj in ordered], COLUMNS, output, noun="tasks")
+    """List tasks with objects, newest first: all open ones, and recently ended ones."""
+    selector = {
+        "spec.request.accountName": account,
+        "spec.request.modelId": model,
+        "status.upstream.providerName": provider,
+        "status.phase": "" if phase == NEW else phase,
+    }
+    after = None if since is None else format_time(datetime.now(UTC) - timedelta(seconds=since))
+
+    def choose(found: Iterable[Object]) -> list[Document]:
+        """The tasks that are asked for, newest first."""
+        documents = [
+            task
+            for task in map(describe_task, found)
+            if (key is None or task["key"] == id_to_name(key))
+            and (after is None or (task["created_at"] or "") >= after)
+        ]
+        return sorted(documents, key=lambda task: task["created_at"] or "", reverse=True)
+
+    if not watch:
+        found = on_cluster(namespace, lambda cluster: cluster.list_all(GatewayTask, **selector))
+        chosen = choose(found)
+        print_list(chosen[:limit], COLUMNS, output, noun="tasks")
+        _note_rest(len(chosen), limit)
+        return
+
+    async def follow(cluster: Cluster) -> None:
+        printer, shown = RowPrinter(COLUMNS, output), dict[str, Document]()
+        is_first = True
+        async for found, gone in cluster.follow(GatewayTask, **selector):
+            for name in gone:
+                shown.pop(name, None)
+            changed = [task for task in choose(found) if shown.get(task["name"]) != task]
+            shown.update((task["name"], task) for task in changed)
+            if is_first:
+                _note_rest(len(changed), limit)
+                changed, is_first = changed[:limit], False
+            printer.print(changed)
+
+    on_cluster(namespace, follow, interrupted="")
+
+
+def _note_rest(found: int, limit: int) -> None:
+    if found > limit:
+        print_note(f"there are {found - limit} more: --limit shows them")
 
 
 @app.command(rich_help_panel=WITH_KUBECTL)

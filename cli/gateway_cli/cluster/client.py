@@ -5,6 +5,7 @@ refusals, applies objects of any kind, and waits for what a fresh installation i
 """
 
 import asyncio
+import contextlib
 import difflib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
@@ -37,6 +38,7 @@ APPLY_PATCH = "application/apply-patch+yaml"
 MOST_ATTEMPTS = 8
 """Attempts at a change while other writers change the same object."""
 CALL_SECONDS = 20.0
+WATCH_SECONDS = 240
 PAUSE_SECONDS = 0.2
 SUGGESTIONS = 3
 _PASSING = (Conflict, NotServed, NotThere, Unreachable)
@@ -126,9 +128,40 @@ class Cluster:
 
         A field that is None is not asked for; "" is one that is absent.
         """
-        selector = ",".join(
-            f"{path}={value}" for path, value in fields.items() if value is not None
-        )
+        return (await self._list(kind, _select(fields)))[0]
+
+    async def follow(
+        self, kind: Kind, **fields: str | None
+    ) -> AsyncIterator[tuple[list[Object], list[str]]]:
+        """All such objects, then each change as it comes, without end.
+
+        A step is the objects that are new or changed, and the names of those that no longer match.
+        An object may be repeated without a change.
+        """
+        from gateway_core.kube.errors import VersionExpired
+
+        selector = _select(fields)
+        with _explaining(f"GET {self._path(kind)}"):
+            while True:
+                found, version = await self._list(kind, selector)
+                yield found, []
+                with contextlib.suppress(VersionExpired):
+                    while True:
+                        async for event in self._kube.watch(
+                            kind.plural,
+                            resource_version=version,
+                            timeout_seconds=WATCH_SECONDS,
+                            field_selector=selector,
+                        ):
+                            meta = event.object["metadata"]
+                            version = meta["resourceVersion"]
+                            if event.type == "DELETED":
+                                yield [], [meta["name"]]
+                            elif event.type != "BOOKMARK":
+                                yield [event.object], []
+
+    async def _list(self, kind: Kind, selector: str) -> tuple[list[Object], str]:
+        """All objects, and the resourceVersion of the list."""
         found: list[Object] = []
         token: str | None = None
         with _explaining(f"GET {self._path(kind)}"):
@@ -137,7 +170,7 @@ class Cluster:
                 found += page.items
                 token = page.next_token
                 if token is None:
-                    return found
+                    return found, page.resource_version
 
     async def create(self, kind: Kind, name: str, spec: Change, **metadata: Any) -> Object:
         """Makes an object; fields of `spec` that are None are left out. AlreadyThere."""
@@ -291,14 +324,27 @@ class Cluster:
         return NotThere(text + _suggest(name, known))
 
 
-def on_cluster(namespace: str | None, work: Callable[[Cluster], Awaitable[Result]]) -> Result:
-    """Runs `work` on the selected cluster; a CommandError ends the command."""
+def _select(fields: Mapping[str, str | None]) -> str:
+    """The field selector; a field that is None is not asked for."""
+    return ",".join(f"{path}={value}" for path, value in fields.items() if value is not None)
+
+
+def on_cluster(
+    namespace: str | None,
+    work: Callable[[Cluster], Awaitable[Result]],
+    *,
+    interrupted: str | None = None,
+) -> Result:
+    """Runs `work` on the selected cluster; a CommandError ends the command.
+
+    `interrupted`: the note after Ctrl-C, as of `exit_on_error`.
+    """
 
     async def run() -> Result:
         async with open_cluster(namespace) as cluster:
             return await work(cluster)
 
-    with exit_on_error():
+    with exit_on_error(interrupted=interrupted):
         return asyncio.run(run())
 
 

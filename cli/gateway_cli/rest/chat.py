@@ -15,7 +15,7 @@ from gateway_cli.rest.access import Body, make_access, on_api
 if TYPE_CHECKING:
     from gateway_cli.rest.client import RestApi
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 PROMPT = "> "
 _MILLION = 1_000_000
 

@@ -89,7 +89,7 @@ class LlmUpstream:
         self.dialect: Dialect = "openai" if spec.openai else "google"
         self.has_responses = spec.openai is not None and spec.openai.has_responses
         secrets = split_credentials(credential)
-        self._headers = [_fill_headers(self.dialect, declared, secret) for secret in secrets]
+        self._headers = [fill_direct_headers(self.dialect, declared, secret) for secret in secrets]
         limit = spec.max_concurrent_requests
         self._client = Client(
             declared.base_url,
@@ -262,7 +262,10 @@ class LlmUpstream:
             self._breaker.fail(now, account)
 
 
-def _fill_headers(dialect: Dialect, declared: DirectProvider, secret: str | None) -> dict[str, str]:
+def fill_direct_headers(
+    dialect: Dialect, declared: DirectProvider, secret: str | None
+) -> dict[str, str]:
+    """Headers of every call with a credential. Raises TemplateError as `fill_header` does."""
     headers = fill_headers(declared.headers, secret)
     if secret is not None:
         if dialect == "openai":

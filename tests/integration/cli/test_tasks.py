@@ -128,3 +128,9 @@ async def test_helm_test_proves_the_installation(gatewayctl, client):
     assert (await client.request("GET", "/v1/files")).body["data"] == []
     task = ("--service", "sim", "--model", "sim-q4-reference-to-video")
     assert "video of" in (await gatewayctl("install", "test", *task)).out
+
+
+async def test_balance_is_that_of_the_keys_account(gatewayctl, client):
+    found = (await client.request("GET", "/api/v1/me/balance")).body
+    assert (await gatewayctl("balance", "--output", "json")).document == found
+    assert f"{found['balance_cents'] / 100:.2f}" in (await gatewayctl("balance")).out

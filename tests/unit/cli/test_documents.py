@@ -13,8 +13,11 @@ from gateway_cli.admin.documents import (
     describe_task,
     describe_user,
 )
+from gateway_cli.admin.models import describe_model, show_price
+from gateway_cli.admin.providers import describe_provider
 from gateway_cli.admin.usage import group_rows, list_rows, sum_earlier
-from gateway_cli.output import Column, print_list, print_one
+from gateway_cli.output import Column, RowPrinter, print_list, print_one
+from gateway_core.api.model import Price
 
 GOLDEN = Path(__file__).with_name("documents")
 DESCRIBED = {
@@ -23,6 +26,8 @@ DESCRIBED = {
     "key": describe_key,
     "guardrail": describe_guardrail,
     "task": describe_task,
+    "model": describe_model,
+    "provider": describe_provider,
 }
 
 
@@ -118,3 +123,37 @@ def test_json_and_yaml_hold_the_same(capsys) -> None:
 def test_description_omits_unknown_fields(capsys) -> None:
     print_one({"name": "a", "cost": None}, COLUMNS, "table")
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [["NAME", "a"]]
+
+
+def test_price_is_shown_by_resolution_and_unit() -> None:
+    price = {
+        "perSecond": [{"resolution": "720p", "micros": 60_000}, {"resolution": "*", "micros": 125}],
+        "perCallMicros": 0,
+    }
+    assert (
+        show_price(Price.model_validate(price))
+        == "0.06 a second of 720p, 0.000125 a second, 0.00 a call"
+    )
+
+
+def test_rows_that_come_later_keep_the_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    printer = RowPrinter((Column("NAME", "name"), Column("N", "n", right=True)), "table")
+    printer.print([{"name": "longest", "n": 1}])
+    printer.print([{"name": "a", "n": 2}])
+    assert capsys.readouterr().out.splitlines() == ["NAME     N", "longest  1", "a        2"]
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_rows_for_scripts_are_documents_of_their_own(
+    output: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printer = RowPrinter((Column("NAME", "name"),), output)  # type: ignore[arg-type]
+    printer.print([{"name": "ä"}, {"name": "b"}])
+    printer.print([{"name": "c"}])
+    out = capsys.readouterr().out
+    documents = (
+        [json.loads(line) for line in out.splitlines()]
+        if output == "json"
+        else list(yaml.safe_load_all(out))
+    )
+    assert [document["name"] for document in documents] == ["ä", "b", "c"]

@@ -1,0 +1,102 @@
+"""Free test calls to a provider as its resource declares it."""
+
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from gateway_cli.output import Document
+from gateway_cli.session import CommandError
+from gateway_core.api.provider import DirectProvider, ProviderSpec
+from gateway_core.egress.addresses import DECLARED
+from gateway_core.llm.upstream import Dialect, fill_direct_headers, split_credentials
+from gateway_core.providers.http import HttpUpstream
+from gateway_core.providers.upstream import UpstreamError, UpstreamGone
+
+TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
+MOST_TEXT = 200
+ADVICE = {
+    401: "the credential is refused: does the Secret hold the provider's key, and nothing else?",
+    403: "the credential lacks a right, or this machine's address is not allowed",
+    404: "baseUrl may be wrong, or the server has no list of models; it does answer",
+}
+
+
+async def call_provider(spec: ProviderSpec, credential: bytes | None) -> list[Document]:
+    """One call with each credential. CommandError where there is none to be made."""
+    try:
+        if spec.type == "http":
+            return [await _poll(HttpUpstream(spec, credential, DECLARED))]
+        declared = spec.openai or spec.google
+        if declared is None:
+            raise CommandError(
+                f"a provider of type {spec.type} is code in the operator's image: it cannot be"
+                " called from here. Its Ready condition says whether it has started"
+            )
+        given = split_credentials(credential)
+        dialect: Dialect = "openai" if spec.openai else "google"
+        return [
+            await _list_models(declared, fill_direct_headers(dialect, declared, secret), number)
+            for number, secret in enumerate(given, 1)
+        ]
+    except ValueError as error:
+        raise CommandError(f"the declaration or the credential is invalid: {error}") from error
+
+
+async def _poll(upstream: HttpUpstream) -> Document:
+    """A provider that knows no such job has taken the credential."""
+    try:
+        await upstream.start()
+
+        async def attempt() -> tuple[bool, str]:
+            try:
+                await upstream.poll(f"gatewayctl-test-{secrets.token_hex(4)}")
+            except UpstreamGone:
+                return True, "it knows no such job, as it should"
+            except UpstreamError as error:
+                return False, str(error)
+            return True, "it answers as for a job"
+
+        return await _time(attempt, 1, "poll of an unknown job")
+    finally:
+        await upstream.close()
+
+
+async def _list_models(declared: DirectProvider, headers: dict[str, str], number: int) -> Document:
+    url = declared.base_url.rstrip("/") + "/models"
+
+    async def attempt() -> tuple[bool, str]:
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=TIMEOUT) as session,
+                session.get(url, headers=headers, allow_redirects=False) as answer,
+            ):
+                return answer.status == 200, _explain(answer.status)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            # its text may hold the address, never a header
+            text = f"{type(error).__name__}: {error}"[:MOST_TEXT]
+            return False, f"no answer ({text})"
+
+    return await _time(attempt, number, f"GET {urlsplit(url).path}")
+
+
+def _explain(status: int) -> str:
+    advice = ADVICE.get(status)
+    return f"HTTP status {status}" + (f": {advice}" if advice else "")
+
+
+async def _time(
+    attempt: Callable[[], Awaitable[tuple[bool, str]]], number: int, call: str
+) -> Document:
+    begin = time.monotonic()
+    ok, answer = await attempt()
+    took = round(1000 * (time.monotonic() - begin))
+    return {
+        "credential": number,
+        "ok": ok,
+        "milliseconds": took,
+        "call": call,
+        "answer": answer,
+    }
