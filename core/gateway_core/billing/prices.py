@@ -1,6 +1,6 @@
 """Price of a call: one calculation quotes, reserves and charges (contract §2.7)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -56,8 +56,10 @@ def floor_moment(now: datetime) -> datetime:
     return (now if now.tzinfo is UTC else now.astimezone(UTC)).replace(microsecond=0)
 
 
-def select_price(prices: Iterable[Price], at: datetime) -> Price | None:
+def select_price(prices: Sequence[Price], at: datetime) -> Price | None:
     """The price in force at `at` (aware): the latest that has taken effect."""
+    if len(prices) == 1 and prices[0].effective_time is None:
+        return prices[0]
     in_force = [price for price in prices if effective_time(price) <= at]
     return max(in_force, key=effective_time, default=None)
 
@@ -125,6 +127,11 @@ def charge(price: Price | None, bound: Usage, used: Usage, *, reserved: int) -> 
     except LookupError:
         pass
     return ceil(reserved * _find_share(made, bound))
+
+
+def charge_tokens(price: Price, used: Usage, *, reserved: int) -> int:
+    """As `charge`, for tokens that are all known, by the price that `reserved` was quoted by."""
+    return min(reserved, _sum_up(price, used, used.cached_tokens))
 
 
 def _find_share(made: Usage, bound: Usage) -> Fraction:

@@ -12,7 +12,7 @@ from gateway_core.api.errors import Conflict, GatewayError, InvalidRequest, Unav
 from gateway_core.api.model import Price, Route
 from gateway_core.billing.counters import Hold
 from gateway_core.billing.journal import CallRecord
-from gateway_core.billing.prices import Usage, charge, floor_moment, quote, select_price
+from gateway_core.billing.prices import Usage, charge_tokens, floor_moment, quote, select_price
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import KubernetesUnavailable
 from gateway_core.llm.bounds import bound_input
@@ -247,7 +247,8 @@ class LlmService:
             format_ = Format.GOOGLE
         elif priced.call.format is Format.RESPONSES and upstream.has_responses:
             format_ = Format.RESPONSES
-        created = int(self._clock().timestamp())
+        # only translated answers say when they were created
+        created = 0 if format_ is priced.call.format else int(self._clock().timestamp())
         arguments = priced.call, format_, route.upstream_model, created
         if priced.is_large:
             return await asyncio.to_thread(_plan_exchange, *arguments)
@@ -257,12 +258,15 @@ class LlmService:
         """The usable providers of a model's routes, by name."""
         found: dict[str, LlmUpstream] = {}
         for route in model.routes:
-            try:
-                upstream = await self._providers.find(route.provider_name)
-            except KubernetesUnavailable:
-                continue
+            name = route.provider_name
+            upstream = self._providers.find_known(name)
+            if upstream is None:
+                try:
+                    upstream = await self._providers.find(name)
+                except KubernetesUnavailable:
+                    continue
             if upstream is not None:
-                found[route.provider_name] = upstream
+                found[name] = upstream
         return found
 
     def price_unseen(self, priced: PricedCall, seconds: float) -> int:
@@ -273,7 +277,7 @@ class LlmService:
         amounts = Usage(
             input_tokens=used.input, cached_tokens=used.cached, output_tokens=used.output
         )
-        return charge(priced.price, priced.bound, amounts, reserved=priced.micros)
+        return charge_tokens(priced.price, amounts, reserved=priced.micros)
 
 
 def price_call(call: LlmCall, model: Model, now: datetime, *, is_large: bool = False) -> PricedCall:

@@ -137,5 +137,6 @@ def _render_json(event: str, logger: str, facts: Mapping[str, Any]) -> bytes:
 
 
 def _render_text(event: str, logger: str, facts: Mapping[str, Any]) -> bytes:
-    words = " ".join(f"{name}={value}" for name, value in facts.items())
+    # a list, which is joined faster than a generator
+    words = " ".join([f"{name}={value}" for name, value in facts.items()])
     return f"{_read_time()} [info     ] {event} [{logger}] {words}\n".encode()

@@ -122,6 +122,13 @@ class Providers(Generic[U]):
         self._replaced: list[U] = []
         self._closing: set[asyncio.Task[None]] = set()
 
+    def find_known(self, name: str) -> U | None:
+        """The provider's upstream if it is known and current; else ask `find`."""
+        known, obj = self._entries.get(name), self.table.get(name)
+        if known is None or obj is None or known.spec is not obj.spec or not _is_fresh(known):
+            return None
+        return known.upstream
+
     async def find(self, name: str) -> U | None:
         """The provider's upstream; None where it does not exist or is unusable.
 

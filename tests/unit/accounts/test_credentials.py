@@ -1,12 +1,17 @@
 """Who is let in (contract §0.10), and what holds while keys cannot be checked."""
 
+import time
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from gateway_apiserver.settings import ApiSettings
+from gateway_core.accounts.authentication import Authenticator
+from gateway_core.api.errors import Unauthenticated
 from gateway_core.api.key import KeyClass, digest, mint_key
-from tests.unit.apiserver.gateway import PATH, Gateway, call
+from gateway_core.kube.read_through import ReadThrough
+from tests.unit.apiserver.gateway import PATH, PEPPERS, Gateway, call
 
 ME = "/api/v1/me"
 PAST = "2020-01-01T00:00:00Z"
@@ -86,6 +91,27 @@ async def test_a_token_expires_by_itself(gateway: Gateway) -> None:
     new = gateway.put_key("demo", token={"expirationTime": FUTURE}, expirationTime=FUTURE)
     assert (await ask(gateway, f"Bearer {old}")).status == 401
     assert (await ask(gateway, f"Bearer {new}")).status == 200
+
+
+@pytest.mark.parametrize("is_token", [True, False])
+async def test_key_that_has_just_opened_expires_in_time(gateway: Gateway, is_token: bool) -> None:
+    expires = {"expirationTime": FUTURE}
+    fields: dict[str, Any] = {"token": expires} if is_token else expires
+    headers = [(b"authorization", f"Bearer {gateway.put_key('demo', **fields)}".encode())]
+    tables = (
+        (gateway.keys, "gatewaykeys"),
+        (gateway.accounts, "gatewayaccounts"),
+        (gateway.users, "gatewayusers"),
+    )
+    keys, accounts, users = (ReadThrough(table, gateway.kube, kind) for table, kind in tables)
+    now = time.time()
+    authenticator = Authenticator(keys, accounts, users, PEPPERS, clock=lambda: now)
+
+    found = await authenticator.authenticate(headers)
+    assert await authenticator.authenticate(headers) is found
+    now = datetime.fromisoformat(FUTURE).timestamp()
+    with pytest.raises(Unauthenticated):
+        await authenticator.authenticate(headers)
 
 
 async def test_both_tokens_of_a_key_that_is_rotated(gateway: Gateway) -> None:

@@ -9,7 +9,7 @@ from starlette.types import Message, Receive, Scope
 from gateway_core.api.errors import TooLarge, Unavailable, UnsupportedMediaType
 from gateway_core.concurrency import FairSemaphore
 from gateway_web.context import Header, get_context
-from gateway_web.middleware.exchange import EXCHANGE_KEY
+from gateway_web.middleware.exchange import EXCHANGE_KEY, ClientExchange
 
 JSON_TYPE = "application/json"
 _JSON_TYPE = JSON_TYPE.encode()
@@ -72,6 +72,19 @@ class RequestBody:
         if self._counted:
             self._memory.give_back(self._holder or "", self._counted)
             self._counted = 0
+
+    def take_whole(self) -> bytes | None:
+        """The whole body where it came with its head, the usual case; else None. Unavailable."""
+        exchange: ClientExchange | None = self._scope.get(EXCHANGE_KEY)
+        if exchange is None or not exchange.is_received or self._ended or self._got:
+            return None
+        body = exchange.take_body()
+        if body is None:
+            return None
+        self._ended, self._got = True, len(body)
+        if self._got > FREE_BYTES:
+            self._count(self._got)
+        return body
 
     async def __call__(self) -> Message:
         """The next message, as ASGI has it. Unavailable where it does not come in time."""
@@ -146,6 +159,12 @@ async def read_json_body(headers: Iterable[Header], receive: Receive, max_bytes:
     """
     if read_json_length(headers) > max_bytes:
         raise _make_too_large(max_bytes)
+    if isinstance(receive, RequestBody):
+        whole = receive.take_whole()
+        if whole is not None:
+            if len(whole) > max_bytes:
+                raise _make_too_large(max_bytes)
+            return whole
     first = await receive()
     if first["type"] == "http.request" and not first.get("more_body"):
         # the usual case: all of it came at once

@@ -34,6 +34,10 @@ class ClientExchange(Protocol):
         """Whether the whole request has arrived, so that `receive` does not wait."""
         ...
 
+    def take_body(self) -> bytes | None:
+        """What has arrived of the body and was not received yet; None if the client has left."""
+        ...
+
     @property
     def is_gone(self) -> bool:
         """Whether the client has left."""
@@ -67,6 +71,13 @@ class Exchange(RequestResponseCycle):
     def is_received(self) -> bool:
         """Whether the whole request has arrived, so that `receive` does not wait."""
         return not self.more_body
+
+    def take_body(self) -> bytes | None:
+        """What has arrived of the body and was not received yet; None if the client has left."""
+        if self.disconnected:
+            return None
+        body, self.body = self.body, bytearray()
+        return bytes(body)
 
     @property
     def is_gone(self) -> bool:

@@ -73,7 +73,7 @@ class AccessLog:
         client_id = _read_client_id(scope)
         if client_id is not None:
             facts["client_request_id"] = client_id
-        trace = context.span.context
+        trace = None if context.span is NO_SPAN else context.span.context
         if trace is not None:
             facts["trace_id"] = trace.trace_id
         if context.content is not None:

@@ -1,9 +1,8 @@
 """Routes of language models in the dialects of OpenAI and Google (contract §7, §8)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 from urllib.parse import parse_qs
 
 from gateway_apiserver.routing import Call, Operation, PathRoute, RouteTable
@@ -83,7 +82,7 @@ class LlmRoutes:
             ("/v1/chat/completions", read_chat, "chat_create", describe_chat()),
             ("/v1/responses", read_responses, "responses_create", describe_responses()),
         ):
-            serve = partial(self._serve, read=read)
+            serve = partial(self._calls.serve, read=read)
             table.add("POST", path, serve, label, paid=True, docs=docs)
         for version, suffix, native in (("/v1", "", False), ("/v1beta", "Beta", True)):
             listing = describe_list("listModels" + suffix, native=native)
@@ -117,9 +116,6 @@ class LlmRoutes:
         caller = await self._authorizer.authorize(headers, call.context, Access())
         assert caller is not None, "no anonymous call passes"
         return await self._policies.find(caller.key)
-
-    async def _serve(self, call: Call, read: Callable[..., Any]) -> Response | None:
-        return await self._calls.serve(call, read)
 
     async def _generate(self, call: Call) -> Response | None:
         model_id, _, action = call.wire_id.rpartition(":")
