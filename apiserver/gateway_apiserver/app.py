@@ -52,8 +52,8 @@ from gateway_core.accounts.authentication import Authenticator, PolicyView
 from gateway_core.accounts.passwords import PasswordChecker
 from gateway_core.accounts.records import AccountRecord, OwnerIndex
 from gateway_core.accounts.sessions import SessionStore
-from gateway_core.accounts.sign_in import SIGN_IN_ALLOWANCES, SignIn
-from gateway_core.accounts.sso import SignOn
+from gateway_core.accounts.sign_in import SIGN_IN_ALLOWANCES, KnownBrowsers, SignIn
+from gateway_core.accounts.sso import PendingCookies, SignOn
 from gateway_core.accounts.throttle import Allowance, Throttle
 from gateway_core.admission.admission import Admission, Authorizer
 from gateway_core.admission.intake import Intake
@@ -82,6 +82,7 @@ from gateway_core.oauth.clients import ClientDirectory, MetadataDocuments
 from gateway_core.oauth.codes import CodeStore
 from gateway_core.oauth.grants import Grants, Lifetimes
 from gateway_core.oauth.registration import Registrar
+from gateway_core.oauth.room import ClientIndex
 from gateway_core.oauth.tokens import TokenMint
 from gateway_core.providers.catalog_view import CatalogView
 from gateway_core.providers.moderators import Moderators
@@ -317,20 +318,23 @@ def _add_sign_in(
             **SIGN_IN_ALLOWANCES,
             **OAUTH_ALLOWANCES,
             "register": Allowance(settings.oauth_registrations_per_minute, 60),
+            "register-day": Allowance(settings.oauth_registrations_per_day, 86_400),
             "sign-in-address": Allowance(settings.sign_ins_per_minute, 60),
         },
+        parts.id_key,
     )
     documents = MetadataDocuments(parts.documents) if settings.oauth_documents else None
     directory = ClientDirectory(clients, mint, peppers, documents)
     authorizations = Authorizations(directory, settings.base_url, settings.mcp_url)
-    registrar = None
+    registrar, index = None, ClientIndex(tables.clients)
     if settings.oauth_registration:
         most = settings.oauth_unused_clients
-        registrar = Registrar(kube, tables.clients, mint, peppers, most_unused=most)
+        registrar = Registrar(kube, tables.clients, index, mint, peppers, most_unused=most)
     grants = Grants(
         kube,
         CodeStore(parts.transient),
         tables.grants,
+        index,
         accounts,
         users,
         mint,
@@ -352,15 +356,17 @@ def _add_sign_in(
     pages = Pages(settings.base_url)
     pages.add_to(table)
     sessions = SessionStore(parts.transient)
-    service = SignIn(users, PasswordChecker(), sessions, throttle)
+    browsers = KnownBrowsers(parts.id_key)
+    service = SignIn(kube, users, PasswordChecker(), sessions, throttle, browsers)
     if parts.oidc is not None:
         policy = settings.sign_on_policy
-        sign_on = SignOn(kube, parts.transient, sessions, tables.users, parts.oidc, policy)
+        cookies = PendingCookies(parts.id_key)
+        sign_on = SignOn(kube, sessions, tables.users, parts.oidc, policy, cookies)
         SsoRoutes(pages, service, sign_on, throttle).add_to(table)
     sign_in = SignInRoutes(pages, service, settings.oidc_title if parts.oidc else "")
     sign_in.add_to(table)
     ConsentRoutes(pages, sign_in, authorizations, grants, tables.accounts, throttle).add_to(table)
-    SettingsRoutes(pages, sign_in, grants, tables.accounts, parts.key_use).add_to(table)
+    SettingsRoutes(pages, sign_in, service, grants, tables.accounts, parts.key_use).add_to(table)
     return pages, sign_in
 
 

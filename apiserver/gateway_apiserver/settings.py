@@ -30,6 +30,8 @@ class ApiSettings(ServiceSettings):
     """Lives of access tokens, of unused refresh tokens, and of grants (§10.7)."""
     oauth_registrations_per_minute: Count = 20
     """Registrations of one address in a minute."""
+    oauth_registrations_per_day: Count = 100
+    """The same in a day."""
     oauth_unused_clients: Count = 1000
     """Registered clients that no user has given access to, at most."""
     oidc_issuer: str = ""

@@ -22,6 +22,7 @@ def world(control_plane):
     # every test registers clients and signs in from the same address
     api = {
         "GATEWAY_OAUTH_REGISTRATIONS_PER_MINUTE": "10000",
+        "GATEWAY_OAUTH_REGISTRATIONS_PER_DAY": "100000",
         "GATEWAY_SIGN_INS_PER_MINUTE": "10000",
     }
     with World(control_plane, restart=True, extra_env={"api": api}) as running:

@@ -318,6 +318,24 @@ async def find_current(fresh: ReadThrough[T], name: str | None) -> T | None:
     return None if name is None else table.get(name)
 
 
+async def find_confirmed(
+    fresh: ReadThrough[T], name: str, is_good: Callable[[T], bool] = lambda _: True
+) -> T | None:
+    """The entry, if it is there and `is_good`; else read by name, as the table may be behind.
+
+    For names that a verified credential holds: a stranger's must not cause a read each. Raises
+    Unavailable where it cannot be read.
+    """
+    entry = await find_current(fresh, name)
+    if entry is not None and is_good(entry):
+        return entry
+    try:
+        entry = await fresh.read(name)
+    except KubernetesUnavailable as error:
+        raise Unavailable("Credentials cannot be checked now.", retry_after=1) from error
+    return entry if entry is not None and is_good(entry) else None
+
+
 def _read_bearer(headers: Headers) -> bytes:
     """The key in the one `Authorization` header: scheme in any case, exactly one space."""
     given = [value for name, value in headers if name == b"authorization"]

@@ -10,9 +10,15 @@ import secrets
 import argon2
 from argon2.exceptions import InvalidHashError, VerificationError
 
+from gateway_core.api.errors import TooManyCalls
+from gateway_core.concurrency import FairSemaphore
+
 MOST_CHARACTERS = 256
 AT_ONCE = 2
 """Hashes computed at once; each takes 19 MiB and about 30 ms of a core."""
+WAIT_SECONDS = 5.0
+MOST_WAITING = 4
+"""Attempts of one address that wait for a hash, and for how long."""
 _GROUPS, _GROUP = 5, 5
 _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 _MOST_MEMORY_KIB = 256 * 1024
@@ -33,17 +39,32 @@ def hash_password(password: str) -> str:
 
 
 class PasswordChecker:
-    """Checks passwords, at most `AT_ONCE` at a time."""
+    """Hashes on threads, at most `AT_ONCE` at a time, which addresses share fairly.
 
-    def __init__(self) -> None:
-        self._slots = asyncio.Semaphore(AT_ONCE)
+    Every method raises TooManyCalls where an address has too many attempts waiting, or one has
+    waited too long.
+    """
+
+    def __init__(self, *, seconds: float = WAIT_SECONDS) -> None:
+        self._slots = FairSemaphore(
+            AT_ONCE, seconds=seconds, most_waiting=MOST_WAITING, error=_refuse
+        )
         self._dummy = hash_password(secrets.token_urlsafe())
 
-    async def check(self, stored: str | None, password: str) -> bool:
+    async def check(self, stored: str | None, password: str, address: str) -> bool:
         """Whether `password` is that of the hash; the same work without a hash, and false."""
-        async with self._slots:
+        async with self._slots.take(address):
             chosen = self._dummy if stored is None else stored
             return await asyncio.to_thread(_verify, chosen, password) and stored is not None
+
+    async def hash(self, password: str, address: str) -> str:
+        """As `hash_password`."""
+        async with self._slots.take(address):
+            return await asyncio.to_thread(hash_password, password)
+
+
+def _refuse() -> TooManyCalls:
+    return TooManyCalls("Too many attempts; try again later.", retry_after=5)
 
 
 def _verify(stored: str, password: str) -> bool:

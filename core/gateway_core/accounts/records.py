@@ -102,7 +102,10 @@ def work_out_balance(account: AccountRecord, spending: Spending) -> Balance:
 
 @dataclass(frozen=True, slots=True)
 class UserRecord:
-    """A person. `id` as an account's; `created_at` is RFC 3339; `roles` are (account, role)."""
+    """A person. `id` as an account's; `created_at` is RFC 3339; `roles` are (account, role).
+
+    `identity` is issuer and subject of the provider by which they sign in.
+    """
 
     name: str
     id: int
@@ -112,6 +115,7 @@ class UserRecord:
     created_at: str
     roles: tuple[tuple[str, Role], ...]
     password_hash: str | None = field(default=None, repr=False)
+    identity: tuple[str, str] | None = None
 
     def find_role(self, account: str) -> Role | None:
         """What they are in the account; None for nothing."""
@@ -171,6 +175,7 @@ def project_account(
 def project_user(obj: Mapping[str, Any]) -> UserRecord:
     """The record of a GatewayUser."""
     meta, spec = obj["metadata"], obj["spec"]
+    bound = spec.get("singleSignOn")
     return UserRecord(
         name=meta["name"],
         id=_to_integer(meta["uid"]),
@@ -182,6 +187,7 @@ def project_user(obj: Mapping[str, Any]) -> UserRecord:
             (intern(entry["accountName"]), entry["role"]) for entry in spec.get("memberships") or ()
         ),
         password_hash=spec.get("passwordHash"),
+        identity=(bound["issuer"], bound["subject"]) if bound else None,
     )
 
 

@@ -93,6 +93,11 @@ def is_confined(role: Role) -> bool:
     return find_grant(Act.GOVERN, role) is Grant.OWN_KEYS
 
 
+def governs(role: Role) -> bool:
+    """Whether a signed-in user of this role manages all keys of the account, and all its grants."""
+    return find_grant(Act.GOVERN, role) is Grant.SESSION
+
+
 def find_grant(act: Act, role: Role) -> Grant:
     """The cell of the matrix for a signed-in user of this role."""
     grant: Grant = getattr(_MATRIX[act], role)

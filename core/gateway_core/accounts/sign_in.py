@@ -1,25 +1,42 @@
 """Sign-in of users with a password, and who a session stands for."""
 
 import hashlib
+import hmac
+import secrets
+from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import structlog
 
 from gateway_core.accounts.authentication import find_current
-from gateway_core.accounts.passwords import PasswordChecker
-from gateway_core.accounts.records import UserRecord
+from gateway_core.accounts.passwords import PasswordChecker, generate_password
+from gateway_core.accounts.records import UserRecord, project_user
 from gateway_core.accounts.sessions import Session, SessionStore
 from gateway_core.accounts.throttle import Allowance, Throttle
+from gateway_core.api.account import GatewayUser
 from gateway_core.api.errors import GatewayError
+from gateway_core.api.resource import Object
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import ObjectNotFound
 from gateway_core.kube.informer import Cache
 from gateway_core.kube.read_through import ReadThrough
+from gateway_core.kube.repository import Kind, writing
 
 SIGN_IN_ALLOWANCES: Mapping[str, Allowance] = {
-    "sign-in-pair": Allowance(10, 900),
     "sign-in-email": Allowance(100, 3600),
+    "sign-in-pair": Allowance(10, 900),
+    "sign-in-wary": Allowance(2, 900),
+    "sign-in-browser": Allowance(10, 900),
+    "password": Allowance(10, 900),
 }
-"""Failures of one address at one email, and at one email; `sign-in-address` is a setting."""
+"""Tries of one address at one email, fewer while many are made at the email from anywhere; tries of
+a browser in which the person has signed in before; tries to change a password. `sign-in-address` is
+a setting. No count but those of a person's own address and browsers refuses them."""
+
+_MARK_BYTES, _MARK_CHARACTERS = 18, 24
+USERS = Kind(GatewayUser.plural, "user", "User")
 
 _log = structlog.get_logger(__name__)
 
@@ -34,6 +51,32 @@ class SignInRefused(GatewayError):
         super().__init__("The email address or the password is not right.")
 
 
+class KnownBrowsers:
+    """Marks of browsers in which a person has signed in: random, with a tag of the email.
+
+    What strangers try counts against their addresses, which the person may share. The tries of a
+    marked browser are counted by its mark, so strangers cannot lock the person out there.
+    """
+
+    def __init__(self, id_key: bytes) -> None:
+        """`id_key` is the key of `IdMint`, from which a key of its own is derived."""
+        self._key = hmac.digest(id_key, b"known browsers", hashlib.sha256)
+
+    def mark(self, email: str) -> str:
+        """A new mark, for a cookie."""
+        name = secrets.token_urlsafe(_MARK_BYTES)
+        return name + self._tag(name, email)
+
+    def knows(self, mark: str, email: str) -> bool:
+        """Whether the mark was made for this email; in constant time."""
+        name, tag = mark[:_MARK_CHARACTERS], mark[_MARK_CHARACTERS:]
+        return hmac.compare_digest(self._tag(name, email).encode(), tag.encode())
+
+    def _tag(self, name: str, email: str) -> str:
+        code = hmac.digest(self._key, f"{name} {email}".encode(), hashlib.sha256)
+        return urlsafe_b64encode(code[:18]).decode()
+
+
 @dataclass(frozen=True, slots=True)
 class SignedIn:
     """A session, its user as of now, and the token of its cookie."""
@@ -43,13 +86,27 @@ class SignedIn:
     token: str
 
 
-class EmailIndex:
-    """Users by email in lower case; follows the table of users."""
+class Entry(NamedTuple):
+    """The token of a new session, and a mark by which the browser is known."""
+
+    token: str
+    mark: str
+
+
+class PasswordChange(NamedTuple):
+    """A new password, and the token of the session under it."""
+
+    password: str
+    token: str
+
+
+class UserIndex:
+    """Users by email, and by their identity at a provider; follows the table of users."""
 
     def __init__(self, table: Cache[UserRecord]) -> None:
         self._table = table
-        self._names: dict[str, set[str]] = {}
-        self._email_of: dict[str, str] = {}
+        self._names: dict[object, set[str]] = {}
+        self._keys_of: dict[str, tuple[object, ...]] = {}
         for name in dict(table.items()):
             self._follow(name)
         table.subscribe(self._follow)
@@ -61,19 +118,36 @@ class EmailIndex:
 
     def list_of(self, email: str) -> list[UserRecord]:
         """All users with this email."""
-        found = map(self._table.get, self._names.get(email.strip().lower(), ()))
+        return self._list(fold_email(email))
+
+    def list_by_identity(self, identity: tuple[str, str]) -> list[UserRecord]:
+        """All users who are bound to this issuer and subject."""
+        return self._list(identity)
+
+    def _list(self, key: object) -> list[UserRecord]:
+        found = map(self._table.get, self._names.get(key, ()))
         return [user for user in found if user is not None]
 
     def _follow(self, name: str) -> None:
-        email = self._email_of.pop(name, None)
-        if email is not None:
-            self._names[email].discard(name)
-            if not self._names[email]:
-                del self._names[email]
+        for key in self._keys_of.pop(name, ()):
+            self._names[key].discard(name)
+            if not self._names[key]:
+                del self._names[key]
         record = self._table.get(name)
         if record is not None:
-            email = self._email_of[name] = record.email.lower()
-            self._names.setdefault(email, set()).add(name)
+            email: object = fold_email(record.email)
+            self._keys_of[name] = (email, record.identity) if record.identity else (email,)
+            for key in self._keys_of[name]:
+                self._names.setdefault(key, set()).add(name)
+
+
+def fold_email(email: str) -> str:
+    """The form in which emails are compared: ASCII without case, any other as it is.
+
+    Other letters may fold to ASCII ones, and so one address to that of another person.
+    """
+    text = email.strip()
+    return text.lower() if text.isascii() else text
 
 
 class SignIn:
@@ -81,35 +155,43 @@ class SignIn:
 
     def __init__(
         self,
+        kube: KubernetesClient,
         users: ReadThrough[UserRecord],
         passwords: PasswordChecker,
         sessions: SessionStore,
         throttle: Throttle,
+        browsers: KnownBrowsers,
     ) -> None:
+        self._kube = kube
         self._users = users
-        self._emails = EmailIndex(users.table)
+        self._users_by = UserIndex(users.table)
         self._passwords = passwords
         self._sessions = sessions
         self._throttle = throttle
+        self._browsers = browsers
 
-    async def sign_in(self, email: str, password: str, address: str) -> str:
-        """The token of a new session. `address` is the client's, for the limits.
+    async def sign_in(self, email: str, password: str, address: str, mark: str = "") -> Entry:
+        """A new session. `address` is the client's, `mark` its browser's, for the limits.
 
         Raises SignInRefused, TooManyCalls, Unavailable.
         """
-        folded = email.strip().lower()
-        await self._throttle.count("sign-in-address", address)
-        pair = f"{address} {folded}"
-        await self._throttle.count("sign-in-pair", pair)
-        await self._throttle.count("sign-in-email", folded)
-        user = self._emails.find(folded)
+        folded = fold_email(email)
+        if self._browsers.knows(mark, folded):
+            what, who = "sign-in-browser", mark
+        else:
+            await self._throttle.count("sign-in-address", address)
+            is_attacked = await self._throttle.is_exceeded("sign-in-email", folded)
+            what, who = "sign-in-wary" if is_attacked else "sign-in-pair", f"{address} {folded}"
+        # before the check: concurrent guesses are counted too
+        await self._throttle.count(what, who)
+        user = self._users_by.find(folded)
         stored = None if user is None or user.suspended else user.password_hash
-        if not await self._passwords.check(stored, password) or user is None:
+        if not await self._passwords.check(stored, password, address) or user is None:
             _log.info("sign-in refused", user=user.name if user else None)
             raise SignInRefused
-        await self._throttle.forget("sign-in-pair", pair)
-        await self._throttle.forget("sign-in-email", folded)
-        return await self._sessions.begin(user.name, "password", _mark(user))
+        await self._throttle.forget(what, who)
+        token = await self._sessions.begin(user.name, "password", mark_password(user))
+        return Entry(token, self._browsers.mark(folded))
 
     async def find(self, token: str) -> SignedIn | None:
         """The user whose session the cookie names; None if it names none. Unavailable.
@@ -119,19 +201,70 @@ class SignIn:
         session = await self._sessions.find(token)
         if session is None:
             return None
+
+        def is_current(user: UserRecord) -> bool:
+            return not user.suspended and session.mark == mark_password(user)
+
         user = await find_current(self._users, session.user)
-        is_current = user is not None and not user.suspended
-        if user is None or not is_current or session.mark != _mark(user, session):
+        if user is None or not is_current(user):
+            # the table may be behind; one read for a session, which ends here otherwise
+            user = await self._read(session.user)
+        if user is None or not is_current(user):
             await self._sessions.end(token)
             return None
         return SignedIn(user, session, token)
+
+    async def _read(self, name: str) -> UserRecord | None:
+        async with writing(USERS, name):
+            try:
+                obj = await self._kube.get(USERS.plural, name)
+            except ObjectNotFound:
+                return None
+        self._users.table.upsert(obj)
+        return project_user(obj)
+
+    async def change_password(
+        self, signed_in: SignedIn, password: str, address: str
+    ) -> PasswordChange:
+        """A new password for who knows the old one. All sessions end but a new one.
+
+        Raises SignInRefused, TooManyCalls, Unavailable.
+        """
+        name = signed_in.user.name
+        await self._throttle.count("password", name)
+        old = signed_in.user.password_hash
+        if not await self._passwords.check(old, password, address):
+            raise SignInRefused
+        chosen = generate_password()
+        hashed = await self._passwords.hash(chosen, address)
+
+        async def read() -> Object:
+            return await self._kube.get(USERS.plural, name)
+
+        def decide(obj: Object) -> Mapping[str, Any] | None:
+            known = obj["spec"].get("passwordHash")
+            if known == hashed:
+                # the answer to this very write was lost
+                return None
+            if known != old or obj["spec"].get("suspended"):
+                raise SignInRefused
+            return {"spec": {"passwordHash": hashed}}
+
+        async with writing(USERS, name):
+            changed = await self._kube.update(USERS.plural, read, decide)
+        self._users.table.upsert(changed)
+        _log.info("password changed", user=name)
+        await self._sessions.end(signed_in.token)
+        mark = mark_password(project_user(changed))
+        return PasswordChange(
+            chosen, await self._sessions.begin(name, signed_in.session.method, mark)
+        )
 
     async def sign_out(self, token: str) -> None:
         """End the session of this cookie. Unavailable."""
         await self._sessions.end(token)
 
 
-def _mark(user: UserRecord, session: Session | None = None) -> str:
-    if session is not None and session.method != "password":
-        return ""
+def mark_password(user: UserRecord) -> str:
+    """What sessions keep of the user's password: they end when it changes."""
     return hashlib.sha256((user.password_hash or "").encode()).hexdigest()[:16]

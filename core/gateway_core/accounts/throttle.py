@@ -1,6 +1,7 @@
 """Limits of what anyone may try without a credential: by address, user or other name."""
 
 import hashlib
+import hmac
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,6 +11,9 @@ import structlog
 from gateway_core.api.errors import TooManyCalls, Unavailable
 from gateway_core.redis.link import CountersUnavailable
 from gateway_core.redis.transient import TransientStore
+
+BUCKETS = 2**16
+"""Counts of one kind that Redis has at most: names are of anybody's choice, so they share these."""
 
 _log = structlog.get_logger(__name__)
 
@@ -26,29 +30,42 @@ class Allowance:
 class Throttle:
     """Counts tries; one for a process. `allowances` are the limits by what is tried."""
 
-    def __init__(self, store: TransientStore, allowances: Mapping[str, Allowance]) -> None:
+    def __init__(
+        self, store: TransientStore, allowances: Mapping[str, Allowance], id_key: bytes
+    ) -> None:
+        """`id_key` is the key of `IdMint`, from which a key of its own is derived."""
         self._store = store
         self._allowances = allowances
+        self._key = hmac.digest(id_key, b"counts of tries", hashlib.sha256)
 
     async def count(self, what: str, who: str) -> None:
         """Count one try. TooManyCalls beyond the limit; Unavailable without Redis."""
-        allowance = self._allowances[what]
-        try:
-            number, left = await self._store.count(_name(what, who), allowance.seconds)
-        except CountersUnavailable as error:
-            if allowance.optional:
-                _log.warning("tries are not counted", what=what, error=str(error))
-                return
-            raise Unavailable("Sign-in is not possible now.") from error
-        if number > allowance.most:
+        left = await self._exceed(what, who)
+        if left:
             raise TooManyCalls("Too many attempts; try again later.", retry_after=left)
+
+    async def is_exceeded(self, what: str, who: str) -> bool:
+        """Count one try; whether it is beyond the limit. Unavailable without Redis."""
+        return await self._exceed(what, who) > 0
 
     async def forget(self, what: str, who: str) -> None:
         """Begin the count anew: what was tried has succeeded. A failure changes nothing."""
         with suppress(CountersUnavailable):
-            await self._store.remove(_name(what, who))
+            await self._store.remove(self._name(what, who))
 
+    async def _exceed(self, what: str, who: str) -> int:
+        """Count one try; the seconds to wait where it is beyond the limit, else 0."""
+        allowance = self._allowances[what]
+        try:
+            number, left = await self._store.count(self._name(what, who), allowance.seconds)
+        except CountersUnavailable as error:
+            if allowance.optional:
+                _log.warning("tries are not counted", what=what, error=str(error))
+                return 0
+            raise Unavailable("Sign-in is not possible now.") from error
+        return left if number > allowance.most else 0
 
-def _name(what: str, who: str) -> str:
-    # names are of any length and may be secrets
-    return f"tries/{what}/{hashlib.sha256(who.encode()).hexdigest()[:32]}"
+    def _name(self, what: str, who: str) -> str:
+        # keyed: nobody can choose a name that shares the bucket of another
+        code = hmac.digest(self._key, who.encode(errors="replace"), hashlib.sha256)
+        return f"tries/{what}/{int.from_bytes(code[:8], 'big') % BUCKETS}"

@@ -234,6 +234,17 @@ class Membership(Part):
     ]
 
 
+class SignOnIdentity(Part):
+    """Who a person is at the provider of single sign-on."""
+
+    issuer: Annotated[
+        str, Field(min_length=1, max_length=512, description="Issuer identifier of the provider.")
+    ]
+    subject: Annotated[
+        str, Field(min_length=1, max_length=255, description="The provider's `sub` for the person.")
+    ]
+
+
 class UserSpec(Part):
     """A person as declared."""
 
@@ -269,6 +280,13 @@ class UserSpec(Part):
             pattern=r"^\$argon2id\$v=19\$m=[0-9]+,t=[0-9]+,p=[0-9]+\$[A-Za-z0-9+/]+\$[A-Za-z0-9+/]+$",
             description="Argon2id hash of the password, written by `gatewayctl users"
             " reset-password`. Absent: the person cannot sign in with a password.",
+        ),
+    ] = None
+    single_sign_on: Annotated[
+        SignOnIdentity | None,
+        Field(
+            description="Written at the first single sign-on, found by email; from then on this"
+            " identity alone comes in. Remove it to let another one be bound."
         ),
     ] = None
 

@@ -105,16 +105,30 @@ class OAuthClientSpec(Part):
             " not told."
         ),
     ] = None
+    dynamic: Annotated[
+        bool,
+        Field(
+            description="Whether the client registered itself. The operator deletes such a client"
+            " when it is not used; one that an admin declares stays. Default false."
+        ),
+    ] = False
     authorized: Annotated[
         bool,
         Field(
             description="Whether a user has ever given the client access. The operator deletes a"
-            " client that is a day old and has none. Default false.",
+            " dynamic client that is a day old and has none. Default false.",
             json_schema_extra=checked(
                 rule("self || !oldSelf", "may not be changed back once true")
             ),
         ),
     ] = False
+    authorized_by: Annotated[
+        Name | None,
+        Field(description="The first user who gave it access.", json_schema_extra=IMMUTABLE),
+    ] = None
+    last_authorized_time: Annotated[
+        Time | None, Field(description="When a user last gave it access.")
+    ] = None
 
 
 class OAuthClientStatus(Part):

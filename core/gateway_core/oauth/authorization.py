@@ -65,13 +65,13 @@ class Authorizations:
     async def read(
         self, pairs: Pairs, before_fetch: Callable[[], Awaitable[None]]
     ) -> AuthorizationRequest:
-        """The request of these parameters; unknown parameters are ignored.
+        """The request of these parameters; unknown and empty ones are ignored (RFC 6749 §3.1).
 
         Raises:
             OAuthError: client or redirect URI are not to be trusted, so there is no redirect.
             AuthorizationRefused: anything else is wrong.
         """
-        given = [(name, value) for name, value in pairs if name in _KNOWN]
+        given = [(name, value) for name, value in pairs if name in _KNOWN and value]
         client_id = _take_one(given, "client_id")
         if client_id is None:
             raise OAuthError("invalid_request", "The parameter client_id is missing.")

@@ -11,6 +11,7 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
 from urllib.parse import unquote_plus, urlsplit
 
 import orjson
@@ -27,9 +28,15 @@ from gateway_core.kube.read_through import ReadThrough
 from gateway_core.oauth.records import ClientRecord
 from gateway_core.oauth.registration import read_metadata, select_scopes
 
+T = TypeVar("T")
+
 DOCUMENT_BYTES = 8 * 1024
 DOCUMENT_SECONDS = 5.0
 LEAST_CACHED, MOST_CACHED = 60.0, 24 * 3600.0
+STALE_SECONDS = 3600.0
+"""How long an expired document is used further while its host cannot be reached."""
+FAILURE_SECONDS = 30.0
+"""How long a failure is remembered: until then the document is not fetched again."""
 MOST_DOCUMENTS = 1000
 _PLAIN = re.compile(r"[!-~]+")
 _MAX_AGE = re.compile(r"(?:^|[\s,])max-age=([0-9]{1,9})", re.IGNORECASE)
@@ -58,6 +65,7 @@ class MetadataDocuments:
         self._fetcher = fetcher
         self._clock = clock
         self._known: OrderedDict[str, tuple[float, ClientRecord]] = OrderedDict()
+        self._failures: OrderedDict[str, tuple[float, OAuthError]] = OrderedDict()
         self._fetches = SingleFlight[ClientRecord]()
 
     async def find(self, url: str, before_fetch: Callable[[], Awaitable[None]]) -> ClientRecord:
@@ -68,8 +76,27 @@ class MetadataDocuments:
         until, known = self._known.get(url, (0.0, None))
         if known is not None and until > self._clock():
             return known
+        failed_until, failure = self._failures.get(url, (0.0, None))
+        if failure is not None and failed_until > self._clock():
+            return self._find_stale(url, failure)
         await before_fetch()
-        return await self._fetches.run(url, lambda: self._fetch(url))
+        try:
+            return await self._fetches.run(url, lambda: self._fetch(url))
+        except DocumentUnreachable as error:
+            _keep(self._failures, url, (self._clock() + FAILURE_SECONDS, error))
+            return self._find_stale(url, error)
+        except OAuthError as error:
+            # what the host says counts
+            self._known.pop(url, None)
+            _keep(self._failures, url, (self._clock() + FAILURE_SECONDS, error))
+            raise
+
+    def _find_stale(self, url: str, failure: OAuthError) -> ClientRecord:
+        """The document as it was, while its host is away; else raise the failure."""
+        until, known = self._known.get(url, (0.0, None))
+        if known is not None and until + STALE_SECONDS > self._clock():
+            return known
+        raise type(failure)(failure.code, failure.message, status=failure.status)
 
     async def _fetch(self, url: str) -> ClientRecord:
         content = b""
@@ -81,15 +108,24 @@ class MetadataDocuments:
                         raise _refuse(f"has more than {DOCUMENT_BYTES} bytes")
                 caching = fetched.cache_control
         except FetchFailed as error:
-            raise _refuse(str(error)) from None
+            raise _refuse(str(error), DocumentUnreachable) from None
         record = _read_document(url, content)
         found = _MAX_AGE.search(caching)
         seconds = min(MOST_CACHED, max(LEAST_CACHED, float(found[1]) if found else LEAST_CACHED))
-        self._known.pop(url, None)
-        self._known[url] = self._clock() + seconds, record
-        while len(self._known) > MOST_DOCUMENTS:
-            self._known.popitem(last=False)
+        self._failures.pop(url, None)
+        _keep(self._known, url, (self._clock() + seconds, record))
         return record
+
+
+class DocumentUnreachable(OAuthError):
+    """The host of a metadata document does not answer with one."""
+
+
+def _keep(known: OrderedDict[str, T], url: str, entry: T) -> None:
+    known.pop(url, None)
+    known[url] = entry
+    while len(known) > MOST_DOCUMENTS:
+        known.popitem(last=False)
 
 
 def _read_document(url: str, content: bytes) -> ClientRecord:
@@ -114,8 +150,8 @@ def _read_document(url: str, content: bytes) -> ClientRecord:
     )
 
 
-def _refuse(reason: str) -> OAuthError:
-    return OAuthError("invalid_client", f"The client's metadata document {reason}.", status=401)
+def _refuse(reason: str, kind: type[OAuthError] = OAuthError) -> OAuthError:
+    return kind("invalid_client", f"The client's metadata document {reason}.", status=401)
 
 
 class ClientDirectory:

@@ -13,17 +13,13 @@ from typing import Any
 
 import structlog
 
-from gateway_core.accounts.authentication import find_current
+from gateway_core.accounts.authentication import find_confirmed
 from gateway_core.accounts.records import AccountRecord, UserRecord
+from gateway_core.accounts.roles import governs
 from gateway_core.api.errors import OAuthError, Unavailable
 from gateway_core.api.ids import ACCOUNT_LABEL, IdMint, id_to_name
 from gateway_core.api.key import digest
-from gateway_core.api.oauth import (
-    GRANT_PREFIX,
-    MOST_ACCESS_TOKENS,
-    SCOPES,
-    GatewayGrant,
-)
+from gateway_core.api.oauth import GRANT_PREFIX, MOST_ACCESS_TOKENS, SCOPES, GatewayGrant
 from gateway_core.api.resource import Object, skeleton
 from gateway_core.api.times import format_time, parse_time
 from gateway_core.kube.client import KubernetesClient
@@ -31,7 +27,7 @@ from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import ObjectNotFound
 from gateway_core.kube.informer import Cache
 from gateway_core.kube.read_through import ReadThrough
-from gateway_core.kube.repository import Kind, writing
+from gateway_core.kube.repository import writing
 from gateway_core.oauth.authorization import AuthorizationRequest
 from gateway_core.oauth.codes import Code, CodeReplayed, CodeStore
 from gateway_core.oauth.records import (
@@ -42,13 +38,11 @@ from gateway_core.oauth.records import (
     project_grant,
 )
 from gateway_core.oauth.redirects import name_host
-from gateway_core.oauth.registration import CLIENTS
+from gateway_core.oauth.registration import CLIENTS, mark_authorized
+from gateway_core.oauth.revocation import GRANTS, Revocations
+from gateway_core.oauth.room import ClientIndex, Room
 from gateway_core.oauth.tokens import TokenMint
 from gateway_core.redis.link import CountersUnavailable
-
-MOST_GRANTS = 100
-"""Grants of one user; a new one takes the place of the one that was used least recently."""
-GRANTS = Kind(GatewayGrant.plural, GRANT_PREFIX, "Grant")
 
 _log = structlog.get_logger(__name__)
 
@@ -80,6 +74,7 @@ class Grants:
         kube: KubernetesClient,
         codes: CodeStore,
         grants: Cache[GrantRecord],
+        clients: ClientIndex,
         accounts: ReadThrough[AccountRecord],
         users: ReadThrough[UserRecord],
         ids: IdMint,
@@ -93,6 +88,8 @@ class Grants:
         self._codes = codes
         self._table = grants
         self._index = GrantIndex(grants)
+        self._revocations = Revocations(kube)
+        self._room = Room(self._index, clients, self._revocations)
         self._accounts = accounts
         self._users = users
         self._ids = ids
@@ -105,15 +102,18 @@ class Grants:
         """The grants that the user gave, the newest first."""
         return self._index.list_of(user)
 
+    def list_in(self, account: str) -> list[GrantRecord]:
+        """The grants to the account, the newest first."""
+        return self._index.list_in(account)
+
     def has_given(self, request: AuthorizationRequest, user: str, account: str) -> bool:
         """Whether the user has given this client as much, so that no page need ask again."""
-        host = name_host(request.redirect_uri)
+        host, now = name_host(request.redirect_uri), self._clock()
         return any(
-            grant.client_id == request.client.id
-            and grant.account == account
-            and grant.redirect_host == host
+            grant.redirect_host == host
             and grant.scopes.issuperset(request.scopes)
-            for grant in self._index.list_of(user)
+            and min(grant.expires_at, grant.refresh.expires_at) > now
+            for grant in self._index.list_same(user, request.client.id, account)
         )
 
     async def issue_code(self, request: AuthorizationRequest, user: str, account: str) -> str:
@@ -153,7 +153,7 @@ class Grants:
             await self._codes.check_unreplayed(presented, code)
         except CodeReplayed as replay:
             _log.warning("authorization code presented again", grant=replay.grant)
-            await self._delete(replay.grant)
+            await self._revocations.end(replay.grant)
             raise _invalid_grant() from None
         except CountersUnavailable as error:
             raise _unavailable() from error
@@ -176,7 +176,13 @@ class Grants:
             "refresh": self._tokens.mint("refresh", parsed.grant, generation),
         }
         scopes: tuple[str, ...] = ()
-        reused = False
+        ends = 0.0
+        known = self._table.get(parsed.grant)
+        is_own = known is not None and known.client_id == client.id
+        # told without a read, as the Kubernetes API may be away
+        reused = known is not None and is_own and known.refresh.generation > parsed.generation
+        if self._revocations.is_ending(parsed.grant):
+            raise _invalid_grant()
 
         async def read() -> Object:
             try:
@@ -187,7 +193,7 @@ class Grants:
             return obj
 
         def decide(obj: Object) -> Mapping[str, Any] | None:
-            nonlocal scopes, reused
+            nonlocal scopes, reused, ends
             grant = project_grant(obj)
             current = grant.refresh
             if grant.client_id != client.id:
@@ -200,7 +206,7 @@ class Grants:
                 return None
             if min(current.expires_at, grant.expires_at) <= now:
                 raise _invalid_grant()
-            scopes = _narrow(grant.scopes, form.get("scope"))
+            scopes, ends = _narrow(grant.scopes, form.get("scope")), grant.expires_at
             tokens = self._describe_tokens(new, generation, scopes, grant.expires_at)
             kept = [
                 token
@@ -210,14 +216,15 @@ class Grants:
             tokens["accessTokens"] = [*kept, *tokens["accessTokens"]][-MOST_ACCESS_TOKENS:]
             return {"spec": tokens}
 
-        async with writing(GRANTS, parsed.grant):
-            changed = await self._kube.update(GRANTS.plural, read, decide)
-        if reused:
-            _log.warning("refresh token reused: grant revoked", grant=parsed.grant)
-            await self._delete(parsed.grant)
-            raise _invalid_grant()
-        self._table.upsert(changed)
-        return TokenResponse(new["access"], new["refresh"], self._lifetimes.access, scopes)
+        if not reused:
+            async with writing(GRANTS, parsed.grant):
+                changed = await self._kube.update(GRANTS.plural, read, decide)
+            if not reused:
+                self._table.upsert(changed)
+                return self._respond(new, scopes, ends)
+        _log.warning("refresh token reused: grant revoked", grant=parsed.grant)
+        await self._revocations.end(parsed.grant)
+        raise _invalid_grant()
 
     async def revoke_token(self, client: ClientRecord, token: str) -> None:
         """Revoke a token of the client: a refresh token with its grant, an access token alone.
@@ -246,24 +253,36 @@ class Grants:
             async with writing(GRANTS, parsed.grant):
                 if parsed.kind == "refresh":
                     await read()
-                    await self._delete(parsed.grant)
+                    await self._revocations.delete(parsed.grant)
                 else:
                     self._table.upsert(await self._kube.update(GRANTS.plural, read, decide))
         except _Gone:
             return
 
-    async def revoke(self, user: str, name: str) -> bool:
-        """Revoke a grant of the user; False where the user has none of this name. Unavailable."""
-        record = self._table.get(name)
-        if record is None or record.user != user:
+    async def revoke(self, user: UserRecord, name: str) -> bool:
+        """Revoke a grant of the user, or to an account that they govern, with others of the same.
+
+        Those are of the same user, client and account. False where there is none of this name that
+        they may revoke. Unavailable.
+        """
+        async with writing(GRANTS, name):
+            try:
+                # read by name: another replica may have made it just now
+                grant = project_grant(await self._kube.get(GRANTS.plural, name))
+            except ObjectNotFound:
+                return False
+        role = user.find_role(grant.account)
+        if grant.user != user.name and (role is None or not governs(role)):
             return False
-        await self._delete(name)
+        same = self._index.list_same(grant.user, grant.client_id, grant.account)
+        for each in {name, *(record.name for record in same)}:
+            await self._revocations.delete(each)
         return True
 
     async def _create(self, client: ClientRecord, code: Code) -> TokenResponse:
+        await self._room.make(client, code.user, code.account)
         if client.id.startswith(f"{CLIENTS.prefix}_"):
-            await self._mark_authorized(client)
-        await self._make_room(code.user)
+            await mark_authorized(self._kube, client, code.user, self._clock())
         ends = self._clock() + self._lifetimes.family
         tokens = {
             "access": self._tokens.mint("access", code.grant, 1),
@@ -283,50 +302,29 @@ class Grants:
         labels = {ACCOUNT_LABEL: code.account}
         obj = skeleton(GatewayGrant, code.grant, labels=labels) | {"spec": spec}
         async with writing(GRANTS, code.grant):
-            made, _ = await self._kube.create_or_get(GRANTS.plural, obj)
+            made, is_new = await self._kube.create_or_get(GRANTS.plural, obj)
+        if not is_new:
+            # Redis gave the code out twice: it lost the removal
+            raise CodeReplayed(code.grant)
         self._table.upsert(made)
-        lifetime = self._lifetimes.access
-        return TokenResponse(tokens["access"], tokens["refresh"], lifetime, code.scopes)
+        await self._room.replace(client, code.user, code.account, code.grant)
+        return self._respond(tokens, code.scopes, ends)
 
-    async def _mark_authorized(self, client: ClientRecord) -> None:
-        """Record that a user has given the client access, before the sweep may delete it."""
-        if client.authorized:
-            return
-        name = id_to_name(client.id)
-
-        async def read() -> Object:
-            try:
-                return await self._kube.get(CLIENTS.plural, name)
-            except ObjectNotFound:
-                raise OAuthError("invalid_client", "The client is gone.", status=401) from None
-
-        def decide(obj: Object) -> Mapping[str, Any] | None:
-            return None if obj["spec"].get("authorized") else {"spec": {"authorized": True}}
-
-        async with writing(CLIENTS, name):
-            await self._kube.update(CLIENTS.plural, read, decide)
-
-    async def _make_room(self, user: str) -> None:
-        grants = self._index.list_of(user)
-        spare = sorted(
-            grants,
-            key=lambda grant: max(grant.last_used_at, parse_time(grant.created_at).timestamp()),
-        )
-        for grant in spare[: max(0, len(grants) + 1 - MOST_GRANTS)]:
-            _log.info("grant replaced by a newer one", user=user, grant=grant.name)
-            await self._delete(grant.name)
-
-    async def _delete(self, name: str) -> None:
-        async with writing(GRANTS, name):
-            await self._kube.delete(GRANTS.plural, name)
+    def _respond(
+        self, tokens: Mapping[str, str], scopes: tuple[str, ...], ends: float
+    ) -> TokenResponse:
+        seconds = min(self._lifetimes.access, max(0, int(ends - self._clock())))
+        return TokenResponse(tokens["access"], tokens["refresh"], seconds, scopes)
 
     async def _check_alive(self, user_name: str, account_name: str) -> None:
         """Raise `invalid_grant` unless the user is still a member of the account."""
-        user = await find_current(self._users, user_name)
-        account = await find_current(self._accounts, account_name)
-        if user is None or user.suspended or account is None or account.suspended:
-            raise _invalid_grant()
-        if user.find_role(account_name) is None:
+
+        def is_member(user: UserRecord) -> bool:
+            return not user.suspended and user.find_role(account_name) is not None
+
+        user = await find_confirmed(self._users, user_name, is_member)
+        account = await find_confirmed(self._accounts, account_name)
+        if user is None or account is None or account.suspended:
             raise _invalid_grant()
 
     def _matches(self, token: str, stored: StoredToken) -> bool:

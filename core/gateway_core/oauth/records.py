@@ -1,4 +1,4 @@
-"""Projections of clients and grants that a process keeps in memory, and grants by user."""
+"""Projections of clients and grants that a process keeps in memory, and indexes of grants."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,7 +43,10 @@ class GrantRecord:
 
 @dataclass(frozen=True, slots=True)
 class ClientRecord:
-    """A client. `id` is what it calls itself by; `secret` is a digest and its pepper's version."""
+    """A client. `id` is what it calls itself by; `secret` is a digest and its pepper's version.
+
+    `dynamic` is whether it registered itself; `authorized_by` the first user who approved it.
+    """
 
     id: str
     name: str
@@ -52,6 +55,8 @@ class ClientRecord:
     secret: tuple[str, int] | None = None
     scopes: frozenset[str] | None = None
     authorized: bool = False
+    authorized_by: str | None = None
+    dynamic: bool = False
 
 
 def project_grant(obj: Mapping[str, Any]) -> GrantRecord:
@@ -88,6 +93,8 @@ def project_client(obj: Mapping[str, Any]) -> ClientRecord:
         secret=(secret["digest"], secret.get("pepperVersion", 1)) if secret else None,
         scopes=None if scopes is None else frozenset(scopes),
         authorized=spec.get("authorized", False),
+        authorized_by=spec.get("authorizedBy"),
+        dynamic=spec.get("dynamic", False),
     )
 
 
@@ -102,29 +109,53 @@ def _read_token(token: Mapping[str, Any]) -> StoredToken:
 
 
 class GrantIndex:
-    """Grants by user; follows the table of grants."""
+    """Grants by user, account and client; follows the table of grants."""
 
     def __init__(self, table: Cache[GrantRecord]) -> None:
         self._table = table
-        self._names: dict[str, set[str]] = {}
-        self._user_of: dict[str, str] = {}
+        self._names: dict[tuple[str, str], set[str]] = {}
+        self._keys_of: dict[str, tuple[tuple[str, str], ...]] = {}
         for name in dict(table.items()):
             self._follow(name)
         table.subscribe(self._follow)
 
     def list_of(self, user: str) -> list[GrantRecord]:
         """The grants that the user gave, the newest first."""
-        found = [self._table.get(name) for name in self._names.get(user, ())]
+        return self._list("user", user)
+
+    def list_in(self, account: str) -> list[GrantRecord]:
+        """The grants to the account, the newest first."""
+        return self._list("account", account)
+
+    def list_same(self, user: str, client_id: str, account: str) -> list[GrantRecord]:
+        """The grants of one user, client and account, the newest first."""
+        return [
+            grant
+            for grant in self.list_of(user)
+            if grant.client_id == client_id and grant.account == account
+        ]
+
+    def has_client(self, client_id: str) -> bool:
+        """Whether the client has a grant."""
+        return ("client", client_id) in self._names
+
+    def _list(self, kind: str, name: str) -> list[GrantRecord]:
+        found = map(self._table.get, self._names.get((kind, name), ()))
         grants = [grant for grant in found if grant is not None]
         return sorted(grants, key=lambda grant: (grant.created_at, grant.name), reverse=True)
 
     def _follow(self, name: str) -> None:
-        user = self._user_of.pop(name, None)
-        if user is not None:
-            self._names[user].discard(name)
-            if not self._names[user]:
-                del self._names[user]
+        for key in self._keys_of.pop(name, ()):
+            self._names[key].discard(name)
+            if not self._names[key]:
+                del self._names[key]
         record = self._table.get(name)
         if record is not None:
-            self._user_of[name] = record.user
-            self._names.setdefault(record.user, set()).add(name)
+            keys = (
+                ("user", record.user),
+                ("account", record.account),
+                ("client", record.client_id),
+            )
+            self._keys_of[name] = keys
+            for key in keys:
+                self._names.setdefault(key, set()).add(name)

@@ -8,25 +8,29 @@ from gateway_core.api.oauth import MOST_URI_CHARACTERS
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 _PLAIN = re.compile(r"[!-~]+")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]{0,63}")
-_HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
-_FORBIDDEN = frozenset(
-    {
-        "about",
-        "blob",
-        "data",
-        "file",
-        "filesystem",
-        "ftp",
-        "jar",
-        "javascript",
-        "mailto",
-        "vbscript",
-        "view-source",
-        "ws",
-        "wss",
-    }
-)
-"""Schemes that run code, read local files, or belong to no application of the user."""
+_LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_IPV4 = re.compile(r"(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(?:\.|$)){4}")
+MOST_HOST = 253
+_EXECUTED = """
+    about blob chrome chrome-extension chrome-untrusted cid data devtools edge feed file filesystem
+    hcp jar javascript livescript mhtml mid mk mocha moz-extension ms-its opera pcast res resource
+    safari-extension shell vbs vbscript view-source wyciwyg x-javascript
+"""
+"""Schemes that run code, or read what the browser or the machine has."""
+_STARTING = """
+    android-app calculator intent itms itms-apps itms-services jnlp market ms-access ms-appinstaller
+    ms-excel ms-msdt ms-officecmd ms-powerpoint ms-search ms-settings ms-word onenote powershell
+    search search-ms steam windowsdefender
+"""
+"""Schemes that start a program of the system with what the URI says."""
+_FOREIGN = """
+    callto dict dns facetime ftp ftps geo git gopher h323 imap irc ldap ldaps magnet mailto mms news
+    nfs nntp pop rdp rtsp sftp sip sips sms smb smsto snews ssh svn tel telnet tftp tn3270 urn vnc
+    webcal ws wss xmpp
+"""
+"""Schemes of the net, which belong to no application of the user."""
+_FORBIDDEN = frozenset(f"{_EXECUTED} {_STARTING} {_FOREIGN}".split())
 
 
 class RedirectRefused(ValueError):
@@ -78,8 +82,16 @@ def _check_host(uri: str, *, is_loopback_only: bool) -> None:
     if parts.netloc.startswith("["):
         if host not in LOOPBACK_HOSTS:
             raise RedirectRefused("has no valid host")
-    elif not _HOST.fullmatch(host) or ".." in host:
+    elif not _is_host(host):
         raise RedirectRefused("has no valid host")
+
+
+def _is_host(host: str) -> bool:
+    labels = host.split(".")
+    if len(host) > MOST_HOST or not all(map(_LABEL.fullmatch, labels)):
+        return False
+    # browsers read `127.1` and `0x7f000001` as addresses
+    return not _NUMBER.fullmatch(labels[-1]) or bool(_IPV4.fullmatch(host))
 
 
 def matches(registered: str, given: str) -> bool:
@@ -108,12 +120,15 @@ def name_host(uri: str) -> str:
 
 def is_loopback(uri: str) -> bool:
     """Whether the URI leads to the user's own machine, where any program may listen."""
-    return urlsplit(uri).scheme == "http"
+    parts = urlsplit(uri)
+    host = parts.hostname or ""
+    is_local = host in LOOPBACK_HOSTS or host.startswith("127.") or host in ("0.0.0.0", "::")  # noqa: S104
+    return parts.scheme in ("http", "https") and (is_local or host.endswith(".localhost"))
 
 
-def is_https(uri: str) -> bool:
-    """Whether the URI leads to a site that TLS identifies."""
-    return uri.startswith("https://")
+def is_site(uri: str) -> bool:
+    """Whether the URI leads to a site that TLS identifies, not to the user's own machine."""
+    return uri.startswith("https://") and not is_loopback(uri)
 
 
 def list_form_targets(uri: str) -> str:

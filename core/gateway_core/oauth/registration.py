@@ -1,8 +1,11 @@
 """Dynamic client registration (RFC 7591) under the policy of contract §10.5."""
 
+import re
 import secrets
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
+from unicodedata import combining
 
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -18,19 +21,28 @@ from gateway_core.api.oauth import (
     AuthMethod,
     GatewayOAuthClient,
 )
-from gateway_core.api.resource import skeleton
-from gateway_core.api.times import parse_time
+from gateway_core.api.resource import Object, skeleton
+from gateway_core.api.times import format_time, parse_time
 from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import ObjectNotFound
 from gateway_core.kube.informer import Cache
 from gateway_core.kube.repository import Kind, writing
 from gateway_core.oauth.records import ClientRecord
 from gateway_core.oauth.redirects import RedirectRefused, check_redirect_uri
+from gateway_core.oauth.room import ClientIndex
 
 MOST_BYTES = 32 * 1024
 """Of a registration's body: ten redirect URIs, with room for metadata that is ignored."""
 RETRY_SECONDS = 3600
 DEFAULT_NAME = "Unnamed application"
 CLIENTS = Kind(GatewayOAuthClient.plural, CLIENT_PREFIX, "Client")
+
+_INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0]"
+    "|[\U000e0100-\U000e01ef]"
+)
+"""What Python calls printable and shows nothing (Unicode's Default_Ignorable_Code_Point)."""
+_PILE = re.compile(r"\^{4}")
 
 _log = structlog.get_logger(__name__)
 
@@ -67,15 +79,27 @@ def read_metadata(body: Any) -> ClientMetadata:
             check_redirect_uri(uri)
         except RedirectRefused as error:
             raise OAuthError("invalid_redirect_uri", f"A redirect URI {error}.") from None
-    name = metadata.client_name
-    if name is not None and not (name.isprintable() and name.strip()):
-        # control characters and marks of direction could make a name look like another
+    if metadata.client_name is not None and not is_plain_name(metadata.client_name):
         raise OAuthError("invalid_client_metadata", "client_name must be printable text.")
     if metadata.grant_types is not None and "authorization_code" not in metadata.grant_types:
         raise OAuthError("invalid_client_metadata", "grant_types must have authorization_code.")
     if metadata.response_types is not None and "code" not in metadata.response_types:
         raise OAuthError("invalid_client_metadata", "response_types must have code.")
     return metadata
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a name shows all of itself.
+
+    Control characters, marks of direction, invisible characters and piles of accents could make it
+    look like another name, or cover the text beside it.
+    """
+    return (
+        name.isprintable()
+        and bool(name.strip())
+        and not _INVISIBLE.search(name)
+        and not _PILE.search("".join("^" if combining(each) else "." for each in name))
+    )
 
 
 def select_scopes(text: str | None) -> list[str] | None:
@@ -93,6 +117,7 @@ class Registrar:
         self,
         kube: KubernetesClient,
         clients: Cache[ClientRecord],
+        index: ClientIndex,
         mint: IdMint,
         peppers: Mapping[int, bytes],
         *,
@@ -102,11 +127,8 @@ class Registrar:
         self._clients = clients
         self._mint = mint
         self._peppers = peppers
+        self._index = index
         self._most_unused = most_unused
-        self._unused: set[str] = set()
-        for name in dict(clients.items()):
-            self._follow(name)
-        clients.subscribe(self._follow)
 
     async def register(self, body: Any) -> dict[str, Any]:
         """Register a client; the response of RFC 7591, with the secret if it has one.
@@ -114,8 +136,9 @@ class Registrar:
         Raises OAuthError, TooManyCalls where too many registrations are unused, Unavailable.
         """
         metadata = read_metadata(body)
-        if len(self._unused) >= self._most_unused:
-            _log.warning("registration refused: too many unused clients", unused=len(self._unused))
+        unused = self._index.unused
+        if unused >= self._most_unused:
+            _log.warning("registration refused: too many unused clients", unused=unused)
             raise TooManyCalls("Too many clients are registered.", retry_after=RETRY_SECONDS)
         method = metadata.token_endpoint_auth_method or "none"
         secret = None if method == "none" else f"gwcs_{secrets.token_urlsafe(32)}"
@@ -126,6 +149,7 @@ class Registrar:
             "clientName": name,
             "redirectUris": list(dict.fromkeys(metadata.redirect_uris)),
             "tokenEndpointAuthMethod": method,
+            "dynamic": True,
         }
         if secret is not None:
             version = max(self._peppers)
@@ -153,9 +177,30 @@ class Registrar:
             **({"client_secret": secret, "client_secret_expires_at": 0} if secret else {}),
         }
 
-    def _follow(self, name: str) -> None:
-        record = self._clients.get(name)
-        if record is None or record.authorized:
-            self._unused.discard(name)
-        else:
-            self._unused.add(name)
+
+async def mark_authorized(
+    kube: KubernetesClient, client: ClientRecord, user: str, now: float
+) -> None:
+    """Record that a user gives a registered client access, before a sweep may delete it.
+
+    Raises OAuthError `invalid_client` where it is gone; Unavailable.
+    """
+    name = id_to_name(client.id)
+    time = format_time(datetime.fromtimestamp(now, UTC))
+
+    async def read() -> Object:
+        try:
+            return await kube.get(CLIENTS.plural, name)
+        except ObjectNotFound:
+            raise OAuthError("invalid_client", "The client is gone.", status=401) from None
+
+    def decide(obj: Object) -> Mapping[str, Any] | None:
+        spec = obj["spec"]
+        if spec.get("lastAuthorizedTime") == time:
+            return None
+        # each grant changes the object: a sweep that found it idle before then deletes nothing
+        first = {} if spec.get("authorizedBy") else {"authorizedBy": user}
+        return {"spec": {"authorized": True, "lastAuthorizedTime": time, **first}}
+
+    async with writing(CLIENTS, name):
+        await kube.update(CLIENTS.plural, read, decide)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gateway_core.accounts.authentication import Principal, find_current
+from gateway_core.accounts.authentication import Principal, find_confirmed, find_current
 from gateway_core.accounts.guardrails import NO_RULES
 from gateway_core.accounts.records import AccountRecord, KeyRecord, UserRecord
 from gateway_core.accounts.roles import act_as
@@ -121,11 +121,15 @@ class TokenVerifier:
     async def _find_principal(self, grant: GrantRecord) -> Principal:
         if not grant.client_id.startswith("https://"):
             name = grant.client_id.replace("_", "-", 1)
-            if await find_current(self._clients, name) is None:
+            if await find_confirmed(self._clients, name) is None:
                 raise _invalid()
-        account = await find_current(self._accounts, grant.account)
-        user = await find_current(self._users, grant.user)
-        if account is None or account.suspended or user is None or user.suspended:
+
+        def is_member(user: UserRecord) -> bool:
+            return not user.suspended and user.find_role(grant.account) is not None
+
+        account = await find_confirmed(self._accounts, grant.account)
+        user = await find_confirmed(self._users, grant.user, is_member)
+        if account is None or account.suspended or user is None:
             raise _invalid()
         role = user.find_role(account.name)
         if role is None:

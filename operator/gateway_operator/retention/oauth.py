@@ -1,7 +1,9 @@
 """Removes OAuth clients that nobody has authorized, and grants that can give no access any more.
 
-A grant goes when it has expired, or its user, membership, account or client is gone; a client a day
-after its registration where no user has given it access, or half a year after its last grant ended.
+A grant goes when it has expired, or its user, membership, account or client is gone. A client that
+registered itself goes a day later where no user has given it access, or half a year after its last
+grant ended, or as soon as its first user has left 20 newer ones without a grant. Clients that an
+admin declared stay.
 The sweep also copies the last uses of grants from the counters into their status, as those of keys.
 Tokens are refused without it: it bounds what is stored.
 """
@@ -32,6 +34,8 @@ UNUSED = timedelta(hours=24)
 """Life of a client that no user has given access (contract §10.5)."""
 FORGOTTEN = timedelta(days=180)
 """Life of a client without a grant: it keeps its id, and asks for access again."""
+MOST_LEFT = 20
+"""Clients without a grant that are kept for the user who approved them first."""
 SIGHT = timedelta(minutes=5)
 """Age of a grant from which what it names must have been seen here."""
 
@@ -97,9 +101,10 @@ class OAuthRemoval:
 
     async def _sweep_clients(self, last_uses: Mapping[str, datetime]) -> int:
         due: list[Listed] = []
+        left: defaultdict[str, list[tuple[datetime, Listed]]] = defaultdict(list)
         async for page in list_pages(self._kube, GatewayOAuthClient.plural):
             for obj in page.items:
-                meta = obj["metadata"]
+                meta, spec = obj["metadata"], obj["spec"]
                 created = parse_time(meta["creationTimestamp"])
                 shown = parse_time((obj.get("status") or {}).get("lastUsedTime"))
                 used = last_uses.get(name_to_id(meta["name"]))
@@ -107,9 +112,17 @@ class OAuthRemoval:
                     if used > shown:
                         await self._write(GatewayOAuthClient.plural, obj, used)
                     continue
-                life = FORGOTTEN if obj["spec"].get("authorized") else UNUSED
-                if max(created, shown) + life < self._now():
-                    due.append(Listed.read(meta, created))
+                if not spec.get("dynamic"):
+                    continue
+                latest = max(created, shown, parse_time(spec.get("lastAuthorizedTime")))
+                entry = Listed.read(meta, created)
+                if latest + (FORGOTTEN if spec.get("authorized") else UNUSED) < self._now():
+                    due.append(entry)
+                elif spec.get("authorized") and latest + SIGHT < self._now():
+                    left[spec.get("authorizedBy", "")].append((latest, entry))
+        for entries in left.values():
+            entries.sort(key=lambda entry: entry[0], reverse=True)
+            due += [entry for _, entry in entries[MOST_LEFT:]]
         # a client that is authorized meanwhile has another version, and stays
         return await self._deletions.delete(GatewayOAuthClient.plural, due)
 

@@ -110,6 +110,7 @@ async def test_answer_of_another_browser_state_or_issuer_is_refused(world, provi
         await sign_on(world, "ann", attacker, lambda url: links.append(url) or "/healthz")
         await victim.get("/sign-in")
         assert (await victim.get(links[0])).status == 403
+        assert (await attacker.get(links[0])).status == 303
         assert (await attacker.get(links[0])).status == 403
 
 

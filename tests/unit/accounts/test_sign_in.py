@@ -1,5 +1,6 @@
 """Sign-in by password: whom it lets in, what it takes, and how sessions end."""
 
+import asyncio
 import hashlib
 
 import pytest
@@ -8,8 +9,14 @@ from gateway_core.accounts import passwords
 from gateway_core.accounts.passwords import PasswordChecker, hash_password
 from gateway_core.accounts.records import project_user
 from gateway_core.accounts.sessions import ABSOLUTE_SECONDS, IDLE_SECONDS, SessionStore
-from gateway_core.accounts.sign_in import SIGN_IN_ALLOWANCES, SignIn, SignInRefused
-from gateway_core.accounts.throttle import Allowance, Throttle
+from gateway_core.accounts.sign_in import (
+    SIGN_IN_ALLOWANCES,
+    KnownBrowsers,
+    SignIn,
+    SignInRefused,
+    UserIndex,
+)
+from gateway_core.accounts.throttle import BUCKETS, Allowance, Throttle
 from gateway_core.api.errors import TooManyCalls, Unavailable
 from gateway_core.kube.read_through import ReadThrough
 from tests.fakes.informer import FakeInformer
@@ -19,6 +26,7 @@ from tests.fakes.transient import FakeTransient
 PASSWORD = "k6rmj-xe446-4zzy5-hjuhn-vhhw3"
 HASH = hash_password(PASSWORD)
 ADDRESS = "192.0.2.1"
+ID_KEY = b"i" * 32
 
 
 class Scene:
@@ -27,13 +35,15 @@ class Scene:
     def __init__(self):
         self.kube = FakeKubernetes()
         self.store = FakeTransient()
-        users = FakeInformer(self.kube, "gatewayusers", project_user)
+        self.users = FakeInformer(self.kube, "gatewayusers", project_user)
         allowances = {**SIGN_IN_ALLOWANCES, "sign-in-address": Allowance(60, 60)}
         self.service = SignIn(
-            ReadThrough(users, self.kube, "gatewayusers"),
+            self.kube,
+            ReadThrough(self.users, self.kube, "gatewayusers"),
             PasswordChecker(),
             SessionStore(self.store, lambda: self.store.now),
-            Throttle(self.store, allowances),
+            Throttle(self.store, allowances, ID_KEY),
+            KnownBrowsers(ID_KEY),
         )
         self.put("ann")
 
@@ -41,8 +51,16 @@ class Scene:
         base = {"displayName": name, "email": "Ann@Example.com", "passwordHash": HASH}
         self.kube.put("gatewayusers", {"metadata": {"name": name}, "spec": {**base, **spec}})
 
-    async def sign_in(self, email="ann@example.com", password=PASSWORD, address=ADDRESS):
-        return await self.service.sign_in(email, password, address)
+    async def enter(self, email="ann@example.com", password=PASSWORD, address=ADDRESS, mark=""):
+        return await self.service.sign_in(email, password, address, mark)
+
+    async def sign_in(self, *given, **named):
+        return (await self.enter(*given, **named)).token
+
+    async def fail(self, times=1, **named):
+        for _ in range(times):
+            with pytest.raises(SignInRefused):
+                await self.enter(password="wrong", **named)
 
     async def who(self, token):
         found = await self.service.find(token)
@@ -130,12 +148,149 @@ async def test_failures_are_limited_by_address_and_email_and_a_success_forgives(
     await scene.sign_in()
 
 
-async def test_failures_at_one_email_are_limited_from_everywhere(scene):
+async def test_strangers_cannot_lock_a_person_out(scene):
+    for n in range(150):
+        await scene.fail(address=f"192.0.2.{n}")
+    await scene.sign_in(address="198.51.100.1")
+
+
+async def test_an_address_may_guess_less_at_an_email_under_attack(scene):
     for n in range(100):
-        with pytest.raises(SignInRefused):
-            await scene.sign_in(password="wrong", address=f"192.0.2.{n}")
+        await scene.fail(address=f"192.0.2.{n}")
+    await scene.fail(2, address="203.0.113.1")
     with pytest.raises(TooManyCalls):
-        await scene.sign_in(address="198.51.100.1")
+        await scene.enter(address="203.0.113.1")
+
+
+async def test_known_browser_is_not_locked_out_by_its_own_address(scene):
+    mark = (await scene.enter()).mark
+    await scene.fail(10)
+    with pytest.raises(TooManyCalls):
+        await scene.enter()
+    for n in range(48):
+        await scene.fail(email=f"{n}@example.com")
+    with pytest.raises(TooManyCalls):
+        await scene.enter(email="other@example.com")
+    await scene.enter(mark=mark)
+
+
+async def test_known_browser_may_not_guess_for_ever(scene):
+    mark = (await scene.enter()).mark
+    await scene.fail(10, mark=mark)
+    with pytest.raises(TooManyCalls):
+        await scene.enter(mark=mark)
+
+
+async def test_mark_of_another_person_or_made_up_counts_for_nothing(scene):
+    scene.put("bob", email="bob@example.com")
+    theirs = (await scene.enter("bob@example.com")).mark
+    await scene.fail(10)
+    for mark in (theirs, "x" * 48, "", "é" * 48):
+        with pytest.raises(TooManyCalls):
+            await scene.enter(mark=mark)
+
+
+async def test_counts_of_tries_are_bounded_whatever_the_names(scene, monkeypatch):
+    assert BUCKETS <= 2**16
+    monkeypatch.setattr("gateway_core.accounts.throttle.BUCKETS", 16)
+    throttle = Throttle(scene.store, {"x": Allowance(10**9, 60)}, ID_KEY)
+    for n in range(1000):
+        await throttle.count("x", f"{n}@example.com")
+    assert len(scene.store.counts) == 16
+
+
+def test_bucket_of_a_name_cannot_be_worked_out():
+    ours, theirs = (Throttle(None, {}, key)._name("x", "ann") for key in (ID_KEY, b"j" * 32))
+    assert ours != theirs
+
+
+async def test_hashes_are_shared_fairly_and_waits_are_bounded(monkeypatch):
+    verify, order = passwords._verify, []
+
+    def note(stored, password):
+        order.append(password)
+        return verify(stored, password)
+
+    monkeypatch.setattr(passwords, "_verify", note)
+    checker = PasswordChecker()
+    flood = [checker.check(HASH, "flood", "192.0.2.1") for _ in range(50)]
+    running = asyncio.gather(*flood, return_exceptions=True)
+    await asyncio.sleep(0)
+    assert await checker.check(HASH, PASSWORD, "192.0.2.2")
+    assert order.index(PASSWORD) <= passwords.AT_ONCE + 1
+    refused = [each for each in await running if isinstance(each, TooManyCalls)]
+    assert len(refused) >= 50 - passwords.AT_ONCE - passwords.MOST_WAITING
+
+
+async def test_hash_that_does_not_come_in_time_is_refused():
+    checker = PasswordChecker(seconds=0.0)
+    answers = await asyncio.gather(
+        *(checker.check(HASH, PASSWORD, f"192.0.2.{n}") for n in range(6)), return_exceptions=True
+    )
+    assert any(isinstance(answer, TooManyCalls) for answer in answers)
+    assert True in answers
+
+
+async def test_new_password_replaces_the_old_one_and_ends_other_sessions(scene):
+    other = await scene.sign_in()
+    own = await scene.service.find(await scene.sign_in())
+    changed = await scene.service.change_password(own, PASSWORD, ADDRESS)
+    assert await scene.who(changed.token) == "ann"
+    assert await scene.who(other) is None
+    assert await scene.who(own.token) is None
+    await scene.fail()
+    with pytest.raises(SignInRefused):
+        await scene.enter()
+    assert await scene.who(await scene.sign_in(password=changed.password)) == "ann"
+    assert changed.password not in str(scene.kube.find("gatewayusers", "ann"))
+
+
+async def test_change_of_password_asks_the_old_one_a_few_times(scene):
+    own = await scene.service.find(await scene.sign_in())
+    for _ in range(10):
+        with pytest.raises(SignInRefused):
+            await scene.service.change_password(own, "wrong", ADDRESS)
+    with pytest.raises(TooManyCalls):
+        await scene.service.change_password(own, PASSWORD, ADDRESS)
+    assert await scene.who(own.token) == "ann"
+
+
+async def test_change_does_not_undo_a_reset_that_came_between(scene):
+    own = await scene.service.find(await scene.sign_in())
+    scene.users.cut = True
+    scene.put("ann", passwordHash=hash_password("reset"))
+    with pytest.raises(SignInRefused):
+        await scene.service.change_password(own, PASSWORD, ADDRESS)
+
+
+async def test_session_lives_on_a_replica_that_lags(scene):
+    token = await scene.sign_in()
+    scene.users.forget("ann")
+    assert await scene.who(token) == "ann"
+    own = await scene.service.find(token)
+    old = scene.users.get("ann")
+    changed = await scene.service.change_password(own, PASSWORD, ADDRESS)
+    scene.users._entries["ann"], scene.users._versions["ann"] = old, 0
+    assert await scene.who(changed.token) == "ann"
+
+
+async def test_session_is_kept_while_the_record_cannot_be_read(scene):
+    token = await scene.sign_in()
+    scene.users.forget("ann")
+    scene.kube.away = True
+    with pytest.raises(Unavailable):
+        await scene.who(token)
+    scene.kube.away = False
+
+
+def test_letters_that_fold_to_ascii_are_no_email_of_another():
+    kube = FakeKubernetes()
+    users = FakeInformer(kube, "gatewayusers", project_user)
+    index = UserIndex(users)
+    spec = {"displayName": "K", "email": "Kim@example.com"}
+    kube.put("gatewayusers", {"metadata": {"name": "kim"}, "spec": spec})
+    assert index.find(" kim@EXAMPLE.com ").name == "kim"
+    assert index.find("\u212aim@example.com") is None
 
 
 async def test_session_ends_when_idle_or_a_week_old(scene):

@@ -117,6 +117,7 @@ async def call(
     query: str = "",
     chunks: list[bytes] | None = None,
     breaks_off: bool = False,
+    address: str = "127.0.0.1",
 ) -> Answer:
     """One request to an ASGI application; `breaks_off`: its client leaves before the end."""
     answer = Answer()
@@ -147,7 +148,7 @@ async def call(
         "raw_path": path.encode(),
         "query_string": query.encode(),
         "headers": [(k.lower().encode(), v.encode("latin-1")) for k, v in headers or []],
-        "client": ("127.0.0.1", 1),
+        "client": (address, 1),
         "server": ("127.0.0.1", 80),
         "scheme": "http",
         "root_path": "",

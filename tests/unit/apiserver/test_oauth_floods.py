@@ -3,15 +3,23 @@
 from typing import Any
 
 import orjson
+import pytest
 
 from tests.unit.apiserver.gateway import Answer, Gateway, call
 
+DOCUMENT = {"client_name": "By document", "redirect_uris": ["https://app.example.com/cb"]}
 
-async def register(gateway: Gateway, **changes: Any) -> Answer:
+
+async def register(gateway: Gateway, address: str = "127.0.0.1", **changes: Any) -> Answer:
     body = {"redirect_uris": ["https://app.example.com/cb"], **changes}
     headers = [("Content-Type", "application/json")]
     return await call(
-        gateway.app, "POST", "/oauth/register", headers=headers, content=orjson.dumps(body)
+        gateway.app,
+        "POST",
+        "/oauth/register",
+        headers=headers,
+        content=orjson.dumps(body),
+        address=address,
     )
 
 
@@ -23,6 +31,37 @@ async def test_registrations_of_one_address_are_limited_by_the_minute(gateway: G
     assert 0 < int(answer.headers["retry-after"]) <= 60
     gateway.transient.now += 60
     assert (await register(gateway)).status == 201
+
+
+async def test_registrations_of_one_address_are_limited_by_the_day() -> None:
+    gateway = Gateway(oauth_registrations_per_day=3, oauth_registrations_per_minute=2)
+    assert [(await register(gateway)).status for _ in range(3)] == [201, 201, 429]
+    gateway.transient.now += 60
+    assert [(await register(gateway)).status for _ in range(2)] == [201, 429]
+    gateway.transient.now += 3600
+    assert (await register(gateway)).status == 429
+    assert (await register(gateway, address="192.0.2.9")).status == 201
+    gateway.transient.now += 86_400
+    assert (await register(gateway)).status == 201
+
+
+async def test_addresses_of_one_ipv6_network_share_an_allowance() -> None:
+    gateway = Gateway(oauth_registrations_per_day=2)
+    for address, status in (
+        ("2001:db8:0:1::1", 201),
+        ("2001:db8:0:1:ffff::2", 201),
+        ("2001:db8:0:1::3", 429),
+        ("2001:db8:0:2::1", 201),
+    ):
+        assert (await register(gateway, address=address)).status == status, address
+
+
+async def test_client_that_an_admin_declares_counts_for_nothing() -> None:
+    gateway = Gateway(oauth_unused_clients=1)
+    spec = {"clientName": "A", "redirectUris": ["a:b"]}
+    gateway.kube.put("gatewayoauthclients", {"metadata": {"name": "client-a"}, "spec": spec})
+    assert (await register(gateway)).status == 201
+    assert (await register(gateway)).status == 429
 
 
 async def test_unused_clients_are_limited_whatever_their_addresses() -> None:
@@ -63,40 +102,47 @@ async def test_registration_can_be_turned_off() -> None:
 async def test_maintenance_stops_what_creates() -> None:
     gateway = Gateway(maintenance=True)
     assert (await register(gateway)).status == 503
+    headers = [("Content-Type", "application/x-www-form-urlencoded")]
+    for grant_type, status in (("authorization_code", 503), ("refresh_token", 401)):
+        content = f"grant_type={grant_type}".encode()
+        answer = await call(gateway.app, "POST", "/oauth/token", headers=headers, content=content)
+        assert answer.status == status
 
 
-async def test_client_document_is_fetched_once_and_checked(gateway: Gateway) -> None:
-    url = "https://app.example.com/client.json"
-    document = {
-        "client_id": url,
-        "client_name": "By document",
-        "redirect_uris": ["https://app.example.com/cb"],
-    }
+async def show_document(gateway: Gateway, url: str) -> Answer:
     query = "response_type=code&code_challenge_method=S256&code_challenge=" + "a" * 43
+    return await call(gateway.app, "GET", "/oauth/authorize", query=f"{query}&client_id={url}")
 
-    async def ask(named: str = url) -> Answer:
-        return await call(
-            gateway.app, "GET", "/oauth/authorize", query=f"{query}&client_id={named}"
-        )
 
-    for wrong in (
-        {**document, "client_id": url + "/"},
-        {**document, "redirect_uris": ["javascript:x"]},
-        {**document, "token_endpoint_auth_method": "client_secret_post"},
-        {**document, "client_name": None},
-        {**document, "client_name": "x" * 9000},
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"client_id": "https://app.example.com/client.json/"},
+        {"redirect_uris": ["javascript:x"]},
+        {"token_endpoint_auth_method": "client_secret_post"},
+        {"client_name": None},
+        {"client_name": "x" * 9000},
         [],
-    ):
-        gateway.documents.pages[url] = orjson.dumps(wrong)
-        answer = await ask()
-        assert answer.status == 400, wrong
-        assert "location" not in answer.headers
-    gateway.documents.pages[url] = orjson.dumps(document)
-    before = len(gateway.documents.fetched)
+    ],
+)
+async def test_client_document_is_checked(gateway: Gateway, wrong: Any) -> None:
+    url = "https://app.example.com/client.json"
+    body = {**DOCUMENT, "client_id": url, **wrong} if wrong else wrong
+    gateway.documents.pages[url] = orjson.dumps(body)
     for _ in range(3):
-        answer = await ask()
+        answer = await show_document(gateway, url)
+        assert answer.status == 400
+        assert "location" not in answer.headers
+    assert len(gateway.documents.fetched) == 1
+
+
+async def test_client_document_is_fetched_once(gateway: Gateway) -> None:
+    url = "https://app.example.com/client.json"
+    gateway.documents.pages[url] = orjson.dumps({**DOCUMENT, "client_id": url})
+    for _ in range(3):
+        answer = await show_document(gateway, url)
         assert answer.headers["location"].startswith("/sign-in?next=")
-    assert len(gateway.documents.fetched) == before + 1
+    assert len(gateway.documents.fetched) == 1
     for other in (
         "http://app.example.com/client.json",
         "https://app.example.com",
@@ -105,7 +151,7 @@ async def test_client_document_is_fetched_once_and_checked(gateway: Gateway) -> 
         "https://app.example.com/a/../c",
         "https://app.example.com/c%23x",
     ):
-        assert (await ask(other)).status == 400
+        assert (await show_document(gateway, other)).status == 400
 
 
 async def test_documents_are_fetched_for_one_address_twenty_times_a_minute(

@@ -8,13 +8,16 @@ import pytest
 
 from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.times import format_time
+from gateway_core.oauth.records import project_client
+from gateway_core.oauth.registration import mark_authorized
 from gateway_operator.context import Failpoints
-from gateway_operator.retention.oauth import OAuthRemoval
+from gateway_operator.retention.oauth import MOST_LEFT, OAuthRemoval
 from tests.fakes.counters import FakeCounters
 from tests.fakes.informer import FakeInformer
 from tests.fakes.kubernetes import FakeKubernetes
 
 NOW = datetime(2027, 6, 1, 12, tzinfo=UTC)
+CLIENT = {"clientName": "C", "redirectUris": ["a:b"], "dynamic": True}
 GRANTS, CLIENTS = "gatewaygrants", "gatewayoauthclients"
 
 
@@ -46,7 +49,7 @@ class Bench:
         self.kube.put(plural, {"metadata": {"name": name}, "spec": spec})
 
     def put_client(self, name: str, age: timedelta, **spec: Any) -> None:
-        self.put(CLIENTS, name, {"clientName": "C", "redirectUris": ["a:b"], **spec}, age)
+        self.put(CLIENTS, name, {**CLIENT, **spec}, age)
 
     def put_grant(self, name: str, age: timedelta = timedelta(hours=1), **spec: Any) -> None:
         base = {
@@ -92,6 +95,51 @@ async def test_client_without_a_grant_is_remembered_for_half_a_year() -> None:
     await bench.sweep()
     assert bench.names(CLIENTS) == ["client-a", "client-c"]
     assert bench.names(GRANTS) == ["grant-a"]
+
+
+async def test_client_that_an_admin_declared_stays() -> None:
+    bench = Bench()
+    bench.put_client("client-a", timedelta(days=400), dynamic=False)
+    bench.put_client("client-b", timedelta(days=400), dynamic=False, authorized=True)
+    assert await bench.sweep() == 0
+
+
+async def test_client_that_was_authorized_lately_is_no_longer_idle() -> None:
+    bench = Bench()
+    lately = format_time(NOW - timedelta(minutes=1))
+    bench.put_client("client-a", timedelta(days=400), authorized=True, lastAuthorizedTime=lately)
+    assert await bench.sweep() == 0
+
+
+async def test_grant_made_during_the_sweep_keeps_its_idle_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    bench.put_client("client-a", timedelta(days=400), authorized=True)
+    delete = bench.kube.delete
+
+    async def grant_first(plural: str, name: str, **given: Any) -> Any:
+        client = project_client(await bench.kube.get(plural, name))
+        await mark_authorized(bench.kube, client, "ann", NOW.timestamp())
+        return await delete(plural, name, **given)
+
+    monkeypatch.setattr(bench.kube, "delete", grant_first)
+    assert await bench.sweep() == 0
+    assert bench.names(CLIENTS) == ["client-a"]
+
+
+async def test_few_clients_without_a_grant_are_kept_for_one_user() -> None:
+    bench = Bench()
+    for n in range(MOST_LEFT + 5):
+        bench.put_client(
+            f"client-{n:02}", timedelta(days=n + 1), authorized=True, authorizedBy="ann"
+        )
+    bench.put_client("client-bob", timedelta(days=99), authorized=True, authorizedBy="bob")
+    bench.put_client("client-used", timedelta(days=99), authorized=True, authorizedBy="ann")
+    bench.put_grant("grant-a", clientId="client_used")
+    assert await bench.sweep() == 5
+    newest = [f"client-{n:02}" for n in range(MOST_LEFT)]
+    assert bench.names(CLIENTS) == [*newest, "client-bob", "client-used"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 from gateway_apiserver.routing import Call, RouteTable
 from gateway_apiserver.surfaces.console.parts import Notice, Screen
 from gateway_apiserver.surfaces.oauth.forms import parse_pairs, read_pairs
-from gateway_apiserver.surfaces.pages.html import Pages, expired_form, redirect
+from gateway_apiserver.surfaces.pages.html import FormExpired, Pages, redirect
 from gateway_apiserver.surfaces.pages.sign_in import SignInRoutes, locate_sign_in
 from gateway_core.accounts.authentication import Principal, find_current
 from gateway_core.accounts.guardrails import NO_RULES
@@ -147,7 +147,7 @@ class Console:
             own = call.scope["path"]
             token = values.pop("form_token", "")
             if not seat.signed_in.session.check_form_token(f"console {own}", token):
-                raise expired_form()
+                raise FormExpired
             try:
                 return self._render(call, seat, await take(call, seat, values))
             except GatewayError as error:

@@ -39,7 +39,7 @@ def add_console(
         pages,
         sign_in,
         ReadThrough(parts.tables.accounts, parts.kube, GatewayAccount.plural),
-        Throttle(parts.transient, CONSOLE_ALLOWANCES),
+        Throttle(parts.transient, CONSOLE_ALLOWANCES, parts.id_key),
         media_url=parts.settings.media_url,
     )
     api = InnerApi(table)

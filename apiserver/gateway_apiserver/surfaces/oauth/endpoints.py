@@ -87,20 +87,25 @@ class OAuthRoutes:
         if self._registrar is None:
             raise NotFound("Not found.")
         self._intake.check()
-        await self._throttle.count("register", name_client(call.scope))
+        address = name_client(call.scope)
+        await self._throttle.count("register", address)
+        await self._throttle.count("register-day", address)
         body = await read_json(call, MOST_BYTES)
         return to_json(await self._registrar.register(body), 201)
 
     async def issue(self, call: Call) -> Response:
         """Tokens for a code or a refresh token (§10.7)."""
-        client, form = await self._read(call)
+        form = await self._read(call)
         grant_type = form.get("grant_type")
+        if grant_type == "authorization_code":
+            # before anything of the request is judged, as elsewhere
+            self._intake.check()
+        client = await self._authenticate(call, form)
         if grant_type is None:
             raise OAuthError("invalid_request", "The parameter grant_type is missing.")
         if not self._authorizations.is_resource(form.get("resource")):
             raise OAuthError("invalid_target", "The resource is not the one of the grant.")
         if grant_type == "authorization_code":
-            self._intake.check()
             return _show(await self._grants.exchange(client, form))
         if grant_type == "refresh_token":
             return _show(await self._grants.refresh(client, form))
@@ -110,17 +115,20 @@ class OAuthRoutes:
 
     async def revoke(self, call: Call) -> Response:
         """Revoke a token. An unknown token gets 200 too (RFC 7009)."""
-        client, form = await self._read(call)
+        form = await self._read(call)
+        client = await self._authenticate(call, form)
         token = form.get("token")
         if token is None:
             raise OAuthError("invalid_request", "The parameter token is missing.")
         await self._grants.revoke_token(client, token)
         return Response(200, b"", (NO_STORE, _PRAGMA))
 
-    async def _read(self, call: Call) -> tuple[ClientRecord, dict[str, str]]:
+    async def _read(self, call: Call) -> dict[str, str]:
         await self._throttle.count("token", name_client(call.scope))
-        form = await read_form(call)
-        return await self._clients.authenticate(find_header(call, b"authorization"), form), form
+        return await read_form(call)
+
+    async def _authenticate(self, call: Call, form: Mapping[str, str]) -> ClientRecord:
+        return await self._clients.authenticate(find_header(call, b"authorization"), form)
 
 
 def _show(tokens: TokenResponse) -> Response:

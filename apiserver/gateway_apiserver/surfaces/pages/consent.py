@@ -1,17 +1,20 @@
 """The authorization endpoint: choice of account and consent (contract §10.6)."""
 
 import hashlib
+from collections.abc import Coroutine, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
+import structlog
+
 from gateway_apiserver.routing import Call, RouteTable
 from gateway_apiserver.surfaces.oauth.forms import parse_pairs, read_pairs
-from gateway_apiserver.surfaces.pages.html import Pages, expired_form, redirect
+from gateway_apiserver.surfaces.pages.html import FormExpired, Pages, redirect
 from gateway_apiserver.surfaces.pages.sign_in import SignInRoutes, locate_sign_in
 from gateway_core.accounts.records import AccountRecord
 from gateway_core.accounts.sign_in import SignedIn
 from gateway_core.accounts.throttle import Throttle
-from gateway_core.api.errors import Forbidden, InvalidRequest
+from gateway_core.api.errors import GatewayError, Internal
 from gateway_core.api.oauth import Scope
 from gateway_core.kube.informer import Cache
 from gateway_core.oauth.authorization import (
@@ -21,7 +24,7 @@ from gateway_core.oauth.authorization import (
     Pairs,
 )
 from gateway_core.oauth.grants import Grants
-from gateway_core.oauth.redirects import is_https, is_loopback, list_form_targets, name_host
+from gateway_core.oauth.redirects import is_loopback, is_site, list_form_targets, name_host
 from gateway_web.middleware.connections import name_client
 from gateway_web.responses import Response
 
@@ -29,6 +32,7 @@ SCOPE_TEXTS: dict[Scope, str] = {
     "mcp:read": "See the account's balance, its tasks, and the models and prices.",
     "mcp:tasks": "Create tasks. The account pays for them.",
 }
+_log = structlog.get_logger(__name__)
 _OWN_FIELDS = ("account", "decision", "form_token")
 
 
@@ -63,15 +67,7 @@ class ConsentRoutes:
             request = await self._read(call, parse_pairs(call.query))
         except AuthorizationRefused as refusal:
             return redirect(refusal.location, status=302)
-        signed_in = await self._sign_in.find(call)
-        if "none" in request.prompts:
-            return self._refuse(request, "The user has to be asked.")
-        if signed_in is None:
-            return _send_to_sign_in(request)
-        accounts = self._list_accounts(signed_in)
-        if not accounts:
-            raise Forbidden("You are no member of an account. Ask an administrator for access.")
-        return self._render("account.html", request, signed_in, accounts=accounts)
+        return await self._answer(request, self._show_accounts(call, request))
 
     async def go_on(self, call: Call) -> Response:
         """Take the account, then the decision."""
@@ -83,19 +79,49 @@ class ConsentRoutes:
             request = await self._read(call, rest)
         except AuthorizationRefused as refusal:
             return redirect(refusal.location, status=302)
+        return await self._answer(request, self._take_step(call, request, own))
+
+    async def _answer(
+        self, request: AuthorizationRequest, step: Coroutine[Any, Any, Response]
+    ) -> Response:
+        """The step's response; the client is told of an error by a redirect (§10.6)."""
+        try:
+            return await step
+        except FormExpired:
+            # another site may have sent the form: the user stays here
+            raise
+        except Exception as error:
+            if not isinstance(error, GatewayError) or isinstance(error, Internal):
+                _log.exception("authorization failed")
+            return self._refuse(request, "Authorization is not possible now.", "server_error")
+
+    async def _show_accounts(self, call: Call, request: AuthorizationRequest) -> Response:
+        signed_in = await self._sign_in.find(call)
+        if "none" in request.prompts:
+            return self._refuse(request, "The user has to be asked.")
+        if signed_in is None:
+            return _send_to_sign_in(request)
+        accounts = self._list_accounts(signed_in)
+        if not accounts:
+            return self._refuse(request, "The user is no member of an account.")
+        return self._render("account.html", request, signed_in, accounts=accounts)
+
+    async def _take_step(
+        self, call: Call, request: AuthorizationRequest, own: Mapping[str, str]
+    ) -> Response:
         signed_in = await self._sign_in.find(call)
         if signed_in is None:
             return _send_to_sign_in(request)
         token = own.get("form_token", "")
         if not signed_in.session.check_form_token(_name_form(request), token):
-            raise expired_form()
+            raise FormExpired
         decision = own.get("decision")
         if decision == "deny":
             return self._refuse(request, "The user refused.")
         accounts = {account.name: account for account in self._list_accounts(signed_in)}
         account = accounts.get(own.get("account", ""))
         if account is None:
-            raise InvalidRequest("Choose one of your accounts.")
+            return self._refuse(request, "The user chose none of their accounts.")
         if decision == "approve" or self._is_approved(request, signed_in, account):
             code = await self._grants.issue_code(request, signed_in.user.name, account.name)
             return redirect(self._authorizations.locate_code(request, code), status=302)
@@ -106,7 +132,7 @@ class ConsentRoutes:
             account=account,
             scopes=[text for scope, text in SCOPE_TEXTS.items() if scope in request.scopes],
             is_loopback=is_loopback(request.redirect_uri),
-            is_site=is_https(request.redirect_uri),
+            is_site=is_site(request.redirect_uri),
         )
 
     async def _read(self, call: Call, pairs: Pairs) -> AuthorizationRequest:
@@ -122,7 +148,7 @@ class ConsentRoutes:
         self, request: AuthorizationRequest, signed_in: SignedIn, account: AccountRecord
     ) -> bool:
         """Whether the same was approved before, and another program cannot pose as the client."""
-        if not is_https(request.redirect_uri) or "consent" in request.prompts:
+        if not is_site(request.redirect_uri) or "consent" in request.prompts:
             return False
         return self._grants.has_given(request, signed_in.user.name, account.name)
 
@@ -130,9 +156,11 @@ class ConsentRoutes:
         found = [self._accounts.get(name) for name, _ in signed_in.user.roles]
         return [account for account in found if account is not None and not account.suspended]
 
-    def _refuse(self, request: AuthorizationRequest, description: str) -> Response:
+    def _refuse(
+        self, request: AuthorizationRequest, description: str, code: str = "access_denied"
+    ) -> Response:
         location = self._authorizations.locate_error(
-            request.redirect_uri, request.state, "access_denied", description
+            request.redirect_uri, request.state, code, description
         )
         return redirect(location, status=302)
 

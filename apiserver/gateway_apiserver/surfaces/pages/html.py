@@ -8,17 +8,21 @@ from importlib.resources import files
 from typing import Any
 
 import jinja2
+import structlog
+from starlette.requests import ClientDisconnect
 
 from gateway_apiserver.routing import Call, RouteTable
 from gateway_core.accounts.sign_in import SignedIn
-from gateway_core.api.errors import Forbidden, GatewayError
+from gateway_core.api.errors import Forbidden, Internal
 from gateway_web.context import Header
-from gateway_web.errors import list_error_headers
+from gateway_web.errors import list_error_headers, to_gateway_error
 from gateway_web.responses import NO_STORE, Response
 
 SESSION_COOKIE = "__Host-session"
 FORM_COOKIE = "__Host-form"
-_COOKIE_VALUE = re.compile(r"[A-Za-z0-9_-]{16,128}")
+BROWSER_COOKIE = "__Host-browser"
+SSO_COOKIE = "__Host-sso"
+_COOKIE_VALUE = re.compile(r"[A-Za-z0-9_.-]{16,4000}")
 _FOLDER = files("gateway_apiserver.surfaces.pages")
 _ASSETS: dict[str, tuple[bytes, bytes]] = {}
 """Content and type of the files that pages load, by path."""
@@ -44,6 +48,8 @@ _HEADERS: tuple[Header, ...] = (
     (b"x-content-type-options", b"nosniff"),
     _NO_REFERRER,
 )
+
+_log = structlog.get_logger(__name__)
 
 PageHandler = Callable[[Call], Awaitable[Response | None]]
 
@@ -108,18 +114,23 @@ class Pages:
         return Response(status, text.encode(), (*_HEADERS, security, *headers))
 
     def guard(self, handler: PageHandler) -> PageHandler:
-        """The handler, whose GatewayErrors are shown as pages."""
+        """The handler, whose errors are shown as pages."""
 
         @wraps(handler)
         async def serve(call: Call) -> Response | None:
             try:
                 return await handler(call)
-            except GatewayError as error:
-                headers = tuple(list_error_headers(error))
+            except ClientDisconnect:
+                raise
+            except Exception as error:
+                known = to_gateway_error(error, call.context.request_id)
+                if isinstance(known, Internal):
+                    _log.exception("request failed")
+                headers = tuple(list_error_headers(known))
                 # a page does not ask for credentials in a header
-                status = 400 if error.status == 401 else error.status
+                status = 400 if known.status == 401 else known.status
                 return self.render(
-                    "error.html", status=status, headers=headers, message=error.message
+                    "error.html", status=status, headers=headers, message=known.message
                 )
 
         return serve
@@ -133,12 +144,14 @@ class Pages:
         site = given.get(b"sec-fetch-site", b"same-origin")
         origin = given.get(b"origin", b"null").decode("latin-1")
         if site != b"same-origin" or origin not in ("null", self._origin):
-            raise expired_form()
+            raise FormExpired
 
 
-def expired_form() -> Forbidden:
+class FormExpired(Forbidden):
     """The form is none that this browser was just given."""
-    return Forbidden("This form is no longer valid. Go back, reload the page and try again.")
+
+    def __init__(self) -> None:
+        super().__init__("This form is no longer valid. Go back, reload the page and try again.")
 
 
 def redirect(location: str, *cookies: Header, status: int = 303) -> Response:
@@ -159,9 +172,13 @@ def read_cookie(call: Call, name: str) -> str:
     return ""
 
 
-def set_cookie(name: str, value: str) -> Header:
-    """The header that sets a cookie for this host alone, until the browser ends."""
-    return b"set-cookie", f"{name}={value}; Path=/; Secure; HttpOnly; SameSite=Lax".encode()
+def set_cookie(name: str, value: str, seconds: int = 0) -> Header:
+    """The header that sets a cookie for this host alone.
+
+    It lives for so many seconds, without them until the browser ends.
+    """
+    age = f"; Max-Age={seconds}" if seconds else ""
+    return b"set-cookie", f"{name}={value}; Path=/; Secure; HttpOnly; SameSite=Lax{age}".encode()
 
 
 def clear_cookie(name: str) -> Header:

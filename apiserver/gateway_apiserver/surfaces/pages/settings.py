@@ -1,36 +1,53 @@
-"""The settings page of a signed-in user: authorized apps (contract §10.7)."""
+"""The settings page of a signed-in user: authorized apps (contract §10.7), and the password."""
 
+from collections import defaultdict
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from gateway_apiserver.routing import Call, RouteTable
-from gateway_apiserver.surfaces.oauth.forms import read_form
+from gateway_apiserver.surfaces.oauth.forms import parse_pairs, read_form
 from gateway_apiserver.surfaces.pages.consent import SCOPE_TEXTS
-from gateway_apiserver.surfaces.pages.html import Pages, expired_form, redirect
+from gateway_apiserver.surfaces.pages.html import (
+    SESSION_COOKIE,
+    FormExpired,
+    Pages,
+    redirect,
+    set_cookie,
+)
 from gateway_apiserver.surfaces.pages.sign_in import HOME, SignInRoutes, locate_sign_in
 from gateway_core.accounts.key_use import KeyUse
 from gateway_core.accounts.records import AccountRecord
+from gateway_core.accounts.roles import governs
+from gateway_core.accounts.sign_in import SignedIn, SignIn, SignInRefused
 from gateway_core.api.times import parse_time
 from gateway_core.kube.informer import Cache
 from gateway_core.oauth.grants import Grants
 from gateway_core.oauth.records import GrantRecord
+from gateway_web.middleware.connections import name_client
 from gateway_web.responses import Response
 
 CONNECTIONS = f"{HOME}#oauth-connections"
+ON_A_PAGE = 100
+"""Grants of other users that one page shows."""
+_PAGES = frozenset(map(str, range(1000)))
 
 
 class SettingsRoutes:
-    """Shows the user's grants and revokes them."""
+    """Shows the user's grants and those to the accounts they govern, and revokes them."""
 
     def __init__(
         self,
         pages: Pages,
         sign_in: SignInRoutes,
+        service: SignIn,
         grants: Grants,
         accounts: Cache[AccountRecord],
         use: KeyUse,
     ) -> None:
         self._pages = pages
         self._sign_in = sign_in
+        self._service = service
         self._grants = grants
         self._accounts = accounts
         self._use = use
@@ -40,30 +57,69 @@ class SettingsRoutes:
         guard = self._pages.guard
         table.add("GET", HOME, guard(self.show), "pages_settings")
         table.add("POST", f"{HOME}/connections/revoke", guard(self.revoke), "pages_revoke")
+        table.add("POST", f"{HOME}/password", guard(self.change_password), "pages_password")
 
     async def show(self, call: Call) -> Response:
         """The page."""
         signed_in = await self._sign_in.find(call)
         if signed_in is None:
             return redirect(locate_sign_in(HOME))
-        grants = self._grants.list_of(signed_in.user.name)
-        connections = [
+        page = dict(parse_pairs(call.query)).get("page", "")
+        return await self._render(signed_in, int(page) if page in _PAGES else 0)
+
+    async def _render(
+        self, signed_in: SignedIn, page: int = 0, *, problem: str = "", status: int = 200
+    ) -> Response:
+        user = signed_in.user
+        others = [
+            grant
+            for account, role in user.roles
+            if governs(role)
+            for grant in self._grants.list_in(account)
+            if grant.user != user.name
+        ]
+        begin = page * ON_A_PAGE
+        shown = others[begin : begin + ON_A_PAGE]
+        return self._pages.render(
+            "settings.html",
+            signed_in,
+            status=status,
+            connections=await self._describe(signed_in, self._grants.list_of(user.name)),
+            governs=any(governs(role) for _, role in user.roles),
+            others=await self._describe(signed_in, shown),
+            previous=page - 1 if page else None,
+            following=page + 1 if begin + ON_A_PAGE < len(others) else None,
+            password_token=signed_in.session.make_form_token("password"),
+            has_password=user.password_hash is not None,
+            problem=problem,
+        )
+
+    async def _describe(
+        self, signed_in: SignedIn, grants: Sequence[GrantRecord]
+    ) -> list[dict[str, Any]]:
+        names = defaultdict[str, list[str]](list)
+        for grant in grants:
+            names[grant.account].append(grant.name)
+        used: dict[str, float] = {}
+        for account, own in names.items():
+            used |= await self._use.find(account, own)
+        return [
             {
                 "name": grant.name,
+                "user": grant.user,
                 "client": grant.client_name,
                 "host": grant.redirect_host,
                 "account": self._name_account(grant.account),
                 "scopes": [text for scope, text in SCOPE_TEXTS.items() if scope in grant.scopes],
                 "since": parse_time(grant.created_at),
-                "last_used": await self._find_use(grant),
+                "last_used": _to_time(max(used.get(grant.name, 0.0), grant.last_used_at)),
                 "form_token": signed_in.session.make_form_token(f"revoke {grant.name}"),
             }
             for grant in grants
         ]
-        return self._pages.render("settings.html", signed_in, connections=connections)
 
     async def revoke(self, call: Call) -> Response:
-        """Revoke one grant of the user."""
+        """Revoke one grant of the user, or one to an account that they govern."""
         self._pages.check_same_origin(call)
         form = await read_form(call)
         signed_in = await self._sign_in.find(call)
@@ -72,15 +128,37 @@ class SettingsRoutes:
         name = form.get("grant", "")
         token = form.get("form_token", "")
         if not signed_in.session.check_form_token(f"revoke {name}", token):
-            raise expired_form()
-        await self._grants.revoke(signed_in.user.name, name)
+            raise FormExpired
+        await self._grants.revoke(signed_in.user, name)
         return redirect(CONNECTIONS)
 
-    async def _find_use(self, grant: GrantRecord) -> datetime | None:
-        used = await self._use.find(grant.account, [grant.name])
-        latest = max(used.get(grant.name, 0.0), grant.last_used_at)
-        return datetime.fromtimestamp(latest, UTC) if latest else None
+    async def change_password(self, call: Call) -> Response:
+        """Give the user a new password for the old one, and show it once."""
+        self._pages.check_same_origin(call)
+        form = await read_form(call)
+        signed_in = await self._sign_in.find(call)
+        if signed_in is None:
+            return redirect(locate_sign_in(HOME))
+        if not signed_in.session.check_form_token("password", form.get("form_token", "")):
+            raise FormExpired
+        try:
+            changed = await self._service.change_password(
+                signed_in, form.get("password", ""), name_client(call.scope)
+            )
+        except SignInRefused:
+            problem = "The password is not right."
+            return await self._render(signed_in, problem=problem, status=403)
+        return self._pages.render(
+            "password.html",
+            # the old session has ended, and the forms of the new one are not made here
+            headers=(set_cookie(SESSION_COOKIE, changed.token),),
+            password=changed.password,
+        )
 
     def _name_account(self, name: str) -> str:
         record = self._accounts.get(name)
         return name if record is None else record.display_name
+
+
+def _to_time(seconds: float) -> datetime | None:
+    return datetime.fromtimestamp(seconds, UTC) if seconds else None

@@ -8,11 +8,12 @@ from urllib.parse import quote, urlencode
 from gateway_apiserver.routing import Call, RouteTable
 from gateway_apiserver.surfaces.oauth.forms import parse_pairs, read_form
 from gateway_apiserver.surfaces.pages.html import (
+    BROWSER_COOKIE,
     FORM_COOKIE,
     SESSION_COOKIE,
+    FormExpired,
     Pages,
     clear_cookie,
-    expired_form,
     read_cookie,
     redirect,
     set_cookie,
@@ -23,6 +24,8 @@ from gateway_web.middleware.connections import name_client
 from gateway_web.responses import Response
 
 START, HOME = "/", "/settings"
+BROWSER_SECONDS = 400 * 24 * 3600
+"""How long a browser is known after a sign-in: as long as browsers keep a cookie."""
 _NEXT = re.compile(
     r"/|/settings|/console/[a-z0-9-]{1,63}[!-~]{0,2048}|/oauth/authorize\?[!-~]{1,16384}"
 )
@@ -63,17 +66,26 @@ class SignInRoutes:
         expected = sign_form(secret, f"sign-in {after}")
         given = form.get("form_token", "")
         if not secret or not hmac.compare_digest(expected.encode(), given.encode()):
-            raise expired_form()
+            raise FormExpired
         email = form.get("email", "")
         try:
-            address = name_client(call.scope)
-            token = await self._sign_in.sign_in(email, form.get("password", ""), address)
+            entry = await self._sign_in.sign_in(
+                email,
+                form.get("password", ""),
+                name_client(call.scope),
+                read_cookie(call, BROWSER_COOKIE),
+            )
         except SignInRefused as refusal:
             return self._render(call, after, email=email, problem=refusal.message, status=403)
         before = read_cookie(call, SESSION_COOKIE)
         if before:
             await self._sign_in.sign_out(before)
-        return redirect(after, set_cookie(SESSION_COOKIE, token), clear_cookie(FORM_COOKIE))
+        return redirect(
+            after,
+            set_cookie(SESSION_COOKIE, entry.token),
+            set_cookie(BROWSER_COOKIE, entry.mark, BROWSER_SECONDS),
+            clear_cookie(FORM_COOKIE),
+        )
 
     async def leave(self, call: Call) -> Response:
         """Sign out."""
@@ -82,7 +94,7 @@ class SignInRoutes:
         signed_in = await self.find(call)
         if signed_in is not None:
             if not signed_in.session.check_form_token("sign-out", form.get("form_token", "")):
-                raise expired_form()
+                raise FormExpired
             await self._sign_in.sign_out(signed_in.token)
         return redirect("/sign-in", clear_cookie(SESSION_COOKIE))
 

@@ -1,12 +1,10 @@
 """Single sign-on at the provider that the deployment names."""
 
-import secrets
-
 from gateway_apiserver.routing import Call, RouteTable
 from gateway_apiserver.surfaces.oauth.forms import parse_pairs
 from gateway_apiserver.surfaces.pages.html import (
-    FORM_COOKIE,
     SESSION_COOKIE,
+    SSO_COOKIE,
     Pages,
     clear_cookie,
     read_cookie,
@@ -15,7 +13,7 @@ from gateway_apiserver.surfaces.pages.html import (
 )
 from gateway_apiserver.surfaces.pages.sign_in import choose_next
 from gateway_core.accounts.sign_in import SignIn
-from gateway_core.accounts.sso import SignOn
+from gateway_core.accounts.sso import PENDING_SECONDS, SignOn
 from gateway_core.accounts.throttle import Throttle
 from gateway_core.api.errors import Forbidden
 from gateway_web.middleware.connections import name_client
@@ -44,9 +42,8 @@ class SsoRoutes:
         """Send the person to the provider."""
         await self._throttle.count("sign-in-address", name_client(call.scope))
         after = choose_next(dict(parse_pairs(call.query)).get("next", ""))
-        browser = read_cookie(call, FORM_COOKIE) or secrets.token_urlsafe(32)
-        location = await self._sign_on.begin(after, browser)
-        return redirect(location, set_cookie(FORM_COOKIE, browser), status=302)
+        location, cookie = await self._sign_on.begin(after)
+        return redirect(location, set_cookie(SSO_COOKIE, cookie, PENDING_SECONDS), status=302)
 
     async def finish(self, call: Call) -> Response:
         """Begin a session for who comes back."""
@@ -58,9 +55,9 @@ class SsoRoutes:
             given.get("state", ""),
             given["code"],
             given.get("iss"),
-            read_cookie(call, FORM_COOKIE),
+            read_cookie(call, SSO_COOKIE),
         )
         before = read_cookie(call, SESSION_COOKIE)
         if before:
             await self._sign_in.sign_out(before)
-        return redirect(after, set_cookie(SESSION_COOKIE, token), clear_cookie(FORM_COOKIE))
+        return redirect(after, set_cookie(SESSION_COOKIE, token), clear_cookie(SSO_COOKIE))
