@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from gateway_web.middleware.metrics import RequestSeries
+from gateway_web.middleware.metrics import AdmissionCounter, RequestSeries
 
 
 class ApiMetrics:
@@ -31,15 +31,7 @@ class ApiMetrics:
         self._classify = classify
         self._requests = RequestSeries()
         self.registry.register(self._requests)
-        self._admissions = Counter(
-            "gateway_admissions_total",
-            "Paid calls by outcome of admission: created, replayed, or accepted for calls without"
-            " an object; else the error code, internal_error for a defect, client_gone if the"
-            " client left, cut_short at shutdown.",
-            ("surface", "outcome"),
-            registry=self.registry,
-        )
-        self._admissions_by: dict[tuple[str, str], Counter] = {}
+        self.count_admission = AdmissionCounter(self.registry).count
         self._bytes = Counter(
             "gateway_content_bytes_total",
             "Bytes of contents received from clients and stored (in), or sent to clients (out),"
@@ -80,15 +72,6 @@ class ApiMetrics:
         """Counts one answer that took so long."""
         payer = "none" if account is None else self._classify(account)
         self._requests.observe(route, method, status, payer, seconds)
-
-    def count_admission(self, surface: str, outcome: str) -> None:
-        """Counts one paid call, e.g. of `task` as `created` or `rate_limit_exceeded`."""
-        series = surface, outcome
-        counter = self._admissions_by.get(series)
-        if counter is None:
-            # looked up once, as for bytes
-            counter = self._admissions_by[series] = self._admissions.labels(*series)
-        counter.inc()
 
     def count_bytes(self, surface: str, direction: Literal["in", "out"], size: int) -> None:
         """Counts bytes that were stored, or sent to a client."""

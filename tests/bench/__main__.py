@@ -12,7 +12,6 @@ import sys
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 
-from gateway_cli.local.processes import PROCESSES
 from tests.bench.admission import measure_admission
 from tests.bench.batches import measure_batches
 from tests.bench.callbacks import measure_callbacks
@@ -90,7 +89,7 @@ def main() -> int:
 def run_stage(name: str, measure: Stage, world: World, key: str, report: Report) -> None:
     """Runs a stage on fresh processes; an error in it is reported and goes no further."""
     try:
-        for process in PROCESSES:
+        for process in world.names:
             if process in ("api", "operator") or not world.is_alive(process):
                 world.run.restart(process, {})
         asyncio.run(measure(world, key, report))

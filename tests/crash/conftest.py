@@ -48,7 +48,7 @@ def lend(request, standing: dict[str, World], *, without: str) -> Iterator[World
     yield standing[without]
     shared = {*CONTROL_PLANE} if without else set()
     living = {name for name in PROCESSES if standing[without].is_alive(name)}
-    if request.session.testsfailed > before or living != {*PROCESSES} - {without} - shared:
+    if request.session.testsfailed > before or living != {*PROCESSES} - {without, "mcp"} - shared:
         standing.pop(without).__exit__()
     else:
         asyncio.run(behave(standing[without]))

@@ -25,7 +25,7 @@ def world(control_plane):
         "GATEWAY_OAUTH_REGISTRATIONS_PER_DAY": "100000",
         "GATEWAY_SIGN_INS_PER_MINUTE": "10000",
     }
-    with World(control_plane, restart=True, extra_env={"api": api}) as running:
+    with World(control_plane, restart=True, extra_env={"api": api}, mcp=True) as running:
         yield running
         leaks = find_leaks(running)
     assert not leaks

@@ -22,6 +22,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from gateway_cli.local.config import LocalConfig
+from gateway_cli.local.processes import PROCESSES
 from gateway_cli.local.supervisor import ProcessFailedError
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.connection import load_kubeconfig
@@ -56,7 +57,8 @@ class World:
     """A running gateway. `with World() as world`, then `async with world.client()`.
 
     With `cluster` it has a namespace of its own on that control plane, which costs half the time
-    and memory of a start. Tests that disturb etcd or kube-apiserver leave it out.
+    and memory of a start. Tests that disturb etcd or kube-apiserver leave it out. The MCP
+    process is started where a test asks for it.
     """
 
     def __init__(
@@ -65,7 +67,9 @@ class World:
         *,
         extra_env: Mapping[str, Mapping[str, str]] | None = None,
         restart: bool = False,
+        mcp: bool = False,
     ) -> None:
+        self.names = [name for name in PROCESSES if mcp or name != "mcp"]
         self._folder = tempfile.TemporaryDirectory(prefix="gateway-world-")
         ports, place = free_ports(), {}
         if cluster is not None:
@@ -94,7 +98,7 @@ class World:
 
     def __enter__(self) -> Self:
         try:
-            self.run.start()
+            self.run.start(*self.names)
         except BaseException as error:
             # the logs go with the folder
             for log in sorted(self.config.log_directory.glob("*.log")):

@@ -5,12 +5,13 @@ from tools.panels.parts import Panel, Row
 from tools.panels.processes import PROCESSES
 from tools.panels.runs import CALLBACKS, PROVIDERS, TASKS
 from tools.panels.storage import BATCHES, FILES
-from tools.panels.traffic import ADMISSION, REQUESTS
+from tools.panels.traffic import ADMISSION, MCP, REQUESTS
 
 __all__ = ["ROWS", "Panel", "Row"]
 
 ROWS: tuple[Row, ...] = (
     REQUESTS,
+    MCP,
     ADMISSION,
     LLM,
     TASKS,

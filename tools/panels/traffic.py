@@ -72,6 +72,28 @@ REQUESTS: Row = (
     ),
 )
 
+MCP: Row = (
+    "MCP",
+    (
+        Panel(
+            "Calls of tools by outcome",
+            "reqps",
+            "ok, or the code of the error that the caller's model reads.",
+            (Query(rate("gateway_mcp_tool_calls_total", "tool, outcome"), "{{tool}} {{outcome}}"),),
+            stacked=True,
+        ),
+        Panel(
+            "Calls that wait for their task",
+            "short",
+            "Now, by pod; and how many per second ended, by what ended the wait.",
+            (
+                Query("sum by (pod) (gateway_mcp_waiting{JOBS})", "waiting {{pod}}"),
+                Query(rate("gateway_mcp_waits_total", "outcome"), "{{outcome}}/s"),
+            ),
+        ),
+    ),
+)
+
 ADMISSION: Row = (
     "Admission and money",
     (

@@ -1,6 +1,6 @@
 """State of one HTTP request: its call, metric labels, response headers, and the drain."""
 
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 from gateway_core.admission.context import CallContext
@@ -16,6 +16,18 @@ class Drain:
 
     def __init__(self) -> None:
         self.begun = False
+        self._listeners = list[Callable[[], None]]()
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called when the drain begins."""
+        self._listeners.append(listener)
+
+    def begin(self) -> None:
+        """Begin the drain."""
+        if not self.begun:
+            self.begun = True
+            for listener in self._listeners:
+                listener()
 
 
 class RequestContext(CallContext):

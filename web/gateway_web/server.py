@@ -88,7 +88,7 @@ class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begins the drain, and ends it after the time to linger."""
         lingers = sig == signal.SIGTERM and not self._drain.begun
-        self._drain.begun = True
+        self._drain.begin()
         if lingers and self._linger_seconds > 0:
             loop = asyncio.get_running_loop()
             loop.call_later(self._linger_seconds, super().handle_exit, sig, frame)

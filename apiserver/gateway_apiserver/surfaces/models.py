@@ -7,10 +7,14 @@ import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from gateway_core.files.files import LONGEST_SECONDS, SHORTEST_SECONDS, SHOWN_PURPOSES
 from gateway_core.tasks.schemas import NOT_BLANK as NOT_BLANK
+from gateway_core.validation import Creation as Creation
+from gateway_core.validation import DropNulls
+from gateway_core.validation import Request as Request
+from gateway_core.validation import Whole as Whole
 
 T = TypeVar("T")
 
@@ -23,28 +27,6 @@ class FieldProblem(ValueError):
     def __init__(self, text: str, *, code: str) -> None:
         super().__init__(text)
         self.code = code
-
-
-class Request(BaseModel):
-    """A body of the Task API: no unknown field, no value of another type."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class DropNulls(BaseModel):
-    """A body in which null means absent."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_nulls(cls, values: Any) -> Any:
-        if not isinstance(values, dict):
-            return values
-        fields = cls.model_fields
-        return {k: value for k, value in values.items() if value is not None or k not in fields}
-
-
-class Creation(Request, DropNulls):
-    """A body of the Task API that makes something."""
 
 
 class Lenient(DropNulls):
@@ -75,11 +57,6 @@ class Page(Shape, Generic[T]):
     has_more: bool
 
 
-def _take_whole(value: Any) -> Any:
-    """5.0 is an integer too (contract §2.1)."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
 def _read_number(text: Any) -> Any:
     is_number = isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= 9
     return int(text) if is_number else text
@@ -97,7 +74,6 @@ def drop_repeats(entries: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(entries))
 
 
-Whole = BeforeValidator(_take_whole)
 Number = BeforeValidator(_read_number)
 Word = BeforeValidator(_require_text)
 Limit = Annotated[int, Field(strict=True, ge=1, le=100), Number]

@@ -19,21 +19,19 @@ from gateway_apiserver.surfaces.operations import PublicSender
 from gateway_apiserver.surfaces.quotes import Quote, QuoteRequest, quote_call
 from gateway_apiserver.surfaces.validation import read_body, read_query
 from gateway_core.admission.admission import Access
-from gateway_core.api.model import Price
-from gateway_core.api.money import MICROS_PER_CENT, ceil_cents
+from gateway_core.api.money import ceil_cents
 from gateway_core.api.times import format_time
-from gateway_core.billing.prices import Unit, find_cached_price, floor_moment
+from gateway_core.billing.prices import floor_moment
 from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.kube.clock import CLOCK
 from gateway_core.providers.catalog import Catalog, Model
 from gateway_core.providers.catalog_view import CatalogView
 from gateway_core.providers.price_list import (
-    CatalogStatus,
     PricingStatus,
     Schedule,
-    Strategy,
     list_schedules,
 )
+from gateway_core.providers.price_schedules import PriceSchedule, render_schedule
 from gateway_core.tasks.operations import CHAT, OPERATIONS
 from gateway_core.tasks.schemas import close_schema, describe_body
 from gateway_web.responses import JSON, NO_STORE, Response, to_json
@@ -65,57 +63,6 @@ QUOTES_PATH = "/api/v1/price_quotes"
 
 _Shown = tuple[Schedule, bytes]
 """An entry of the price list, and its JSON."""
-
-Cents = Annotated[
-    int | None, Field(description="Rounded up; null below one cent: the micros are exact.")
-]
-
-
-class SecondRate(BaseModel):
-    """The price of a second at one resolution."""
-
-    resolution: str
-    micros: int
-
-
-class BillingConfig(BaseModel):
-    """The price in millionths of a dollar: what is charged by."""
-
-    effective_time: str | None = Field(description="Since when; null for always.")
-    per_call_micros: int | None
-    per_second: list[SecondRate] | None
-    per_image_micros: int | None
-    input_per_1m_micros: int | None
-    cache_read_per_1m_micros: int | None
-    output_per_1m_micros: int | None
-
-
-class PriceSchedule(BaseModel):
-    """One model in the price list."""
-
-    service: str
-    action: str
-    model: str | None
-    pricing_status: PricingStatus
-    catalog_status: CatalogStatus
-    currency: Literal["USD"]
-    billing_unit: Unit | None = Field(description="Null if there are several, or no price.")
-    billing_strategy: Strategy | None
-    unit_price_cents: Cents
-    unit_price_micros: int | None = Field(description="Of one unit, in millionths of a dollar.")
-    input_price_per_1m_cents: Cents
-    input_price_per_1m_micros: int | None
-    output_price_per_1m_cents: Cents
-    output_price_per_1m_micros: int | None
-    cache_read_price_per_1m_cents: Cents
-    cache_read_price_per_1m_micros: int | None
-    cache_write_price_per_1m_cents: Cents
-    cache_write_price_per_1m_micros: int | None
-    cache_write_5m_price_per_1m_cents: Cents
-    cache_write_5m_price_per_1m_micros: int | None
-    cache_write_1h_price_per_1m_cents: Cents
-    cache_write_1h_price_per_1m_micros: int | None
-    billing_config: BillingConfig | None
 
 
 class PriceQuery(Query):
@@ -236,7 +183,7 @@ class PricingRoutes:
             self._shown = [
                 known
                 if (known := before.get(_name(entry))) is not None and known[0] == entry
-                else (entry, _render_schedule(entry).model_dump_json().encode())
+                else (entry, render_schedule(entry).model_dump_json().encode())
                 for entry in list_schedules(catalog, moment)
             ]
             self._listed = catalog, moment
@@ -264,50 +211,6 @@ def _name(entry: Schedule) -> tuple[str, str, str]:
     return entry.service, entry.action, entry.model_id
 
 
-def _render_schedule(entry: Schedule) -> PriceSchedule:
-    config = None if entry.price is None else _render_config(entry, entry.price)
-    input_, output, cached = None, None, None
-    if config is not None:
-        input_, output = config.input_per_1m_micros, config.output_per_1m_micros
-        cached = config.cache_read_per_1m_micros
-    prices = {
-        "unit_price": entry.unit_micros,
-        "input_price_per_1m": input_,
-        "output_price_per_1m": output,
-        "cache_read_price_per_1m": cached,
-        # writes to a provider's cache are charged as other input
-        "cache_write_price_per_1m": None,
-        "cache_write_5m_price_per_1m": None,
-        "cache_write_1h_price_per_1m": None,
-    }
-    return PriceSchedule(
-        service=entry.service,
-        action=entry.action,
-        model=entry.model_id,
-        pricing_status=entry.pricing_status,
-        catalog_status=entry.catalog_status,
-        currency="USD",
-        billing_unit=entry.unit,
-        billing_strategy=entry.strategy,
-        billing_config=config,
-        **{f"{name}_cents": _to_cents(micros) for name, micros in prices.items()},
-        **{f"{name}_micros": micros for name, micros in prices.items()},
-    )
-
-
-def _render_config(entry: Schedule, price: Price) -> BillingConfig:
-    seconds = [SecondRate(resolution=name, micros=micros) for name, micros in entry.seconds]
-    return BillingConfig(
-        effective_time=price.effective_time,
-        per_call_micros=price.per_call_micros,
-        per_second=seconds or None,
-        per_image_micros=price.per_image_micros,
-        input_per_1m_micros=price.input_per_million_micros,
-        cache_read_per_1m_micros=find_cached_price(price),
-        output_per_1m_micros=price.output_per_million_micros,
-    )
-
-
 def _render_quote(quote: Quote, moment: datetime) -> PriceQuote:
     return PriceQuote(
         service=quote.service,
@@ -319,7 +222,3 @@ def _render_quote(quote: Quote, moment: datetime) -> PriceQuote:
         estimate_basis=quote.basis,
         as_of=format_time(moment),
     )
-
-
-def _to_cents(micros: int | None) -> int | None:
-    return None if micros is None or 0 < micros < MICROS_PER_CENT else ceil_cents(micros)

@@ -24,6 +24,9 @@ from gateway_core.api.ids import (
 )
 from gateway_core.tasks.operations import MAX_BODY_BYTES
 from gateway_core.tasks.validation import parse_body
+from gateway_core.validation import describe_problem
+from gateway_core.validation import refuse_fields as refuse_fields
+from gateway_core.validation import validate as validate
 from gateway_web.context import Header
 from gateway_web.middleware.bodies import read_json_body
 
@@ -105,24 +108,6 @@ def check_id(
 
 M = TypeVar("M", bound=BaseModel)
 
-_TEXTS: Mapping[str, str] = {
-    "missing": "is required",
-    "string_type": "must be a string",
-    "int_type": "must be an integer",
-    "int_from_float": "must be an integer",
-    "bool_type": "must be true or false",
-    "list_type": "must be an array",
-    "dict_type": "must be an object",
-    "model_type": "must be an object",
-    "literal_error": "must be one of {expected}",
-    "string_too_short": "must have at least {min_length} characters",
-    "string_too_long": "must have at most {max_length} characters",
-    "greater_than_equal": "must be at least {ge}",
-    "less_than_equal": "must be at most {le}",
-    "too_short": "must have at least {min_length} items",
-    "too_long": "must have at most {max_length} items",
-    "extra_forbidden": "is not a known field",
-}
 _MOST_PARAMETERS = 100
 
 
@@ -181,19 +166,6 @@ def read_openai_query(model: type[M], query: bytes) -> M:
     return validate_openai(model, values, code="invalid_value")
 
 
-def validate(model: type[M], values: Mapping[str, Any]) -> M:
-    """The values as a `model`. Raises InvalidRequest with every problem of every field."""
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        problems: dict[str, list[str]] = {}
-        for detail in error.errors(include_url=False, include_input=False):
-            within = [part for part in detail["loc"][1:] if part != "[key]"]
-            text = "".join(f"[{part}] " for part in within) + _describe(detail)
-            problems.setdefault(str(detail["loc"][0]), []).append(text)
-    raise refuse_fields(problems)
-
-
 def validate_openai(model: type[M], values: Mapping[str, Any], *, code: str = "") -> M:
     """The values as a `model`. Raises InvalidRequest for the first problem.
 
@@ -209,25 +181,11 @@ def validate_openai(model: type[M], values: Mapping[str, Any], *, code: str = ""
     problem = detail.get("ctx", {}).get("error")
     own = problem.code if isinstance(problem, FieldProblem) else "invalid_value"
     if kind.endswith("_type") or own == "invalid_type":
-        text = f"Invalid type for '{name}': it {_describe(detail)}."
+        text = f"Invalid type for '{name}': it {describe_problem(detail)}."
         raise InvalidRequest(text, code=code or "invalid_type", param=name)
     if kind == "string_too_short" and detail.get("ctx", {}).get("min_length") == 1:
         raise invalid(name, "must not be empty")
-    raise invalid(name, _describe(detail), code=own)
-
-
-def refuse_fields(problems: Mapping[str, list[str]]) -> InvalidRequest:
-    """The error of the Task form for problems by public field name."""
-    names = ", ".join(problems)
-    only = next(iter(problems)) if len(problems) == 1 else None
-    return InvalidRequest(f"The request is invalid: {names}.", errors=problems, param=only)
-
-
-def _describe(detail: Any) -> str:
-    kind, context = detail["type"], detail.get("ctx", {})
-    if kind == "value_error":
-        return str(context["error"])
-    return _TEXTS.get(kind, "is not valid").format(**context)
+    raise invalid(name, describe_problem(detail), code=own)
 
 
 def _name_parameter(model: type[BaseModel], loc: tuple[int | str, ...]) -> str:

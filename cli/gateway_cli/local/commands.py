@@ -21,7 +21,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 PortBase = Annotated[
     int | None,
-    typer.Option(envvar="GATEWAY_LOCAL_PORT_BASE", help="First of eleven consecutive ports."),
+    typer.Option(envvar="GATEWAY_LOCAL_PORT_BASE", help="First of thirteen consecutive ports."),
 ]
 UseKubeconfig = Annotated[
     bool,

@@ -37,10 +37,11 @@ class Ports:
     api_health: int = 8085
     media_health: int = 8086
     mcp: int = 8087
+    mcp_health: int = 8088
 
     @classmethod
     def block(cls, base: int) -> "Ports":
-        """The twelve ports from `base` on, in the order of the fields."""
+        """The thirteen ports from `base` on, in the order of the fields."""
         highest = 65535 - len(PORT_NAMES)
         if not 1024 <= base <= highest:
             raise LocalRunError(f"the port base must be from 1024 to {highest}, not {base}")

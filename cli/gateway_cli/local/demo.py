@@ -100,6 +100,7 @@ def describe_run(config: LocalConfig, variables: dict[str, str], kubectl: Path) 
     return f"""
 REST API            {config.base_url}   (OpenAPI: {config.base_url}/openapi.json)
 Media host          {config.media_url}
+MCP                 {config.mcp_url}/mcp   (sign-in by OAuth, or the API key as bearer token)
 Simulated provider  {config.simulator_url}
 Bytes               {bytes_at}
 API key             {key}
@@ -126,6 +127,12 @@ Bring a file up, and have every line of another moderated:
   set -a; . {env_file}; set +a
   {ctl} files upload PATH
   {ctl} batches create REQUESTS.jsonl --download .
+
+Connect an MCP client, which then opens the sign-in page; or give it the key in a header:
+
+  {{"mcpServers": {{"model-gateway": {{"type": "http", "url": "{config.mcp_url}/mcp"}}}}}}
+  {{"mcpServers": {{"model-gateway": {{"type": "http", "url": "{config.mcp_url}/mcp",
+    "headers": {{"Authorization": "Bearer {key}"}}}}}}}}
 
 Watch it as a cluster admin does:
 

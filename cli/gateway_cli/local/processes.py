@@ -21,7 +21,7 @@ from gateway_cli.machine import run_program
 
 CONTROL_PLANE = ("etcd", "kube-apiserver")
 BACKENDS = ("redis", "media", "simulator")
-GATEWAY = ("operator", "api")
+GATEWAY = ("operator", "api", "mcp")
 PROCESSES: tuple[str, ...] = (*CONTROL_PLANE, *BACKENDS, *GATEWAY)
 
 S3 = "s3"
@@ -36,6 +36,7 @@ LISTENERS = {
     "simulator": ("simulator",),
     "operator": ("operator",),
     "api": ("api", "api_health"),
+    "mcp": ("mcp", "mcp_health"),
     "s3": ("s3",),
 }
 """Process to the ports it listens on, by their names in `Ports`."""
@@ -194,6 +195,17 @@ def describe_gateway(name: str, config: LocalConfig, credentials: Credentials) -
                 "GATEWAY_OPERATOR_URL": f"http://{LOOPBACK}:{ports.operator}",
                 "GATEWAY_MODERATION_DEFAULT_MODEL": MODERATION_MODEL,
                 "GATEWAY_WORKERS": str(config.workers),
+            },
+        ),
+        "mcp": (
+            ("gateway_mcpserver",),
+            ports.mcp_health,
+            {
+                **cluster,
+                "GATEWAY_MCP_HOST": LOOPBACK,
+                "GATEWAY_MCP_PORT": str(ports.mcp),
+                "GATEWAY_BASE_URL": config.base_url,
+                "GATEWAY_MCP_URL": config.mcp_url,
             },
         ),
     }[name]

@@ -133,7 +133,7 @@ class Authenticator:
             Forbidden: a good credential of the other class, or of too low a role.
             Unavailable: keys cannot be read, and the known ones are too old.
         """
-        credential = _read_bearer(headers)
+        credential = read_bearer(headers)
         memo = act, hashlib.blake2b(credential, key=self._digest_key, digest_size=16).digest()
         known = self._known.get(memo)
         if known is not None:
@@ -164,8 +164,8 @@ class Authenticator:
         if role is None:
             raise _invalid()
         self._note_use(key.account, key.name)
-        _check_act(act, key, role)
         caller = Principal(account, key, role, user)
+        check_act(act, caller)
         expires_at = min(token.expires_at for token in key.tokens if token.id == parsed.id)
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()
@@ -291,7 +291,9 @@ def _find_role(key: KeyRecord, creator: UserRecord | None) -> Role | None:
     return None if role is None else act_as(key.key_class, role)
 
 
-def _check_act(act: Act, key: KeyRecord, role: Role) -> None:
+def check_act(act: Act, caller: Principal) -> None:
+    """Raise Forbidden unless the caller's class and role allow `act`."""
+    key, role = caller.key, caller.role
     refusal = refuse_key(act, key.key_class, role)
     if refusal == "wrong_credential_class":
         word = "a management" if key.key_class == "Management" else "a standard"
@@ -336,7 +338,7 @@ async def find_confirmed(
     return entry if entry is not None and is_good(entry) else None
 
 
-def _read_bearer(headers: Headers) -> bytes:
+def read_bearer(headers: Headers) -> bytes:
     """The key in the one `Authorization` header: scheme in any case, exactly one space."""
     given = [value for name, value in headers if name == b"authorization"]
     if not given:

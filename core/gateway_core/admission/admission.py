@@ -15,7 +15,12 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gateway_core.accounts.authentication import Authenticator, Headers, PolicyView, Principal
+from gateway_core.accounts.authentication import (
+    Authenticator,
+    Headers,
+    PolicyView,
+    Principal,
+)
 from gateway_core.accounts.guardrails import Policy
 from gateway_core.accounts.records import AccountRecord
 from gateway_core.accounts.roles import Act, is_confined, refuse_session

@@ -33,6 +33,11 @@ class ParsedToken:
     generation: int
 
 
+def is_token(text: str) -> bool:
+    """Whether the text is meant to be a token, by its first characters."""
+    return text[:5] in ("gwat_", "gwrt_")
+
+
 class TokenMint:
     """Mints and checks tokens under a secret key, the same in every process."""
 

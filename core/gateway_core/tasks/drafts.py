@@ -41,7 +41,18 @@ def draft_task(
     catalog: Catalog, operation: Operation, service: str, raw: bytes, addresses: AddressPolicy
 ) -> Draft:
     """The draft of a body as it was sent. InvalidRequest, in either 400 form (contract §2.1)."""
-    given = check_values(operation, parse_body(raw), addresses)
+    return draft_values(catalog, operation, service, parse_body(raw), addresses)
+
+
+def draft_values(
+    catalog: Catalog,
+    operation: Operation,
+    service: str,
+    values: Mapping[str, Any],
+    addresses: AddressPolicy,
+) -> Draft:
+    """The draft of a body that has been parsed. InvalidRequest, in the validation form."""
+    given = check_values(operation, values, addresses)
     model_id = given["model"]
     model = catalog.find_model(service, operation.action, model_id)
     complete = apply_defaults(operation, given, model.rules if model else {})

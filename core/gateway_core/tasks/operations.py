@@ -11,6 +11,7 @@ from typing import Any, Literal
 from gateway_core.api.batch import ACTION
 from gateway_core.billing.prices import Unit
 
+Modality = Literal["image", "video", "audio", "utility"]
 FieldType = Literal["text", "url", "urls", "choice", "boolean", "integer"]
 
 MAX_URL = 2048
@@ -44,6 +45,8 @@ class Operation:
     units: tuple[Unit, ...]
     fields: tuple[Field, ...] = ()
     makes_tasks: bool = True
+    modality: Modality = "utility"
+    """What it makes; `utility` for everything but media."""
 
     def field(self, name: str) -> Field | None:
         """The field called `name`, if the operation has it."""
@@ -54,6 +57,7 @@ REFERENCE_TO_VIDEO = Operation(
     action="reference_to_video",
     summary="Make a video from reference images and audio clips",
     units=(Unit.CALL, Unit.SECOND),
+    modality="video",
     fields=(
         Field(
             name="model",

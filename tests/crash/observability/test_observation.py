@@ -27,6 +27,7 @@ ABSENT = (
     "gateway_llm_cache_lookups",
     "gateway_llm_calls_beyond_bound",
     "gateway_uploads_",
+    "gateway_mcp_",
     "gateway_orphan",
     "gateway_storage_",
     "gateway_stored_",

@@ -29,7 +29,7 @@ def test_defaults_differ_and_are_below_the_ports_of_clients() -> None:
 
 def test_block_is_in_the_order_of_the_fields() -> None:
     ports = Ports.block(9000)
-    assert [ports.of(name) for name in PORT_NAMES] == list(range(9000, 9012))
+    assert [ports.of(name) for name in PORT_NAMES] == list(range(9000, 9013))
 
 
 @pytest.mark.parametrize("base", [0, 80, 65530])

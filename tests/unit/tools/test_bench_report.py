@@ -5,12 +5,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from gateway_cli.local.processes import PROCESSES
 from tests.bench import __main__ as bench
 from tests.bench.report import Report
 
 
 class StillWorld:
     """Stands for a running gateway; `restarted` are the processes that were restarted."""
+
+    names = PROCESSES
 
     def __init__(self, *dead):
         self.restarted = []

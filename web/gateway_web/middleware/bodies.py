@@ -33,8 +33,14 @@ MOST_COUNTED_BYTES = 1024 * 1024
 class BodyMemory:
     """What the JSON bodies of one process take, by account."""
 
-    def __init__(self, total: int = JSON_MEMORY_BYTES, alone: int = JSON_ALONE_BYTES) -> None:
+    def __init__(
+        self,
+        total: int = JSON_MEMORY_BYTES,
+        alone: int = JSON_ALONE_BYTES,
+        most_counted: int = MOST_COUNTED_BYTES,
+    ) -> None:
         self._shares = FairSemaphore(total, alone=alone)
+        self.most_counted = most_counted
 
     def take(self, holder: str, size: int) -> None:
         """Counts `size` bytes more. Unavailable where there is no room for them."""
@@ -122,7 +128,7 @@ class RequestBody:
                 return
             # a route authenticates before it reads (contract §0.9)
             self._holder = get_context(self._scope).account or "anonymous"
-        size = min(size, MOST_COUNTED_BYTES - self._counted)
+        size = min(size, self._memory.most_counted - self._counted)
         if size > 0:
             self._memory.take(self._holder, size)
             self._counted += size

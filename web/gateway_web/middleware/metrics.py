@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Iterable
 
+from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -95,6 +96,30 @@ class RequestSeries(Collector):
                 labels=("surface", "route"),
             ),
         )
+
+
+class AdmissionCounter:
+    """Counts paid calls in `registry`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._admissions = Counter(
+            "gateway_admissions_total",
+            "Paid calls by outcome of admission: created, replayed, or accepted for calls without"
+            " an object; else the error code, internal_error for a defect, client_gone if the"
+            " client left, cut_short at shutdown.",
+            ("surface", "outcome"),
+            registry=registry,
+        )
+        self._by_labels: dict[tuple[str, str], Counter] = {}
+
+    def count(self, surface: str, outcome: str) -> None:
+        """Count one paid call, e.g. of `task` as `created` or `rate_limit_exceeded`."""
+        series = surface, outcome
+        counter = self._by_labels.get(series)
+        if counter is None:
+            # looked up once: labels cost more than the count
+            counter = self._by_labels[series] = self._admissions.labels(*series)
+        counter.inc()
 
 
 class ConnectionMetrics(Collector):

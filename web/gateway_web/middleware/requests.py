@@ -5,6 +5,7 @@ never copied from the request (contract §0.8).
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.contextvars import bind_contextvars
 
-from gateway_core.api.errors import Internal
+from gateway_core.api.errors import GatewayError, Internal
 from gateway_core.api.ids import mint_request_id
 from gateway_web.context import SCOPE_KEY, Drain, RequestContext
 from gateway_web.errors import (
@@ -25,7 +26,7 @@ from gateway_web.errors import (
 from gateway_web.middleware.bodies import BodyMemory, RequestBody
 from gateway_web.middleware.connections import ConnectionBounds, ProxiedClients
 from gateway_web.middleware.observers import NO_SPANS, AccessLog, RequestSpans
-from gateway_web.responses import ResponseSender, send_response
+from gateway_web.responses import Response, ResponseSender, send_response
 
 _log = structlog.get_logger(__name__)
 
@@ -53,6 +54,13 @@ class Observers:
     spans: RequestSpans = NO_SPANS
 
 
+Renderer = Callable[[Scope, GatewayError], Response]
+
+
+def _render_in_dialect(scope: Scope, error: GatewayError) -> Response:
+    return render_error(error, choose_dialect(scope))
+
+
 class RequestMiddleware:
     """Wraps an ASGI application that raises `GatewayError` for what it refuses."""
 
@@ -62,12 +70,15 @@ class RequestMiddleware:
         observers: Observers | None = None,
         bounds: ConnectionBounds | None = None,
         drain: Drain | None = None,
+        render: Renderer = _render_in_dialect,
+        memory: BodyMemory | None = None,
     ) -> None:
         chosen = observers or Observers(AccessLog())
         self._app = app
         self._drain = drain or Drain()
         self._clients = ProxiedClients(bounds or ConnectionBounds())
-        self._memory = BodyMemory()
+        self._memory = memory or BodyMemory()
+        self._render = render
         self._access, self._counter, self._spans = chosen.access, chosen.counter, chosen.spans
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,7 +106,7 @@ class RequestMiddleware:
             if isinstance(known, Internal) or sender.status:
                 _log.exception("request failed")
             if not sender.status:
-                answer = render_error(known, choose_dialect(scope))
+                answer = self._render(scope, known)
                 await send_response(sender, answer, with_body=scope["method"] != "HEAD")
             _let_go(error)
         finally:

@@ -1,0 +1,248 @@
+"""The endpoint `/mcp`: one POST is one message, which any replica answers (contract §10.2).
+
+    Host 421 → Origin 403 → preflight, method 405 → credential 401, 403 → media types 415, 406
+      → body 413, 400 → era and envelope 400 → method 404 → tool → JSON, or a stream
+
+Nothing of a request is kept after its response; a session id that a client sends is ignored.
+"""
+
+import asyncio
+from typing import Any
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
+
+from gateway_core.api.ids import id_to_name
+from gateway_mcpserver.authentication import Caller, McpAuthenticator
+from gateway_mcpserver.metrics import McpMetrics
+from gateway_mcpserver.protocol.addresses import (
+    PREFLIGHT_HEADERS,
+    AddressRules,
+    check_accept,
+    list_cors_headers,
+)
+from gateway_mcpserver.protocol.documents import (
+    complete,
+    describe_server,
+    describe_session,
+    find_list,
+)
+from gateway_mcpserver.protocol.eras import Era, choose_era
+from gateway_mcpserver.protocol.messages import (
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    Message,
+    RpcError,
+    is_id,
+    parse_message,
+    render_result,
+    to_response,
+)
+from gateway_mcpserver.protocol.streaming import HEARTBEAT_SECONDS, PATIENCE_SECONDS, Reply
+from gateway_mcpserver.protocol.subscriptions import Subscriptions
+from gateway_mcpserver.tools.task_waits import TaskWaiter
+from gateway_mcpserver.tools.tasks import PendingTask, describe_created
+from gateway_mcpserver.tools.tool import Tool, ToolCall, ToolResult
+from gateway_mcpserver.tools.toolbox import Toolbox
+from gateway_mcpserver.waiting import Stop
+from gateway_web.context import Header, RequestContext, get_context
+from gateway_web.middleware.bodies import RequestBody, read_json_body
+from gateway_web.middleware.exchange import EXCHANGE_KEY, ClientExchange
+from gateway_web.responses import send_empty, send_response
+
+PATHS = ("/mcp", "/mcp/")
+MOST_BODY_BYTES = 4 * 1024 * 1024
+_ALLOW: Header = (b"allow", b"POST")
+
+
+class McpEndpoint:
+    """Answers requests at `/mcp`."""
+
+    def __init__(
+        self,
+        rules: AddressRules,
+        authenticator: McpAuthenticator,
+        tools: Toolbox,
+        waiter: TaskWaiter,
+        subscriptions: Subscriptions,
+        metrics: McpMetrics,
+    ) -> None:
+        self._rules = rules
+        self._authenticator = authenticator
+        self._tools = tools
+        self._waiter = waiter
+        self._subscriptions = subscriptions
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request. Raises GatewayError before its message is known, ClientDisconnect."""
+        context, headers = get_context(scope), scope["headers"]
+        context.route, context.template = "mcp_other", PATHS[0]
+        message: Message | None = None
+        try:
+            origin = self._rules.check_origin(headers)
+            if origin is not None:
+                context.headers += list_cors_headers(origin)
+            if scope["method"] == "OPTIONS":
+                await send_empty(send, 204, PREFLIGHT_HEADERS)
+                return
+            if scope["method"] != "POST":
+                await send_empty(send, 405, (_ALLOW, (b"content-length", b"0")))
+                return
+            caller = await self._authenticator.authenticate(headers)
+            context.account = caller.account
+            check_accept(headers)
+            message = parse_message(await read_json_body(headers, receive, MOST_BODY_BYTES))
+            era = Era.LEGACY if message is None else choose_era(message, headers)
+            if message is None or message.id is None:
+                self._take_notification(message, era, caller)
+                await send_empty(send, 202, ((b"content-length", b"0"),))
+                return
+            await self._answer(message, era, caller, scope, receive, send)
+        except RpcError as error:
+            response = to_response(message.id if message else None, error)
+            await send_response(send, response, with_body=scope["method"] != "HEAD")
+
+    def _take_notification(self, message: Message | None, era: Era, caller: Caller) -> None:
+        """Handle a message that has no response: only a legacy cancellation has an effect."""
+        if message is None or era is Era.MODERN or message.method != "notifications/cancelled":
+            return
+        request_id = message.params.get("requestId")
+        if isinstance(request_id, str | int):
+            self._waiter.waits.cancel(caller.credential, request_id)
+
+    async def _answer(
+        self,
+        message: Message,
+        era: Era,
+        caller: Caller,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        assert message.id is not None
+        request_id, reply = message.id, Reply(send)
+        try:
+            if message.method == "tools/call":
+                call = self._open_call(message, caller, get_context(scope))
+                await self._call_tool(call, message, era, scope, receive, reply)
+                return
+            if message.method == "subscriptions/listen" and era is Era.MODERN:
+                await self._subscriptions.serve(message, caller.account, _find_client(scope), reply)
+                return
+            result = self._find_result(message, era, get_context(scope))
+        except RpcError as error:
+            if era is Era.LEGACY:
+                # legacy clients take another status for an error of the connection
+                error.status = 200
+            response = to_response(request_id, error)
+            await send_response(send, response)
+            return
+        await reply.finish(render_result(request_id, result))
+
+    def _find_result(self, message: Message, era: Era, context: RequestContext) -> Any:
+        """The result of a method that is no call. RpcError."""
+        method = message.method
+        if method == "server/discover" and era is Era.MODERN:
+            context.route = "mcp_discover"
+            return complete(era, describe_server())
+        if era is Era.LEGACY and method == "initialize":
+            context.route = "mcp_initialize"
+            return describe_session(message.params.get("protocolVersion"))
+        if era is Era.LEGACY and method == "ping":
+            context.route = "mcp_ping"
+            return {}
+        listed = find_list(method, self._tools.described)
+        if listed is not None:
+            context.route = "mcp_list"
+            if message.params.get("cursor") is not None:
+                raise RpcError(INVALID_PARAMS, "The cursor is unknown: lists have one page.")
+            return complete(era, listed, cacheable=True)
+        if method in ("prompts/get", "resources/read"):
+            raise RpcError(INVALID_PARAMS, "There are no prompts and no resources here.")
+        raise RpcError(METHOD_NOT_FOUND, "The method is unknown.", status=404)
+
+    def _open_call(
+        self, message: Message, caller: Caller, context: RequestContext
+    ) -> tuple[Tool[Any], ToolCall]:
+        """The tool that is called. RpcError; InsufficientScope."""
+        tool = self._tools.find(message.params.get("name"))
+        context.route = f"mcp_{tool.name}"
+        if not isinstance(message.params.get("arguments") or {}, dict):
+            raise RpcError(INVALID_PARAMS, "The arguments must be an object.")
+        token = message.meta.get("progressToken")
+        if token is not None and not is_id(token):
+            text = "The progressToken must be a short string or an integer."
+            raise RpcError(INVALID_PARAMS, text)
+        caller.require_scope(tool.scope)
+        return tool, ToolCall(caller, context)
+
+    async def _call_tool(
+        self,
+        opened: tuple[Tool[Any], ToolCall],
+        message: Message,
+        era: Era,
+        scope: Scope,
+        receive: Receive,
+        reply: Reply,
+    ) -> None:
+        """Run a tool and send its result; its arguments are dropped before a wait."""
+        tool, call = opened
+        request_id, token = message.id, message.meta.get("progressToken")
+        assert request_id is not None
+        work = asyncio.ensure_future(
+            self._tools.call(tool, message.params.get("arguments") or {}, call)
+        )
+        message.params = {}
+        try:
+            outcome = await _await_patiently(work, reply)
+        finally:
+            # only the end of the process cancels this task; a client that leaves does not
+            work.cancel()
+        del work
+        if isinstance(receive, RequestBody):
+            receive.close()
+        if isinstance(outcome, PendingTask):
+            outcome = await self._wait(outcome, request_id, token, call, _find_client(scope), reply)
+        result = complete(era, outcome.render())
+        await reply.finish(render_result(request_id, result))
+
+    async def _wait(
+        self,
+        pending: PendingTask,
+        request_id: str | int,
+        token: str | int | None,
+        call: ToolCall,
+        client: ClientExchange,
+        reply: Reply,
+    ) -> ToolResult:
+        waits = self._waiter.waits
+        with waits.enter(call.account, id_to_name(pending.task_id)) as wait:
+            if wait is None:
+                self._metrics.count_wait("concurrency_limit")
+                output = describe_created(pending, None, wait_degraded="concurrency_limit")
+                return ToolResult(output.to_json())
+            client.on_gone = lambda: wait.end(Stop.CLIENT_GONE)
+            if client.is_gone:
+                wait.end(Stop.CLIENT_GONE)
+            with waits.cancellable(wait, call.caller.credential, request_id):
+                output = await self._waiter.run(pending, wait, reply, token)
+            if wait.stop is Stop.CLIENT_GONE:
+                raise ClientDisconnect
+            return ToolResult(output.to_json())
+
+
+async def _await_patiently(
+    work: "asyncio.Future[ToolResult | PendingTask]", reply: Reply
+) -> ToolResult | PendingTask:
+    """The outcome of `work`; a stream with heartbeats begins where it takes long."""
+    done, _ = await asyncio.wait({work}, timeout=PATIENCE_SECONDS)
+    while not done:
+        await reply.beat()
+        done, _ = await asyncio.wait({work}, timeout=HEARTBEAT_SECONDS)
+    return work.result()
+
+
+def _find_client(scope: Scope) -> ClientExchange:
+    found: ClientExchange = scope[EXCHANGE_KEY]
+    return found

@@ -1,0 +1,77 @@
+"""The response to one request: JSON, or an event stream that begins with its first event.
+
+A stream has one event for each message (`event: message`, one line of data, no id), comments as
+heartbeats, and ends after the response (contract §10.2).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.types import Send
+
+from gateway_mcpserver.protocol.messages import render_notification
+from gateway_web.context import Header
+from gateway_web.responses import JSON, NO_STORE, Response, send_head, send_response
+
+HEARTBEAT_SECONDS = 10.0
+"""A stream has a comment at least this often; proxies cut silent ones."""
+PATIENCE_SECONDS = 5.0
+"""A response that takes longer becomes a stream."""
+_HEARTBEAT = b": ping\n\n"
+STREAM_HEADERS: Sequence[Header] = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+)
+
+
+class Reply:
+    """Sends the messages of one response."""
+
+    __slots__ = ("_send", "_streams")
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._streams = False
+
+    @property
+    def streams(self) -> bool:
+        """Whether a stream has begun."""
+        return self._streams
+
+    async def begin(self) -> None:
+        """Begin a stream, if none has begun."""
+        if not self._streams:
+            self._streams = True
+            await send_head(self._send, 200, STREAM_HEADERS)
+            await self._write(_HEARTBEAT)
+
+    async def beat(self) -> None:
+        """Send a comment."""
+        if self._streams:
+            await self._write(_HEARTBEAT)
+        else:
+            await self.begin()
+
+    async def notify(self, method: str, params: dict[str, Any]) -> None:
+        """Send a notification."""
+        if not self._streams:
+            self._streams = True
+            await send_head(self._send, 200, STREAM_HEADERS)
+        await self._write(_to_event(render_notification(method, params)))
+
+    async def finish(self, message: bytes, status: int = 200) -> None:
+        """Send the response, in the form that has begun; `status` is that of JSON."""
+        if not self._streams:
+            await send_response(self._send, Response(status, message, (JSON, NO_STORE)))
+            return
+        body = _to_event(message)
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def _write(self, data: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+
+def _to_event(message: bytes) -> bytes:
+    # JSON escapes every line end within it
+    return b"event: message\ndata: %b\n\n" % message

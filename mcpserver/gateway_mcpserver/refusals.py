@@ -1,0 +1,45 @@
+"""Errors that end a request before its message is answered, as HTTP responses (contract §0.1).
+
+401 and 403 of the endpoint are OAuth errors with a challenge, all others JSON-RPC errors.
+"""
+
+import orjson
+from starlette.types import Scope
+
+from gateway_core.api.errors import Forbidden, GatewayError, OAuthError, Unauthenticated
+from gateway_mcpserver.authentication import Challenges, InsufficientScope
+from gateway_mcpserver.protocol.messages import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    RpcError,
+    render_error,
+)
+from gateway_web.context import Header
+from gateway_web.errors import list_error_headers
+from gateway_web.responses import JSON, NO_STORE, Response
+
+
+class RefusalRenderer:
+    """Renders a `GatewayError`."""
+
+    def __init__(self, base_url: str) -> None:
+        self._challenges = Challenges(base_url)
+
+    def render(self, _scope: Scope, error: GatewayError) -> Response:
+        """The response."""
+        if isinstance(error, Unauthenticated):
+            challenge = self._challenges.describe(error)
+            return _render_oauth(401, "invalid_token", error.message, challenge)
+        if isinstance(error, InsufficientScope):
+            challenge = self._challenges.describe(error)
+            return _render_oauth(403, error.code, error.message, challenge)
+        if isinstance(error, Forbidden | OAuthError):
+            return _render_oauth(error.status, "access_denied", error.message)
+        code = INTERNAL_ERROR if error.status >= 500 else INVALID_REQUEST
+        body = render_error(None, RpcError(code, error.message))
+        return Response(error.status, body, (JSON, NO_STORE, *list_error_headers(error)))
+
+
+def _render_oauth(status: int, code: str, text: str, *headers: Header) -> Response:
+    body = orjson.dumps({"error": code, "error_description": text})
+    return Response(status, body, (JSON, NO_STORE, *headers))

@@ -1,0 +1,147 @@
+"""What a tool is: arguments and output as pydantic models, from which its schemas follow."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+import orjson
+from pydantic import BaseModel
+
+from gateway_core.api.errors import (
+    GatewayError,
+    InvalidRequest,
+    RateLimited,
+    TooManyCalls,
+    Unavailable,
+)
+from gateway_core.api.oauth import Scope
+from gateway_core.validation import Creation
+from gateway_mcpserver.authentication import Caller
+from gateway_web.context import RequestContext
+
+Schema = dict[str, Any]
+
+
+class Arguments(Creation):
+    """Arguments of a tool: no unknown one, null as absent."""
+
+
+class Output(BaseModel):
+    """Output of a tool. Fields in `omitted` are left out where they are None."""
+
+    omitted: ClassVar[frozenset[str]] = frozenset()
+
+    def to_json(self) -> bytes:
+        """The structured content."""
+        values = self.model_dump(by_alias=True)
+        kept = {k: v for k, v in values.items() if v is not None or k not in self.omitted}
+        return orjson.dumps(kept)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call: who makes it, and the state of its request."""
+
+    caller: Caller
+    context: RequestContext
+
+    @property
+    def account(self) -> str:
+        """Name of the caller's account."""
+        return self.caller.account
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The result of a call: structured content, or the text of an error."""
+
+    content: bytes
+    is_error: bool = False
+
+    def render(self) -> dict[str, Any]:
+        """`CallToolResult`: an error has no structured content, since clients validate it."""
+        text = [{"type": "text", "text": self.content.decode()}]
+        if self.is_error:
+            return {"content": text, "isError": True}
+        structured = orjson.Fragment(self.content)
+        return {"content": text, "structuredContent": structured, "isError": False}
+
+
+A = TypeVar("A", bound=Arguments)
+
+
+class Tool(Generic[A]):
+    """A tool. `run` raises GatewayError, whose text the caller's model reads."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    description: ClassVar[str]
+    scope: ClassVar[Scope] = "mcp:read"
+    output: ClassVar[type[Output]]
+    annotations: ClassVar[Mapping[str, bool]] = {
+        "readOnlyHint": True,
+        "destructiveHint": False,
+        "idempotentHint": True,
+        "openWorldHint": False,
+    }
+    arguments: type[A]
+
+    async def run(self, given: A, call: ToolCall) -> Any:
+        """The output of a call, or what is to be waited for (`PendingTask`)."""
+        raise NotImplementedError
+
+    def describe(self) -> dict[str, Any]:
+        """The tool as `tools/list` shows it."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "description": self.description,
+            "inputSchema": describe_arguments(self.arguments),
+            "outputSchema": describe_output(self.output),
+            "annotations": dict(self.annotations),
+        }
+
+
+def describe_arguments(model: type[Arguments]) -> Schema:
+    """JSON Schema of arguments; an optional one is described without null, which it takes too."""
+    return _simplify(model.model_json_schema())
+
+
+def describe_output(model: type[Output]) -> Schema:
+    """JSON Schema of an output; fields that are left out where they are None are never null."""
+    schema = model.model_json_schema(mode="serialization")
+    required = [name for name in schema["properties"] if name not in model.omitted]
+    described = _simplify(schema, keeps_null=lambda name: name not in model.omitted)
+    return described | {"required": required}
+
+
+def _simplify(schema: Schema, keeps_null: Any = lambda _: False) -> Schema:
+    """The schema without titles and class docstrings; properties lose null unless they keep it."""
+    kept = {key: value for key, value in schema.items() if key not in ("title", "description")}
+    properties = {}
+    for name, value in kept.get("properties", {}).items():
+        described = {key: part for key, part in value.items() if key != "title"}
+        forms = [form for form in described.get("anyOf", ()) if form.get("type") != "null"]
+        if len(forms) == 1 and not keeps_null(name):
+            del described["anyOf"]
+            described |= forms[0]
+        if described.get("default", ...) is None:
+            del described["default"]
+        properties[name] = described
+    if "properties" in kept:
+        kept["properties"] = properties
+    if "$defs" in kept:
+        kept["$defs"] = {
+            name: _simplify(part, keeps_null=lambda _: True) for name, part in kept["$defs"].items()
+        }
+    return kept
+
+
+def describe_error(error: GatewayError) -> str:
+    """The text of an error: what is wrong with each argument, and when to try again."""
+    parts = [error.message]
+    if isinstance(error, InvalidRequest) and error.errors:
+        parts += [f"{name}: {'; '.join(texts)}." for name, texts in error.errors.items()]
+    if isinstance(error, RateLimited | TooManyCalls | Unavailable):
+        parts.append(f"Try again in {error.retry_after} s.")
+    return " ".join(parts)

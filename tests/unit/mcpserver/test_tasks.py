@@ -1,0 +1,61 @@
+"""`create_task` and `get_task` on fakes: the same task and charge as by REST."""
+
+import orjson
+import pytest
+
+from tests.unit.apiserver.gateway import PATH, body, call
+from tests.unit.mcpserver.gateway import McpGateway
+
+
+@pytest.fixture
+def gateway():
+    return McpGateway()
+
+
+async def test_task_is_recorded_and_named_at_once_without_wait(gateway):
+    result = await gateway.create()
+    content = result["structuredContent"]
+    assert content["status"] == "processing"
+    assert content["completed"] is False
+    assert content["next_action"] == "get_task"
+    assert "task_replayed" not in content
+    (task,) = gateway.kube.list_objects("gatewaytasks")
+    assert task["spec"]["request"]["accountName"] == "demo"
+
+
+async def test_same_key_and_input_is_the_same_task_by_rest_and_by_mcp(gateway):
+    made = (await gateway.create("shared"))["structuredContent"]
+    by_rest = await call(
+        gateway.app,
+        "POST",
+        PATH,
+        headers=[
+            ("authorization", f"Bearer {gateway.key}"),
+            ("content-type", "application/json"),
+            ("idempotency-key", "shared"),
+        ],
+        content=orjson.dumps(body()),
+    )
+    assert by_rest.json == {"id": made["task_id"], "status": "processing", "task_replayed": True}
+    again = (await gateway.create("shared"))["structuredContent"]
+    assert (again["task_id"], again["task_replayed"]) == (made["task_id"], True)
+    assert len(gateway.kube.list_objects("gatewaytasks")) == 1
+
+
+async def test_same_key_with_other_input_names_the_conflict(gateway):
+    await gateway.create("one")
+    result = await gateway.create(
+        "one", params={"prompt": "a dog", "reference_image_urls": ["https://example.com/a.png"]}
+    )
+    assert result["isError"] is True
+    assert "structuredContent" not in result
+    assert "already used with different input" in result["content"][0]["text"]
+
+
+async def test_problems_of_params_are_those_of_rest(gateway):
+    result = await gateway.create(params={"prompt": "", "colour": "red"})
+    assert result["isError"] is True
+    text = result["content"][0]["text"]
+    for name in ("prompt", "reference_image_urls", "colour"):
+        assert f"{name}: " in text
+    assert gateway.kube.list_objects("gatewaytasks") == []
