@@ -43,6 +43,11 @@ class InnerApi:
         path, _, query = path.partition("?")
         return await self._exchange(call, seat, method, path, query.encode(), body, headers)
 
+    async def send(self, call: Call, seat: Seat, path: str) -> Response | None:
+        """Have the operation of a GET answer the call itself."""
+        inner = self._enter(call, seat, "GET", path, b"", [*call.headers], call.receive)
+        return await self._run(inner, seat, counts=False)
+
     async def relay(self, call: Call, seat: Seat, path: str) -> Response | None:
         """Have a POST's operation read the body of `call` and answer it, also by a stream."""
         headers = [_JSON_TYPE, *(pair for pair in call.headers if pair[0] == b"content-length")]

@@ -1,6 +1,7 @@
 """Who uses the console, and the frame of its pages: sign-in, choice of account, role, forms."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +17,15 @@ from gateway_core.accounts.roles import Act, is_confined, refuse_session
 from gateway_core.accounts.sign_in import SignedIn
 from gateway_core.accounts.throttle import Allowance, Throttle
 from gateway_core.api.account import Role
-from gateway_core.api.errors import GatewayError, InvalidRequest, NotFound
+from gateway_core.api.errors import Forbidden, GatewayError, InvalidRequest, NotFound
 from gateway_core.kube.read_through import ReadThrough
+from gateway_web.errors import list_error_headers
 from gateway_web.responses import Response
 
 CONSOLE_ALLOWANCES: Mapping[str, Allowance] = {"console": Allowance(600, 60, optional=True)}
 """Pages and forms of one user a minute."""
 ROOT = "/console"
+_IMPOSSIBLE = "This is not possible"
 _UNKNOWN = "There is no such account, or you are no member of it."
 
 DONE: Mapping[str, str] = {
@@ -75,6 +78,12 @@ class Seat:
         if act is Act.GOVERN and is_confined(self.role) and not confined:
             return False
         return refuse_session(act, self.role) is None
+
+    def require(self, act: Act) -> None:
+        """Raise Forbidden where the role does not allow it."""
+        refusal = refuse_session(act, self.role)
+        if refusal is not None:
+            raise Forbidden(f"Your role, {self.role}, does not allow this.", code=refusal)
 
     def sign(self, path: str) -> str:
         """The CSRF token of the form that is sent to this path."""
@@ -130,12 +139,15 @@ class Console:
             seat, problem = await self._seat(call)
             if seat is None:
                 return problem
-            return self._render(call, seat, await show(call, seat))
+            try:
+                return self._render(call, seat, await show(call, seat))
+            except GatewayError as error:
+                return self._render(call, seat, Screen(_IMPOSSIBLE, ()), error=error)
 
         full = f"{ROOT}/{{account}}{path}"
         self._table.add("GET", full, self._pages.guard(serve), f"console_{label}")
 
-    def add_form(self, path: str, take: Taken, label: str, show: Shown | None = None) -> None:
+    def add_form(self, path: str, take: Taken, label: str, show: Shown) -> None:
         """Add what takes a form. After an error `show` is shown again, with the problem on top."""
 
         async def serve(call: Call) -> Response | None:
@@ -151,11 +163,11 @@ class Console:
             try:
                 return self._render(call, seat, await take(call, seat, values))
             except GatewayError as error:
-                if show is None:
-                    raise
-                screen = await show(call, seat)
+                screen: Screen | Response | None = None
+                with suppress(GatewayError):
+                    screen = await show(call, seat)
                 if not isinstance(screen, Screen):
-                    raise
+                    screen = Screen(_IMPOSSIBLE, ())
                 return self._render(call, seat, screen, error=error, values=values)
 
         full = f"{ROOT}/{{account}}{path}"
@@ -229,6 +241,7 @@ class Console:
             "console/screen.html",
             signed_in,
             status=200 if error is None else error.status,
+            headers=() if error is None else tuple(list_error_headers(error)),
             sources=f"connect-src 'self'; script-src 'self'; media-src {self._media_url}",
             seat=seat,
             screen=screen,

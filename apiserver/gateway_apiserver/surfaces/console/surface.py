@@ -8,9 +8,12 @@ from gateway_apiserver.surfaces.console.guardrails import GuardrailPages
 from gateway_apiserver.surfaces.console.inner import InnerApi
 from gateway_apiserver.surfaces.console.keys import KeyPages
 from gateway_apiserver.surfaces.console.live import LiveRoutes, TaskEvents
+from gateway_apiserver.surfaces.console.members import MemberPages
 from gateway_apiserver.surfaces.console.overview import OverviewPage
 from gateway_apiserver.surfaces.console.seats import CONSOLE_ALLOWANCES, Console
+from gateway_apiserver.surfaces.console.storage import BatchPages, FilePages
 from gateway_apiserver.surfaces.console.tasks import TaskLists, TaskPages
+from gateway_apiserver.surfaces.console.usage import UsagePages
 from gateway_apiserver.surfaces.management.usage import UsageRoutes
 from gateway_apiserver.surfaces.pages.html import Pages
 from gateway_apiserver.surfaces.pages.sign_in import SignInRoutes
@@ -46,7 +49,11 @@ def add_console(
     lists = TaskLists(repository)
     OverviewPage(console, api, lists, usage, limiter)
     TaskPages(console, lists, finder, repository, parts.store)
+    BatchPages(console, api)
+    FilePages(console, api)
     KeyPages(console, api)
     GuardrailPages(console, api)
+    UsagePages(console, api, usage, limiter)
+    MemberPages(console, api)
     events = TaskEvents(parts.tables.tasks)
     LiveRoutes(console, events, lambda: not is_ready()).add_to(table)

@@ -33,8 +33,8 @@ from gateway_apiserver.surfaces.console.parts import (
 )
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, Values, read_query
 from gateway_apiserver.surfaces.pages.html import redirect
-from gateway_core.accounts.roles import Act, refuse_session
-from gateway_core.api.errors import Forbidden, InvalidRequest
+from gateway_core.accounts.roles import Act
+from gateway_core.api.errors import InvalidRequest
 from gateway_core.api.ids import name_to_id
 from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
@@ -172,9 +172,7 @@ class TaskPages:
 
     async def redeliver(self, call: Call, seat: Seat, _: Values) -> Response:
         """Have the callback delivered once more."""
-        refusal = refuse_session(Act.CREATE, seat.role)
-        if refusal is not None:
-            raise Forbidden("Your role does not allow this.", code=refusal)
+        seat.require(Act.CREATE)
         wire_id = call.scope["path_params"]["task_id"]
         await self._repository.change(TASKS, seat.account.name, wire_id, request_redelivery)
         return redirect(f"{seat.home}/tasks/{wire_id}?done=redelivered")

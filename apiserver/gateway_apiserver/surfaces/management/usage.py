@@ -104,7 +104,7 @@ class UsageRoutes:
     async def report(self, call: Call) -> Response:
         """Sums of charges by day; calls that ended just now are included."""
         query = read_query(UsageQuery, call.query, frozenset({"group_by"}))
-        first, last = self._choose_days(query)
+        first, last = self.choose_days(query)
         lines = await self.read(call.caller, first, last)
         key_name = None
         if query.key_id is not None:
@@ -131,7 +131,8 @@ class UsageRoutes:
         key = None if line.key_name is None else self._keys.get(line.key_name)
         return key is not None and key.creator == user
 
-    def _choose_days(self, query: UsageQuery) -> tuple[date, date]:
+    def choose_days(self, query: UsageQuery) -> tuple[date, date]:
+        """The first and the last day that a query asks for. InvalidRequest."""
         last = self._clock().astimezone(UTC).date()
         if query.end is not None:
             # a moment is the end of what comes before it: midnight ends the day before

@@ -1,0 +1,225 @@
+"""Batches and files of the account: lists, one batch with its outputs, downloads, deletion."""
+
+from gateway_apiserver.routing import Call
+from gateway_apiserver.surfaces.batches.models import ENDPOINT, WINDOW
+from gateway_apiserver.surfaces.console.inner import InnerApi
+from gateway_apiserver.surfaces.console.parts import (
+    NOTHING,
+    Cell,
+    Facts,
+    Field,
+    Form,
+    Head,
+    Hint,
+    Links,
+    Notice,
+    Part,
+    Screen,
+    Table,
+    at,
+    number,
+    numeric,
+    paginate,
+    show_bytes,
+    show_count,
+    state,
+)
+from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, Values, read_query
+from gateway_apiserver.surfaces.pages.html import redirect
+from gateway_core.accounts.roles import Act
+from gateway_web.responses import Response
+
+PER_PAGE = 20
+MOST_ERRORS = 20
+_OPEN = ("validating", "in_progress", "finalizing")
+_PURPOSES = [("", "Any"), *((word, word) for word in ("user_data", "batch", "batch_output"))]
+
+
+class BatchPages:
+    """Batches."""
+
+    def __init__(self, console: Console, api: InnerApi) -> None:
+        self._api = api
+        console.add_section(Section("Batches", "/batches"))
+        one = "/batches/{batch_id}"
+        console.add_page("/batches", self.show_list, "batches")
+        console.add_form("/batches", self.create, "batch_create", self.show_list)
+        console.add_page(one, self.show, "batch")
+        console.add_form(f"{one}/cancel", self.cancel, "batch_cancel", self.show)
+
+    async def show_list(self, call: Call, seat: Seat) -> Screen:
+        """A page of batches, the newest first."""
+        query, path = read_query(call), f"{seat.home}/batches"
+        page = await self._api.read(
+            call, seat, "/v1/batches", limit=PER_PAGE, after=query.get("after")
+        )
+        heads = (Head("Batch"), Head("State"), numeric("Done"), numeric("Failed"), Head("Created"))
+        rows = []
+        for each in page["data"]:
+            counts = each["request_counts"]
+            rows.append(
+                [
+                    Cell(each["id"], "code", f"{path}/{each['id']}"),
+                    state(each["status"]),
+                    number(f"{show_count(counts['completed'])} of {show_count(counts['total'])}"),
+                    number(show_count(counts["failed"])),
+                    at(each["created_at"]),
+                ]
+            )
+        empty = "There are no batches yet."
+        parts: list[Part] = [paginate(Table("Batches", heads, rows, empty), path, {}, page, query)]
+        if seat.may(Act.CREATE):
+            hint = "A file of purpose batch: one moderation request in each line."
+            create = Form(
+                path,
+                "Run the batch",
+                (Field("input_file_id", "File id", required=True, hint=hint),),
+                token=seat.sign(path),
+                title="New batch",
+                opener="New batch",
+            )
+            parts.insert(0, create)
+        return Screen("Batches", parts)
+
+    async def create(self, call: Call, seat: Seat, values: Values) -> Response:
+        """Run the moderations of a file."""
+        seat.require(Act.CREATE)
+        body = {
+            "input_file_id": values.get("input_file_id", "").strip(),
+            "endpoint": ENDPOINT,
+            "completion_window": WINDOW,
+        }
+        made = await self._api.write(call, seat, "POST", "/v1/batches", body)
+        return redirect(f"{seat.home}/batches/{made['id']}")
+
+    async def show(self, call: Call, seat: Seat) -> Screen:
+        """One batch, its progress and its files."""
+        wire_id = call.scope["path_params"]["batch_id"]
+        each = await self._api.read(call, seat, f"/v1/batches/{wire_id}")
+        counts = each["request_counts"]
+        total = counts["total"]
+        share = (counts["completed"] + counts["failed"]) / total if total else None
+        items = [
+            ("State", state(each["status"])),
+            ("Progress", Cell(f"{counts['completed']:,} of {total:,}", share=share)),
+            ("Failed lines", number(show_count(counts["failed"]))),
+            ("Model", Cell(each["model"] or NOTHING)),
+            ("Created", at(each["created_at"])),
+            ("Begun", at(each["in_progress_at"])),
+            ("Ended", at(each["completed_at"] or each["failed_at"] or each["cancelled_at"])),
+            ("Must end by", at(each["expires_at"])),
+        ]
+        parts: list[Part] = [Facts(items)]
+        errors = (each["errors"] or {}).get("data") or []
+        parts += [Notice(error["message"], is_problem=True) for error in errors[:MOST_ERRORS]]
+        named = (
+            ("Input file", each["input_file_id"]),
+            ("Output file", each["output_file_id"]),
+            ("Error file", each["error_file_id"]),
+        )
+        parts.append(
+            Links(
+                [
+                    (title, f"{seat.home}/files/{file_id}/content")
+                    for title, file_id in named
+                    if file_id
+                ]
+            )
+        )
+        if each["status"] in _OPEN and seat.may(Act.CREATE):
+            path = f"{seat.home}/batches/{wire_id}/cancel"
+            text = "Lines that are done stay, and are paid for."
+            parts.append(
+                Form(
+                    path,
+                    "Cancel the batch",
+                    token=seat.sign(path),
+                    text=text,
+                    opener="Cancel",
+                    is_danger=True,
+                )
+            )
+        return Screen(wire_id, parts, back=("Batches", f"{seat.home}/batches"))
+
+    async def cancel(self, call: Call, seat: Seat, _: Values) -> Response:
+        """End it early."""
+        wire_id = call.scope["path_params"]["batch_id"]
+        await self._api.write(call, seat, "POST", f"/v1/batches/{wire_id}/cancel")
+        return redirect(f"{seat.home}/batches/{wire_id}?done=cancelled")
+
+
+class FilePages:
+    """Files."""
+
+    def __init__(self, console: Console, api: InnerApi) -> None:
+        self._api = api
+        console.add_section(Section("Files", "/files"))
+        one = "/files/{file_id}"
+        console.add_page("/files", self.show_list, "files")
+        console.add_page(f"{one}/content", self.download, "file_content")
+        console.add_form(f"{one}/delete", self.delete, "file_delete", self.show)
+        console.add_page(one, self.show, "file")
+
+    async def show_list(self, call: Call, seat: Seat) -> Screen:
+        """A page of files, the newest first."""
+        query, path = read_query(call), f"{seat.home}/files"
+        chosen = {"purpose": query.get("purpose", "")}
+        page = await self._api.read(
+            call, seat, "/v1/files", limit=PER_PAGE, after=query.get("after"), **chosen
+        )
+        search = Form(
+            path,
+            "Show",
+            (Field("purpose", "Purpose", "select", chosen["purpose"], options=_PURPOSES),),
+        )
+        heads = (Head("Name"), Head("Id"), Head("Purpose"), numeric("Size"), Head("Created"))
+        rows = [
+            [
+                Cell(each["filename"], href=f"{path}/{each['id']}"),
+                Cell(each["id"], "code"),
+                Cell(each["purpose"]),
+                number(show_bytes(each["bytes"])),
+                at(each["created_at"]),
+            ]
+            for each in page["data"]
+        ]
+        empty = "No file matches." if chosen["purpose"] else "There are no files yet."
+        table = paginate(Table("Files", heads, rows, empty), path, chosen, page, query)
+        return Screen("Files", [search, table, Hint("Files are uploaded over the API: /v1/files.")])
+
+    async def show(self, call: Call, seat: Seat) -> Screen:
+        """One file."""
+        wire_id = call.scope["path_params"]["file_id"]
+        each = await self._api.read(call, seat, f"/v1/files/{wire_id}")
+        path = f"{seat.home}/files/{wire_id}"
+        items = [
+            ("Id", Cell(each["id"], "code")),
+            ("Purpose", Cell(each["purpose"])),
+            ("Size", Cell(show_bytes(each["bytes"]))),
+            ("Created", at(each["created_at"])),
+            ("Ends", at(each["expires_at"], otherwise="never")),
+        ]
+        parts: list[Part] = [Facts(items), Links([("Download", f"{path}/content")])]
+        if seat.may(Act.CREATE):
+            parts.append(
+                Form(
+                    f"{path}/delete",
+                    "Delete the file",
+                    token=seat.sign(f"{path}/delete"),
+                    text="Its bytes are gone then. Batches that read it fail.",
+                    opener="Delete",
+                    is_danger=True,
+                )
+            )
+        return Screen(each["filename"], parts, back=("Files", f"{seat.home}/files"))
+
+    async def download(self, call: Call, seat: Seat) -> Response | None:
+        """The file's bytes, as an attachment of no type that a browser would show."""
+        wire_id = call.scope["path_params"]["file_id"]
+        return await self._api.send(call, seat, f"/v1/files/{wire_id}/content")
+
+    async def delete(self, call: Call, seat: Seat, _: Values) -> Response:
+        """Delete it."""
+        wire_id = call.scope["path_params"]["file_id"]
+        await self._api.write(call, seat, "DELETE", f"/v1/files/{wire_id}")
+        return redirect(f"{seat.home}/files?done=deleted")

@@ -1,0 +1,190 @@
+"""What was charged by day, key and model, as plots, tables and CSV; and the balance."""
+
+import csv
+import io
+from collections.abc import Sequence
+from datetime import date, timedelta
+from typing import Any
+
+from gateway_apiserver.routing import Call
+from gateway_apiserver.surfaces.console.inner import InnerApi
+from gateway_apiserver.surfaces.console.overview import draw_days
+from gateway_apiserver.surfaces.console.parts import (
+    NOTHING,
+    Cell,
+    Facts,
+    Field,
+    Form,
+    Head,
+    Hint,
+    Links,
+    Part,
+    Screen,
+    Table,
+    locate,
+    number,
+    numeric,
+    show_cents,
+    show_count,
+    show_micros,
+)
+from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, read_query
+from gateway_apiserver.surfaces.management import ROOT as MANAGEMENT
+from gateway_apiserver.surfaces.management.usage import UsageQuery, UsageRoutes
+from gateway_apiserver.surfaces.validation import validate
+from gateway_core.accounts.records import work_out_balance
+from gateway_core.accounts.roles import Act
+from gateway_core.admission.rates import RateLimiter
+from gateway_core.api.ids import name_to_id
+from gateway_core.api.money import to_decimal_text
+from gateway_core.billing.charges import Amounts
+from gateway_core.billing.reports import Dimension, sum_lines
+from gateway_web.responses import NO_STORE, Response
+
+MOST_ROWS = 100
+"""Keys and models that the page lists, those that were charged most; the CSV has all."""
+_COLUMNS = ("day", "key_id", "model", "operation", "requests", "failed")
+_TOKENS = ("input_tokens", "output_tokens")
+
+
+class UsagePages:
+    """The report and its CSV."""
+
+    def __init__(
+        self, console: Console, api: InnerApi, usage: UsageRoutes, limiter: RateLimiter
+    ) -> None:
+        self._api = api
+        self._usage = usage
+        self._limiter = limiter
+        console.add_section(Section("Usage", "/usage", Act.GOVERN))
+        console.add_page("/usage", self.show, "usage")
+        console.add_page("/usage/csv", self.download, "usage_csv")
+
+    async def show(self, call: Call, seat: Seat) -> Screen:
+        """Plots and sums of the days that were chosen."""
+        first, last, lines = await self._read(call, seat)
+        path = f"{seat.home}/usage"
+        chosen = {"start": first.isoformat(), "end": last.isoformat()}
+        parts: list[Part] = [
+            Form(
+                path,
+                "Show",
+                (
+                    Field("start", "From", "date", chosen["start"]),
+                    Field("end", "To", "date", chosen["end"]),
+                ),
+            ),
+            Links([("Download as CSV", locate(f"{path}/csv", **chosen))]),
+        ]
+        days = [(first + timedelta(day)).isoformat() for day in range((last - first).days + 1)]
+        parts += draw_days(lines, days)
+        names = await self._name_keys(call, seat)
+        parts.append(_tabulate("By model", "Model", sum_lines(lines, ["model"]), {}))
+        parts.append(_tabulate("By key", "Key", sum_lines(lines, ["key"]), names))
+        if seat.may(Act.GOVERN, confined=False):
+            parts.append(await self._show_balance(seat))
+        return Screen("Usage", parts)
+
+    async def download(self, call: Call, seat: Seat) -> Response:
+        """All lines by day, key, model and operation."""
+        first, last, lines = await self._read(call, seat)
+        text = write_csv(sum_lines(lines, ["day", "key", "model", "operation"]))
+        name = f"usage-{seat.account.name}-{first}-{last}.csv"
+        headers = (
+            (b"content-type", b"text/csv; charset=utf-8"),
+            (b"content-disposition", f'attachment; filename="{name}"'.encode()),
+            (b"x-content-type-options", b"nosniff"),
+            NO_STORE,
+        )
+        return Response(200, text.encode(), headers)
+
+    async def _read(self, call: Call, seat: Seat) -> tuple[date, date, list[Amounts]]:
+        seat.require(Act.GOVERN)
+        query = read_query(call)
+        given = {name: query[name] for name in ("start", "end") if query.get(name)}
+        first, last = self._usage.choose_days(validate(UsageQuery, given))
+        return first, last, await self._usage.read(seat.principal, first, last)
+
+    async def _name_keys(self, call: Call, seat: Seat) -> dict[str, str]:
+        """Names of the account's newest keys by id; of others only the id is shown."""
+        page = await self._api.read(call, seat, f"{MANAGEMENT}/keys", limit=100)
+        return {key["id"]: key["name"] for key in page["data"]}
+
+    async def _show_balance(self, seat: Seat) -> Facts:
+        account = seat.account
+        balance = work_out_balance(account, await self._limiter.read_spending(account.name))
+        items = [
+            ("Left", number(show_cents(balance.balance_cents))),
+            ("Of it paid in", number(show_cents(balance.paid_balance_cents))),
+            ("Of it bonus", number(show_cents(balance.bonus_balance_cents))),
+            ("Spent today", number(show_cents(balance.spent_cents_today))),
+            ("Spent ever", number(show_cents(balance.spent_cents_total))),
+            ("Paid in ever", number(show_micros(account.paid_micros))),
+            ("Bonus ever", number(show_micros(account.bonus_micros))),
+            ("Without a limit", Cell("yes" if account.unlimited else "no")),
+        ]
+        return Facts(items, "Balance and funds")
+
+
+def write_csv(lines: Sequence[Amounts]) -> str:
+    """The lines as CSV (RFC 4180). Names cannot be formulas of a spreadsheet."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow((*_COLUMNS, *_TOKENS, "cost_usd"))
+    for line in lines:
+        key = name_to_id(line.key_name) if line.key_name else ""
+        names = (line.day or "", key, line.model_id or "", line.operation or "")
+        writer.writerow(
+            (
+                *map(_quote, names),
+                line.requests,
+                line.failed,
+                line.input_tokens,
+                line.output_tokens,
+                to_decimal_text(line.micros),
+            )
+        )
+    return out.getvalue()
+
+
+def _quote(text: str) -> str:
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+
+
+def _tabulate(
+    title: str, noun: str, lines: Sequence[Amounts], names: dict[str, str]
+) -> Table | Hint:
+    dimension: Dimension = "key" if noun == "Key" else "model"
+    ordered = sorted(lines, key=lambda line: line.micros, reverse=True)
+    most = ordered[0].micros if ordered else 0
+    heads = (
+        Head(noun),
+        numeric("Spent"),
+        numeric("Calls"),
+        numeric("Failed"),
+        numeric("Input tokens"),
+        numeric("Output tokens"),
+    )
+    rows = [
+        [
+            _name_line(line, dimension, names),
+            number(show_micros(line.micros), line.micros / most if most else None),
+            number(show_count(line.requests)),
+            number(show_count(line.failed)),
+            number(show_count(line.input_tokens)),
+            number(show_count(line.output_tokens)),
+        ]
+        for line in ordered[:MOST_ROWS]
+    ]
+    return Table(title, heads, rows, "Nothing was charged in these days.", is_titled=True)
+
+
+def _name_line(line: Amounts, dimension: Dimension, names: dict[str, Any]) -> Cell:
+    if dimension == "model":
+        return Cell(line.model_id or NOTHING)
+    if not line.key_name:
+        return Cell(NOTHING)
+    key = name_to_id(line.key_name)
+    if key.startswith("session_"):
+        return Cell("Playground")
+    return Cell(names.get(key, key))
