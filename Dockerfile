@@ -54,6 +54,10 @@ FROM runtime AS api
 EXPOSE 8080
 CMD ["python", "-m", "gateway_apiserver", "api"]
 
+FROM runtime AS mcp
+EXPOSE 8080
+CMD ["python", "-m", "gateway_mcpserver"]
+
 FROM runtime AS media
 EXPOSE 8081
 CMD ["python", "-m", "gateway_apiserver", "media"]

@@ -53,9 +53,9 @@ def test_every_alert_is_of_metrics_that_there_are(chart):
             if isinstance(selector, promql_parser.VectorSelector):
                 chosen = {m.name: m.value for m in selector.matchers.matchers}
                 assert chosen["namespace"] == "model-gateway", rule["alert"]
-                assert chosen["service"].endswith("-(api-health|media-health|operator)"), rule[
-                    "alert"
-                ]
+                assert chosen["service"].endswith(
+                    "-(api-health|mcp-health|media-health|operator)"
+                ), rule["alert"]
 
 
 def test_every_alert_says_how_bad_it_is_what_it_is_and_where_to_read_on(chart):

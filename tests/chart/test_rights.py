@@ -46,6 +46,7 @@ def _loaded_keys(module, function):
     ("kind", "component", "module", "function"),
     [
         ("Deployment", "api", "apiserver/gateway_apiserver/compose.py", "open_api"),
+        ("Deployment", "mcp", "mcpserver/gateway_mcpserver/compose.py", "open_mcp"),
         ("Deployment", "media", "apiserver/gateway_apiserver/compose.py", "open_media"),
         ("StatefulSet", "operator", "operator/gateway_operator/compose.py", "run_operator"),
     ],
@@ -80,7 +81,7 @@ def test_only_what_calls_the_cluster_has_its_token(chart):
         if obj["kind"] in ("Deployment", "StatefulSet", "Job", "Pod")
         and obj["spec"].get("template", obj)["spec"]["automountServiceAccountToken"]
     }
-    assert holders == {"api", "operator", "secrets", "first-objects"}
+    assert holders == {"api", "mcp", "operator", "secrets", "first-objects"}
 
 
 def test_operator_may_write_each_status_as_it_does(chart):

@@ -3,11 +3,19 @@
 import pytest
 
 from gateway_apiserver.settings import ApiSettings, MediaSettings
+from gateway_mcpserver.settings import McpSettings
 from gateway_operator.settings import Settings as OperatorSettings
 from tests.chart.conftest import NAMESPACE
 
 UNSET = {
     "api": {"failpoints"},  # for the crash tests
+    "mcp": {
+        "failpoints",  # for the crash tests
+        # it serves no bytes
+        "max_downloads",
+        "max_downloads_per_address",
+        "max_downloads_per_link",
+    },
     "operator": {
         "failpoints",  # for the crash tests
         "sweep_seconds",
@@ -30,6 +38,7 @@ S3 = "store: {type: s3, s3: {bucket: objects}}"
     ("kind", "component", "settings"),
     [
         ("Deployment", "api", ApiSettings),
+        ("Deployment", "mcp", McpSettings),
         ("Deployment", "media", MediaSettings),
         ("StatefulSet", "operator", OperatorSettings),
     ],

@@ -25,6 +25,7 @@ from tests.e2e.cluster import Cluster, E2EError
 from tests.e2e.disturbances import crash, delete, drain
 from tests.e2e.installation import Installation
 from tests.e2e.loads import Load
+from tests.e2e.mcp_users import try_mcp
 from tests.e2e.notes import try_notes
 from tests.e2e.objects import NAMESPACE
 from tests.e2e.storages import try_storage
@@ -60,6 +61,9 @@ def run(cluster, installation):
 
     _say("files up and down, an Upload, and a batch while pods are killed")
     figures["files, an Upload and a batch, s"] = try_storage(cluster, installation.image, _say)
+
+    _say("sign-in, consent and a tool call over MCP, pods killed between the steps")
+    figures["sign-in and a task over MCP, s"] = try_mcp(cluster, installation.image)
 
     _say("drain, upgrade and roll back while tasks run")
     with Load(cluster, installation.image) as load:

@@ -8,8 +8,8 @@ from collections import Counter
 from tests.e2e.cluster import E2EError
 from tests.e2e.objects import RELEASE, SHORT_NAME
 
-API, OPERATOR, HOOKS, MEDIA = (
-    f"{RELEASE}-{name}" for name in ("api", "operator", "hooks", "media")
+API, MCP, OPERATOR, HOOKS, MEDIA = (
+    f"{RELEASE}-{name}" for name in ("api", "mcp", "operator", "hooks", "media")
 )
 MAY = (
     (API, "create", "gatewaytasks"),
@@ -26,6 +26,9 @@ MAY = (
     (API, "patch", "gatewayuploads"),
     (API, "create", "gatewaybatches"),
     (API, "watch", "gatewayproviders"),
+    (API, "create", "gatewaygrants"),
+    (MCP, "create", "gatewaytasks"),
+    (MCP, "watch", "gatewaygrants"),
     (OPERATOR, "update", "gatewaytasks/status"),
     (OPERATOR, "patch", "gatewaytasks"),
     (OPERATOR, "get", "secrets", f"{RELEASE}-simulator"),
@@ -62,6 +65,10 @@ MAY_NOT = (
     (API, "patch", "gatewayaccounts"),
     (API, "patch", "gatewayusers"),
     (API, "create", "gatewayusages"),
+    (MCP, "get", "secrets"),
+    (MCP, "patch", "gatewaytasks/status"),
+    (MCP, "create", "gatewaygrants"),
+    (MCP, "patch", "gatewaygrants"),
     (OPERATOR, "create", "gatewaytasks"),
     (OPERATOR, "create", "gatewaybatches"),
     (OPERATOR, "get", "secrets"),
@@ -115,6 +122,7 @@ def check_flow_control(cluster):
         (API, create, "gw-intake"),
         (API, read, "gw-intake"),
         (API, listing, "gw-lists"),
+        (MCP, create, "gw-intake"),
         (OPERATOR, read, "gw-control"),
         (OPERATOR, listing, "gw-control"),
     ):

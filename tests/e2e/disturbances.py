@@ -31,6 +31,11 @@ def crash(cluster, component, name=None):
 
     Of the component's oldest pod, or of the one called `name`.
     """
+    return _measure(begin_crash(cluster, component, name), f"{component} has started anew")
+
+
+def begin_crash(cluster, component, name=None):
+    """As `crash`, but waits for nothing; a condition that holds once the pod is ready again."""
     victim = _choose(cluster, component, name)
     before = _count_restarts(victim)
     shell = ("kubectl", f"--namespace={SETUP}", "exec", SHELL, "--", "python3", "-c")
@@ -42,7 +47,7 @@ def crash(cluster, component, name=None):
                 return _count_restarts(pod) > before and is_ready(pod)
         return False
 
-    return _measure(is_back, f"{component} has started anew")
+    return is_back
 
 
 def delete(cluster, component):

@@ -119,7 +119,7 @@ class Installation:
         """Prints what helps to understand a failure."""
         for arguments in (("get", "pods,jobs", "--output=wide"), ("get", "events")):
             print(self._cluster.kubectl(*arguments, check=False), file=sys.stderr)
-        for component in ("api", "operator", "secrets", "first-objects", "test"):
+        for component in ("api", "mcp", "operator", "secrets", "first-objects", "test"):
             selector = f"--selector=app.kubernetes.io/component={component}"
             text = self._cluster.kubectl("logs", selector, "--tail=20", "--prefix", check=False)
             print(text, file=sys.stderr)

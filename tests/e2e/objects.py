@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from gateway_core.accounts.passwords import generate_password, hash_password
+
 SETUP = "model-gateway-e2e-setup"
 NAMESPACE = "model-gateway-e2e"
 RELEASE = "model-gateway"
@@ -17,6 +19,11 @@ USER = 10001
 LOAD_RATE = 4
 BATCH_LINES = 3_000
 ACCOUNT = "load"
+PERSON = "e2e@example.com"
+PASSWORD = generate_password()
+PASSWORD_HASH = hash_password(PASSWORD)
+"""Made once: an upgrade that changed it would sign the user out."""
+BROWSER = Path(__file__).parents[1] / "servers" / "browser.py"
 
 
 def describe_namespace(name, *, restricted):
@@ -101,7 +108,18 @@ def describe_values(repository, tag):
                         "funds": {"paidMicros": 1_000_000_000_000, "bonusMicros": 0},
                         "requestsPerMinute": 100_000,
                     },
-                }
+                },
+                {
+                    "apiVersion": "modelgateway.dev/v1alpha1",
+                    "kind": "GatewayUser",
+                    "metadata": {"name": "e2e"},
+                    "spec": {
+                        "displayName": "E2E",
+                        "email": PERSON,
+                        "passwordHash": PASSWORD_HASH,
+                        "memberships": [{"accountName": ACCOUNT, "role": "member"}],
+                    },
+                },
             ],
         },
     }
@@ -123,8 +141,28 @@ def describe_storage_user(name, image):
     return _describe_client(name, image, "storage.py", env, "GATEWAY_API_KEY")
 
 
-def _describe_client(name, image, file, env, key_variable):
-    """A ConfigMap with the code of `file`, and a pod that runs it with the key of the account."""
+def describe_mcp_user(name, image):
+    """The code and the pod of a user of the MCP endpoint, with the browser to sign in by."""
+    env = {
+        "GATEWAY_BASE_URL": f"http://{RELEASE}-api.{NAMESPACE}.svc",
+        "GATEWAY_MCP_URL": f"http://{RELEASE}-mcp.{NAMESPACE}.svc",
+        "MCP_EMAIL": PERSON,
+        "MCP_PASSWORD": PASSWORD,
+        "MCP_ACCOUNT": ACCOUNT,
+    }
+    script, pod = _describe_client(name, image, "mcp_user.py", env)
+    script["data"]["browser.py"] = BROWSER.read_text()
+    files = {"mcp_user.py": "mcp_user.py", "browser.py": "tests/servers/browser.py"}
+    items = [{"key": key, "path": path} for key, path in files.items()]
+    pod["spec"]["volumes"][0]["configMap"]["items"] = items
+    return script, pod
+
+
+def _describe_client(name, image, file, env, key_variable=None):
+    """A ConfigMap with the code of `file`, and a pod that runs it.
+
+    With the key of the account in its environment, if `key_variable` names it.
+    """
     code = Path(__file__).with_name(file).read_text()
     script = {
         "apiVersion": "v1",
@@ -133,6 +171,7 @@ def _describe_client(name, image, file, env, key_variable):
         "data": {file: code},
     }
     key = {"secretKeyRef": {"name": "load-key", "key": "api-key"}}
+    keys = [{"name": key_variable, "valueFrom": key}] if key_variable else []
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -152,7 +191,7 @@ def _describe_client(name, image, file, env, key_variable):
                     "command": ["python", f"/code/{file}"],
                     "env": [
                         *({"name": word, "value": value} for word, value in env.items()),
-                        {"name": key_variable, "valueFrom": key},
+                        *keys,
                     ],
                     "securityContext": {
                         "allowPrivilegeEscalation": False,

@@ -62,7 +62,8 @@ labels:
 {{- end -}}
 
 {{- define "gateway.mcpUrl" -}}
-{{- default (printf "http://%s-mcp.%s.svc" (include "gateway.name" .) .Release.Namespace) .Values.mcp.url -}}
+{{- $port := int .Values.mcp.service.port -}}
+{{- default (printf "http://%s-mcp.%s.svc%s" (include "gateway.name" .) .Release.Namespace (eq $port 80 | ternary "" (printf ":%d" $port))) .Values.mcp.url -}}
 {{- end -}}
 
 {{/* An operator replica's inner port, {ordinal} being its number; empty where push is off. */}}

@@ -72,3 +72,34 @@ spec:
           {{- end }}
 {{- end -}}
 {{- end -}}
+
+{{/* The Service for clients, and one for Prometheus: (dict "root" $ "component" "api" "values" .Values.api). */}}
+{{- define "gateway.services" -}}
+apiVersion: v1
+kind: Service
+metadata:
+  {{- include "gateway.metadata" . | nindent 2 }}
+  {{- with .values.service.annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  type: {{ .values.service.type }}
+  selector:
+    {{- include "gateway.selector" . | nindent 4 }}
+  ports:
+    - {name: http, port: {{ .values.service.port }}, targetPort: http}
+---
+# for Prometheus; always without an address of its own, whatever the Service above is
+apiVersion: v1
+kind: Service
+metadata:
+  {{- include "gateway.metadata" (merge (dict "suffix" (printf "%s-health" .component)) .) | nindent 2 }}
+spec:
+  clusterIP: None
+  publishNotReadyAddresses: true
+  selector:
+    {{- include "gateway.selector" . | nindent 4 }}
+  ports:
+    - {name: health, port: 8082, targetPort: health}
+{{- end -}}

@@ -137,6 +137,23 @@ securityContext:
 - {name: GATEWAY_LOG_FORMAT, value: {{ .Values.log.format }}}
 {{- end -}}
 
+{{/* What API and MCP process are told alike: how they admit calls. */}}
+{{- define "gateway.serviceEnv" -}}
+- {name: GATEWAY_ACCESS_LOG, value: {{ .Values.log.access | quote }}}
+- {name: GATEWAY_NAMESPACE, value: {{ .Release.Namespace }}}
+- {name: GATEWAY_BASE_URL, value: {{ include "gateway.apiUrl" . | quote }}}
+- {name: GATEWAY_MCP_URL, value: {{ include "gateway.mcpUrl" . | quote }}}
+- {name: GATEWAY_OAUTH_REGISTRATION, value: {{ .Values.oauth.dcr.enabled | quote }}}
+- {name: GATEWAY_OAUTH_DOCUMENTS, value: {{ .Values.oauth.cimd.enabled | quote }}}
+- {name: GATEWAY_PAID_RPM, value: {{ .Values.rateLimit.paidRpm | int64 | quote }}}
+- {name: GATEWAY_ACCOUNT_BYTES, value: {{ .Values.storage.accountBytes | int64 | quote }}}
+- {name: GATEWAY_MAINTENANCE, value: {{ .Values.api.maintenance | quote }}}
+- {name: GATEWAY_SECRETS_DIR, value: /etc/gateway/secrets}
+- {name: GATEWAY_CALLBACK_ALLOWED_CIDRS, value: {{ join "," .Values.callbacks.allowedCIDRs | quote }}}
+- {name: GATEWAY_DENIED_CIDRS, value: {{ join "," .Values.deniedCIDRs | quote }}}
+- {name: GATEWAY_CLIENT_TRACES, value: {{ .Values.tracing.clients }}}
+{{- end -}}
+
 {{/* OpenTelemetry's own variables; without an endpoint there are none, and nothing is traced. */}}
 {{- define "gateway.tracingEnv" -}}
 {{- with .Values.tracing }}
@@ -201,4 +218,40 @@ securityContext:
 - name: store
   persistentVolumeClaim: {claimName: {{ include "gateway.claim" . }}}
 {{- end }}
+{{- end -}}
+
+{{/* A budget for drains: (dict "root" $ "component" "api"). */}}
+{{- define "gateway.budget" -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  {{- include "gateway.metadata" . | nindent 2 }}
+spec:
+  maxUnavailable: 1
+  # a pod that does not get ready must not hold up the drain of its node
+  unhealthyPodEvictionPolicy: AlwaysAllow
+  selector:
+    matchLabels:
+      {{- include "gateway.selector" . | nindent 6 }}
+{{- end -}}
+
+{{/* An autoscaler of a Deployment: (dict "root" $ "component" "api" "values" .Values.api). */}}
+{{- define "gateway.autoscaler" -}}
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata:
+  {{- include "gateway.metadata" . | nindent 2 }}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: {{ include "gateway.name" .root }}-{{ .component }}}
+  {{- with .values.autoscaling }}
+  minReplicas: {{ .minReplicas }}
+  maxReplicas: {{ .maxReplicas }}
+  metrics:
+    - type: Resource
+      resource:
+        name: cpu
+        target: {type: Utilization, averageUtilization: {{ .targetCPUUtilizationPercentage }}}
+  {{- end }}
+  behavior:
+    scaleDown: {stabilizationWindowSeconds: 300}
 {{- end -}}
