@@ -210,9 +210,9 @@ class Balancer(Proxy):
         """Where clients find it."""
         return f"http://127.0.0.1:{self.port}"
 
-    def add(self, port: int) -> None:
-        """Names a backend, which need not be there yet."""
-        self._loop.call_soon_threadsafe(self._follow, port)
+    def add(self, port: int, health: int | None = None) -> None:
+        """Names a backend, which need not be there yet; `health` is another port to be asked."""
+        self._loop.call_soon_threadsafe(self._follow, port, health or port)
 
     def is_serving(self, port: int) -> bool:
         """Whether a backend gets new connections."""
@@ -228,16 +228,16 @@ class Balancer(Proxy):
             raise ConnectionRefusedError
         return ports[next(self._turns) % len(ports)]
 
-    def _follow(self, port: int) -> None:
+    def _follow(self, port: int, health: int) -> None:
         if port in self._backends:
             return
         self._backends[port] = float("-inf")
-        self._probes.add(self._loop.create_task(self._probe(port)))
+        self._probes.add(self._loop.create_task(self._probe(port, health)))
 
-    async def _probe(self, port: int) -> None:
+    async def _probe(self, port: int, health: int) -> None:
         # each by itself, and by its answers: one that is held up says nothing of the others
         while True:
-            if await self._is_ready(port):
+            if await self._is_ready(health):
                 self._backends[port] = None
             elif self._backends[port] is None:
                 self._backends[port] = self._loop.time()

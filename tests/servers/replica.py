@@ -1,4 +1,4 @@
-"""Further API and operator processes beside those of a World, with settings of their own.
+"""Further API, MCP and operator processes beside those of a World, with settings of their own.
 
 Used by the tests of degraded states and of several replicas.
 """
@@ -37,15 +37,18 @@ class Replica:
             world.config.ports,
             api=free.api,
             api_health=free.api_health,
+            mcp=free.mcp,
+            mcp_health=free.mcp_health,
             operator=free.operator,
         )
         config = replace(world.config, ports=ports, extra_env={})
         spec = describe_gateway(name, config, world.run.credentials)
         self._command, self._env = spec.command, {**spec.env, **env}
-        self.port = ports.api if name == "api" else ports.operator
+        self.port = ports.of(name)
         self.base_url = f"http://127.0.0.1:{self.port}"
-        health = ports.api_health if name == "api" else ports.operator
-        self.health_url = f"http://127.0.0.1:{health}"
+        # probes of the operator are on its one port
+        self.health_port = ports.operator if name == "operator" else ports.of(f"{name}_health")
+        self.health_url = f"http://127.0.0.1:{self.health_port}"
         self.log = config.log_directory / f"{self.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
         world.host(self._end)

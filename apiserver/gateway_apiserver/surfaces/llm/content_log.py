@@ -1,25 +1,19 @@
 """Prompts and answers in the request log, for keys where an admin has switched that on."""
 
-import json
 import re
-from collections.abc import Awaitable, Iterator, Mapping
-from typing import Any, TypeGuard
+from collections.abc import Awaitable, Mapping
+from typing import Any
 
 import orjson
 
 from gateway_apiserver.surfaces.llm.cached import Exchange, Tape
-from gateway_core.llm.formats.calls import as_object, as_objects
-from gateway_core.llm.formats.usage import CALL_TEXTS, DELTA_TEXTS
 from gateway_core.providers.redaction import redact_secrets
 from gateway_web.context import RequestContext
 from gateway_web.responses import Response
 
 MOST_BYTES = 8 * 1024
 """Of a prompt, and of an answer. As strings within a line of JSON both take at most 33 KiB."""
-MOST_FRAME_BYTES = 64 * 1024
-"""Of a stream's frames, which take several times the bytes of their texts."""
 
-_DECODER = json.JSONDecoder()
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _DATA_URL = re.compile(r"data:[\w/.+-]{0,100}[;,]")
 
@@ -34,7 +28,7 @@ async def log_content(
 
     Adds `prompt` and the answer, as far as there is one, to the request's line in the log.
     """
-    tape = Tape(MOST_FRAME_BYTES, cuts=True)
+    tape = Tape(MOST_BYTES, cuts=True)
     exchange.tapes += (tape,)
     context.content = {"prompt": prompt}
     response = None
@@ -42,51 +36,13 @@ async def log_content(
         response = await carrying
         return response
     finally:
-        answer = _join_texts(tape.content or b"") if response is None else response.body
+        answer = (tape.content or b"") if response is None else response.body
         context.content["answer"] = _show(answer)
 
 
 def show_prompt(body: Mapping[str, Any]) -> str:
     """A request's body for the log: at most 8 KiB, without inline files and without secrets."""
     return _show(orjson.dumps(_Clip(MOST_BYTES).clip(body)))
-
-
-def _join_texts(frames: bytes) -> bytes:
-    """The texts of a stream's chunks in one: a secret may be spread over several of them."""
-    text, place, found = frames.decode(errors="ignore"), 0, list[str]()
-    while (start := text.find("{", place)) >= 0:
-        try:
-            chunk, place = _DECODER.raw_decode(text, start)
-        except ValueError:
-            # cut off
-            break
-        found += _find_texts(chunk)
-    return "".join(found).encode(errors="ignore")
-
-
-def _find_texts(chunk: dict[str, Any]) -> Iterator[str]:
-    """The texts in a chunk of any format, and the error of a failed stream."""
-    if "error" in chunk or chunk.get("type") == "error":
-        yield json.dumps(chunk)
-    delta = chunk.get("delta")
-    if isinstance(delta, str):
-        yield delta
-    for choice in as_objects(chunk.get("choices")):
-        parts = as_object(choice.get("delta"))
-        yield from filter(_is_text, map(parts.get, DELTA_TEXTS))
-        for call in as_objects(parts.get("tool_calls")):
-            function = as_object(call.get("function"))
-            yield from filter(_is_text, map(function.get, CALL_TEXTS))
-    for candidate in as_objects(chunk.get("candidates")):
-        for part in as_objects(as_object(candidate.get("content")).get("parts")):
-            if _is_text(part.get("text")):
-                yield part["text"]
-            if "functionCall" in part:
-                yield json.dumps(part["functionCall"])
-
-
-def _is_text(value: Any) -> TypeGuard[str]:
-    return isinstance(value, str)
 
 
 def _show(content: bytes) -> str:

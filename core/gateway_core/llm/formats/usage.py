@@ -19,11 +19,6 @@ UNSEEN_TOKENS_PER_SECOND = 20
 """What a provider is taken to write while its client sees nothing, as it reasons or the answer is
 no stream: nothing for 2 s, while it reads, then less than hosted models write."""
 
-DELTA_TEXTS = ("content", "refusal", "reasoning_content", "reasoning")
-"""Fields of a message of chat, or of its delta, whose text is output."""
-CALL_TEXTS = ("name", "arguments")
-"""The same of a call of a function."""
-
 
 def read_chat_usage(usage: Any) -> TokenUsage | None:
     """The `usage` of a chat completion; None if it counts no tokens."""
@@ -166,9 +161,9 @@ def measure_delta(delta: Any) -> int:
     """Bytes of the output in a chat message, or in a delta of one."""
     if not isinstance(delta, dict):
         return 0
-    size = measure_texts(delta, DELTA_TEXTS)
+    size = measure_texts(delta, ("content", "refusal", "reasoning_content", "reasoning"))
     for call in as_objects(delta.get("tool_calls")):
-        size += measure_texts(as_object(call.get("function")), CALL_TEXTS)
+        size += measure_texts(as_object(call.get("function")), ("name", "arguments"))
     return size
 
 
