@@ -9,8 +9,6 @@ import typer
 from gateway_cli.nouns import NounGroup
 from gateway_cli.output import print_plain
 from gateway_cli.session import SELECTED, Selection
-from gateway_core.api.ids import API_VERSION
-from gateway_core.api.resource import RELEASE
 
 PLUGIN = "kubectl-modelgateway"
 """The program that `kubectl modelgateway` looks for on PATH."""
@@ -26,6 +24,10 @@ app = typer.Typer(
 def show_version(wanted: bool) -> None:
     """Prints the release, the API of its objects and the interpreter, and ends."""
     if wanted:
+        # help does without schemas
+        from gateway_core.api.ids import API_VERSION
+        from gateway_core.api.resource import RELEASE
+
         python = ".".join(map(str, sys.version_info[:3]))
         print_plain(f"gatewayctl {RELEASE} ({API_VERSION}, Python {python})")
         raise typer.Exit

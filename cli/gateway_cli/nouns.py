@@ -55,6 +55,11 @@ NOUNS = {
     "files": Noun("gateway_cli.rest.files", "Upload, download and delete Files.", STORAGE),
     "uploads": Noun("gateway_cli.rest.uploads", "Upload files in parts, resumably.", STORAGE),
     "batches": Noun("gateway_cli.rest.batches", "Run the moderations of a JSONL file.", STORAGE),
+    "status": Noun("gateway_cli.inspection.status", "A gateway at a glance.", OPERATION),
+    "doctor": Noun(
+        "gateway_cli.inspection.doctor", "Find what is wrong, and what to do.", OPERATION
+    ),
+    "top": Noun("gateway_cli.inspection.top", "Rates, spending and errors, live.", OPERATION),
     "local": Noun(
         "gateway_cli.local.commands",
         "Run the whole gateway on this machine with a real control plane.",

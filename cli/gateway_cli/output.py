@@ -77,7 +77,7 @@ def print_list(
         )
     for document in documents:
         table.add_row(*(Text(column.show(document)) for column in columns))
-    _console(sys.stdout).print(table)
+    make_console(sys.stdout).print(table)
 
 
 class RowPrinter:
@@ -115,7 +115,7 @@ class RowPrinter:
             text.rjust(width) if column.right else text.ljust(width)
             for column, text, width in zip(self._columns, row, widths, strict=True)
         ]
-        _console(sys.stdout).print(Text("  ".join(shown).rstrip()), soft_wrap=True)
+        make_console(sys.stdout).print(Text("  ".join(shown).rstrip()), soft_wrap=True)
 
 
 def print_one(document: Document, lines: Sequence[Column], output: Format) -> None:
@@ -130,13 +130,13 @@ def print_one(document: Document, lines: Sequence[Column], output: Format) -> No
         text = line.show(document)
         if text:
             table.add_row(line.title, Text(text))
-    _console(sys.stdout).print(table)
+    make_console(sys.stdout).print(table)
 
 
 def print_done(text: str, document: Document, output: Format) -> None:
     """Prints what was done; for scripts the document of the result."""
     if output == "table":
-        _console(sys.stdout).print(Text(f"✓ {text}"), soft_wrap=True)
+        make_console(sys.stdout).print(Text(f"✓ {text}"), soft_wrap=True)
     else:
         print_data(document, output)
 
@@ -148,12 +148,17 @@ def print_plain(text: str) -> None:
 
 def print_note(text: str) -> None:
     """Prints a note beside the result, on standard error."""
-    _console(sys.stderr).print(Text(text), soft_wrap=True)
+    make_console(sys.stderr).print(Text(text), soft_wrap=True)
+
+
+def clear_screen() -> None:
+    """Clears the terminal, for a table that is printed again."""
+    sys.stdout.write("\x1b[H\x1b[2J\x1b[3J")
 
 
 def print_error(text: str) -> None:
     """Prints what is wrong and what to do, on standard error."""
-    _console(sys.stderr).print(Text(f"✗ {text}", style="red"), soft_wrap=True)
+    make_console(sys.stderr).print(Text(f"✗ {text}", style="red"), soft_wrap=True)
 
 
 def print_data(document: Any, output: Format) -> None:
@@ -167,7 +172,7 @@ def print_data(document: Any, output: Format) -> None:
     sys.stdout.write(text)
 
 
-def _console(file: Any) -> Console:
+def make_console(file: Any) -> Console:
     """A console that cuts nothing off where it is read by a program."""
     width = None if file.isatty() else ANY_WIDTH
     return Console(file=file, width=width, highlight=False)

@@ -116,6 +116,11 @@ class Cluster:
                 method, path, body=body, query=query, content_type=content_type
             )
 
+    async def read_text(self, path: str) -> str:
+        """The text at a path of the API server, such as a pod's proxy. ClusterError."""
+        with _explaining(f"GET {path}"):
+            return await self._kube.read_text(path)
+
     async def get(self, kind: Kind, name: str) -> Object:
         """The object. NotThere if there is none; the text has names that are like it."""
         try:

@@ -43,10 +43,12 @@ class Trial:
     callback_secret: str | None = None
 
 
-async def check_readiness(api: RestApi, report: Callable[[str], None]) -> None:
+async def check_readiness(
+    api: RestApi, report: Callable[[str], None], *, seconds: float = READY_SECONDS
+) -> None:
     """Waits for a ready API, and checks that a call without a key is refused. SampleFailed."""
     with blame("api"):
-        status = await _wait_ready(api)
+        status = await _wait_ready(api, seconds)
         if status != 200:
             raise SampleFailed(f"/readyz answers {status}: the API is not ready", "api")
         report("the API is ready")
@@ -56,9 +58,9 @@ async def check_readiness(api: RestApi, report: Callable[[str], None]) -> None:
         report("a call without a key is refused")
 
 
-async def _wait_ready(api: RestApi) -> int:
+async def _wait_ready(api: RestApi, seconds: float) -> int:
     """The last status of `/readyz`. Names may not resolve at once in a new installation."""
-    deadline = time.monotonic() + READY_SECONDS
+    deadline = time.monotonic() + seconds
     while True:
         late = time.monotonic() > deadline
         try:

@@ -124,7 +124,7 @@ def describe_redis(config: LocalConfig) -> ProcessSpec:
         *(str(_find_redis_server()), "--bind", LOOPBACK, "--port", str(config.ports.redis)),
         *("--save", "", "--appendonly", "no", "--dir", str(config.directory / "redis")),
     )
-    return ProcessSpec("redis", command, os.environ, _redis_answers(config.ports.redis))
+    return ProcessSpec("redis", command, os.environ, redis_answers(config.ports.redis))
 
 
 def describe_s3(config: LocalConfig, program: Path, credentials: Credentials) -> ProcessSpec:
@@ -295,7 +295,7 @@ def _answers_ok(url: str, **options: Any) -> ReadyCheck:
     return check
 
 
-def _redis_answers(port: int) -> ReadyCheck:
+def redis_answers(port: int) -> ReadyCheck:
     """Ready when Redis answers PING."""
 
     async def check() -> bool:

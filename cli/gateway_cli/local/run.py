@@ -14,7 +14,7 @@ import os
 import time
 import urllib.parse
 from collections.abc import Coroutine, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -105,6 +105,7 @@ class LocalRun:
         for name in self._run_directory.clear_stale():
             self._reporter.line(f"! {name} was left over from an earlier run; ended")
         check_ports(self.config.ports, [port for name in wanted for port in LISTENERS[name]])
+        self._run_directory.describe(wanted, asdict(self.config.ports))
         self._prepare_files()
         await self._find_programs(wanted)
         if self.config.kubeconfig is not None and not self.config.allow_remote:

@@ -7,10 +7,12 @@ supervisor and read by `make down` and the next `make up`. `run` knows what the 
 import asyncio
 import contextlib
 import ctypes
+import json
 import os
 import signal
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -22,6 +24,8 @@ from gateway_cli.progress import Reporter, format_seconds
 from gateway_core.concurrency import STEADY_SECONDS, back_off
 
 SUPERVISOR = "supervisor"
+RUN_FILE = "run.json"
+"""The processes of the run and its ports, for those who look at it from outside."""
 CLOCK_STEP_SECONDS = 1.0
 """Tolerance for steps of the machine's clock, from which psutil derives the start."""
 
@@ -88,6 +92,11 @@ class RunDirectory:
             return False
         with path.open("r+") as probe:
             return not try_lock(probe)
+
+    def describe(self, processes: Sequence[str], ports: Mapping[str, int]) -> None:
+        """Writes which processes the run has, and all ports by the names of `Ports`."""
+        text = json.dumps({"processes": list(processes), "ports": dict(ports)})
+        write_private(self.folder / RUN_FILE, text.encode())
 
     def record(self, name: str, pid: int) -> None:
         """Writes the pid file of a process that was just started."""

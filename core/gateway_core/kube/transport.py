@@ -36,6 +36,7 @@ PAGE_BYTES = 4_000_000
 """Intended size of a page."""
 MAX_PAGE_BYTES = 2 * PAGE_BYTES
 """Largest page of several objects that is read; a single object is bounded by etcd."""
+MAX_TEXT_BYTES = 16 * 1024 * 1024
 _SHRINK = 4
 
 
@@ -96,6 +97,14 @@ class Transport:
         )
         answer: Object = orjson.loads(raw)
         return answer
+
+    async def read_text(self, path: str) -> str:
+        """The text at a path of the API server, e.g. of a pod's proxy: at most 16 MiB."""
+        try:
+            raw = await self._exchange("GET", path, accept="text/plain, */*", most=MAX_TEXT_BYTES)
+        except PageTooLong as error:
+            raise KubernetesUnavailable(f"{path} has more than {MAX_TEXT_BYTES} bytes") from error
+        return raw.decode(errors="replace")
 
     async def _exchange(
         self,

@@ -8,7 +8,6 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from gateway_cli.install import trial
 from gateway_cli.install.trial import _listen, check_calls, check_readiness
 from gateway_cli.rest.client import RestApi
 from gateway_cli.rest.sample import SampleFailed
@@ -71,13 +70,12 @@ async def test_sound_installation_passes_and_nothing_is_left() -> None:
     assert "written to the store, read again and deleted" in told[-1]
 
 
-async def test_api_that_is_not_ready_in_time_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "READY_SECONDS", 0.0)
+async def test_api_that_is_not_ready_in_time_fails() -> None:
     api = Api()
     api.ready = 503
     async with serve(api) as client:
         with pytest.raises(SampleFailed, match="/readyz answers 503"):
-            await check_readiness(client, lambda _: None)
+            await check_readiness(client, lambda _: None, seconds=0.0)
 
 
 async def test_api_that_takes_calls_without_a_key_fails() -> None:

@@ -1,0 +1,153 @@
+"""Metrics of the gateway's processes: their text, and what is wrong by them."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from gateway_cli.inspection.findings import Finding, error, note, warning
+from gateway_core.api.ids import SHARDS
+
+_LINE = re.compile(r"(gateway_\w+)(?:\{(.*)\})? (\S+)(?: \d+)?")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+SKEW_SECONDS = 2.0
+SILENCE_SECONDS = 30.0
+QUOTA_SHARE = 0.8
+UNSTORED_RECORDS = 2000
+FOLD_WAITING = 1000
+
+INTAKE = {
+    "maintenance": "set the chart value api.maintenance to false when the work is done",
+    "quota": "give etcd a larger quota, or let retention remove tasks sooner (docs/retention.md)",
+    "refused": "etcd is full, or a ResourceQuota forbids objects: free space at once",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One value and its labels."""
+
+    labels: Mapping[str, str]
+    value: float
+
+
+Samples = Mapping[str, list[Sample]]
+
+
+def parse_metrics(text: str) -> Samples:
+    """The gateway's own metrics in the text format; buckets of histograms are left out."""
+    found: defaultdict[str, list[Sample]] = defaultdict(list)
+    for line in text.splitlines():
+        match = _LINE.fullmatch(line)
+        if match is None or match[1].endswith("_bucket"):
+            continue
+        try:
+            value = float(match[3])
+        except ValueError:
+            continue
+        found[match[1]].append(Sample(dict(_LABEL.findall(match[2] or "")), value))
+    return found
+
+
+def check_metrics(instance: str, samples: Samples, earlier: Samples) -> Iterator[Finding]:
+    """What is wrong with one process; `earlier` are its samples of a moment before."""
+    for sample in samples.get("gateway_intake_stopped", ()):
+        if sample.value:
+            reason = sample.labels.get("reason", "")
+            text = f"requests that create are refused with 503 ({reason})"
+            yield error(instance, text, INTAKE.get(reason, "see docs/alerts.md"))
+    for sample in samples.get("gateway_provider_usable", ()):
+        if not sample.value:
+            text = f"cannot use provider {sample.labels.get('provider')}"
+            yield error(
+                instance, text, "read its Ready condition; chart value moderation.providerSecrets"
+            )
+    skew = _worst(samples, "gateway_clock_skew_seconds")
+    if abs(skew) > SKEW_SECONDS:
+        text = f"the clock of its machine differs from the control plane's by {skew:.1f} s"
+        yield warning(instance, text, "synchronise the clocks (NTP)")
+    for sample in samples.get("gateway_watch_silence_seconds", ()):
+        if sample.value > SILENCE_SECONDS:
+            text = f"its watch of {sample.labels.get('kind')} is silent for {sample.value:.0f} s"
+            yield error(instance, text, "look at the Kubernetes API, then restart the pod")
+    yield from _check_counters(instance, samples, earlier)
+    if _worst(samples, "gateway_tasks_overdue"):
+        count = _sum(samples, "gateway_tasks_overdue")
+        text = f"{count:.0f} tasks are unfinished after their deadline"
+        yield error(instance, text, "see the findings about tasks, and the operator's log")
+    yield from _check_storage(instance, samples)
+
+
+def check_shards(samples: Iterable[Samples]) -> Iterator[Finding]:
+    """Shards that no operator owns; `samples` are those of all operators."""
+    owned = {
+        sample.labels["shard"]
+        for each in samples
+        for sample in each.get("gateway_shard_owned", ())
+        if sample.value
+    }
+    if len(owned) < SHARDS:
+        text = f"{SHARDS - len(owned)} of {SHARDS} shards have no operator: their tasks wait"
+        yield error("operator", text, "look for operator pods that are not Ready")
+
+
+def _check_counters(instance: str, samples: Samples, earlier: Samples) -> Iterator[Finding]:
+    """Redis: unanswered round trips since the earlier look, and no answered ones."""
+
+    def grown(name: str) -> float:
+        return _sum(samples, name) - _sum(earlier, name)
+
+    if grown("gateway_counters_unanswered_total") > 0:
+        answered = grown("gateway_counters_round_trip_seconds_count") > 0
+        make, text = (warning, "at times") if answered else (error, "at all")
+        action = "look at the Redis pod, GATEWAY_REDIS_URL and the NetworkPolicy"
+        yield make(instance, f"Redis does not answer {text}: paid calls are refused", action)
+
+
+def _check_storage(instance: str, samples: Samples) -> Iterator[Finding]:
+    size, quota = (_worst(samples, f"gateway_record_{name}_bytes") for name in ("size", "quota"))
+    if quota and size > QUOTA_SHARE * quota:
+        text = f"etcd uses {100 * size / quota:.0f} % of its quota"
+        yield warning(instance, text, INTAKE["quota"])
+    for name, bound, text, action in (
+        (
+            "gateway_journal_unstored_records",
+            UNSTORED_RECORDS,
+            "charges of {} calls are in memory only: the object store does not take them",
+            "look at the object store: its space, address and credentials",
+        ),
+        (
+            "gateway_usage_fold_waiting",
+            FOLD_WAITING,
+            "charges of {} ended tasks wait for the usage",
+            "look at the operator's log and the Kubernetes API's latency",
+        ),
+        (
+            "gateway_journals_damaged",
+            0,
+            "the usage journals of {} processes have an unreadable object",
+            "docs/alerts.md, GatewayJournalDamaged",
+        ),
+        (
+            "gateway_files_broken",
+            0,
+            "{} files lack bytes in the object store",
+            "restore the store's backup; `kubectl get gatewayfiles` names them",
+        ),
+    ):
+        value = _sum(samples, name)
+        if value > bound:
+            yield error(instance, text.format(f"{value:.0f}"), action)
+    failures = _sum(samples, "gateway_unexpected_failures_total")
+    if failures:
+        text = f"{failures:.0f} unexpected failures since its start"
+        yield note(instance, text, "its log has the tracebacks")
+
+
+def _sum(samples: Samples, name: str) -> float:
+    return sum(sample.value for sample in samples.get(name, ()))
+
+
+def _worst(samples: Samples, name: str) -> float:
+    """The value that is farthest from zero."""
+    return max((sample.value for sample in samples.get(name, ())), key=abs, default=0.0)

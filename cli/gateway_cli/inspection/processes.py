@@ -1,0 +1,225 @@
+"""The gateway's processes from outside: pods of a cluster, or processes of a local run."""
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from gateway_cli.cluster.client import Cluster
+from gateway_cli.cluster.errors import ClusterError
+from gateway_cli.inspection.metrics import Samples, parse_metrics
+from gateway_cli.local.config import LOOPBACK, LocalRunError, find_root
+from gateway_cli.local.processes import redis_answers
+from gateway_cli.local.supervisor import RUN_FILE, RunDirectory
+from gateway_cli.output import Document
+from gateway_cli.session import SELECTED
+from gateway_core.api.resource import Object
+
+PART = "app.kubernetes.io/part-of=model-gateway"
+COMPONENT = "app.kubernetes.io/component"
+HEALTH_PORT = 8082
+PROCESSES = ("api", "media", "mcp", "operator")
+"""Components that serve metrics on their health port."""
+HOOKS = ("hooks", "test")
+ANSWER_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process or pod: whether it is ready, and if not, why."""
+
+    component: str
+    instance: str
+    ready: bool
+    problem: str | None = None
+    version: str | None = None
+    restarts: int = 0
+
+    def describe(self) -> Document:
+        """As a document."""
+        return {
+            "component": self.component,
+            "instance": self.instance,
+            "ready": self.ready,
+            "problem": self.problem,
+            "version": self.version,
+            "restarts": self.restarts,
+        }
+
+
+class ClusterProcesses:
+    """Pods with the chart's labels."""
+
+    place = "pods"
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def read(self) -> list[Process]:
+        """The pods, and components that have fewer than they should. ClusterError."""
+        core, apps = (
+            f"{root}/namespaces/{self._cluster.namespace}" for root in ("/api/v1", "/apis/apps/v1")
+        )
+        pods = await self._list(f"{core}/pods")
+        found = [describe_pod(pod) for pod in pods if not _is_hook(pod)]
+        for plural in ("deployments", "statefulsets"):
+            for workload in await self._list(f"{apps}/{plural}"):
+                found += describe_shortage(workload, found)
+        return found
+
+    async def read_metrics(self, process: Process) -> Samples:
+        """Through the API server's proxy. ClusterError."""
+        path = (
+            f"/api/v1/namespaces/{self._cluster.namespace}/pods/{process.instance}:{HEALTH_PORT}"
+            "/proxy/metrics"
+        )
+        return parse_metrics(await self._cluster.read_text(path))
+
+    async def _list(self, path: str) -> list[Object]:
+        answer = await self._cluster.call("GET", path, query={"labelSelector": PART})
+        items: list[Object] = answer.get("items") or []
+        return items
+
+
+def describe_pod(pod: Object) -> Process:
+    """A pod, with the reason for which it is not ready."""
+    status = pod.get("status") or {}
+    containers = status.get("containerStatuses") or ()
+    conditions = {c["type"]: c for c in status.get("conditions") or ()}
+    ready = conditions.get("Ready", {}).get("status") == "True"
+    labels = pod["metadata"].get("labels") or {}
+    return Process(
+        component=labels.get(COMPONENT, "?"),
+        instance=pod["metadata"]["name"],
+        ready=ready,
+        problem=None if ready else _explain_pod(status, containers, conditions),
+        version=labels.get("app.kubernetes.io/version"),
+        restarts=sum(container.get("restartCount", 0) for container in containers),
+    )
+
+
+def describe_shortage(workload: Object, pods: list[Process]) -> list[Process]:
+    """A process that is not there, for a workload with fewer pods than it should have."""
+    wanted = workload["spec"].get("replicas", 1)
+    component = (workload["metadata"].get("labels") or {}).get(COMPONENT, "?")
+    there = sum(process.component == component for process in pods)
+    if there >= wanted:
+        return []
+    text = f"{there} of {wanted} pods exist: `kubectl describe` of the workload has the reason"
+    return [Process(component, workload["metadata"]["name"], ready=False, problem=text)]
+
+
+def _is_hook(pod: Object) -> bool:
+    return (pod["metadata"].get("labels") or {}).get(COMPONENT) in HOOKS
+
+
+def _explain_pod(
+    status: Mapping[str, Any], containers: Any, conditions: Mapping[str, Mapping[str, Any]]
+) -> str:
+    for container in containers:
+        state = container.get("state") or {}
+        waiting = state.get("waiting") or {}
+        if waiting.get("reason"):
+            last = ((container.get("lastState") or {}).get("terminated") or {}).get("reason")
+            text = f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
+            return f"{text} (ended before by {last})" if last else text
+    scheduled = conditions.get("PodScheduled", {})
+    if scheduled.get("status") == "False":
+        return f"not scheduled: {scheduled.get('message', '')}"
+    message: str | None = conditions.get("Ready", {}).get("message")
+    return message or f"{status.get('phase', 'Unknown')}: its readiness probe fails"
+
+
+class LocalProcesses:
+    """Processes of a local run on this machine, by the files in its folder `run`."""
+
+    place = "processes"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        described = json.loads((folder / "run" / RUN_FILE).read_text())
+        self._ports: dict[str, int] = described["ports"]
+        self._names: list[str] = described["processes"]
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a supervisor runs in this folder."""
+        return RunDirectory(self.folder / "run").is_running()
+
+    async def read(self) -> list[Process]:
+        """The processes that the run has started."""
+        return list(await asyncio.gather(*map(self._look, self._names)))
+
+    async def read_metrics(self, process: Process) -> Samples:
+        """From its health port. ClusterError."""
+        url = f"http://{LOOPBACK}:{self._find_port(process.component)}/metrics"
+        try:
+            async with _session() as session, session.get(url) as answer:
+                return parse_metrics(await answer.text())
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ClusterError(f"{url} is not answered: {type(error).__name__}") from error
+
+    async def _look(self, name: str) -> Process:
+        pid = RunDirectory(self.folder / "run").read_pid(name)
+        log = self.folder / "log" / f"{name}.log"
+        if pid is None or not _is_alive(pid):
+            problem: str | None = f"not running: the end of {log} says why"
+        else:
+            problem = await self._probe(name)
+        return Process(name, f"pid {pid}" if pid else "-", problem is None, problem)
+
+    async def _probe(self, name: str) -> str | None:
+        """What is wrong with a process that runs; None if it is ready or has no probe."""
+        port = self._find_port(name)
+        if name == "redis":
+            return None if await redis_answers(port)() else f"no answer to PING at port {port}"
+        if name not in (*PROCESSES, "simulator"):
+            return None
+        url = f"http://{LOOPBACK}:{port}/{'healthz' if name == 'simulator' else 'readyz'}"
+        try:
+            async with _session() as session, session.get(url) as answer:
+                return None if answer.status == 200 else f"{url} answers {answer.status}"
+        except (aiohttp.ClientError, TimeoutError) as error:
+            return f"{url} is not answered: {type(error).__name__}"
+
+    def _find_port(self, name: str) -> int:
+        field = f"{name}_health"
+        return self._ports[field if field in self._ports else name.replace("-", "_")]
+
+
+def find_local_run() -> LocalProcesses | None:
+    """The local run that the kubeconfig, else the environment, else this checkout names."""
+    named = SELECTED.get().kubeconfig or os.environ.get("KUBECONFIG")
+    folder = os.environ.get("GATEWAY_LOCAL_DIR")
+    if folder:
+        place = Path(folder)
+    elif named:
+        place = Path(named).parent
+    else:
+        try:
+            place = find_root() / ".local"
+        except LocalRunError:
+            return None
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        return LocalProcesses(place)
+    return None
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _session() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=ANSWER_SECONDS))

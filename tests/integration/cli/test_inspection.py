@@ -1,0 +1,88 @@
+"""gatewayctl doctor, status and top on the whole gateway as it runs on this machine."""
+
+import asyncio
+
+import pytest
+from typer.testing import CliRunner
+
+from gateway_cli.__main__ import app
+from gateway_core.api.provider import GatewayProvider
+from gateway_core.api.resource import skeleton
+from tests.cli.conftest import Said
+from tests.servers.tenants import unique
+from tests.servers.world import wait_for
+
+
+@pytest.fixture
+def gatewayctl(world, client):
+    """Runs commands as one who has read `gateway.env`, with the key of the test's account."""
+    runner = CliRunner(env={**world.env, "GATEWAY_API_KEY": client.key})
+
+    async def run(*arguments, code=0):
+        done = await asyncio.to_thread(runner.invoke, app, [str(word) for word in arguments])
+        assert done.exit_code == code, (done.output, done.exception)
+        assert client.key not in done.output
+        return Said(done.exit_code, done.stdout, done.stderr)
+
+    return run
+
+
+def find_check(said, name):
+    [check] = [check for check in said.document["checks"] if check["name"] == name]
+    return check
+
+
+async def test_doctor_finds_a_sound_run_and_a_provider_without_its_secret(
+    gatewayctl, world, ended, client
+):
+    said = await gatewayctl("doctor", "-o", "json")
+    states = {check["name"]: check["state"] for check in said.document["checks"]}
+    for name in ("local run", "control plane", "definitions", "processes", "inside"):
+        assert states[name] == "ok", said.out
+    assert states["API from here"] == "ok", said.out
+    summary = find_check(said, "API from here")["summary"]
+    assert "written to the store, read again and deleted" in summary
+    assert find_check(said, "inside")["summary"] == "metrics of 3 of 3 processes"
+
+    name = unique("prov")
+    provider = world.read("gatewayprovider", "simulated")
+    secret = {"name": "there-is-none", "key": "token"}
+    spec = {**provider["spec"], "credentialsSecretRef": secret}
+    world.apply(skeleton(GatewayProvider, name) | {"spec": spec})
+    try:
+
+        def is_seen():
+            status = world.read("gatewayprovider", name).get("status") or {}
+            return bool(status.get("conditions"))
+
+        await wait_for(is_seen, what="a look of the operator at the provider")
+        said = await gatewayctl("doctor", "-o", "json", code=1)
+        [finding] = find_check(said, "providers")["findings"]
+        assert finding["subject"] == f"provider {name}"
+        assert "there-is-none" in finding["text"]
+        assert "create the Secret" in finding["action"]
+        shown = (await gatewayctl("doctor", code=1)).out
+        assert f"✗ provider {name}: not Ready: SecretNotFound" in shown
+    finally:
+        world.run.kubectl("delete", "gatewayprovider", name)
+
+
+async def test_status_counts_objects_processes_and_calls_of_today(gatewayctl, ended):
+    document = (await gatewayctl("status", "-o", "json")).document
+    assert document["providers"]["ready"] >= 1
+    assert {p["component"] for p in document["processes"]} >= {"api", "media", "operator", "redis"}
+    assert all(process["ready"] for process in document["processes"])
+    assert "calls" in (await gatewayctl("status")).out
+
+
+async def test_top_shows_accounts_busiest_first(gatewayctl, ended):
+    _, account, _, _ = ended
+
+    async def find_account():
+        found = (await gatewayctl("top", "-o", "json")).document["accounts"]
+        return next((row for row in found if row["account"] == account), None)
+
+    row = await wait_for(find_account, seconds=60, what="its usage")
+    assert row["requests_today"] == 1
+    assert float(row["cost_today"]) > 0
+    assert "USD TODAY" in (await gatewayctl("top", "--once", "--limit", 100)).out
