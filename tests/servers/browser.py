@@ -120,29 +120,36 @@ class Browser:
         sent = {**self._headers, **headers}
         if self.cookies:
             sent["Cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
+        status, given, body = await self._exchange(method, url, fields, sent)
+        cookies = [value for name, value in given if name == "set-cookie"]
+        for cookie in cookies:
+            name, _, rest = cookie.partition("=")
+            self.cookies[name] = rest.partition(";")[0]
+            if "Max-Age=0" in cookie:
+                del self.cookies[name]
+        parser = _Parser()
+        parser.feed(body)
+        location = dict(given).get("location")
+        return Page(
+            url=url,
+            status=status,
+            headers=dict(given),
+            body=body,
+            cookies=cookies,
+            location=None if location is None else urljoin(url, location),
+            forms=parser.forms,
+            text=" ".join(parser.text.split()),
+        )
+
+    async def _exchange(
+        self, method: str, url: str, fields: dict[str, str] | None, headers: dict[str, str]
+    ) -> tuple[int, list[tuple[str, str]], str]:
+        """Status, headers by lower-case name, and body of the answer."""
         async with self._session.request(
-            method, url, data=fields, headers=sent, allow_redirects=False
+            method, url, data=fields, headers=headers, allow_redirects=False
         ) as answer:
-            body = await answer.text()
-            cookies = answer.headers.getall("Set-Cookie", [])
-            for cookie in cookies:
-                name, _, rest = cookie.partition("=")
-                self.cookies[name] = rest.partition(";")[0]
-                if "Max-Age=0" in cookie:
-                    del self.cookies[name]
-            parser = _Parser()
-            parser.feed(body)
-            location = answer.headers.get("Location")
-            return Page(
-                url=url,
-                status=answer.status,
-                headers={name.lower(): value for name, value in answer.headers.items()},
-                body=body,
-                cookies=cookies,
-                location=None if location is None else urljoin(url, location),
-                forms=parser.forms,
-                text=" ".join(parser.text.split()),
-            )
+            given = [(name.lower(), value) for name, value in answer.headers.items()]
+            return answer.status, given, await answer.text()
 
 
 def make_pkce() -> tuple[str, str]:

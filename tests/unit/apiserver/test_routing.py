@@ -27,6 +27,7 @@ WITHOUT_ACCESS = {
     "pages_authorize": "as pages_sign_out",
     "pages_settings": "as pages_sign_out",
     "pages_revoke": "as pages_sign_out",
+    "pages_password": "as pages_sign_out",
 }
 
 

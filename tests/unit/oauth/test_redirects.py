@@ -5,6 +5,8 @@ import pytest
 from gateway_core.oauth.redirects import (
     RedirectRefused,
     check_redirect_uri,
+    is_loopback,
+    is_site,
     list_form_targets,
     matches,
     name_host,
@@ -21,6 +23,10 @@ from gateway_core.oauth.redirects import (
         "http://[::1]:33418/",
         "cursor://anysphere.cursor-retrieval/oauth/callback",
         "com.example.app:/cb",
+        "vscode://vscode.github-authentication/did-authenticate",
+        "https://192.0.2.1/cb",
+        f"https://{'a' * 63}.example/cb",
+        "https://xn--80ak6aa92e.example/cb",
     ],
 )
 def test_https_loopback_and_private_schemes_are_allowed(uri):
@@ -65,6 +71,28 @@ def test_https_loopback_and_private_schemes_are_allowed(uri):
         "cursor:",
         "cursor://",
         "https://app.example.com/" + "x" * 1024,
+        f"https://{'a.' * 126}example/cb",
+        f"https://{'a' * 64}.example/cb",
+        "https://-app.example.com/cb",
+        "https://app-.example.com/cb",
+        "https://app.example.com./cb",
+        "https://127.1/cb",
+        "https://2130706433/cb",
+        "https://0x7f000001/cb",
+        "https://app.example.0x1/cb",
+        "https://256.1.1.1/cb",
+        "https://01.1.1.1/cb",
+        "intent://a/#Intent",
+        "intent://a/cb",
+        "android-app://a/cb",
+        "ms-msdt:/id",
+        "search-ms:query=a",
+        "chrome-extension://a/cb",
+        "mailto:a@example.com",
+        "tel:1",
+        "filesystem:https://a.example/x",
+        "ldap://a.example/",
+        "smb://a.example/x",
     ],
 )
 def test_other_uris_are_refused(uri):
@@ -109,3 +137,23 @@ def test_match_is_exact_but_for_ports_of_loopback(registered, given, same):
 def test_host_and_form_target_are_named(uri, host, source):
     assert name_host(uri) == host
     assert list_form_targets(uri) == source
+
+
+@pytest.mark.parametrize(
+    ("uri", "local", "site"),
+    [
+        ("https://app.example.com/cb", False, True),
+        ("https://localhost/cb", True, False),
+        ("https://localhost:8443/cb", True, False),
+        ("https://127.0.0.1/cb", True, False),
+        ("https://127.9.9.9/cb", True, False),
+        ("https://[::1]/cb", True, False),
+        ("https://0.0.0.0/cb", True, False),
+        ("https://app.localhost/cb", True, False),
+        ("https://localhost.example.com/cb", False, True),
+        ("http://127.0.0.1/cb", True, False),
+        ("cursor://localhost/cb", False, False),
+    ],
+)
+def test_machine_of_the_user_is_no_site(uri, local, site):
+    assert (is_loopback(uri), is_site(uri)) == (local, site)

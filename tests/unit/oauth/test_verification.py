@@ -190,6 +190,30 @@ async def test_token_that_is_newer_than_the_watch_is_read(scene):
     assert (await scene.verify(scene.token)).client_id == "client_a"
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(GatewayOAuthClient, "client-a"), (GatewayAccount, "demo"), (GatewayUser, "ann")],
+)
+async def test_replica_that_lags_reads_what_a_valid_token_names(scene, kind, name):
+    scene.tables[kind].forget(name)
+    assert (await scene.verify()).client_id == "client_a"
+
+
+async def test_new_membership_counts_on_a_replica_that_lags(scene):
+    scene.put_user(role=None)
+    scene.tables[GatewayUser].cut = True
+    scene.put_user()
+    assert (await scene.verify()).principal.role == "member"
+
+
+async def test_token_of_a_deleted_client_is_looked_up_once_a_second(scene):
+    scene.kube.remove("gatewayoauthclients", "client-a")
+    scene.kube.calls.clear()
+    for _ in range(20):
+        assert await scene.is_refused()
+    assert len(scene.kube.calls) == 1
+
+
 async def test_revocation_is_seen_while_the_watch_is_silent(scene):
     for table in scene.tables.values():
         table.cut, table.staleness = True, 10.0

@@ -1,8 +1,9 @@
 """The settings page of a signed-in user: authorized apps (contract §10.7), and the password."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 from gateway_apiserver.routing import Call, RouteTable
@@ -30,6 +31,8 @@ from gateway_web.responses import Response
 CONNECTIONS = f"{HOME}#oauth-connections"
 ON_A_PAGE = 100
 """Grants of other users that one page shows."""
+_Group = list[GrantRecord]
+"""Grants that are shown as one, the newest first."""
 _PAGES = frozenset(map(str, range(1000)))
 
 
@@ -71,22 +74,18 @@ class SettingsRoutes:
         self, signed_in: SignedIn, page: int = 0, *, problem: str = "", status: int = 200
     ) -> Response:
         user = signed_in.user
-        others = [
-            grant
-            for account, role in user.roles
-            if governs(role)
-            for grant in self._grants.list_in(account)
-            if grant.user != user.name
-        ]
+        governed = [account for account, role in user.roles if governs(role)]
+        of_accounts = chain.from_iterable(map(self._grants.list_in, governed))
+        others = _group(grant for grant in of_accounts if grant.user != user.name)
+        own = _group(self._grants.list_of(user.name))
         begin = page * ON_A_PAGE
-        shown = others[begin : begin + ON_A_PAGE]
         return self._pages.render(
             "settings.html",
             signed_in,
             status=status,
-            connections=await self._describe(signed_in, self._grants.list_of(user.name)),
-            governs=any(governs(role) for _, role in user.roles),
-            others=await self._describe(signed_in, shown),
+            connections=await self._describe(signed_in, own),
+            governs=bool(governed),
+            others=await self._describe(signed_in, others[begin : begin + ON_A_PAGE]),
             previous=page - 1 if page else None,
             following=page + 1 if begin + ON_A_PAGE < len(others) else None,
             password_token=signed_in.session.make_form_token("password"),
@@ -94,28 +93,27 @@ class SettingsRoutes:
             problem=problem,
         )
 
-    async def _describe(
-        self, signed_in: SignedIn, grants: Sequence[GrantRecord]
-    ) -> list[dict[str, Any]]:
+    async def _describe(self, signed_in: SignedIn, groups: Sequence[_Group]) -> list[Any]:
         names = defaultdict[str, list[str]](list)
-        for grant in grants:
+        for grant in chain.from_iterable(groups):
             names[grant.account].append(grant.name)
         used: dict[str, float] = {}
         for account, own in names.items():
             used |= await self._use.find(account, own)
         return [
             {
-                "name": grant.name,
-                "user": grant.user,
-                "client": grant.client_name,
-                "host": grant.redirect_host,
-                "account": self._name_account(grant.account),
-                "scopes": [text for scope, text in SCOPE_TEXTS.items() if scope in grant.scopes],
-                "since": parse_time(grant.created_at),
-                "last_used": _to_time(max(used.get(grant.name, 0.0), grant.last_used_at)),
-                "form_token": signed_in.session.make_form_token(f"revoke {grant.name}"),
+                "name": newest.name,
+                "user": newest.user,
+                "client": newest.client_name,
+                "host": newest.redirect_host,
+                "account": self._name_account(newest.account),
+                "scopes": [text for scope, text in SCOPE_TEXTS.items() if scope in newest.scopes],
+                "since": parse_time(oldest.created_at),
+                "last_used": _find_use(group, used),
+                "form_token": signed_in.session.make_form_token(f"revoke {newest.name}"),
             }
-            for grant in grants
+            for group in groups
+            for newest, oldest in [(group[0], group[-1])]
         ]
 
     async def revoke(self, call: Call) -> Response:
@@ -160,5 +158,14 @@ class SettingsRoutes:
         return name if record is None else record.display_name
 
 
-def _to_time(seconds: float) -> datetime | None:
-    return datetime.fromtimestamp(seconds, UTC) if seconds else None
+def _group(grants: Iterable[GrantRecord]) -> list[_Group]:
+    """Those of one user, client and account together, as they are revoked."""
+    found = defaultdict[tuple[str, str, str], _Group](list)
+    for grant in grants:
+        found[grant.user, grant.client_id, grant.account].append(grant)
+    return list(found.values())
+
+
+def _find_use(group: _Group, used: Mapping[str, float]) -> datetime | None:
+    latest = max(max(used.get(grant.name, 0.0), grant.last_used_at) for grant in group)
+    return datetime.fromtimestamp(latest, UTC) if latest else None

@@ -1,0 +1,80 @@
+"""A person at the pages of the API on fakes."""
+
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from gateway_core.accounts.passwords import hash_password
+from tests.servers.browser import Browser, make_pkce
+from tests.unit.apiserver.gateway import Gateway, call
+
+PASSWORD = "k6rmj-xe446-4zzy5-hjuhn-vhhw3"
+REDIRECT = "https://app.example.com/cb"
+_HASH = hash_password(PASSWORD)
+
+
+class AppBrowser(Browser):
+    """A browser whose requests go to the application itself."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        super().__init__("http://127.0.0.1:8080")
+        self._gateway = gateway
+
+    async def _exchange(
+        self, method: str, url: str, fields: dict[str, str] | None, headers: dict[str, str]
+    ) -> tuple[int, list[tuple[str, str]], str]:
+        parts = urlsplit(url)
+        content = b"" if fields is None else urlencode(fields).encode()
+        if fields is not None:
+            headers = {**headers, "Content-Type": "application/x-www-form-urlencoded"}
+        answer = await call(
+            self._gateway.app,
+            method,
+            parts.path,
+            headers=list(headers.items()),
+            content=content,
+            query=parts.query,
+        )
+        given = [(name.decode(), value.decode()) for name, value in answer.raw_headers]
+        return answer.status, given, answer.body.decode()
+
+
+def put_person(gateway: Gateway, name: str, **roles: str) -> None:
+    """A user with the password, and a role in each account."""
+    memberships = [{"accountName": account, "role": role} for account, role in roles.items()]
+    spec = {
+        "displayName": name,
+        "email": f"{name}@example.com",
+        "memberships": memberships,
+        "passwordHash": _HASH,
+    }
+    gateway.kube.put("gatewayusers", {"metadata": {"name": name}, "spec": spec})
+
+
+async def enter(gateway: Gateway, name: str) -> AppBrowser:
+    """A browser in which the person has signed in."""
+    browser = AppBrowser(gateway)
+    page = await browser.sign_in(f"{name}@example.com", PASSWORD)
+    assert page.status == 303, page.text
+    return browser
+
+
+def put_client(gateway: Gateway, **changes: Any) -> str:
+    """A client; its id."""
+    client_id = gateway.mint.mint_random("client", "")
+    spec = {"clientName": "App", "redirectUris": [REDIRECT], "dynamic": True, **changes}
+    name = client_id.replace("_", "-", 1)
+    gateway.kube.put("gatewayoauthclients", {"metadata": {"name": name}, "spec": spec})
+    return client_id
+
+
+def locate(client_id: str, **changes: str) -> str:
+    """The authorization request of a client."""
+    given = {
+        "response_type": "code",
+        "client_id": client_id,
+        "code_challenge": make_pkce()[1],
+        "code_challenge_method": "S256",
+        "state": "s",
+        **changes,
+    }
+    return f"/oauth/authorize?{urlencode(given)}"

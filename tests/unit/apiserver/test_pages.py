@@ -1,0 +1,230 @@
+"""Pages of the authorization server: what they tell clients, owners and people in trouble."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from gateway_apiserver.surfaces.pages import settings
+from gateway_core.api.times import format_time
+from gateway_core.oauth.grants import Grants
+from tests.servers.browser import Page
+from tests.unit.apiserver.browsing import (
+    PASSWORD,
+    AppBrowser,
+    enter,
+    locate,
+    put_client,
+    put_person,
+)
+from tests.unit.apiserver.gateway import Gateway
+
+BASE = "http://127.0.0.1:8080"
+LATER = format_time(datetime.now(UTC) + timedelta(days=9))
+
+
+def put_grant(gateway: Gateway, name: str, user: str, **spec: Any) -> None:
+    base = {
+        "userName": user,
+        "accountName": "demo",
+        "clientId": "client_a",
+        "clientName": f"App of {user}",
+        "redirectHost": "app.example.com",
+        "scopes": ["mcp:read"],
+        "resource": "https://mcp.example.com",
+        "expirationTime": LATER,
+        "refreshToken": {"digest": "0" * 64, "expirationTime": LATER},
+    }
+    obj = {"metadata": {"name": f"grant-{name}"}, "spec": {**base, **spec}}
+    gateway.kube.put("gatewaygrants", obj)
+
+
+def list_grants(gateway: Gateway) -> list[str]:
+    return sorted(obj["metadata"]["name"] for obj in gateway.kube.list_objects("gatewaygrants"))
+
+
+# errors of the consent
+
+
+def check_error(page: Page, code: str) -> None:
+    assert page.status == 302
+    given = page.parameters
+    assert (given["error"], given["state"], given["iss"]) == (code, "s", BASE)
+    assert "code" not in given
+
+
+async def test_person_without_an_account_is_sent_back_to_the_client(gateway: Gateway) -> None:
+    put_person(gateway, "ann")
+    browser = await enter(gateway, "ann")
+    check_error(await browser.get(locate(put_client(gateway))), "access_denied")
+
+
+async def test_choice_of_no_account_of_the_person_is_told_to_the_client(gateway: Gateway) -> None:
+    put_person(gateway, "ann", demo="member")
+    browser = await enter(gateway, "ann")
+    choice = await browser.get(locate(put_client(gateway)))
+    for account in ("guest", "", "none"):
+        page = await browser.submit(choice, "/oauth/authorize", account=account)
+        check_error(page, "access_denied")
+
+
+@pytest.mark.parametrize("failure", ["away", "defect"])
+async def test_client_is_told_when_no_code_can_be_issued(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, failure: str
+) -> None:
+    put_person(gateway, "ann", demo="member")
+    browser = await enter(gateway, "ann")
+    choice = await browser.get(locate(put_client(gateway)))
+    consent = await browser.submit(choice, "/oauth/authorize", account="demo")
+    put = gateway.transient.put
+
+    async def fail(*given: Any) -> None:
+        if failure == "defect":
+            raise RuntimeError
+        with gateway.transient.away():
+            await put(*given)
+
+    monkeypatch.setattr(gateway.transient, "put", fail)
+    page = await browser.submit(consent, "/oauth/authorize", button="approve")
+    check_error(page, "server_error")
+
+
+async def test_form_of_another_site_is_told_to_no_client(gateway: Gateway) -> None:
+    put_person(gateway, "ann", demo="member")
+    browser = await enter(gateway, "ann")
+    choice = await browser.get(locate(put_client(gateway)))
+    page = await browser.submit(choice, "/oauth/authorize", account="demo", form_token="x")
+    assert (page.status, page.location) == (403, None)
+
+
+# unexpected failures
+
+
+async def test_failure_of_a_page_is_shown_as_a_page(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_person(gateway, "ann", demo="member")
+    browser = await enter(gateway, "ann")
+
+    def break_down(*_: Any) -> None:
+        raise RuntimeError("a detail")
+
+    monkeypatch.setattr(Grants, "list_of", break_down)
+    page = await browser.get("/settings")
+    assert page.status == 500
+    assert page.headers["content-type"].startswith("text/html")
+    assert "frame-ancestors" in page.headers["content-security-policy"]
+    assert page.headers["x-request-id"] in page.text
+    assert "a detail" not in page.body
+
+
+# access to the accounts of an owner
+
+
+async def test_owner_reviews_and_revokes_access_of_members(gateway: Gateway) -> None:
+    put_person(gateway, "ann", demo="member")
+    put_person(gateway, "olga", demo="owner", guest="member")
+    put_grant(gateway, "a", "ann")
+    put_grant(gateway, "g", "ann", accountName="guest", clientName="Elsewhere")
+    browser = await enter(gateway, "olga")
+    page = await browser.get("/settings")
+    assert "App of ann" in page.text
+    assert "<dt>Acts for</dt><dd><bdi>ann</bdi></dd>" in page.body
+    assert "Elsewhere" not in page.text
+    [form] = [form for form in page.forms if "grant" in form.fields]
+    assert (await browser.post(form.action, form.fields)).status == 303
+    assert list_grants(gateway) == ["grant-g"]
+
+
+@pytest.mark.parametrize("role", ["member", "viewer"])
+async def test_members_see_their_own_access_alone(gateway: Gateway, role: str) -> None:
+    put_person(gateway, "ann", demo="member")
+    put_person(gateway, "mona", demo=role)
+    put_grant(gateway, "a", "ann")
+    put_grant(gateway, "m", "mona")
+    browser = await enter(gateway, "mona")
+    page = await browser.get("/settings")
+    assert "App of mona" in page.text
+    assert "App of ann" not in page.text
+    assert "Apps of other members" not in page.text
+    [form] = [form for form in page.forms if "grant" in form.fields]
+    page = await browser.post(form.action, {**form.fields, "grant": "grant-a"})
+    assert page.status == 403
+    assert list_grants(gateway) == ["grant-a", "grant-m"]
+
+
+async def test_many_grants_of_members_are_shown_in_pages(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "ON_A_PAGE", 2)
+    put_person(gateway, "olga", demo="owner")
+    for n in range(5):
+        put_grant(gateway, f"a{n}", f"user{n}")
+    browser = await enter(gateway, "olga")
+    seen = set()
+    for number, links in enumerate([(False, True), (True, True), (True, False)]):
+        page = await browser.get(f"/settings?page={number}")
+        assert ("Newer" in page.text, "Older" in page.text) == links
+        seen |= {form.fields["grant"] for form in page.forms if "grant" in form.fields}
+    assert seen == {f"grant-a{n}" for n in range(5)}
+    assert (await browser.get("/settings?page=-1")).status == 200
+    assert (await browser.get("/settings?page=x")).status == 200
+
+
+async def test_grants_of_one_application_are_shown_as_one(gateway: Gateway) -> None:
+    put_person(gateway, "ann", demo="member", guest="member")
+    for name, spec in (("a", {}), ("b", {}), ("c", {"accountName": "guest"})):
+        put_grant(gateway, name, "ann", **spec)
+    browser = await enter(gateway, "ann")
+    page = await browser.get("/settings")
+    forms = [form for form in page.forms if "grant" in form.fields]
+    assert len(forms) == 2
+    for form in forms:
+        await browser.post(form.action, form.fields)
+    assert list_grants(gateway) == []
+
+
+# the password
+
+
+async def test_person_gets_a_new_password_for_the_old_one(gateway: Gateway) -> None:
+    put_person(gateway, "ann", demo="member")
+    browser, other = await enter(gateway, "ann"), await enter(gateway, "ann")
+    page = await browser.get("/settings")
+    wrong = await browser.submit(page, "/settings/password", password="wrong")
+    assert wrong.status == 403
+    assert "is not right" in wrong.text
+    done = await browser.submit(page, "/settings/password", password=PASSWORD)
+    assert done.status == 200
+    assert done.headers["cache-control"] == "no-store"
+    assert (await browser.get("/settings")).status == 200
+    assert (await other.get("/settings")).status == 303
+    again = AppBrowser(gateway)
+    assert (await again.sign_in("ann@example.com", PASSWORD)).status == 403
+    [new] = [word for word in done.text.split() if word.count("-") == 4]
+    assert (await again.sign_in("ann@example.com", new)).status == 303
+
+
+async def test_change_of_password_needs_the_form_of_this_session(gateway: Gateway) -> None:
+    put_person(gateway, "ann", demo="member")
+    browser, other = await enter(gateway, "ann"), await enter(gateway, "ann")
+    theirs = (await other.get("/settings")).form("/settings/password").fields
+    fields = {**theirs, "password": PASSWORD}
+    assert (await browser.post("/settings/password", fields)).status == 403
+    own = (await browser.get("/settings")).form("/settings/password").fields
+    fields = {**own, "password": PASSWORD}
+    crossed = await browser.post("/settings/password", fields, **{"Sec-Fetch-Site": "cross-site"})
+    assert crossed.status == 403
+    assert (await AppBrowser(gateway).post("/settings/password", fields)).status == 303
+
+
+# known browsers
+
+
+async def test_browser_is_known_after_a_sign_in(gateway: Gateway) -> None:
+    put_person(gateway, "ann", demo="member")
+    known, stranger = await enter(gateway, "ann"), AppBrowser(gateway)
+    for _ in range(10):
+        assert (await stranger.sign_in("ann@example.com", "wrong")).status == 403
+    assert (await AppBrowser(gateway).sign_in("ann@example.com", PASSWORD)).status == 429
+    assert (await known.sign_in("ann@example.com", PASSWORD)).status == 303
