@@ -48,10 +48,11 @@ class InnerApi:
         inner = self._enter(call, seat, "GET", path, b"", [*call.headers], call.receive)
         return await self._run(inner, seat, counts=False)
 
-    async def relay(self, call: Call, seat: Seat, path: str) -> Response | None:
-        """Have a POST's operation read the body of `call` and answer it, also by a stream."""
-        headers = [_JSON_TYPE, *(pair for pair in call.headers if pair[0] == b"content-length")]
-        inner = self._enter(call, seat, "POST", path, b"", headers, call.receive)
+    async def stream(self, call: Call, seat: Seat, path: str, body: Any) -> Response | None:
+        """Have the operation of a POST answer the call itself, by a stream."""
+        raw = orjson.dumps(body)
+        headers = [_JSON_TYPE, (b"content-length", b"%d" % len(raw))]
+        inner = self._enter(call, seat, "POST", path, b"", headers, _make_receive(raw, call))
         return await self._run(inner, seat, counts=True)
 
     async def _exchange(
@@ -67,10 +68,7 @@ class InnerApi:
         raw = b"" if body is None else orjson.dumps(body)
         if body is not None:
             headers = (*headers, _JSON_TYPE, (b"content-length", b"%d" % len(raw)))
-
-        async def receive() -> Message:
-            return {"type": "http.request", "body": raw, "more_body": False}
-
+        receive = _make_receive(raw, call)
         inner = self._enter(call, seat, method, path, query, [*headers], receive)
         response = await self._run(inner, seat, counts=method != "GET")
         assert response is not None, "only streams are sent by their handlers"
@@ -116,3 +114,17 @@ class InnerApi:
             seat.principal, context, access, counts=counts
         )
         return await operation.handler(inner)
+
+
+def _make_receive(body: bytes, call: Call) -> Receive:
+    """The body, and then what becomes of the client."""
+    is_given = False
+
+    async def receive() -> Message:
+        nonlocal is_given
+        if is_given:
+            return await call.receive()
+        is_given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive

@@ -3,12 +3,14 @@
 The template `console/screen.html` renders each part by its `kind`. All texts are escaped there.
 """
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Literal
 from urllib.parse import urlencode
 
+import orjson
 from markupsafe import Markup
 
 from gateway_core.api.money import MICROS_PER_CENT
@@ -77,7 +79,8 @@ class Field:
 class Form:
     """A form. `token` is empty for one that only chooses what is shown (GET).
 
-    `opener` is the text of what opens it, for a form that is seldom wanted or ends something.
+    `opener` is the text of what opens it, for a form that is seldom wanted or ends something. What
+    one that `streams` is answered with is shown below it while it arrives, where scripts run.
     """
 
     kind: ClassVar[str] = "form"
@@ -90,6 +93,7 @@ class Form:
     text: str = ""
     opener: str = ""
     is_danger: bool = False
+    streams: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +258,17 @@ def locate(path: str, **values: str | int | None) -> str:
     """A local address; empty values are left out."""
     query = urlencode({name: value for name, value in values.items() if value not in (None, "")})
     return f"{path}?{query}" if query else path
+
+
+def show_curl(url: str, body: Any) -> str:
+    """A POST of a JSON body with the key of the environment, for a shell."""
+    text = shlex.quote(orjson.dumps(body, option=orjson.OPT_INDENT_2).decode())
+    return (
+        f"curl -N {shlex.quote(url)} \\\n"
+        '  -H "Authorization: Bearer $GATEWAY_API_KEY" \\\n'
+        "  -H 'Content-Type: application/json' \\\n"
+        f"  -d {text}"
+    )
 
 
 def paginate(

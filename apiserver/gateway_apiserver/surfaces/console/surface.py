@@ -10,6 +10,7 @@ from gateway_apiserver.surfaces.console.keys import KeyPages
 from gateway_apiserver.surfaces.console.live import LiveRoutes, TaskEvents
 from gateway_apiserver.surfaces.console.members import MemberPages
 from gateway_apiserver.surfaces.console.overview import OverviewPage
+from gateway_apiserver.surfaces.console.playground import PlaygroundPages
 from gateway_apiserver.surfaces.console.seats import CONSOLE_ALLOWANCES, Console
 from gateway_apiserver.surfaces.console.storage import BatchPages, FilePages
 from gateway_apiserver.surfaces.console.tasks import TaskLists, TaskPages
@@ -22,6 +23,7 @@ from gateway_core.admission.rates import RateLimiter
 from gateway_core.api.account import GatewayAccount
 from gateway_core.kube.read_through import ReadThrough
 from gateway_core.kube.repository import Repository
+from gateway_core.providers.catalog_view import CatalogView
 from gateway_core.tasks.finder import TaskFinder
 
 
@@ -48,7 +50,9 @@ def add_console(
     api = InnerApi(table)
     lists = TaskLists(repository)
     OverviewPage(console, api, lists, usage, limiter)
-    TaskPages(console, lists, finder, repository, parts.store)
+    base_url = parts.settings.base_url
+    TaskPages(console, lists, finder, repository, parts.store, base_url)
+    PlaygroundPages(console, api, CatalogView(parts.tables.models), base_url)
     BatchPages(console, api)
     FilePages(console, api)
     KeyPages(console, api)

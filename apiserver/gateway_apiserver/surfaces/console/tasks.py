@@ -27,6 +27,7 @@ from gateway_apiserver.surfaces.console.parts import (
     locate,
     number,
     numeric,
+    show_curl,
     show_micros,
     show_seconds,
     state,
@@ -104,7 +105,9 @@ class TaskPages:
         finder: TaskFinder,
         repository: Repository,
         store: ObjectStore,
+        base_url: str,
     ) -> None:
+        self._base_url = base_url
         self._lists = lists
         self._finder = finder
         self._repository = repository
@@ -167,7 +170,9 @@ class TaskPages:
                 text = "The receiver gets the same id and the same body once more."
                 button = "Deliver the callback again"
                 parts.append(Form(path, button, token=seat.sign(path), text=text))
-        parts.append(Code("Input", await self._show_input(obj)))
+        body = await self._read_input(obj)
+        url = f"{self._base_url}/api/v1/{request['service']}/{request['action']}"
+        parts.append(Code("The same call with curl", _shorten(show_curl(url, body))))
         return Screen(wire_id, parts, back=("Tasks", f"{seat.home}/tasks"))
 
     async def redeliver(self, call: Call, seat: Seat, _: Values) -> Response:
@@ -177,7 +182,7 @@ class TaskPages:
         await self._repository.change(TASKS, seat.account.name, wire_id, request_redelivery)
         return redirect(f"{seat.home}/tasks/{wire_id}?done=redelivered")
 
-    async def _show_input(self, obj: Object) -> str:
+    async def _read_input(self, obj: Object) -> dict[str, Any]:
         request = obj["spec"]["request"]
         found: Any = {}
         with suppress(orjson.JSONDecodeError, InputDamaged, StoreUnavailable, KeyError):
@@ -186,9 +191,8 @@ class TaskPages:
             else:
                 parsed = GatewayTask.model_validate(obj).spec.request
                 found = await load_input(self._store, parsed)
-        text = orjson.dumps({"model": request["modelId"], **found}, option=orjson.OPT_INDENT_2)
-        shown = text.decode()
-        return shown if len(shown) <= MOST_SHOWN_INPUT else shown[:MOST_SHOWN_INPUT] + "…"
+        callback = {"callback_url": request["callbackUrl"]} if "callbackUrl" in request else {}
+        return {"model": request["modelId"], **found, **callback}
 
 
 def tabulate_tasks(
@@ -266,6 +270,10 @@ def _describe_callback(request: Mapping[str, Any], status: Mapping[str, Any]) ->
         ("Message id", Cell(callback.get("id") or NOTHING, "code")),
     ]
     return Facts(items, "Callback")
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= MOST_SHOWN_INPUT else text[:MOST_SHOWN_INPUT] + "…"
 
 
 def _read_cursor(text: str) -> Position:

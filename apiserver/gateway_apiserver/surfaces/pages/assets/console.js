@@ -38,3 +38,64 @@ for (const button of document.querySelectorAll('[data-copy]')) {
     button.textContent = 'Copied';
   });
 }
+
+// A chat is shown while it arrives.
+async function* readEvents(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = '';
+  for (;;) {
+    const {value, done} = await reader.read();
+    if (done) return;
+    const lines = (rest + value).split('\n');
+    rest = lines.pop();
+    for (const line of lines) {
+      if (line.startsWith('data: ') && line !== 'data: [DONE]') yield JSON.parse(line.slice(6));
+    }
+  }
+}
+for (const form of document.querySelectorAll('form[data-stream]')) {
+  const button = form.querySelector('button[type=submit]');
+  const output = form.querySelector('output');
+  form.addEventListener('submit', async event => {
+    event.preventDefault();
+    button.disabled = true;
+    output.hidden = false;
+    output.className = 'answer';
+    output.textContent = '';
+    output.setAttribute('aria-busy', 'true');
+    const fields = new URLSearchParams(new FormData(form));
+    fields.set('stream', 'true');
+    try {
+      const answer = await fetch(form.action, {method: 'POST', body: fields});
+      if (!(answer.headers.get('content-type') || '').startsWith('text/event-stream')) {
+        const page = new DOMParser().parseFromString(await answer.text(), 'text/html');
+        throw new Error(page.querySelector('[role=alert]')?.textContent || 'Please sign in again.');
+      }
+      for await (const chunk of readEvents(answer.body)) {
+        if (chunk.error) throw new Error(chunk.error.message);
+        output.append(chunk.choices?.[0]?.delta?.content ?? '');
+      }
+      showCode(fields.get('model'), fields.get('message'));
+    } catch (error) {
+      output.className = 'problem';
+      output.textContent = error.message;
+    } finally {
+      output.removeAttribute('aria-busy');
+      button.disabled = false;
+    }
+  });
+}
+
+// What was sent takes the place of the words that the page was made with, in each language.
+function showCode(model, message) {
+  for (const code of document.querySelectorAll('pre[id^=code-] code')) {
+    code.dataset.text ??= code.textContent;
+    const inShell = code.dataset.text.startsWith('curl');
+    const quote = text => {
+      const json = JSON.stringify(text);
+      return inShell ? json.replaceAll("'", `'"'"'`) : json;
+    };
+    code.textContent = code.dataset.text.replaceAll(/"your-model"|"your message"/g,
+      found => quote(found === '"your-model"' ? model : message));
+  }
+}

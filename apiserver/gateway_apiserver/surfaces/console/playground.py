@@ -1,0 +1,199 @@
+"""Playground: a streamed chat, a new task, and the same calls with curl and an SDK."""
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from gateway_apiserver.routing import Call
+from gateway_apiserver.surfaces.console.inner import InnerApi
+from gateway_apiserver.surfaces.console.parts import (
+    Code,
+    Field,
+    Form,
+    Hint,
+    Notice,
+    Part,
+    Screen,
+    show_curl,
+)
+from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, Values
+from gateway_apiserver.surfaces.pages.html import redirect
+from gateway_apiserver.surfaces.validation import refuse_fields
+from gateway_core.accounts.roles import Act
+from gateway_core.api.errors import InvalidRequest
+from gateway_core.providers.catalog_view import CatalogView
+from gateway_core.tasks.operations import CHAT, OPERATIONS
+from gateway_core.tasks.operations import Field as InputField
+from gateway_web.responses import Response
+
+MOST_MESSAGE = 8000
+MOST_PROMPT = 4000
+_CHAT_PATH = "/v1/chat/completions"
+_MODEL, _MESSAGE = "your-model", "your message"
+
+
+class PlaygroundPages:
+    """Forms for both, and what takes them."""
+
+    def __init__(
+        self, console: Console, api: InnerApi, catalog: CatalogView, base_url: str
+    ) -> None:
+        self._api = api
+        self._catalog = catalog
+        self._base_url = base_url
+        console.add_section(Section("Playground", "/playground", Act.CREATE))
+        console.add_page("/playground", self.show, "playground")
+        console.add_form("/playground/chat", self.chat, "playground_chat", self.show)
+        console.add_form("/playground/task", self.create_task, "playground_task", self.show)
+
+    async def show(self, call: Call, seat: Seat) -> Screen:
+        """The forms of what the catalog has models for."""
+        seat.require(Act.CREATE)
+        return self._compose(seat)
+
+    async def chat(self, call: Call, seat: Seat, values: Values) -> Screen | Response | None:
+        """Have a model answer: as a stream of events where the script asks for it."""
+        seat.require(Act.CREATE)
+        body = {
+            "model": values.get("model", ""),
+            "messages": [{"role": "user", "content": values.get("message", "")}],
+        }
+        if values.get("stream") == "true":
+            return await self._api.stream(call, seat, _CHAT_PATH, {**body, "stream": True})
+        answer = await self._api.write(call, seat, "POST", _CHAT_PATH, body)
+        text = answer["choices"][0]["message"].get("content") or ""
+        return self._compose(seat, values, text)
+
+    async def create_task(self, call: Call, seat: Seat, values: Values) -> Response:
+        """Start a task, and go to its page."""
+        seat.require(Act.CREATE)
+        service, _, action = values.get("operation", "").partition("/")
+        operation = self._catalog.current.find_task_operation(service, action)
+        if operation is None:
+            raise InvalidRequest("No model serves this operation now.")
+        body = {
+            field.name: value
+            for field in operation.fields
+            if (value := _read_value(field, values.get(field.name, ""))) is not None
+        }
+        path = f"/api/v1/{service}/{action}"
+        key = values.get("idempotency_key", "")
+        made = await self._api.write(call, seat, "POST", path, body, key=key)
+        return redirect(f"{seat.home}/tasks/{made['id']}")
+
+    def _compose(self, seat: Seat, values: Values | None = None, answer: str = "") -> Screen:
+        models = sorted(
+            {
+                model_id
+                for (_, action), served in self._catalog.current.models.items()
+                if action == CHAT.action
+                for model_id in served
+            }
+        )
+        if not models:
+            notice = Notice("No language model is in the catalog.")
+            return Screen("Playground", [notice, *self._task_forms(seat)])
+        given = values or {}
+        path = f"{seat.home}/playground/chat"
+        form = Form(
+            path,
+            "Send",
+            (
+                Field("model", "Language model", "select", options=[(one, one) for one in models]),
+                Field("message", "Message", "textarea", required=True, most=MOST_MESSAGE),
+            ),
+            token=seat.sign(path),
+            title="Chat",
+            streams=True,
+        )
+        code = show_chat_code(
+            self._base_url, given.get("model", _MODEL), given.get("message", _MESSAGE)
+        )
+        parts: list[Part] = [form]
+        if answer:
+            parts.append(Code("Answer", answer))
+        parts.append(Hint("The account pays for what is sent here, as for any call."))
+        parts += self._task_forms(seat)
+        return Screen("Playground", [*parts, *(Code(title, text) for title, text in code.items())])
+
+    def _task_forms(self, seat: Seat) -> list[Part]:
+        path = f"{seat.home}/playground/task"
+        forms: list[Part] = []
+        for (service, action), models in sorted(self._catalog.current.models.items()):
+            operation = OPERATIONS[action]
+            if not operation.makes_tasks:
+                continue
+            fields = [
+                Field("model", "Model", "select", options=[(name, name) for name in models])
+                if field.name == "model"
+                else _make_control(field)
+                for field in operation.fields
+            ]
+            hidden = (
+                ("operation", f"{service}/{action}"),
+                ("idempotency_key", secrets.token_urlsafe(18)),
+            )
+            title = f"{operation.summary} ({service})"
+            forms.append(
+                Form(path, "Start the task", fields, hidden, seat.sign(path), title, opener=title)
+            )
+        return forms
+
+
+def show_chat_code(base_url: str, model: str, message: str) -> Mapping[str, str]:
+    """The call with curl and with the OpenAI SDK for Python."""
+    body = {"model": model, "messages": [{"role": "user", "content": message}], "stream": True}
+    # a JSON string is a Python string too
+    model_text, message_text = (orjson.dumps(text).decode() for text in (model, message))
+    python = f"""import os
+
+from openai import OpenAI
+
+client = OpenAI(base_url="{base_url}/v1", api_key=os.environ["GATEWAY_API_KEY"])
+stream = client.chat.completions.create(
+    model={model_text},
+    messages=[{{"role": "user", "content": {message_text}}}],
+    stream=True,
+)
+for chunk in stream:
+    if chunk.choices:
+        print(chunk.choices[0].delta.content or "", end="", flush=True)
+"""
+    return {
+        "The same call with curl": show_curl(base_url + _CHAT_PATH, body),
+        "The same call in Python": python,
+    }
+
+
+def _make_control(field: InputField) -> Field:
+    label = field.name.replace("_", " ").capitalize()
+    if field.type == "boolean":
+        options = [("", "Default"), ("true", "Yes"), ("false", "No")]
+        return Field(field.name, label, "select", hint=field.description, options=options)
+    if field.type == "choice":
+        options = [("", "Default"), *((value, value) for value in field.values)]
+        return Field(field.name, label, "select", hint=field.description, options=options)
+    if field.type == "integer":
+        return Field(field.name, label, "number", hint=field.description, required=field.required)
+    if field.type == "urls":
+        hint = f"{field.description} One address in each line."
+        return Field(field.name, label, "textarea", "", hint, (), field.required, MOST_PROMPT)
+    kind = "textarea" if field.name == "prompt" else "text"
+    return Field(field.name, label, kind, "", field.description, (), field.required, MOST_PROMPT)
+
+
+def _read_value(field: InputField, text: str) -> Any:
+    """What the form has for a field; None where it was left empty."""
+    if not text.strip():
+        return None
+    if field.type == "boolean":
+        return text == "true"
+    if field.type == "urls":
+        return text.split()
+    if field.type == "integer":
+        if not (text.isascii() and text.isdigit() and len(text) < 10):
+            raise refuse_fields({field.name: ["must be a whole number"]})
+        return int(text)
+    return text
