@@ -52,6 +52,7 @@ from gateway_web.responses import send_empty, send_response
 
 PATHS = ("/mcp", "/mcp/")
 MOST_BODY_BYTES = 4 * 1024 * 1024
+_MOST_URI_CHARACTERS = 2048
 _ALLOW: Header = (b"allow", b"POST")
 
 
@@ -159,7 +160,8 @@ class McpEndpoint:
                 raise RpcError(INVALID_PARAMS, "The cursor is unknown: lists have one page.")
             return complete(era, listed, cacheable=True)
         if method in ("prompts/get", "resources/read"):
-            raise RpcError(INVALID_PARAMS, "There are no prompts and no resources here.")
+            text = "There are no prompts and no resources here."
+            raise RpcError(INVALID_PARAMS, text, data=_name_resource(message))
         raise RpcError(METHOD_NOT_FOUND, "The method is unknown.", status=404)
 
     def _open_call(
@@ -246,3 +248,9 @@ async def _await_patiently(
 def _find_client(scope: Scope) -> ClientExchange:
     found: ClientExchange = scope[EXCHANGE_KEY]
     return found
+
+
+def _name_resource(message: Message) -> dict[str, str] | None:
+    """The resource that is not there, as error data SHOULD name it; of a sane length only."""
+    uri = message.params.get("uri")
+    return {"uri": uri} if isinstance(uri, str) and len(uri) <= _MOST_URI_CHARACTERS else None
