@@ -1,4 +1,4 @@
-"""API and operator under the chart's own roles: what they lack is told, and nothing else stops."""
+"""The processes under the chart's own roles: what they lack is told, and nothing else stops."""
 
 import contextlib
 import json
@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from gateway_cli.cluster.errors import ClusterError
+from tests.servers.mcp_calls import call_tool
 from tests.servers.receivers import Receiver, answer
 from tests.servers.tenants import (
     describe,
@@ -26,7 +27,7 @@ VALUES = f"""
 operator: {{secretNames: [simulated-provider, demo-webhook], keySecretNames: [{NAMED}]}}
 moderation: {{providerSecrets: [simulated-moderation-key]}}
 """
-RIGHTS = {"api": "create", "operator": "patch"}
+RIGHTS = {"api": "create", "mcp": "create", "operator": "patch"}
 """A verb on tasks that each has, to tell that its role is bound."""
 
 
@@ -45,9 +46,9 @@ def wait_bound(world, who, verb):
 
 @pytest.fixture(scope="module")
 def world(chart):
-    """A gateway whose API and operator hold tokens of the chart's service accounts."""
+    """A gateway whose API, MCP process and operator hold tokens of the chart's service accounts."""
     kinds = ("Role", "RoleBinding", "ServiceAccount")
-    with World(restart=True) as running:
+    with World(restart=True, mcp=True) as running:
         running.apply(*(obj for obj in chart.render(VALUES) if obj["kind"] in kinds))
         config = yaml.safe_load(running.config.cluster_kubeconfig.read_text())
         for component, verb in RIGHTS.items():
@@ -86,6 +87,21 @@ async def test_tasks_callbacks_and_moderations_work_with_named_secrets(client):
         await wait_for(lambda: receiver.arrivals, what="the callback")
     judged = await client.request("POST", "/v1/moderations", body={"input": "a text"})
     assert judged.status == 200
+
+
+async def test_tool_makes_a_task_and_reads_it(world, client):
+    task = {
+        "service": client.service,
+        "action": "reference_to_video",
+        "idempotency_key": unique("least-tool"),
+        "params": {name: value for name, value in client.body().items() if name != "model"},
+        "model": client.model,
+    }
+    url = world.env["GATEWAY_MCP_URL"]
+    made = await call_tool(url, client.key, "create_task", task)
+    assert made["status"] == "completed"
+    found = {"service": client.service, "action": task["action"], "task_id": made["task_id"]}
+    assert (await call_tool(url, client.key, "get_task", found))["task"] == made["result"]
 
 
 async def test_a_key_is_written_into_a_secret_that_is_named_and_into_no_other(world):

@@ -4,14 +4,13 @@ One of the API processes has two workers.
 """
 
 import asyncio
-import json
 from contextlib import AsyncExitStack, asynccontextmanager
 
-import aiohttp
 import pytest
 
 from tests.integration.oauth.flows import OAuthClient
 from tests.servers.browser import Browser
+from tests.servers.mcp_calls import call_tool
 from tests.servers.proxy import Balancer
 from tests.servers.replica import Replica
 from tests.servers.tenants import unique
@@ -72,22 +71,6 @@ async def run_pairs(world):
         stack.callback(mcp.kill_all)
         await asyncio.gather(api.serve(), mcp.serve())
         yield api, mcp
-
-
-async def call_tool(url, token, name, arguments):
-    """What a tool returns, on a connection of its own; the status where that is not 200."""
-    params = {"name": name, "arguments": arguments}
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    headers = {"Authorization": f"Bearer {token}", "MCP-Protocol-Version": "2025-11-25"}
-    async with (
-        aiohttp.ClientSession(headers=headers) as session,
-        session.post(f"{url}/mcp", json=body) as answer,
-    ):
-        text = await answer.text()
-        if answer.status != 200:
-            return answer.status
-    data = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data:")]
-    return json.loads(data[-1] if data else text)["result"]["structuredContent"]
 
 
 @pytest.mark.timeout(300)
