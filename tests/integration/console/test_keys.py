@@ -4,7 +4,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.integration.console.conftest import HOSTILE, check_fits, picture
-from tests.servers.tenants import wait_status
+from tests.servers.tenants import describe_key, wait_status
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -15,7 +15,7 @@ async def make_key(page, people, name):
     await page.get_by_text("New key", exact=True).first.click()
     await page.get_by_label("Name").first.fill(name)
     await page.get_by_label("Limit in dollars").fill("12.50")
-    await page.get_by_label("in", exact=True).select_option("daily")
+    await page.get_by_label("Window").select_option("daily")
     await page.get_by_role("button", name="Make a key").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("The key's secret")
     secret = await page.locator("pre code").text_content()
@@ -61,6 +61,15 @@ async def test_owner_makes_limits_rotates_and_revokes_a_key(people, visit):
     await expect(page.get_by_role("status")).to_contain_text("The key is revoked.")
     await expect(page.get_by_role("button", name="Revoke the key")).to_have_count(0)
 
+    await page.goto(f"{people.home}/audit?word=img")
+    changes = [row for row in await page.get_by_role("row").all_text_contents() if "Key" in row]
+    for text, change in zip(
+        ("revoked", "new secret", "changed disabled, limit", "created"), changes, strict=False
+    ):
+        assert text in change
+        assert f"User {people.names['owner']}" in change
+    await picture(page, "light-audit")
+
 
 async def test_member_sees_and_changes_their_own_keys_only(people, visit):
     page = await visit("member")
@@ -73,6 +82,29 @@ async def test_member_sees_and_changes_their_own_keys_only(people, visit):
         answer = await page.goto(address)
         assert answer.status in (403, 404), address
     page.complaints.clear()
+
+
+async def test_long_lists_of_hostile_names_are_paged_and_searched(people, visit):
+    names = [f"{index:02} {HOSTILE}"[:100] for index in range(45)]
+    people.world.apply(
+        *(describe_key(people.world, people.other, displayName=name)[1] for name in names)
+    )
+    page = await visit("owner")
+    await page.locator("summary").filter(has_text="Account:").click()
+    await page.get_by_role("link", name=people.other).first.click()
+    await expect(page).to_have_url(f"{people.base}/console/{people.other}")
+    await page.get_by_role("link", name="Keys", exact=True).click()
+    seen = set()
+    for expected in (20, 20, 5):
+        rows = page.locator("tbody tr")
+        await expect(rows).to_have_count(expected)
+        seen.update(await rows.locator("td:first-child .value").all_text_contents())
+        if expected == 20:
+            await page.get_by_role("link", name="Next page").click()
+    assert {" ".join(name.split()) for name in seen} == {" ".join(name.split()) for name in names}
+    await check_fits(page)
+    await page.goto(f"{people.base}/console/{people.other}/keys?name_contains=44+%3Cimg")
+    await expect(page.locator("tbody tr")).to_have_count(1)
 
 
 async def test_viewer_has_no_keys_and_cannot_post(people, visit):

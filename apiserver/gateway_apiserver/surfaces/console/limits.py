@@ -56,7 +56,7 @@ def limit_fields(each: Any) -> list[Field]:
     hint = "With spaces between; a * at the end of one stands for any rest. Empty: all."
     return [
         Field("limit", "Limit in dollars", "number", "" if cents is None else f"{cents / 100:.2f}"),
-        Field("limit_window", "in", "select", each.get("limit_window") or "", options=_WINDOWS),
+        Field("limit_window", "Window", "select", each.get("limit_window") or "", options=_WINDOWS),
         Field("rpm_limit", "Calls a minute", "number", "" if rate is None else str(rate)),
         *(
             Field(name, title, value=" ".join(each.get(name) or ()), hint=hint, most=4000)

@@ -79,11 +79,11 @@ class Seat:
             return False
         return refuse_session(act, self.role) is None
 
-    def require(self, act: Act) -> None:
-        """Raise Forbidden where the role does not allow it."""
-        refusal = refuse_session(act, self.role)
-        if refusal is not None:
-            raise Forbidden(f"Your role, {self.role}, does not allow this.", code=refusal)
+    def require(self, act: Act, *, confined: bool = True) -> None:
+        """Raise Forbidden where the role does not allow it, as `may` says."""
+        if not self.may(act, confined=confined):
+            text = f"Your role, {self.role}, does not allow this."
+            raise Forbidden(text, code="insufficient_role")
 
     def sign(self, path: str) -> str:
         """The CSRF token of the form that is sent to this path."""

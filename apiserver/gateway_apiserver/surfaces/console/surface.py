@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from gateway_apiserver.parts import ApiParts
 from gateway_apiserver.routing import RouteTable
+from gateway_apiserver.surfaces.console.audit import AuditPage
 from gateway_apiserver.surfaces.console.guardrails import GuardrailPages
 from gateway_apiserver.surfaces.console.inner import InnerApi
 from gateway_apiserver.surfaces.console.keys import KeyPages
@@ -59,5 +60,6 @@ def add_console(
     GuardrailPages(console, api)
     UsagePages(console, api, usage, limiter)
     MemberPages(console, api)
+    AuditPage(console, repository, parts.tables.users, parts.tables.grants)
     events = TaskEvents(parts.tables.tasks)
     LiveRoutes(console, events, lambda: not is_ready()).add_to(table)

@@ -8,6 +8,7 @@ from typing import Any
 
 from gateway_apiserver.routing import Call, Docs, RouteTable
 from gateway_apiserver.surfaces.management import GOVERN, LABEL, ROOT
+from gateway_apiserver.surfaces.management.changes import record_change
 from gateway_apiserver.surfaces.management.objects import (
     Intent,
     ManagedObjects,
@@ -120,7 +121,12 @@ class AssignmentRoutes:
             merged = merge(obj["metadata"]["name"], known, names, guardrails.values())
             if merged == known and intent is None:
                 return None
-            return {"metadata": {"annotations": note(obj, intent)}, "spec": {"keyNames": merged}}
+            annotations = note(obj, intent)
+            if merged != known:
+                word = "put under it" if merge is _add else "taken out"
+                text = f"{', '.join(map(name_to_id, names[:4]))} {word}"
+                annotations |= record_change(obj, call, text)
+            return {"metadata": {"annotations": annotations}, "spec": {"keyNames": merged}}
 
         changed = await self._repository.change(GUARDRAILS, call.account, call.wire_id, decide)
         noted = None if intent is None else find_note(changed, intent)

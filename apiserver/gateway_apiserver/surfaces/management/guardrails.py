@@ -6,6 +6,7 @@ from typing import Any
 
 from gateway_apiserver.routing import Call, Docs, RouteTable
 from gateway_apiserver.surfaces.management import CREATE, GOVERN, LABEL, ROOT
+from gateway_apiserver.surfaces.management.changes import record_change
 from gateway_apiserver.surfaces.management.objects import (
     ManagedObjects,
     check_made,
@@ -131,7 +132,10 @@ class GuardrailRoutes:
 
         def decide(obj: Object) -> Mapping[str, Any] | None:
             patch = write_patch(obj["spec"], values)
-            return {"spec": patch} if patch else None
+            if not patch:
+                return None
+            changes = record_change(obj, call, f"changed {', '.join(patch)}")
+            return {"metadata": {"annotations": changes}, "spec": patch}
 
         changed = await self._repository.change(GUARDRAILS, call.account, call.wire_id, decide)
         if renamed and not await self._is_first(changed):

@@ -7,6 +7,7 @@ from typing import Any
 
 from gateway_apiserver.routing import Call, Docs, RouteTable
 from gateway_apiserver.surfaces.management import CREATE_OWN, GOVERN_OWN, LABEL, ROOT
+from gateway_apiserver.surfaces.management.changes import record_change
 from gateway_apiserver.surfaces.management.objects import (
     Creation,
     ManagedObjects,
@@ -189,7 +190,10 @@ class KeyRoutes:
             _check_governs(call, obj)
             _check_not_revoked(obj)
             patch = write_patch(obj["spec"], values)
-            return {"spec": patch} if patch else None
+            if not patch:
+                return None
+            changes = record_change(obj, call, f"changed {', '.join(patch)}")
+            return {"metadata": {"annotations": changes}, "spec": patch}
 
         changed = await self._repository.change(KEYS, call.account, call.wire_id, decide)
         return to_json(await self._render(changed))
@@ -223,7 +227,12 @@ class KeyRoutes:
                 )
             left = _retire(tokens, body.overlap_seconds)
             return {
-                "metadata": {"annotations": note(obj, intent)},
+                "metadata": {
+                    "annotations": {
+                        **note(obj, intent),
+                        **record_change(obj, call, "new secret"),
+                    }
+                },
                 "spec": {"tokens": [token, *left]},
             }
 
@@ -240,7 +249,7 @@ class KeyRoutes:
             _check_governs(call, obj)
             if obj["spec"].get("revoked"):
                 return None
-            annotations = {REVOKED_AT_ANNOTATION: now}
+            annotations = {REVOKED_AT_ANNOTATION: now, **record_change(obj, call, "revoked")}
             return {"metadata": {"annotations": annotations}, "spec": {"revoked": True}}
 
         await self._repository.change(KEYS, call.account, call.wire_id, decide)

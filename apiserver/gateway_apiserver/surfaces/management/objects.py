@@ -16,6 +16,7 @@ import orjson
 
 from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.management import ROOT
+from gateway_apiserver.surfaces.management.changes import record_change
 from gateway_apiserver.surfaces.management.requests import ListQuery
 from gateway_apiserver.surfaces.validation import read_idempotency_key
 from gateway_core.api.errors import KeyReused, Unavailable
@@ -76,6 +77,7 @@ class ManagedObjects:
         Raises KeyReused, Unavailable, InvalidRequest.
         """
         annotations = {REQUEST_ID_ANNOTATION: call.context.request_id}
+        annotations |= record_change(None, call, "created")
         key = read_idempotency_key(call.headers)
         if key is None:
             wire_id = self._mint.mint_random(kind.prefix, call.account)

@@ -2,10 +2,21 @@
 'use strict';
 
 // A part is read anew from its own page when an event says that something has changed.
-let due = false;
+let isWanted = false, isBusy = false;
 async function refresh() {
-  if (due) return;
-  due = true;
+  isWanted = true;
+  if (isBusy) return;
+  isBusy = true;
+  while (isWanted) {
+    isWanted = false;
+    const began = performance.now();
+    await load();
+    // a list that is slow to read is read seldom
+    await new Promise(done => setTimeout(done, 9 * (performance.now() - began)));
+  }
+  isBusy = false;
+}
+async function load() {
   const parts = [...document.querySelectorAll('[data-live]')];
   try {
     const answer = await fetch(location.href, {headers: {Accept: 'text/html'}});
@@ -19,8 +30,6 @@ async function refresh() {
     }
   } catch (error) {
     if (!(error instanceof TypeError)) throw error; // the network: the next event tries again
-  } finally {
-    due = false;
   }
 }
 const live = document.querySelector('[data-live]');
