@@ -4,6 +4,7 @@ The texts are the same on every surface (contract §1.1).
 """
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
@@ -11,6 +12,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, mo
 from gateway_core.api.errors import InvalidRequest
 
 M = TypeVar("M", bound=BaseModel)
+
+MOST_UNKNOWN = 50
+MOST_PROBLEMS = 200
+MOST_NAME = 100
+"""Characters of a name in an error."""
 
 _TEXTS: Mapping[str, str] = {
     "missing": "is required",
@@ -63,16 +69,36 @@ Whole = BeforeValidator(_take_whole)
 
 
 def validate(model: type[M], values: Mapping[str, Any]) -> M:
-    """The values as a `model`. Raises InvalidRequest with every problem of every field."""
+    """The values as a `model`. Raises InvalidRequest with every problem of every known field.
+
+    Of problems and unknown fields a bounded number is named, as their text is the client's.
+    """
     try:
-        return model.model_validate(values)
+        return model.model_validate(_drop_unknown(model, values))
     except ValidationError as error:
         problems: dict[str, list[str]] = {}
-        for detail in error.errors(include_url=False, include_input=False):
+        for detail in islice(error.errors(include_url=False, include_input=False), MOST_PROBLEMS):
             within = [part for part in detail["loc"][1:] if part != "[key]"]
-            text = "".join(f"[{part}] " for part in within) + describe_problem(detail)
-            problems.setdefault(str(detail["loc"][0]), []).append(text)
+            shown = "".join(f"[{_shorten(part)}] " for part in within)
+            text = shown + describe_problem(detail)
+            problems.setdefault(_shorten(detail["loc"][0]), []).append(text)
     raise refuse_fields(problems)
+
+
+def _drop_unknown(model: type[BaseModel], values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The values without unknown fields beyond the first ones: each would be a problem to make."""
+    if len(values) <= MOST_UNKNOWN or model.model_config.get("extra") != "forbid":
+        return values
+    fields = model.model_fields
+    known = {*fields, *(field.alias or name for name, field in fields.items())}
+    unknown = islice((name for name in values if name not in known), MOST_UNKNOWN)
+    return {name: values[name] for name in (*unknown, *(known & values.keys()))}
+
+
+def _shorten(name: str | int) -> str:
+    """The name of a field or key as an error shows it."""
+    text = str(name)
+    return text if len(text) <= MOST_NAME else f"{text[:MOST_NAME]}…"
 
 
 def refuse_fields(problems: Mapping[str, list[str]]) -> InvalidRequest:

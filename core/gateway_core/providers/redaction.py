@@ -33,7 +33,7 @@ _PREFIXED = re.compile(
 )
 _LONG = re.compile(r"(?<![\w/+=*.-])[\w/+=*.-]{20,}")
 _KEY = re.compile(
-    r"\b(?:(?:sk|mk|pk|rk)-|whsec_|gh[a-z]_|xox[a-z]-|AIza|AKIA|eyJ)[\w.-]{4,}"
+    r"\b(?:(?:sk|mk|pk|rk)-|whsec_|gw(?:at|rt|cs)_|gh[a-z]_|xox[a-z]-|AIza|AKIA|eyJ)[\w.-]{4,}"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----(?:(?!-----END).)*",
     re.DOTALL,
 )

@@ -127,7 +127,10 @@ async def test_each_request_leaves_one_line_with_its_route_and_never_its_path(
     assert key not in str(lines)
 
 
-@pytest.mark.parametrize("form", ["{key}", "Bearer {key}", "x{key}", "whsec_abc", "BEARER=abc"])
+@pytest.mark.parametrize(
+    "form",
+    ["{key}", "Bearer {key}", "x{key}", "whsec_abc", "BEARER=abc", "gwat_a", "gwrt_a", "gwcs_a"],
+)
 async def test_a_credential_that_a_client_sends_as_its_id_is_not_written_down(
     gateway: Gateway, form: str
 ) -> None:

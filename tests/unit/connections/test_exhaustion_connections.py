@@ -19,6 +19,7 @@ from gateway_web.middleware.connections import ConnectionBounds, ConnectionTable
 from gateway_web.middleware.requests import RequestMiddleware
 from gateway_web.responses import Response, send_response
 from tests.servers.listener import listen
+from tests.servers.world import wait_for
 
 GOOD = b"GET /good HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -26,12 +27,13 @@ GOOD = b"GET /good HTTP/1.1\r\nHost: x\r\n\r\n"
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
     """`/good` answers, `/early` answers without a look at the body.
 
-    `/body` and `/anonymous` read it whole, the former for an account.
+    `/body` and `/anonymous` read it whole, the former for the account of the header.
     """
     size = 0
     if scope["path"] in ("/body", "/anonymous"):
         if scope["path"] == "/body":
-            get_context(scope).account = "tenant"
+            given = dict(scope["headers"]).get(b"account", b"tenant")
+            get_context(scope).account = given.decode()
         more = True
         while more:
             message = await receive()
@@ -302,6 +304,22 @@ async def test_unauthenticated_bodies_make_room_and_authenticated_ones_do_not() 
             assert (await port.ask(source=source)).split()[1] == b"200"
         writer.write(b"12345678")
         assert (await kept.readuntil(b"\r\n\r\n")).split()[1] == b"200"
+
+
+async def test_bodies_of_one_account_make_room_once_they_take_a_quarter() -> None:
+    body = b"POST /body HTTP/1.1\r\nHost: x\r\nAccount: %b\r\nContent-Length: 9\r\n\r\na"
+    async with serve(connections=12, per_address=6) as port, AsyncExitStack() as stack:
+        others = [await port.hold(stack, body % b"other") for _ in range(3)]
+        slow: list[asyncio.StreamReader] = []
+        for source in ("127.0.0.1", "127.0.0.2", "127.0.0.3"):
+            slow += [await port.hold(stack, body % b"slow", source) for _ in range(3)]
+        await wait_for(lambda: len(port.table) == 12, what="all connections")
+        for number in range(6):
+            # a client that waits itself makes room for the next one
+            answer = await port.ask(source=f"127.0.0.{10 + number}")
+            assert answer.split()[1] == b"200"
+        assert await end_of(slow[0]) == b""
+        assert not any(reader.at_eof() for reader in others)
 
 
 async def test_clients_behind_a_trusted_proxy_are_bounded_by_request() -> None:

@@ -105,6 +105,9 @@ def test_no_text_takes_long(unit: str) -> None:
     [
         "use sk-abcdefgh_12345 please",
         "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        "gwat_abcdefghijklmnopqrstuvwxyz_1_" + "a" * 32,
+        "gwrt_abcdefghijklmnopqrstuvwxyz_1_" + "a" * 32,
+        "gwcs_" + "a" * 43,
         '{"Authorization":"Bearer abcdefgh"}',
         '{\\"password\\": \\"correct horse\\"}',
         "api_key = hunter2hunter2",

@@ -156,6 +156,11 @@ class Connection(Protocol):
         """Whether the caller of the latest request is known."""
         ...
 
+    @property
+    def account(self) -> str | None:
+        """The account of the latest request, where it is known and not answered yet."""
+        ...
+
     def evict(self) -> None:
         """Closes the connection."""
         ...
@@ -253,14 +258,28 @@ class ConnectionTable:
         )
         if oldest is None:
             return False
-        self.remove(oldest)
-        self.evicted += 1
-        oldest.evict()
+        self._evict(oldest)
         return True
+
+    def _evict(self, connection: Connection) -> None:
+        self.remove(connection)
+        self.evicted += 1
+        connection.evict()
 
     def _evict_from_largest(self) -> bool:
         """Evict from the address with the most connections that has one to evict."""
         waiting = [peer for peer in self._peers.values() if peer.waiting]
         receiving = (peer for peer in self._peers.values() if peer.receiving)
         candidates = waiting or receiving
-        return any(map(self._evict_from, sorted(candidates, key=lambda peer: -peer.open)))
+        by_size = sorted(candidates, key=lambda peer: -peer.open)
+        return any(map(self._evict_from, by_size)) or self._evict_from_account()
+
+    def _evict_from_account(self) -> bool:
+        """Evict from the account whose bodies are on their way on more than a quarter of all."""
+        receiving = [each for peer in self._peers.values() for each in peer.receiving]
+        by_account = Counter(each.account for each in receiving if each.account is not None)
+        for account, number in by_account.most_common(1):
+            if number > self._bounds.connections // 4:
+                self._evict(next(each for each in receiving if each.account == account))
+                return True
+        return False

@@ -29,7 +29,7 @@ _log = structlog.get_logger(__name__)
 
 LOGGER = __name__
 _MOST_CLIENT_ID = 512
-_CREDENTIAL = re.compile(r"(sk|mk)-[a-z2-7]{8}_|whsec_|bearer", re.IGNORECASE)
+_CREDENTIAL = re.compile(r"(sk|mk)-[a-z2-7]{8}_|whsec_|gw(at|rt|cs)_|bearer", re.IGNORECASE)
 _QUIET = frozenset({"operations_health"})
 """What load balancers ask every few seconds."""
 

@@ -223,8 +223,13 @@ class Protocol(HttpToolsProtocol):
         """Whether the account of the latest request is known, or a response to it has begun."""
         if self.cycle is None or self.pipeline or self.cycle.response_started:
             return True
-        context = self.cycle.scope.get(SCOPE_KEY)
-        return isinstance(context, RequestContext) and context.account is not None
+        return self.account is not None
+
+    @property
+    def account(self) -> str | None:
+        """The account of the latest request, where it is known and not answered yet."""
+        context = None if self.cycle is None else self.cycle.scope.get(SCOPE_KEY)
+        return context.account if isinstance(context, RequestContext) else None
 
     def evict(self) -> None:
         """Closes the connection for another one."""
