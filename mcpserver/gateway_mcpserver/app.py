@@ -59,6 +59,7 @@ from gateway_mcpserver.tools.models import (
     ListActions,
     ListModels,
 )
+from gateway_mcpserver.tools.prompts import SearchPrompts
 from gateway_mcpserver.tools.task_waits import TaskWaiter
 from gateway_mcpserver.tools.tasks import CreateTask, GetTask
 from gateway_mcpserver.tools.toolbox import Toolbox
@@ -177,6 +178,7 @@ def _build_endpoint(
             GetModelInfo(models),
             ListActions(models),
             CheckPricing(models),
+            SearchPrompts(tables.prompts),
             CreateTask(
                 catalog,
                 admission,

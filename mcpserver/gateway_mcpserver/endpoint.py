@@ -170,7 +170,7 @@ class McpEndpoint:
         """The tool that is called. RpcError; InsufficientScope."""
         tool = self._tools.find(message.params.get("name"))
         context.route = f"mcp_{tool.name}"
-        if not isinstance(message.params.get("arguments") or {}, dict):
+        if not isinstance(message.params.get("arguments"), dict | None):
             raise RpcError(INVALID_PARAMS, "The arguments must be an object.")
         token = message.meta.get("progressToken")
         if token is not None and not is_id(token):

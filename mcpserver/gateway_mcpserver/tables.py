@@ -16,7 +16,7 @@ from gateway_core.accounts.records import (
 from gateway_core.api.account import AccountDefaults, GatewayAccount, GatewayUser
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.key import GatewayKey
-from gateway_core.api.model import GatewayModel
+from gateway_core.api.model import GatewayModel, GatewayPrompt
 from gateway_core.api.oauth import GatewayGrant, GatewayOAuthClient
 from gateway_core.api.task import GatewayTask
 from gateway_core.kube.informer import Informer
@@ -24,6 +24,7 @@ from gateway_core.oauth.records import ClientRecord, GrantRecord, project_client
 from gateway_core.providers.catalog_view import project_model
 from gateway_core.tasks.finder import TaskCache, TaskRecord, project_task
 from gateway_core.tasks.lifecycle import OPEN_SELECTOR
+from gateway_mcpserver.tools.prompts import PromptRecord, project_prompt
 
 
 class Tables:
@@ -45,7 +46,8 @@ class Tables:
             GatewayTask.plural, project_task, field_selector=OPEN_SELECTOR
         )
         self.tasks = TaskCache(self.open_tasks)
-        self.informers: tuple[Informer[Any], ...] = (
+        self.prompts: Informer[PromptRecord] = make(GatewayPrompt.plural, project_prompt)
+        self._required = (
             self.keys,
             self.guardrails,
             self.accounts,
@@ -55,8 +57,9 @@ class Tables:
             self.models,
             self.open_tasks,
         )
+        self.informers: tuple[Informer[Any], ...] = (*self._required, self.prompts)
 
     @property
     def synced(self) -> bool:
-        """Whether all were listed once."""
-        return all(table.synced for table in self.informers)
+        """Whether all were listed once, except prompts: one tool alone needs them."""
+        return all(table.synced for table in self._required)

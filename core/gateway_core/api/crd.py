@@ -8,7 +8,7 @@ from gateway_core.api.file import GatewayFile
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.ids import CATEGORY, GROUP, VERSION
 from gateway_core.api.key import GatewayKey
-from gateway_core.api.model import GatewayModel
+from gateway_core.api.model import GatewayModel, GatewayPrompt
 from gateway_core.api.oauth import GatewayGrant, GatewayOAuthClient
 from gateway_core.api.provider import GatewayProvider
 from gateway_core.api.resource import Resource
@@ -25,6 +25,7 @@ KINDS: tuple[type[Resource], ...] = (
     GatewayKey,
     GatewayModel,
     GatewayOAuthClient,
+    GatewayPrompt,
     GatewayProvider,
     GatewayTask,
     GatewayUpload,

@@ -1,4 +1,4 @@
-"""GatewayModel: a model that clients may call, its routes, field rules and price.
+"""GatewayModel: a model that clients may call, its routes, field rules and price; GatewayPrompt.
 
 The service and action segments of REST paths come from these objects alone.
 """
@@ -341,3 +341,56 @@ class GatewayModel(Resource):
 
     spec: ModelSpec
     status: ModelStatus = Field(default_factory=ModelStatus)
+
+
+class PromptSpec(Part):
+    """An example for users: what to ask of which action, and what it is about."""
+
+    title: Annotated[str, Field(min_length=1, max_length=200, description="Title for people.")]
+    prompt: Annotated[
+        str, Field(min_length=1, max_length=20000, description="Text of the prompt, to be reused.")
+    ]
+    service: Annotated[Name, Field(description="Service of the models that it is for.")]
+    action: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=63,
+            pattern=r"^[a-z0-9_]+$",
+            description="Action that it is for, as a GatewayModel names it.",
+        ),
+    ]
+    model_id: Annotated[
+        LongName | None,
+        Field(pattern=ANY_MODEL_ID, description="Model that it is for. Absent: any of the action."),
+    ] = None
+    category: Annotated[
+        str | None, Field(min_length=1, max_length=63, description="Category, for searches.")
+    ] = None
+    tags: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=63)]] | None,
+        Field(max_length=32, description="Words, for searches.", json_schema_extra=SET_LIST),
+    ] = None
+    featured: Annotated[
+        bool, Field(description="Whether it is listed before others; default false.")
+    ] = False
+
+
+class GatewayPrompt(Resource):
+    """A prompt that the MCP tool `search_prompts` finds; the same for all accounts."""
+
+    kind_name: ClassVar[str] = "GatewayPrompt"
+    plural: ClassVar[str] = "gatewayprompts"
+    short_name: ClassVar[str] = "gwprompt"
+    columns: ClassVar[list[Any]] = [
+        ("Title", "string", ".spec.title", 0),
+        ("Service", "string", ".spec.service", 0),
+        ("Action", "string", ".spec.action", 0),
+        ("Model", "string", ".spec.modelId", 0),
+        ("Category", "string", ".spec.category", 0),
+        ("Featured", "boolean", ".spec.featured", 0),
+        AGE,
+    ]
+
+    spec: PromptSpec
+    status: Status = Field(default_factory=Status)

@@ -25,7 +25,7 @@ class McpGateway(Gateway):
     """An API and an MCP process with the same objects, counters and bytes."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__()
+        super().__init__(maintenance=settings.get("maintenance", False))
         given = {"secrets_dir": Path("unused"), "store_dir": Path("unused"), **settings}
         chosen = McpSettings(**given)
 

@@ -1,0 +1,315 @@
+"""Calls of `create_task` that wait: progress, deadline, and what ends a wait, on fakes."""
+
+import asyncio
+
+import orjson
+import pytest
+
+from gateway_core.api.ids import id_to_name
+from gateway_mcpserver.tools import task_waits
+from gateway_web.middleware.exchange import EXCHANGE_KEY
+from tests.servers.world import wait_for
+from tests.unit.apiserver.gateway import MODEL
+from tests.unit.mcpserver.gateway import META, MODERN, PARAMS, McpGateway, read_events
+
+ARGUMENTS = {
+    "service": "sim",
+    "action": "reference_to_video",
+    "model": MODEL,
+    "params": PARAMS,
+    "idempotency_key": "one",
+}
+
+
+@pytest.fixture
+def gateway():
+    return McpGateway()
+
+
+def message(meta=None, request_id=1, **arguments):
+    params = {"name": "create_task", "arguments": {**ARGUMENTS, **arguments}}
+    if meta is not None:
+        params["_meta"] = meta
+    return {"jsonrpc": "2.0", "id": request_id, "method": "tools/call", "params": params}
+
+
+def end_task(gateway, phase="Completed"):
+    (task,) = gateway.kube.list_objects("gatewaytasks")
+    status = {"phase": phase, "chargedMicros": 500_000}
+    if phase == "Completed":
+        status["result"] = {"videos": [{"url": "https://media.example.com/v.mp4"}]}
+    else:
+        status["failure"] = {"code": "generation_failed", "message": "No picture."}
+    gateway.kube.put("gatewaytasks", {**task, "status": status})
+    return task
+
+
+async def wait_begun(gateway, count=1):
+    async def has_begun():
+        return metric(gateway, "gateway_mcp_waiting") == count
+
+    await wait_for(has_begun)
+
+
+def metric(gateway, name, **labels):
+    return gateway.mcp_parts.registry.get_sample_value(name, labels)
+
+
+def read_content(answer):
+    result = answer.json["result"]
+    assert result["isError"] is False
+    return result["structuredContent"]
+
+
+async def test_wait_ends_with_its_task_and_answers_json(gateway):
+    waiting = asyncio.create_task(gateway.send(message()))
+    await wait_begun(gateway)
+    end_task(gateway)
+    content = read_content(await waiting)
+    assert content == {
+        "task_id": content["task_id"],
+        "status": "completed",
+        "completed": True,
+        "result": {
+            "id": content["task_id"],
+            "status": "completed",
+            "videos": [{"url": "https://media.example.com/v.mp4"}],
+            "usage": {"cost": 0.5},
+        },
+    }
+    assert metric(gateway, "gateway_mcp_waiting") == 0
+    assert metric(gateway, "gateway_mcp_waits_total", outcome="completed") == 1
+
+
+async def test_failed_task_is_no_error_of_the_call(gateway):
+    waiting = asyncio.create_task(gateway.send(message()))
+    await wait_begun(gateway)
+    end_task(gateway, "Failed")
+    content = read_content(await waiting)
+    assert (content["status"], content["completed"]) == ("failed", True)
+    assert content["result"]["error"] == "No picture."
+
+
+async def test_wait_reads_nothing_by_name_while_the_watch_is_alive(gateway, monkeypatch):
+    waiting = asyncio.create_task(gateway.send(message()))
+    await wait_begun(gateway)
+    read = gateway.kube.get
+    reads = []
+
+    async def get(plural, name):
+        reads.append(name)
+        return await read(plural, name)
+
+    monkeypatch.setattr(gateway.kube, "get", get)
+    (task,) = gateway.kube.list_objects("gatewaytasks")
+    for phase in ("Submitting", "Running"):
+        gateway.kube.put("gatewaytasks", {**task, "status": {"phase": phase}})
+        await asyncio.sleep(0.01)
+    end_task(gateway)
+    assert read_content(await waiting)["completed"] is True
+    assert reads == []
+
+
+async def test_deadline_is_no_error_and_names_the_next_step(gateway):
+    answer = await gateway.send(message(timeout_ms=20))
+    content = read_content(answer)
+    assert content.pop("task_id")
+    assert content.pop("task")["status"] == "processing"
+    assert content == {
+        "status": "processing",
+        "completed": False,
+        "wait_deadline_reached": True,
+        "next_action": "get_task",
+    }
+    assert len(gateway.kube.list_objects("gatewaytasks")) == 1
+
+
+async def test_time_beyond_the_longest_wait_is_capped(monkeypatch):
+    gateway = McpGateway(mcp_wait_seconds=0.02)
+    content = read_content(await gateway.send(message(timeout_ms=900_000, poll_interval_ms=1)))
+    assert content["wait_deadline_reached"] is True
+
+
+@pytest.mark.parametrize("bad", [{"timeout_ms": 0}, {"timeout_ms": "9"}, {"wait": 1}])
+async def test_bad_times_are_told(gateway, bad):
+    answer = await gateway.send(message(**bad))
+    assert answer.json["result"]["isError"] is True
+    assert gateway.kube.list_objects("gatewaytasks") == []
+
+
+async def test_ended_task_is_replayed_without_a_wait(gateway):
+    first = asyncio.create_task(gateway.send(message()))
+    await wait_begun(gateway)
+    end_task(gateway)
+    made = read_content(await first)
+    again = read_content(await gateway.send(message()))
+    assert again == {**made, "task_replayed": True}
+    assert read_content(await gateway.send(message(wait=False))) == again
+
+
+async def test_progress_is_sent_only_on_request_and_rises(gateway, monkeypatch):
+    monkeypatch.setattr(task_waits, "HEARTBEAT_SECONDS", 0.01)
+    waiting = asyncio.create_task(
+        gateway.send(message({"progressToken": "p"}, poll_interval_ms=1000, timeout_ms=60_000))
+    )
+    await wait_begun(gateway)
+    await asyncio.sleep(1.1)
+    end_task(gateway)
+    answer = await waiting
+    *notes, last = read_events(answer)
+    assert len(notes) == 2
+    values = [note["params"]["progress"] for note in notes]
+    assert values == sorted(set(values))
+    for note in notes:
+        assert note["method"] == "notifications/progress"
+        assert note["params"]["progressToken"] == "p"
+        assert note["params"]["total"] == 60_000
+        assert note["params"]["message"].startswith("task task_")
+        assert note["params"]["message"].endswith(": processing")
+    assert last["result"]["structuredContent"]["completed"] is True
+    assert b": ping\n\n" in answer.body
+    assert answer.headers["cache-control"] == "no-cache, no-transform"
+    assert answer.headers["x-accel-buffering"] == "no"
+    assert "content-length" not in answer.headers
+
+
+async def test_silent_wait_becomes_a_stream_of_heartbeats(gateway, monkeypatch):
+    monkeypatch.setattr(task_waits, "PATIENCE_SECONDS", 0.02)
+    monkeypatch.setattr(task_waits, "HEARTBEAT_SECONDS", 0.02)
+    answer = await gateway.send(message(timeout_ms=100))
+    (only,) = read_events(answer)
+    assert only["result"]["structuredContent"]["wait_deadline_reached"] is True
+    assert answer.body.startswith(b": ping\n\n: ping\n\n")
+
+
+@pytest.mark.parametrize("token", [1.5, True, {}, "x" * 257])
+async def test_progress_token_is_a_short_string_or_an_integer(gateway, token):
+    answer = await gateway.send(message({"progressToken": token}))
+    assert answer.json["error"]["code"] == -32602
+
+
+async def test_waits_beyond_the_bounds_return_at_once():
+    gateway = McpGateway(mcp_max_concurrent_waits=3, mcp_max_account_waits=2)
+    waiting = [
+        asyncio.create_task(gateway.send(message(idempotency_key=name, request_id=name)))
+        for name in ("a", "b")
+    ]
+    await wait_begun(gateway, 2)
+    content = read_content(await gateway.send(message(idempotency_key="c")))
+    assert content["wait_degraded"] == "concurrency_limit"
+    assert (content["completed"], content["next_action"]) == (False, "get_task")
+    # another account has its own bound, the process one for all
+    other = asyncio.create_task(gateway.send(message(), key=gateway.other_key))
+    await wait_begun(gateway, 3)
+    third = gateway.put_key("guest")
+    content = read_content(await gateway.send(message(idempotency_key="d"), key=third))
+    assert content["wait_degraded"] == "concurrency_limit"
+    assert len(gateway.kube.list_objects("gatewaytasks")) == 5
+    gateway.mcp_drain.begin()
+    await asyncio.gather(*waiting, other)
+    assert metric(gateway, "gateway_mcp_waits_total", outcome="concurrency_limit") == 2
+
+
+async def test_drain_ends_waits_with_the_next_step(gateway):
+    waiting = asyncio.create_task(gateway.send(message()))
+    await wait_begun(gateway)
+    gateway.mcp_drain.begin()
+    answer = await waiting
+    assert read_content(answer)["next_action"] == "get_task"
+    assert answer.headers["connection"] == "close"
+    late = read_content(await gateway.send(message()))
+    assert (late["task_replayed"], late["next_action"]) == (True, "get_task")
+
+
+async def test_cancellation_ends_the_wait_of_its_caller_and_never_the_task(gateway):
+    def cancel(key, request_id):
+        body = {
+            "jsonrpc": "2.0",
+            "method": "notifications/cancelled",
+            "params": {"requestId": request_id},
+        }
+        return gateway.send(body, key=key)
+
+    waiting = asyncio.create_task(gateway.send(message(request_id=7)))
+    await wait_begun(gateway)
+    for key, request_id in ((gateway.other_key, 7), (gateway.key, 8), (gateway.key, {})):
+        assert (await cancel(key, request_id)).status == 202
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    await cancel(gateway.key, 7)
+    assert read_content(await waiting)["completed"] is False
+    assert len(gateway.kube.list_objects("gatewaytasks")) == 1
+    assert metric(gateway, "gateway_mcp_waits_total", outcome="cancelled") == 1
+
+
+async def test_client_that_leaves_ends_its_wait_and_never_the_task(gateway):
+    scopes = []
+    original = gateway.mcp
+
+    async def spy(scope, receive, send):
+        scopes.append(scope)
+        await original(scope, receive, send)
+
+    gateway.mcp = spy
+    waiting = asyncio.create_task(gateway.send(message()))
+    await wait_begun(gateway)
+    scopes[0][EXCHANGE_KEY].leave()
+    answer = await waiting
+    assert answer.status == 0
+    assert metric(gateway, "gateway_mcp_waits_total", outcome="client_gone") == 1
+    assert metric(gateway, "gateway_mcp_waiting") == 0
+    (task,) = gateway.kube.list_objects("gatewaytasks")
+    assert "deletionTimestamp" not in task["metadata"]
+
+
+async def test_wait_goes_on_while_the_kubernetes_api_is_silent(gateway, monkeypatch):
+    monkeypatch.setattr(task_waits, "RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(task_waits, "QUIET_SECONDS", 0.02)
+    waiting = asyncio.create_task(gateway.send(message()))
+    await wait_begun(gateway)
+    table = gateway.mcp_tables["gatewaytasks"]
+    table.cut, table.staleness = True, 60.0
+    end_task(gateway)
+    assert read_content(await asyncio.wait_for(waiting, 10))["completed"] is True
+
+
+async def test_subscription_is_acknowledged_first_and_ends_with_the_process(gateway):
+    body = {
+        "jsonrpc": "2.0",
+        "id": "s",
+        "method": "subscriptions/listen",
+        "params": {"_meta": META, "notifications": {"toolsListChanged": True}},
+    }
+    headers = {"mcp_protocol_version": MODERN, "mcp_method": "subscriptions/listen"}
+    listening = asyncio.create_task(gateway.send(body, **headers))
+    await asyncio.sleep(0.05)
+    assert not listening.done()
+    gateway.mcp_drain.begin()
+    first, last = read_events(await listening)
+    meta = {"io.modelcontextprotocol/subscriptionId": "s"}
+    assert first == {
+        "jsonrpc": "2.0",
+        "method": "notifications/subscriptions/acknowledged",
+        "params": {"notifications": {}, "_meta": meta},
+    }
+    assert last["id"] == "s"
+    assert last["result"]["resultType"] == "complete"
+    assert last["result"]["_meta"].items() >= meta.items()
+    assert orjson.dumps(last)
+
+
+async def test_many_waits_end_together():
+    gateway = McpGateway()
+    gateway.put_account("demo", requestsPerMinute=10_000, unlimited=True)
+    waiting = [
+        asyncio.create_task(gateway.send(message(idempotency_key=str(n), request_id=n)))
+        for n in range(300)
+    ]
+    await wait_begun(gateway, 300)
+    for task in gateway.kube.list_objects("gatewaytasks"):
+        status = {"phase": "Completed", "result": {"videos": []}}
+        gateway.kube.put("gatewaytasks", {**task, "status": status})
+    contents = [read_content(answer) for answer in await asyncio.gather(*waiting)]
+    assert all(content["completed"] for content in contents)
+    assert len({content["task_id"] for content in contents}) == 300
+    assert id_to_name(contents[0]["task_id"])
