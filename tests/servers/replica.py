@@ -43,7 +43,9 @@ class Replica:
         )
         config = replace(world.config, ports=ports, extra_env={})
         spec = describe_gateway(name, config, world.run.credentials)
-        self._command, self._env = spec.command, {**spec.env, **env}
+        # every replica has the audience of the world's own
+        audience = {"GATEWAY_MCP_URL": world.config.mcp_url}
+        self._command, self._env = spec.command, {**spec.env, **audience, **env}
         self.port = ports.of(name)
         self.base_url = f"http://127.0.0.1:{self.port}"
         # probes of the operator are on its one port
