@@ -22,6 +22,7 @@ from tests.bench.inflight import measure_inflight
 from tests.bench.llm.memory import measure_llm_memory
 from tests.bench.llm.peers import measure_llm_peers
 from tests.bench.llm.stage import measure_llm
+from tests.bench.mcp import measure_mcp
 from tests.bench.polls import measure_polls
 from tests.bench.report import ROOT, Report
 from tests.bench.retention import measure_retention
@@ -47,6 +48,7 @@ STAGES: dict[str, Stage] = {
     "llm": measure_llm,
     "llm-memory": measure_llm_memory,
     "llm-peers": measure_llm_peers,
+    "mcp": measure_mcp,
     "tenants": measure_tenants,
     "soak": measure_soak,
     # last, since they end the operator: nobody is to work on what they leave behind

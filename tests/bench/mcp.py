@@ -1,0 +1,127 @@
+"""Tool calls over the same calls by REST, and the memory of calls that wait for their tasks."""
+
+import asyncio
+import gc
+import statistics
+import urllib.request
+from typing import Any
+
+import psutil
+
+from tests.bench.harness import build_call
+from tests.bench.load import run_load
+from tests.bench.report import Report
+from tests.servers.mcp import HEADERS, McpCaller, describe_task
+from tests.servers.replica import Replica
+from tests.servers.world import World, wait_for
+
+ROUNDS = 5
+COUNT = 400
+WAITING = 500
+WAITED_SECONDS = 60
+"""How long tasks take while their calls wait: all are accepted long before."""
+
+
+async def measure_mcp(world: World, key: str, report: Report) -> None:
+    """Calls one by one, in turn by REST and as a tool; then 500 that wait at once."""
+    # the load names this host
+    with Replica(world, "mcp", GATEWAY_MCP_ALLOWED_HOSTS="bench") as replica:
+        async with world.client(key) as client:
+            await _measure_waits(world, key, client, replica, report)
+            await _measure_overhead(world, key, client, replica, report)
+
+
+async def _measure_overhead(
+    world: World, key: str, client: Any, replica: Replica, report: Report
+) -> None:
+    await client.simulate()
+    ended = (await client.create(prompt="ends", duration_seconds=3)).body["id"]
+    await client.wait_terminal([ended])
+    await client.simulate({"behaviour": "stall"})
+    api = world.config.ports.api
+    task = describe_task(world, "", wait=False)
+    body = {**task["params"], "model": task["model"]}
+    place = {name: task[name] for name in ("service", "action")}
+    balance, path = "/api/v1/me/balance", client.tasks_path
+    calls = {
+        "get_task": (
+            lambda _: build_call(key, "GET", f"{path}/{ended}"),
+            lambda _: _use(key, "get_task", {**place, "task_id": ended}),
+        ),
+        "check_balance": (
+            lambda _: build_call(key, "GET", balance),
+            lambda _: _use(key, "check_balance", {}),
+        ),
+        "create_task": (
+            lambda n: build_call(key, "POST", path, body, {"Idempotency-Key": f"rest-{n}"}),
+            lambda n: _use(key, "create_task", {**task, "idempotency_key": f"mcp-{n}"}),
+        ),
+    }
+    for name, (by_rest, as_tool) in calls.items():
+        count = COUNT // 4 if name == "create_task" else COUNT
+        rounds: list[tuple[float, float]] = []
+        for number in range(ROUNDS):
+            medians = []
+            for port, make in ((api, by_rest), (replica.port, as_tool)):
+                first = number * count
+
+                def number_call(n: int, make: Any = make, first: int = first) -> bytes:
+                    made: bytes = make(first + n)
+                    return made
+
+                load = await run_load("127.0.0.1", port, number_call, count=count, concurrency=1)
+                assert set(load.statuses) <= {200, 202}, load.statuses
+                medians.append(load.percentile(0.5) * 1000)
+            rounds.append((medians[0], medians[1]))
+        added = statistics.median(tool - rest for rest, tool in rounds)
+        report.add(f"mcp: {name} over the same call by REST, p50", added, "ms", at_most=3.0)
+        report.add(f"mcp: {name}, p50", statistics.median(t for _, t in rounds), "ms")
+
+
+def _use(key: str, tool: str, arguments: dict[str, Any]) -> bytes:
+    params = {"name": tool, "arguments": arguments}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    return build_call(key, "POST", "/mcp", body, HEADERS)
+
+
+async def _measure_waits(
+    world: World, key: str, client: Any, replica: Replica, report: Report
+) -> None:
+    """Calls that wait for tasks, each on a connection of its own, as different clients'."""
+    await client.simulate({"behaviour": "seconds", "seconds": str(WAITED_SECONDS)})
+    turns = asyncio.Semaphore(8)
+    process = psutil.Process(replica.pid)
+
+    async def use(number: int, **changes: Any) -> Any:
+        given = describe_task(world, f"waits-{number}", **changes)
+        async with McpCaller(replica.base_url, key) as caller:
+            return await caller.use("create_task", given, number)
+
+    async def create(number: int) -> Any:
+        async with turns:
+            return await use(number, wait=False)
+
+    # the tasks are made before: a burst of creates measures the API server
+    await asyncio.gather(*map(create, range(WAITING)))
+    gc.collect()
+    before = process.memory_info().rss
+    calls = [asyncio.create_task(use(n)) for n in range(WAITING)]
+
+    def all_wait() -> bool:
+        return _read_waiting(replica) == WAITING
+
+    await wait_for(all_wait, seconds=WAITED_SECONDS, what="all calls to wait")
+    grown = (process.memory_info().rss - before) / 1024
+    results = await asyncio.gather(*calls)
+    completed = sum(result["completed"] for result in results)
+    report.add(f"mcp: {WAITING} waiting calls, memory of each", grown / WAITING, "KiB", at_most=100)
+    name = f"mcp: {WAITING} waiting calls, completed"
+    report.add(name, completed, "calls", at_least=WAITING)
+
+
+def _read_waiting(replica: Replica) -> int:
+    with urllib.request.urlopen(f"{replica.health_url}/metrics") as answer:
+        for line in answer.read().decode().splitlines():
+            if line.startswith("gateway_mcp_waiting "):
+                return int(float(line.split()[1]))
+    return 0
