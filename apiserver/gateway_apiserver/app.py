@@ -365,7 +365,7 @@ def _add_sign_in(
         SsoRoutes(pages, service, sign_on, throttle).add_to(table)
     sign_in = SignInRoutes(pages, service, settings.oidc_title if parts.oidc else "")
     sign_in.add_to(table)
-    ConsentRoutes(pages, sign_in, authorizations, grants, tables.accounts, throttle).add_to(table)
+    ConsentRoutes(pages, sign_in, authorizations, grants, accounts, throttle).add_to(table)
     SettingsRoutes(pages, sign_in, service, grants, tables.accounts, parts.key_use).add_to(table)
     return pages, sign_in
 

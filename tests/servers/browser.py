@@ -77,7 +77,10 @@ class Browser:
         self._headers = headers
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
+        # a kept connection may have been closed by a restart
+        connector = aiohttp.TCPConnector(force_close=True)
+        jar = aiohttp.DummyCookieJar()
+        self._session = aiohttp.ClientSession(connector=connector, cookie_jar=jar)
         return self
 
     async def __aexit__(self, *_: object) -> None:

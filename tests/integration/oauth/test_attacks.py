@@ -226,6 +226,31 @@ async def test_empty_parameters_count_as_absent(client, browser, person):
     assert (await client.exchange(code))[0] == 200
 
 
+async def test_issuer_is_no_matter_of_the_host_that_a_request_names(client, browser, person):
+    spoofed = {
+        "Host": "evil.example",
+        "X-Forwarded-Host": "evil.example",
+        "X-Forwarded-Proto": "https",
+        "Forwarded": "host=evil.example",
+    }
+    page = await browser.get("/.well-known/oauth-authorization-server", **spoofed)
+    assert "evil" not in page.body
+    page = await browser.get(client.locate(code_challenge_method="plain"), **spoofed)
+    assert page.parameters["iss"] == client.base
+    async with Browser(client.base) as stranger:
+        page = await stranger.get(client.locate(), **spoofed)
+    assert "evil" not in page.headers["location"]
+
+
+async def test_code_and_tokens_stay_with_the_account_that_was_chosen(client, browser, person):
+    first, second = person.accounts
+    code = await get_code(client, browser, person)
+    _, tokens = await client.exchange(code, account=second)
+    assert (await client.verify(tokens["access_token"])).principal.account.name == first
+    tokens = await client.refresh(tokens["refresh_token"], account=second)
+    assert (await client.verify(tokens["access_token"])).principal.account.name == first
+
+
 async def test_repeated_parameters_are_refused(client, browser):
     for name in ("client_id", "redirect_uri"):
         page = await browser.get(client.locate() + f"&{name}=x")
@@ -374,10 +399,21 @@ async def test_markup_in_names_is_shown_as_text(world):
         assert back.parameters["state"] == MARKUP
         await client.exchange(back.parameters["code"])
         settings = await browser.get("/settings")
+        owner = await make_person(world, displayName=MARKUP)
+        roles = [{"accountName": account, "role": "owner"}]
+        owner.apply(memberships=roles)
+        async with Browser(client.base) as of_owner:
+            await of_owner.sign_in(owner.email, owner.password)
+
+            async def is_listed():
+                page = await of_owner.get("/settings")
+                return "Acts for" in page.text and page
+
+            review = await wait_for(is_listed)
         failed = await browser.get(f"/oauth/authorize?{urlencode({'client_id': MARKUP})}")
         again = await browser.get(f"/sign-in?{urlencode({'next': MARKUP})}")
         refused = await browser.submit(again, "/sign-in", email=MARKUP, password="x")
-    for page in (choice, consent, settings, failed, again, refused):
+    for page in (choice, consent, settings, review, failed, again, refused):
         assert "<script" not in page.body
         assert "<img" not in page.body
     assert "<script>" in choice.text

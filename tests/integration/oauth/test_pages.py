@@ -8,17 +8,20 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser as Chromium
+from playwright.async_api import Page, async_playwright, expect
 from tools.chromium import find_chromium
 
+from tests.integration.oauth.conftest import make_person
 from tests.integration.oauth.flows import OAuthClient
+from tests.servers.browser import Browser
 
 SCREENSHOTS = os.environ.get("GATEWAY_TEST_SCREENSHOTS")
 """A folder for pictures of all pages, to be looked at."""
 
 
 @pytest.fixture
-async def chromium() -> AsyncIterator[Browser]:
+async def chromium() -> AsyncIterator[Chromium]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=find_chromium(),
@@ -29,7 +32,7 @@ async def chromium() -> AsyncIterator[Browser]:
         await browser.close()
 
 
-async def open_page(chromium: Browser, **options: Any) -> Page:
+async def open_page(chromium: Chromium, **options: Any) -> Page:
     """A page of a new profile; what its console reports is a failure."""
     context = await chromium.new_context(**options)
     page = await context.new_page()
@@ -167,6 +170,45 @@ async def test_user_signs_in_allows_reviews_and_revokes(
         await expect(page).to_have_title("Sign in | Model Gateway")
         # the answer to the wrong password
         assert all("403" in complaint for complaint in page.complaints), page.complaints
+
+
+@pytest.mark.parametrize("width", [1280, 320])
+async def test_owner_reviews_access_and_changes_the_password(
+    world, chromium, client, browser, person, width
+):
+    account = person.accounts[0]
+    await client.authorize(browser, account)
+    owner = await make_person(world, account)
+    owner.apply(memberships=[{"accountName": account, "role": "owner"}])
+    page = await open_page(chromium, viewport={"width": width, "height": 900})
+    await page.goto(f"{client.base}/sign-in")
+    await page.get_by_label("Email address").fill(owner.email)
+    await page.get_by_label("Password").fill(owner.password)
+    await page.get_by_role("button", name="Sign in").click()
+    await page.goto(f"{client.base}/settings")
+    others = page.get_by_role("region", name="Apps of other members")
+    for _ in range(50):
+        if await others.get_by_text(person.name).count():
+            break
+        await page.wait_for_timeout(100)
+        await page.reload()
+    await expect(others).to_contain_text("Test client")
+    await check_fits(page)
+    await picture(page, f"{width}-owner")
+    name = f"for {person.name}"
+    await others.get_by_role("button", name=name).first.click()
+    await page.wait_for_url(f"{client.base}/settings#oauth-connections")
+    await page.get_by_label("Present password").fill(owner.password)
+    await page.get_by_role("button", name="Get a new password").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Your new password")
+    await check_fits(page)
+    await picture(page, f"{width}-new-password")
+    new = await page.locator("#password").inner_text()
+    async with Browser(client.base) as again:
+        assert (await again.sign_in(owner.email, new)).status == 303
+    await page.get_by_role("link", name="Back to the settings").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Settings")
+    assert page.complaints == []
 
 
 async def test_whole_flow_by_keyboard(world, chromium, callback, person):

@@ -68,6 +68,14 @@ async def test_choice_of_no_account_of_the_person_is_told_to_the_client(gateway:
         check_error(page, "access_denied")
 
 
+async def test_account_that_has_not_reached_this_replica_can_be_chosen(gateway: Gateway) -> None:
+    put_person(gateway, "ann", demo="member")
+    browser = await enter(gateway, "ann")
+    gateway.accounts.forget("demo")
+    choice = await browser.get(locate(put_client(gateway)))
+    assert choice.form("/oauth/authorize").fields["account"] == "demo"
+
+
 @pytest.mark.parametrize("failure", ["away", "defect"])
 async def test_client_is_told_when_no_code_can_be_issued(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch, failure: str

@@ -11,12 +11,13 @@ from gateway_apiserver.routing import Call, RouteTable
 from gateway_apiserver.surfaces.oauth.forms import parse_pairs, read_pairs
 from gateway_apiserver.surfaces.pages.html import FormExpired, Pages, redirect
 from gateway_apiserver.surfaces.pages.sign_in import SignInRoutes, locate_sign_in
+from gateway_core.accounts.authentication import find_confirmed
 from gateway_core.accounts.records import AccountRecord
 from gateway_core.accounts.sign_in import SignedIn
 from gateway_core.accounts.throttle import Throttle
 from gateway_core.api.errors import GatewayError, Internal
 from gateway_core.api.oauth import Scope
-from gateway_core.kube.informer import Cache
+from gateway_core.kube.read_through import ReadThrough
 from gateway_core.oauth.authorization import (
     AuthorizationRefused,
     AuthorizationRequest,
@@ -45,7 +46,7 @@ class ConsentRoutes:
         sign_in: SignInRoutes,
         authorizations: Authorizations,
         grants: Grants,
-        accounts: Cache[AccountRecord],
+        accounts: ReadThrough[AccountRecord],
         throttle: Throttle,
     ) -> None:
         self._pages = pages
@@ -101,7 +102,7 @@ class ConsentRoutes:
             return self._refuse(request, "The user has to be asked.")
         if signed_in is None:
             return _send_to_sign_in(request)
-        accounts = self._list_accounts(signed_in)
+        accounts = await self._list_accounts(signed_in)
         if not accounts:
             return self._refuse(request, "The user is no member of an account.")
         return self._render("account.html", request, signed_in, accounts=accounts)
@@ -118,7 +119,7 @@ class ConsentRoutes:
         decision = own.get("decision")
         if decision == "deny":
             return self._refuse(request, "The user refused.")
-        accounts = {account.name: account for account in self._list_accounts(signed_in)}
+        accounts = {account.name: account for account in await self._list_accounts(signed_in)}
         account = accounts.get(own.get("account", ""))
         if account is None:
             return self._refuse(request, "The user chose none of their accounts.")
@@ -152,9 +153,14 @@ class ConsentRoutes:
             return False
         return self._grants.has_given(request, signed_in.user.name, account.name)
 
-    def _list_accounts(self, signed_in: SignedIn) -> list[AccountRecord]:
-        found = [self._accounts.get(name) for name, _ in signed_in.user.roles]
-        return [account for account in found if account is not None and not account.suspended]
+    async def _list_accounts(self, signed_in: SignedIn) -> list[AccountRecord]:
+        accounts = []
+        for name, _ in signed_in.user.roles:
+            # a new one may not have reached this replica
+            account = await find_confirmed(self._accounts, name)
+            if account is not None and not account.suspended:
+                accounts.append(account)
+        return accounts
 
     def _refuse(
         self, request: AuthorizationRequest, description: str, code: str = "access_denied"
