@@ -149,6 +149,10 @@ bench-peers: programs ## Compare LLM calls with LiteLLM and Portkey, installed f
 image: ## Build the image (IMAGE=name:tag, BUILDER=docker)
 	@$(or $(BUILDER),docker) build --tag $(or $(IMAGE),model-gateway:dev) .
 
+.PHONY: release
+release: setup ## Build and check wheel, chart (archive and OCI layout), SBOM and checksums in dist/VERSION (VERSION=1.2.3)
+	@$(BIN)/python -m tools.release "$(VERSION)"
+
 .PHONY: e2e
 e2e: setup ## Install the chart on the cluster of KUBECONFIG, disturb it, upgrade it, remove it
 	@$(BIN)/python -m tests.e2e
