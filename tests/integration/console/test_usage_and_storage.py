@@ -7,8 +7,10 @@ import pytest
 from openai import AsyncOpenAI
 from playwright.async_api import expect
 
+from gateway_core.accounts.passwords import hash_password
 from tests.integration.batches.test_openai_client import MODEL
 from tests.integration.console.conftest import HOSTILE, check_fits, picture
+from tests.servers.tenants import describe_user, unique
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -98,3 +100,42 @@ async def test_admin_reads_members(people, visit):
     await expect(page.get_by_role("row")).to_have_count(5)
     await check_fits(page)
     await picture(page, "narrow-members")
+
+
+async def choose_role(page, name, role):
+    await page.locator("summary", has_text="Change a role").click()
+    options = page.get_by_label("Member").locator("option")
+    label = await options.filter(has_text=name).text_content()
+    await page.get_by_label("Member").select_option(label=label)
+    await page.get_by_label("New role").select_option(role)
+    await page.get_by_role("button", name="Change a role").click()
+
+
+async def test_roles_change_by_the_matrix(people, visit):
+    digest = hash_password(people.password)
+    guest = unique("guest")
+    people.world.apply(describe_user(guest, {people.account: "viewer"}, passwordHash=digest))
+    path = f"/console/{people.account}/members"
+    page = await visit("admin", path)
+    await expect(page.get_by_role("row").filter(has_text=guest)).to_be_visible()
+    await choose_role(page, guest, "owner")
+    await expect(page.get_by_role("alert")).to_have_text("Only an owner may do this.")
+    await page.goto(people.base + path)
+    await choose_role(page, people.names["owner"], "viewer")
+    await expect(page.get_by_role("alert")).to_have_text("Only an owner may do this.")
+    await page.goto(people.base + path)
+    await choose_role(page, guest, "member")
+    await expect(page.get_by_role("row").filter(has_text=guest)).to_contain_text("member")
+    page.complaints.clear()
+
+    page = await visit("owner", path)
+    await choose_role(page, people.names["owner"], "viewer")
+    await expect(page.get_by_role("alert")).to_have_text("The account has no other owner.")
+    await page.goto(people.base + path)
+    await choose_role(page, guest, "owner")
+    await expect(page.get_by_role("row").filter(has_text=guest)).to_contain_text("owner")
+    page.complaints.clear()
+    spec = people.world.read("gatewayuser", guest)["spec"]
+    assert spec["memberships"] == [{"accountName": people.account, "role": "owner"}]
+    assert spec["passwordHash"] == digest
+    people.world.run.kubectl("delete", "gatewayuser", guest)

@@ -42,5 +42,5 @@ def add_management(
     AssignmentRoutes(repository, objects).add_to(table)
     usage = UsageRoutes(UsageReader(parts.kube, parts.store, lists), parts.tables.keys)
     usage.add_to(table)
-    MemberRoutes(parts.tables.users).add_to(table)
+    MemberRoutes(parts.tables.users, parts.kube).add_to(table)
     return usage
