@@ -14,9 +14,21 @@ class FakeTransient(TransientStore):
         self.down = False
         self.values: dict[str, tuple[bytes, float]] = {}
         self.counts: dict[str, tuple[int, float]] = {}
+        self.groups: dict[str, list[str]] = {}
 
     async def put(self, name: str, value: bytes, seconds: int) -> None:
         await self._begin()
+        self.values[name] = value, self.now + seconds
+
+    async def put_in(
+        self, group: str, name: str, value: bytes, seconds: int, *, most: int, group_seconds: int
+    ) -> None:
+        await self._begin()
+        known = self.groups.get(group, [])
+        live = [each for each in known if self.values.get(each, (b"", 0.0))[1] > self.now]
+        for each in live[: max(0, len(live) + 1 - most)]:
+            del self.values[each]
+        self.groups[group] = [*(each for each in live if each in self.values), name]
         self.values[name] = value, self.now + seconds
 
     async def read(self, name: str, *, extend: int = 0) -> bytes | None:

@@ -40,6 +40,24 @@ async def test_value_is_read_until_removed_or_over(transient: TransientStore) ->
     assert await transient.take("a") is None
 
 
+async def test_group_keeps_its_newest_values(transient: TransientStore) -> None:
+    async def put(name: str, group: str = "group") -> None:
+        await transient.put_in(group, name, name.encode(), 60, most=3, group_seconds=60)
+
+    async def find() -> str:
+        return "".join([name for name in "abcdefg" if await transient.read(name)])
+
+    await put("g", "other")
+    for name in "abc":
+        await put(name)
+    await transient.remove("b")
+    await put("d")
+    assert await find() == "acdg"
+    await put("e")
+    await asyncio.gather(*(put(name) for name in "bf"))
+    assert await find() == "befg"
+
+
 async def test_reading_may_extend_the_life(transient: TransientStore) -> None:
     await transient.put("a", b"value", 1)
     assert await transient.read("a", extend=60) == b"value"
@@ -81,6 +99,7 @@ async def test_without_redis_every_call_says_so() -> None:
     try:
         for call in (
             store.put("a", b"", 1),
+            store.put_in("group", "a", b"", 1, most=1, group_seconds=1),
             store.read("a"),
             store.take("a"),
             store.remove("a"),

@@ -17,6 +17,8 @@ from gateway_core.redis.transient import TransientStore
 IDLE_SECONDS = 12 * 3600
 ABSOLUTE_SECONDS = 7 * 24 * 3600
 MOST_TOKEN = 64
+MOST_SESSIONS = 20
+"""Of one user; the oldest ends when another begins."""
 
 Method = Literal["password", "sso"]
 
@@ -53,7 +55,7 @@ class SessionStore:
         self._clock = clock
 
     async def begin(self, user: str, method: Method, mark: str) -> str:
-        """A new session; the token for the cookie."""
+        """A new session, which may end the user's oldest; the token for the cookie."""
         token = secrets.token_urlsafe(32)
         session = Session(user, method, mark, self._clock(), secrets.token_urlsafe(32))
         facts = {
@@ -64,7 +66,14 @@ class SessionStore:
             "secret": session.secret,
         }
         try:
-            await self._store.put(_name(token), orjson.dumps(facts), IDLE_SECONDS)
+            await self._store.put_in(
+                f"sessions/{user}",
+                _name(token),
+                orjson.dumps(facts),
+                IDLE_SECONDS,
+                most=MOST_SESSIONS,
+                group_seconds=ABSOLUTE_SECONDS + IDLE_SECONDS,
+            )
         except CountersUnavailable as error:
             raise _unavailable() from error
         return token

@@ -29,10 +29,13 @@ SIGN_IN_ALLOWANCES: Mapping[str, Allowance] = {
     "sign-in-pair": Allowance(10, 900),
     "sign-in-wary": Allowance(2, 900),
     "sign-in-browser": Allowance(10, 900),
+    "sign-in-known": Allowance(60, 900),
+    "sign-in-success": Allowance(60, 900),
     "password": Allowance(10, 900),
 }
 """Tries of one address at one email, fewer while many are made at the email from anywhere; tries of
-a browser in which the person has signed in before; tries to change a password. `sign-in-address` is
+a browser in which the person has signed in before; tries of all such browsers of a person, and
+sign-ins of a user, which no success forgets; tries to change a password. `sign-in-address` is
 a setting. No count but those of a person's own address and browsers refuses them."""
 
 _MARK_BYTES, _MARK_CHARACTERS = 18, 24
@@ -177,6 +180,8 @@ class SignIn:
         """
         folded = fold_email(email)
         if self._browsers.knows(mark, folded):
+            # each success gives another mark: what all of them may cost is counted by the person
+            await self._throttle.count("sign-in-known", folded)
             what, who = "sign-in-browser", mark
         else:
             await self._throttle.count("sign-in-address", address)
@@ -190,6 +195,7 @@ class SignIn:
             _log.info("sign-in refused", user=user.name if user else None)
             raise SignInRefused
         await self._throttle.forget(what, who)
+        await self._throttle.count("sign-in-success", user.name)
         token = await self._sessions.begin(user.name, "password", mark_password(user))
         return Entry(token, self._browsers.mark(folded))
 

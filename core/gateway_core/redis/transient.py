@@ -4,6 +4,9 @@ A loss of Redis loses all of them: people sign in again, and clients begin their
 """
 
 from gateway_core.redis.link import RedisAdapter
+from gateway_core.redis.scripts import ScriptCall, load_script
+
+PUT = load_script("transient/put")
 
 
 class TransientStore(RedisAdapter):
@@ -12,6 +15,16 @@ class TransientStore(RedisAdapter):
     async def put(self, name: str, value: bytes, seconds: int) -> None:
         """Store `value` for so long."""
         await self._run((b"SET", self._key(name), value, b"EX", seconds))
+
+    async def put_in(
+        self, group: str, name: str, value: bytes, seconds: int, *, most: int, group_seconds: int
+    ) -> None:
+        """Store `value` in a group, which keeps `most` values: the oldest make room at once.
+
+        `group_seconds` is how long a value of the group may live, with every extension.
+        """
+        arguments = (value, seconds, most, group_seconds)
+        await self._run(ScriptCall(PUT, (self._key(group), self._key(name)), arguments))
 
     async def read(self, name: str, *, extend: int = 0) -> bytes | None:
         """The value; where `extend` is given, it lives for so many seconds from now."""

@@ -8,7 +8,12 @@ import pytest
 from gateway_core.accounts import passwords
 from gateway_core.accounts.passwords import PasswordChecker, hash_password
 from gateway_core.accounts.records import project_user
-from gateway_core.accounts.sessions import ABSOLUTE_SECONDS, IDLE_SECONDS, SessionStore
+from gateway_core.accounts.sessions import (
+    ABSOLUTE_SECONDS,
+    IDLE_SECONDS,
+    MOST_SESSIONS,
+    SessionStore,
+)
 from gateway_core.accounts.sign_in import (
     SIGN_IN_ALLOWANCES,
     KnownBrowsers,
@@ -179,6 +184,47 @@ async def test_known_browser_may_not_guess_for_ever(scene):
     await scene.fail(10, mark=mark)
     with pytest.raises(TooManyCalls):
         await scene.enter(mark=mark)
+
+
+async def test_user_keeps_the_newest_sessions(scene):
+    store = SessionStore(scene.store, lambda: scene.store.now)
+    first = await scene.sign_in()
+    others = [await store.begin("ann", "sso", "x") for _ in range(MOST_SESSIONS - 1)]
+    theirs = await store.begin("bob", "sso", "x")
+    assert await scene.who(first) == "ann"
+    last = await scene.sign_in()
+    assert await scene.who(first) is None
+    assert await scene.who(last) == "ann"
+    assert await store.find(theirs)
+    assert await store.find(others[0])
+    assert len(scene.store.values) == MOST_SESSIONS + 1
+
+
+@pytest.mark.parametrize("changes_mark", [True, False])
+async def test_known_browser_that_repeats_the_right_password_is_refused_unhashed(
+    scene, monkeypatch, changes_mark
+):
+    hashed = []
+    monkeypatch.setattr(passwords, "_verify", lambda *given: bool(hashed.append(given)) or True)
+    mark = (await scene.enter()).mark
+    for _ in range(59):
+        entry = await scene.enter(mark=mark)
+        mark = entry.mark if changes_mark else mark
+    for _ in range(3):
+        with pytest.raises(TooManyCalls):
+            await scene.enter(mark=mark)
+    assert len(hashed) <= 61
+    assert len(scene.store.values) == MOST_SESSIONS
+    scene.store.now += 900
+    await scene.enter(mark=mark)
+
+
+async def test_successes_from_many_addresses_are_counted_by_user(scene, monkeypatch):
+    monkeypatch.setattr(passwords, "_verify", lambda *_: True)
+    for n in range(60):
+        await scene.enter(address=f"192.0.2.{n}")
+    with pytest.raises(TooManyCalls):
+        await scene.enter(address="192.0.2.200")
 
 
 async def test_mark_of_another_person_or_made_up_counts_for_nothing(scene):
