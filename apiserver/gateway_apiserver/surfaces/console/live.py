@@ -4,7 +4,6 @@ Pages read themselves anew then. A stream carries no data, so it can leak none.
 """
 
 import asyncio
-from collections import Counter, defaultdict
 from collections.abc import Callable
 
 from starlette.types import Message, Receive
@@ -12,12 +11,14 @@ from starlette.types import Message, Receive
 from gateway_apiserver.routing import Call, RouteTable
 from gateway_apiserver.surfaces.console.seats import ROOT, Console
 from gateway_core.api.errors import TooManyCalls
+from gateway_core.concurrency import FairSemaphore
 from gateway_core.kube.informer import Cache
 from gateway_core.tasks.finder import TaskRecord
 from gateway_web.responses import Response, send_head
 
-PER_SESSION, PER_PROCESS = 6, 256
-"""Streams at once. A browser has six connections to one host, and each page one stream."""
+PER_USER, PER_PROCESS = 12, 256
+"""Streams at once, which accounts share fairly. A browser has six connections to one host, and each
+page one stream."""
 LIFE_SECONDS = 120.0
 """How long one lasts: the browser opens the next, and the session is checked anew."""
 BEAT_SECONDS = 10.0
@@ -25,23 +26,21 @@ PAUSE_SECONDS = 1.0
 
 
 class TaskEvents:
-    """Follows the table of tasks for accounts that somebody looks at; costs others nothing."""
+    """Follows the table of tasks, and wakes the streams of the account of each that changes."""
 
     def __init__(self, table: Cache[TaskRecord]) -> None:
         self._table = table
         self._streams: dict[str, set[asyncio.Event]] = {}
-        self._names: dict[str, set[str]] = defaultdict(set)
+        # a task that has left the table no longer says whose it was
+        self._account_of = {
+            name: task.account for name, task in [*table.items()] if task.terminal is None
+        }
         table.subscribe(self._note)
 
     def open(self, account: str) -> asyncio.Event:
         """An event that is set at each change, until it is closed."""
         event = asyncio.Event()
-        if account not in self._streams:
-            self._streams[account] = set()
-            self._names[account] = {
-                name for name, task in [*self._table.items()] if task.account == account
-            }
-        self._streams[account].add(event)
+        self._streams.setdefault(account, set()).add(event)
         return event
 
     def close(self, account: str, event: asyncio.Event) -> None:
@@ -49,25 +48,15 @@ class TaskEvents:
         self._streams[account].discard(event)
         if not self._streams[account]:
             del self._streams[account]
-            self._names.pop(account, None)
 
     def _note(self, name: str) -> None:
-        if not self._streams:
-            return
         record = self._table.get(name)
-        if record is not None and record.account in self._streams:
-            names = self._names[record.account]
-            (names.add if record.terminal is None else names.discard)(name)
-            self._wake(record.account)
-            return
-        # it has left the table of open tasks: only who saw it knows whose it was
-        for account, names in self._names.items():
-            if name in names:
-                names.discard(name)
-                self._wake(account)
-
-    def _wake(self, account: str) -> None:
-        for event in self._streams.get(account, ()):
+        if record is not None and record.terminal is None:
+            account: str | None = record.account
+            self._account_of[name] = record.account
+        else:
+            account = self._account_of.pop(name, None if record is None else record.account)
+        for event in self._streams.get(account or "", ()):
             event.set()
 
 
@@ -80,7 +69,8 @@ class LiveRoutes:
         self._console = console
         self._events = events
         self._is_leaving = is_leaving
-        self._open = Counter[str]()
+        self._of_accounts = FairSemaphore(PER_PROCESS)
+        self._of_users = FairSemaphore(PER_PROCESS, per_holder=PER_USER)
 
     def add_to(self, table: RouteTable) -> None:
         """Add the route."""
@@ -92,10 +82,11 @@ class LiveRoutes:
         if seat is None:
             # the browser does not ask again after this
             return Response(204, b"", ())
-        token, account = seat.signed_in.token, seat.account.name
-        if self._open[token] >= PER_SESSION or self._open.total() >= PER_PROCESS:
+        account, user = seat.account.name, seat.signed_in.user.name
+        if not (self._of_accounts.has_room(account) and self._of_users.has_room(user)):
             raise TooManyCalls("Too many pages are open.", retry_after=60)
-        self._open[token] += 1
+        self._of_accounts.acquire_nowait(account)
+        self._of_users.acquire_nowait(user)
         event = self._events.open(account)
         leaving = asyncio.ensure_future(_wait_left(call.receive))
         try:
@@ -103,9 +94,8 @@ class LiveRoutes:
         finally:
             leaving.cancel()
             self._events.close(account, event)
-            self._open[token] -= 1
-            if not self._open[token]:
-                del self._open[token]
+            self._of_accounts.release(account)
+            self._of_users.release(user)
         return None
 
     async def _stream(

@@ -23,7 +23,7 @@ from gateway_web.errors import list_error_headers
 from gateway_web.responses import Response
 
 CONSOLE_ALLOWANCES: Mapping[str, Allowance] = {"console": Allowance(600, 60, optional=True)}
-"""Pages and forms of one user a minute."""
+"""Pages, forms and streams of one user a minute."""
 ROOT = "/console"
 _IMPOSSIBLE = "This is not possible"
 _UNKNOWN = "There is no such account, or you are no member of it."
@@ -174,8 +174,11 @@ class Console:
         self._table.add("POST", full, self._pages.guard(serve), f"console_{label}")
 
     async def find_seat(self, call: Call) -> Seat | None:
-        """Who is signed in, in the account of the path; None without a session. NotFound."""
-        signed_in = await self._sign_in.find(call)
+        """Who is signed in, in the account of the path; None without a session.
+
+        Raises NotFound, TooManyCalls.
+        """
+        signed_in = await self._find_user(call)
         if signed_in is None:
             return None
         name = call.scope["path_params"]["account"]
@@ -186,27 +189,28 @@ class Console:
         call.context.account = account.name
         return Seat(signed_in, account, role)
 
+    async def _find_user(self, call: Call) -> SignedIn | None:
+        """Who is signed in; each call is counted."""
+        signed_in = await self._sign_in.find(call)
+        if signed_in is not None:
+            await self._throttle.count("console", signed_in.user.name)
+        return signed_in
+
     async def _seat(self, call: Call) -> tuple[Seat | None, Response]:
         query = f"?{call.query.decode('latin-1')}" if call.query else ""
         away = redirect(locate_sign_in(call.scope["path"] + query))
-        seat = await self.find_seat(call)
-        if seat is not None:
-            await self._throttle.count("console", seat.signed_in.user.name)
-        return seat, away
+        return await self.find_seat(call), away
 
     async def _enter(self, call: Call) -> Response:
         """Send the user to their first account."""
-        signed_in = await self._sign_in.find(call)
+        signed_in = await self._find_user(call)
         if signed_in is None:
             return redirect(locate_sign_in("/"))
-        accounts = await self._list_accounts(signed_in)
-        if accounts:
-            return redirect(f"{ROOT}/{accounts[0].name}")
+        for name, _ in signed_in.user.roles:
+            account = await self._find_account(name)
+            if account is not None:
+                return redirect(f"{ROOT}/{account.name}")
         return self._pages.render("console/no_account.html", signed_in)
-
-    async def _list_accounts(self, signed_in: SignedIn) -> list[AccountRecord]:
-        found = [await self._find_account(name) for name, _ in signed_in.user.roles]
-        return [account for account in found if account is not None]
 
     async def _find_account(self, name: str) -> AccountRecord | None:
         """The account, unless it is suspended."""
