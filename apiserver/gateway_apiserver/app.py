@@ -319,6 +319,7 @@ def _add_sign_in(
             **OAUTH_ALLOWANCES,
             "register": Allowance(settings.oauth_registrations_per_minute, 60),
             "register-day": Allowance(settings.oauth_registrations_per_day, 86_400),
+            "register-network": Allowance(10 * settings.oauth_registrations_per_day, 86_400),
             "sign-in-address": Allowance(settings.sign_ins_per_minute, 60),
         },
         parts.id_key,

@@ -45,7 +45,8 @@ class GrantRecord:
 class ClientRecord:
     """A client. `id` is what it calls itself by; `secret` is a digest and its pepper's version.
 
-    `dynamic` is whether it registered itself; `authorized_by` the first user who approved it.
+    `created_at` is Unix seconds. `dynamic` is whether it registered itself; `authorized_by` the
+    first user who approved it.
     """
 
     id: str
@@ -57,6 +58,7 @@ class ClientRecord:
     authorized: bool = False
     authorized_by: str | None = None
     dynamic: bool = False
+    created_at: float = 0.0
 
 
 def project_grant(obj: Mapping[str, Any]) -> GrantRecord:
@@ -95,6 +97,7 @@ def project_client(obj: Mapping[str, Any]) -> ClientRecord:
         authorized=spec.get("authorized", False),
         authorized_by=spec.get("authorizedBy"),
         dynamic=spec.get("dynamic", False),
+        created_at=parse_time(obj["metadata"]["creationTimestamp"]).timestamp(),
     )
 
 

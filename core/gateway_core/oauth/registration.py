@@ -2,7 +2,7 @@
 
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from unicodedata import combining
@@ -24,7 +24,8 @@ from gateway_core.api.oauth import (
 from gateway_core.api.resource import Object, skeleton
 from gateway_core.api.times import format_time, parse_time
 from gateway_core.kube.client import KubernetesClient
-from gateway_core.kube.errors import ObjectNotFound
+from gateway_core.kube.clock import CLOCK
+from gateway_core.kube.errors import ObjectNotFound, WriteConflict
 from gateway_core.kube.informer import Cache
 from gateway_core.kube.repository import Kind, writing
 from gateway_core.oauth.records import ClientRecord
@@ -33,7 +34,11 @@ from gateway_core.oauth.room import ClientIndex
 
 MOST_BYTES = 32 * 1024
 """Of a registration's body: ten redirect URIs, with room for metadata that is ignored."""
-RETRY_SECONDS = 3600
+RETRY_SECONDS = 900
+PROTECTED_SECONDS = 900.0
+"""A client keeps its place for so long, in which its first user may approve it."""
+_MOST_REPLACED = 4
+"""Clients that one registration deletes at most: more than one where replicas passed the bound."""
 DEFAULT_NAME = "Unnamed application"
 CLIENTS = Kind(GatewayOAuthClient.plural, CLIENT_PREFIX, "Client")
 
@@ -122,6 +127,7 @@ class Registrar:
         peppers: Mapping[int, bytes],
         *,
         most_unused: int,
+        clock: Callable[[], float] = CLOCK.time,
     ) -> None:
         self._kube = kube
         self._clients = clients
@@ -129,17 +135,16 @@ class Registrar:
         self._peppers = peppers
         self._index = index
         self._most_unused = most_unused
+        self._clock = clock
 
     async def register(self, body: Any) -> dict[str, Any]:
         """Register a client; the response of RFC 7591, with the secret if it has one.
 
-        Raises OAuthError, TooManyCalls where too many registrations are unused, Unavailable.
+        Of too many unused clients the oldest make room. Raises OAuthError; TooManyCalls where all
+        of them are new; Unavailable.
         """
         metadata = read_metadata(body)
-        unused = self._index.unused
-        if unused >= self._most_unused:
-            _log.warning("registration refused: too many unused clients", unused=unused)
-            raise TooManyCalls("Too many clients are registered.", retry_after=RETRY_SECONDS)
+        await self._make_room()
         method = metadata.token_endpoint_auth_method or "none"
         secret = None if method == "none" else f"gwcs_{secrets.token_urlsafe(32)}"
         client_id = self._mint.mint_random(CLIENT_PREFIX, "")
@@ -176,6 +181,37 @@ class Registrar:
             **({"application_type": spec["applicationType"]} if metadata.application_type else {}),
             **({"client_secret": secret, "client_secret_expires_at": 0} if secret else {}),
         }
+
+    async def _make_room(self) -> None:
+        spare = self._index.unused + 1 - self._most_unused
+        if spare <= 0:
+            return
+        before = self._clock() - PROTECTED_SECONDS
+        replaced = 0
+        for name, client in self._index.list_unused(before, min(spare, _MOST_REPLACED)):
+            if await self._delete_unused(name, client.id):
+                replaced += 1
+        if not replaced:
+            _log.warning("registration refused: too many unused clients", spare=spare)
+            raise TooManyCalls("Too many clients are registered.", retry_after=RETRY_SECONDS)
+
+    async def _delete_unused(self, name: str, client_id: str) -> bool:
+        """Delete the client unless a user has approved it; whether it has left the unused ones."""
+        async with writing(CLIENTS, client_id):
+            try:
+                obj = await self._kube.get(CLIENTS.plural, name)
+                if obj["spec"].get("authorized"):
+                    self._clients.upsert(obj)
+                    return True
+                # an approval changes the version
+                version = obj["metadata"]["resourceVersion"]
+                await self._kube.delete(CLIENTS.plural, name, version=version)
+            except ObjectNotFound:
+                pass
+            except WriteConflict:
+                return False
+        self._index.forget(name)
+        return True
 
 
 async def mark_authorized(

@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from heapq import nsmallest
 
 import structlog
 
@@ -41,17 +42,29 @@ class ClientIndex:
         """How many no user has given access to."""
         return len(self._groups.get("", ()))
 
+    def list_unused(self, before: float, most: int) -> list[tuple[str, ClientRecord]]:
+        """Names and records of the oldest unused ones that were created until then."""
+        found = ((name, self._table.get(name)) for name in self._groups.get("", ()))
+        old = [
+            (name, each) for name, each in found if each is not None and each.created_at <= before
+        ]
+        return nsmallest(most, old, key=lambda entry: entry[1].created_at)
+
+    def forget(self, name: str) -> None:
+        """Leave out a client that has been deleted, before the watch says so."""
+        group = self._group_of.pop(name, None)
+        if group is not None:
+            self._groups[group].discard(name)
+            if not self._groups[group]:
+                del self._groups[group]
+
     def list_of(self, user: str) -> list[ClientRecord]:
         """Those that the user was the first to approve."""
         found = map(self._table.get, self._groups.get(user, ()))
         return [client for client in found if client is not None]
 
     def _follow(self, name: str) -> None:
-        group = self._group_of.pop(name, None)
-        if group is not None:
-            self._groups[group].discard(name)
-            if not self._groups[group]:
-                del self._groups[group]
+        self.forget(name)
         record = self._table.get(name)
         if record is not None and record.dynamic:
             group = (record.authorized_by or "?") if record.authorized else ""

@@ -56,6 +56,16 @@ async def test_addresses_of_one_ipv6_network_share_an_allowance() -> None:
         assert (await register(gateway, address=address)).status == status, address
 
 
+async def test_networks_of_one_ipv6_subscriber_share_a_larger_allowance() -> None:
+    gateway = Gateway(oauth_registrations_per_day=1)
+    for n in range(10):
+        assert (await register(gateway, address=f"2001:db8:0:{n}::1")).status == 201
+    assert (await register(gateway, address="2001:db8:0:ff::1")).status == 429
+    assert (await register(gateway, address="2001:db8:1:ff::1")).status == 201
+    for n in range(11):
+        assert (await register(gateway, address=f"192.0.2.{n}")).status == 201
+
+
 async def test_client_that_an_admin_declares_counts_for_nothing() -> None:
     gateway = Gateway(oauth_unused_clients=1)
     spec = {"clientName": "A", "redirectUris": ["a:b"]}

@@ -41,6 +41,8 @@ _FOR = re.compile(r'(?:^|;)\s*for\s*=\s*"?([^";]*)"?', re.IGNORECASE)
 _SITE_PREFIX = 64
 """Limits count an IPv6 /64 as one client, since a client usually has a whole one."""
 
+_SUBSCRIBER_PREFIX = 48
+
 
 class Proxies:
     """The networks of trusted proxies; none by default."""
@@ -90,6 +92,15 @@ def name_holder(host: str) -> str:
     if not isinstance(address, IPv6Address):
         return host if address is None else str(address)
     return str(ip_network((address, _SITE_PREFIX), strict=False))
+
+
+def name_network(scope: Scope) -> str | None:
+    """The /48 of a request's IPv6 client, which one subscriber may have; None for others."""
+    client = scope.get("client")
+    address = _parse(client[0]) if client and ":" in client[0] else None
+    if not isinstance(address, IPv6Address):
+        return None
+    return str(ip_network((address, _SUBSCRIBER_PREFIX), strict=False))
 
 
 def _parse(text: str) -> IPv4Address | IPv6Address | None:

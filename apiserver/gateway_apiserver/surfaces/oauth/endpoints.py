@@ -22,7 +22,7 @@ from gateway_core.oauth.discovery import (
 from gateway_core.oauth.grants import Grants, TokenResponse
 from gateway_core.oauth.records import ClientRecord
 from gateway_core.oauth.registration import MOST_BYTES, Registrar
-from gateway_web.middleware.connections import name_client
+from gateway_web.middleware.connections import name_client, name_network
 from gateway_web.responses import JSON, NO_STORE, Response, to_json
 
 OAUTH_ALLOWANCES: Mapping[str, Allowance] = {
@@ -90,6 +90,9 @@ class OAuthRoutes:
         address = name_client(call.scope)
         await self._throttle.count("register", address)
         await self._throttle.count("register-day", address)
+        network = name_network(call.scope)
+        if network is not None:
+            await self._throttle.count("register-network", network)
         body = await read_json(call, MOST_BYTES)
         return to_json(await self._registrar.register(body), 201)
 
