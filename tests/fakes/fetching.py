@@ -12,10 +12,12 @@ class FakeFetcher:
     def __init__(self) -> None:
         self.pages: dict[str, bytes | str] = {}
         self.fetched: list[str] = []
+        self.holders: list[str] = []
 
     @asynccontextmanager
     async def open(self, url: str, account: str) -> AsyncIterator[Fetched]:
         self.fetched.append(url)
+        self.holders.append(account)
         page = self.pages.get(url, "could not be reached")
         if isinstance(page, str):
             raise FetchFailed(page)

@@ -1,13 +1,13 @@
 """Authorization requests: what a client asks a user for, checked (contract §10.6)."""
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlencode, urlsplit
 
 from gateway_core.api.errors import OAuthError
 from gateway_core.api.oauth import SCOPES
-from gateway_core.oauth.clients import ClientDirectory
+from gateway_core.oauth.clients import AdmitFetch, ClientDirectory
 from gateway_core.oauth.records import ClientRecord
 from gateway_core.oauth.redirects import matches
 
@@ -62,9 +62,7 @@ class Authorizations:
         self._issuer = issuer
         self._resource = resource
 
-    async def read(
-        self, pairs: Pairs, before_fetch: Callable[[], Awaitable[None]]
-    ) -> AuthorizationRequest:
+    async def read(self, pairs: Pairs, before_fetch: AdmitFetch) -> AuthorizationRequest:
         """The request of these parameters; unknown and empty ones are ignored (RFC 6749 §3.1).
 
         Raises:

@@ -9,12 +9,11 @@ import binascii
 import hmac
 import re
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
 from urllib.parse import unquote_plus, urlsplit
 
 import orjson
+import structlog
 
 from gateway_core.accounts.authentication import find_current
 from gateway_core.api.errors import OAuthError
@@ -25,10 +24,12 @@ from gateway_core.concurrency import SingleFlight
 from gateway_core.files.fetching import Fetcher, FetchFailed
 from gateway_core.kube.errors import KubernetesUnavailable
 from gateway_core.kube.read_through import ReadThrough
+from gateway_core.oauth.fair_cache import FairCache
 from gateway_core.oauth.records import ClientRecord
 from gateway_core.oauth.registration import read_metadata, select_scopes
 
-T = TypeVar("T")
+AdmitFetch = Callable[[], Awaitable[str]]
+"""Called before a fetch, which it may refuse by an exception; the address that asks for it."""
 
 DOCUMENT_BYTES = 8 * 1024
 DOCUMENT_SECONDS = 5.0
@@ -38,6 +39,7 @@ STALE_SECONDS = 3600.0
 FAILURE_SECONDS = 30.0
 """How long a failure is remembered: until then the document is not fetched again."""
 MOST_DOCUMENTS = 1000
+_log = structlog.get_logger(__name__)
 _PLAIN = re.compile(r"[!-~]+")
 _MAX_AGE = re.compile(r"(?:^|[\s,])max-age=([0-9]{1,9})", re.IGNORECASE)
 
@@ -59,73 +61,71 @@ def is_document_url(client_id: str) -> bool:
 
 
 class MetadataDocuments:
-    """Fetches metadata documents, each once at a time. `fetcher` follows no redirect."""
+    """Fetches metadata documents, each once at a time. `fetcher` follows no redirect.
+
+    Addresses that ask for documents share fetches and memory fairly: a host is of their choice.
+    """
 
     def __init__(self, fetcher: Fetcher, clock: Callable[[], float] = time.monotonic) -> None:
         self._fetcher = fetcher
         self._clock = clock
-        self._known: OrderedDict[str, tuple[float, ClientRecord]] = OrderedDict()
-        self._failures: OrderedDict[str, tuple[float, OAuthError]] = OrderedDict()
+        self._known = FairCache[tuple[float, ClientRecord]](MOST_DOCUMENTS)
+        self._failures = FairCache[tuple[float, OAuthError]](MOST_DOCUMENTS)
         self._fetches = SingleFlight[ClientRecord]()
 
-    async def find(self, url: str, before_fetch: Callable[[], Awaitable[None]]) -> ClientRecord:
-        """The client that the document describes; `before_fetch` may raise to refuse a fetch.
+    async def find(self, url: str, before_fetch: AdmitFetch) -> ClientRecord:
+        """The client that the document describes.
 
         Raises OAuthError `invalid_client`; Unavailable where too many are being fetched.
         """
-        until, known = self._known.get(url, (0.0, None))
+        until, known = self._known.get(url) or (0.0, None)
         if known is not None and until > self._clock():
             return known
-        failed_until, failure = self._failures.get(url, (0.0, None))
+        failed_until, failure = self._failures.get(url) or (0.0, None)
         if failure is not None and failed_until > self._clock():
             return self._find_stale(url, failure)
-        await before_fetch()
+        address = await before_fetch()
         try:
-            return await self._fetches.run(url, lambda: self._fetch(url))
+            return await self._fetches.run(url, lambda: self._fetch(url, address))
         except DocumentUnreachable as error:
-            _keep(self._failures, url, (self._clock() + FAILURE_SECONDS, error))
+            self._failures.put(url, (self._clock() + FAILURE_SECONDS, error), address)
             return self._find_stale(url, error)
         except OAuthError as error:
             # what the host says counts
-            self._known.pop(url, None)
-            _keep(self._failures, url, (self._clock() + FAILURE_SECONDS, error))
+            self._known.remove(url)
+            self._failures.put(url, (self._clock() + FAILURE_SECONDS, error), address)
             raise
 
     def _find_stale(self, url: str, failure: OAuthError) -> ClientRecord:
         """The document as it was, while its host is away; else raise the failure."""
-        until, known = self._known.get(url, (0.0, None))
+        until, known = self._known.get(url) or (0.0, None)
         if known is not None and until + STALE_SECONDS > self._clock():
             return known
         raise type(failure)(failure.code, failure.message, status=failure.status)
 
-    async def _fetch(self, url: str) -> ClientRecord:
+    async def _fetch(self, url: str, address: str) -> ClientRecord:
         content = b""
         try:
-            async with self._fetcher.open(url, f"documents of {urlsplit(url).hostname}") as fetched:
+            async with self._fetcher.open(url, f"documents for {address}") as fetched:
                 async for chunk in fetched.chunks:
                     content += chunk
                     if len(content) > DOCUMENT_BYTES:
                         raise _refuse(f"has more than {DOCUMENT_BYTES} bytes")
                 caching = fetched.cache_control
         except FetchFailed as error:
-            raise _refuse(str(error), DocumentUnreachable) from None
+            # the reason would tell a stranger which internal names and addresses there are
+            _log.info("client document not fetched", host=urlsplit(url).hostname, reason=str(error))
+            raise _refuse("could not be fetched", DocumentUnreachable) from None
         record = _read_document(url, content)
         found = _MAX_AGE.search(caching)
         seconds = min(MOST_CACHED, max(LEAST_CACHED, float(found[1]) if found else LEAST_CACHED))
-        self._failures.pop(url, None)
-        _keep(self._known, url, (self._clock() + seconds, record))
+        self._failures.remove(url)
+        self._known.put(url, (self._clock() + seconds, record), address)
         return record
 
 
 class DocumentUnreachable(OAuthError):
     """The host of a metadata document does not answer with one."""
-
-
-def _keep(known: OrderedDict[str, T], url: str, entry: T) -> None:
-    known.pop(url, None)
-    known[url] = entry
-    while len(known) > MOST_DOCUMENTS:
-        known.popitem(last=False)
 
 
 def _read_document(url: str, content: bytes) -> ClientRecord:
@@ -169,9 +169,7 @@ class ClientDirectory:
         self._peppers = peppers
         self._documents = documents
 
-    async def find(
-        self, client_id: str, before_fetch: Callable[[], Awaitable[None]]
-    ) -> ClientRecord:
+    async def find(self, client_id: str, before_fetch: AdmitFetch) -> ClientRecord:
         """The client that asks for authorization. OAuthError `invalid_client`, Unavailable."""
         if self._documents is not None and is_document_url(client_id):
             return await self._documents.find(client_id, before_fetch)

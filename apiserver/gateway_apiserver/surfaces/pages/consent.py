@@ -140,8 +140,9 @@ class ConsentRoutes:
         address = name_client(call.scope)
         await self._throttle.count("authorize", address)
 
-        async def before_fetch() -> None:
+        async def before_fetch() -> str:
             await self._throttle.count("document", address)
+            return address
 
         return await self._authorizations.read(pairs, before_fetch)
 
