@@ -87,7 +87,8 @@ async def _examine(namespace: str | None, base_url: str | None, key: str | None)
         action = (
             "start it: `make up`"
             if local is not None
-            else "name a cluster: --kubeconfig, --context or KUBECONFIG"
+            else "name a cluster: --kubeconfig, --context or KUBECONFIG (of a local run:"
+            " `set -a; . .local/gateway.env`)"
         )
         checks.append(Check("control plane", "", [error("Kubernetes API", str(failure), action)]))
         if local is not None:

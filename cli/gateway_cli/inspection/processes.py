@@ -14,7 +14,7 @@ import aiohttp
 from gateway_cli.cluster.client import Cluster
 from gateway_cli.cluster.errors import ClusterError
 from gateway_cli.inspection.metrics import Samples, parse_metrics
-from gateway_cli.local.config import LOOPBACK, LocalRunError, find_root
+from gateway_cli.local.config import LOOPBACK
 from gateway_cli.local.processes import redis_answers
 from gateway_cli.local.supervisor import RUN_FILE, RunDirectory
 from gateway_cli.output import Document
@@ -194,18 +194,12 @@ class LocalProcesses:
 
 
 def find_local_run() -> LocalProcesses | None:
-    """The local run that the kubeconfig, else the environment, else this checkout names."""
+    """The local run whose kubeconfig is in use, or whose folder the environment names."""
     named = SELECTED.get().kubeconfig or os.environ.get("KUBECONFIG")
     folder = os.environ.get("GATEWAY_LOCAL_DIR")
-    if folder:
-        place = Path(folder)
-    elif named:
-        place = Path(named).parent
-    else:
-        try:
-            place = find_root() / ".local"
-        except LocalRunError:
-            return None
+    if not folder and not named:
+        return None
+    place = Path(folder) if folder else Path(named or "").parent
     with contextlib.suppress(OSError, ValueError, KeyError):
         return LocalProcesses(place)
     return None
