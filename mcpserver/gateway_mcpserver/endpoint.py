@@ -12,6 +12,7 @@ from typing import Any
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
+from gateway_core.api.errors import GatewayError
 from gateway_core.api.ids import id_to_name
 from gateway_mcpserver.authentication import Caller, McpAuthenticator
 from gateway_mcpserver.metrics import McpMetrics
@@ -42,7 +43,7 @@ from gateway_mcpserver.protocol.streaming import HEARTBEAT_SECONDS, PATIENCE_SEC
 from gateway_mcpserver.protocol.subscriptions import Subscriptions
 from gateway_mcpserver.tools.task_waits import TaskWaiter
 from gateway_mcpserver.tools.tasks import PendingTask, describe_created
-from gateway_mcpserver.tools.tool import Tool, ToolCall, ToolResult
+from gateway_mcpserver.tools.tool import Tool, ToolCall, ToolResult, describe_error
 from gateway_mcpserver.tools.toolbox import Toolbox
 from gateway_mcpserver.waiting import Stop
 from gateway_web.context import Header, RequestContext, get_context
@@ -227,8 +228,12 @@ class McpEndpoint:
             client.on_gone = lambda: wait.end(Stop.CLIENT_GONE)
             if client.is_gone:
                 wait.end(Stop.CLIENT_GONE)
-            with waits.cancellable(wait, call.caller.credential, request_id):
-                output = await self._waiter.run(pending, wait, reply, token)
+            try:
+                with waits.cancellable(wait, call.caller.credential, request_id):
+                    output = await self._waiter.run(pending, wait, reply, token)
+            except GatewayError as error:
+                # a stream may have begun: an error has to be the call's result
+                return ToolResult(describe_error(error).encode(), is_error=True)
             if wait.stop is Stop.CLIENT_GONE:
                 raise ClientDisconnect
             return ToolResult(output.to_json())

@@ -14,6 +14,7 @@ import yaml
 
 from gateway_apiserver.failpoints import NAMES as API_NAMES
 from gateway_core.api.resource import RELEASE
+from gateway_mcpserver.failpoints import NAMES as MCP_NAMES
 from gateway_operator.context import NAMES as OPERATOR_NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -174,7 +175,8 @@ def find_failpoints(room: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("room", "names"), [("operator", OPERATOR_NAMES), ("apiserver", API_NAMES)]
+    ("room", "names"),
+    [("operator", OPERATOR_NAMES), ("apiserver", API_NAMES), ("mcpserver", MCP_NAMES)],
 )
 def test_declared_failpoints_are_reached(room: str, names: tuple[str, ...]) -> None:
     in_room, in_core = find_failpoints(room), find_failpoints("core")

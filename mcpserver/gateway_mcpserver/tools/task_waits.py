@@ -7,7 +7,7 @@ watch has been silent, and once where the task has left the table (contract §10
 import asyncio
 from typing import Any
 
-from gateway_core.api.errors import Unavailable
+from gateway_core.api.errors import GatewayError, Unavailable
 from gateway_core.api.ids import id_to_name
 from gateway_core.kube.informer import Cache
 from gateway_core.kube.read_through import QUIET_SECONDS
@@ -89,6 +89,9 @@ class TaskWaiter:
                     wakes.append(next_progress)
                 if await wait.sleep(min(wakes) - clock()):
                     next_look = clock()
+        except GatewayError as error:
+            outcome = error.code
+            raise
         except BaseException:
             outcome = "cut_short"
             raise

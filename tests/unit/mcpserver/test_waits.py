@@ -6,6 +6,7 @@ import orjson
 import pytest
 
 from gateway_core.api.ids import id_to_name
+from gateway_mcpserver import endpoint
 from gateway_mcpserver.tools import task_waits
 from gateway_web.middleware.exchange import EXCHANGE_KEY
 from tests.servers.world import wait_for
@@ -271,6 +272,37 @@ async def test_wait_goes_on_while_the_kubernetes_api_is_silent(gateway, monkeypa
     table.cut, table.staleness = True, 60.0
     end_task(gateway)
     assert read_content(await asyncio.wait_for(waiting, 10))["completed"] is True
+
+
+async def test_task_that_is_removed_is_an_error_of_the_call(gateway, monkeypatch):
+    monkeypatch.setattr(task_waits, "PATIENCE_SECONDS", 0.01)
+    waiting = asyncio.create_task(gateway.send(message()))
+    await wait_begun(gateway)
+    await asyncio.sleep(0.05)
+    (task,) = gateway.kube.list_objects("gatewaytasks")
+    gateway.kube.remove("gatewaytasks", task["metadata"]["name"])
+    (only,) = read_events(await waiting)
+    assert only["result"] == {
+        "content": [{"type": "text", "text": "Task not found."}],
+        "isError": True,
+    }
+    assert metric(gateway, "gateway_mcp_waits_total", outcome="not_found") == 1
+
+
+async def test_slow_create_becomes_a_stream(gateway, monkeypatch):
+    monkeypatch.setattr(endpoint, "PATIENCE_SECONDS", 0.02)
+    monkeypatch.setattr(endpoint, "HEARTBEAT_SECONDS", 0.02)
+    create = gateway.kube.create_or_get
+
+    async def create_slowly(*given, **more):
+        await asyncio.sleep(0.1)
+        return await create(*given, **more)
+
+    monkeypatch.setattr(gateway.kube, "create_or_get", create_slowly)
+    answer = await gateway.send(message(wait=False))
+    (only,) = read_events(answer)
+    assert only["result"]["structuredContent"]["next_action"] == "get_task"
+    assert answer.body.startswith(b": ping\n\n: ping\n\n")
 
 
 async def test_subscription_is_acknowledged_first_and_ends_with_the_process(gateway):
