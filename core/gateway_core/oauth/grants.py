@@ -9,6 +9,7 @@ import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import inf
 from typing import Any
 
 import structlog
@@ -172,7 +173,7 @@ class Grants:
         now = self._clock()
         generation = parsed.generation + 1
         new = {
-            "access": self._tokens.mint("access", parsed.grant, generation),
+            "access": self._mint_access(parsed.grant, generation, inf),
             "refresh": self._tokens.mint("refresh", parsed.grant, generation),
         }
         scopes: tuple[str, ...] = ()
@@ -285,7 +286,7 @@ class Grants:
             await mark_authorized(self._kube, client, code.user, self._clock())
         ends = self._clock() + self._lifetimes.family
         tokens = {
-            "access": self._tokens.mint("access", code.grant, 1),
+            "access": self._mint_access(code.grant, 1, ends),
             "refresh": self._tokens.mint("refresh", code.grant, 1),
         }
         spec = {
@@ -309,6 +310,10 @@ class Grants:
         self._table.upsert(made)
         await self._room.replace(client, code.user, code.account, code.grant)
         return self._respond(tokens, code.scopes, ends)
+
+    def _mint_access(self, grant: str, generation: int, ends: float) -> str:
+        end = min(ends, self._clock() + self._lifetimes.access)
+        return self._tokens.mint("access", grant, generation, end)
 
     def _respond(
         self, tokens: Mapping[str, str], scopes: tuple[str, ...], ends: float

@@ -24,13 +24,21 @@ from gateway_core.accounts.roles import act_as
 from gateway_core.api.errors import OAuthError, Unauthenticated, Unavailable
 from gateway_core.api.key import digest
 from gateway_core.api.oauth import Scope
+from gateway_core.concurrency import FairSemaphore
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import KubernetesUnavailable
 from gateway_core.kube.read_through import ReadThrough
+from gateway_core.oauth.fair_cache import FairCache
 from gateway_core.oauth.records import ClientRecord, GrantRecord, StoredToken
 from gateway_core.oauth.tokens import ParsedToken, TokenMint
 
 T = TypeVar("T")
+
+GONE_SECONDS = 60.0
+"""How long a grant that is gone is not read again; its name never returns."""
+MOST_GONE = 10_000
+READS_AT_ONCE, READ_SECONDS = 8, 1.0
+"""Grants read at a time because the table has none or an older one, and the wait for a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +84,10 @@ class TokenVerifier:
         self._peppers = peppers
         self._note_use = note_use
         self._clock = clock
+        self._gone = FairCache[float](MOST_GONE)
+        self._turns = FairSemaphore(
+            READS_AT_ONCE, alone=READS_AT_ONCE, seconds=READ_SECONDS, error=_unavailable
+        )
 
     async def verify_access_token(self, token: str, audience: str) -> TokenPrincipal:
         """The caller of an access token that was issued for `audience`, a bare origin.
@@ -87,7 +99,7 @@ class TokenVerifier:
             Unavailable: the tables are not read yet, or the Kubernetes API is silent for too long.
         """
         parsed = self._mint.parse(token)
-        if parsed is None or parsed.kind != "access":
+        if parsed is None or parsed.kind != "access" or parsed.expires_at <= self._clock():
             raise _invalid()
         tables = (self._grants, self._clients, self._accounts, self._users)
         if not all(known.table.synced for known in tables):
@@ -107,10 +119,16 @@ class TokenVerifier:
         if grant is not None and grant.refresh.generation >= parsed.generation:
             return grant
         # the tag shows that this gateway issued it: the watch is behind, or the grant is gone
-        try:
-            return await self._grants.read(parsed.grant)
-        except KubernetesUnavailable as error:
-            raise Unavailable("Tokens cannot be checked now.", retry_after=1) from error
+        if (self._gone.get(parsed.grant) or 0.0) > self._clock():
+            return None
+        async with self._turns.take("all"):
+            try:
+                found = await self._grants.read(parsed.grant)
+            except KubernetesUnavailable as error:
+                raise _unavailable() from error
+        if found is None:
+            self._gone.put(parsed.grant, self._clock() + GONE_SECONDS, "all")
+        return found
 
     def _matches(self, stored: StoredToken, parsed: ParsedToken, token: str) -> bool:
         pepper = self._peppers.get(stored.pepper_version)
@@ -151,6 +169,10 @@ def _stand_in(grant: GrantRecord) -> KeyRecord:
         tokens=(),
         rules=NO_RULES,
     )
+
+
+def _unavailable() -> Unavailable:
+    return Unavailable("Tokens cannot be checked now.", retry_after=1)
 
 
 def _invalid() -> Unauthenticated:

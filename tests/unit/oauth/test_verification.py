@@ -1,5 +1,7 @@
 """Whom an access token stands for, and when it stands for nobody any more (contract §10.3)."""
 
+import asyncio
+import math
 import time
 
 import pytest
@@ -9,10 +11,12 @@ from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.errors import OAuthError, Unauthenticated, Unavailable
 from gateway_core.api.key import digest
 from gateway_core.api.oauth import GatewayGrant, GatewayOAuthClient
+from gateway_core.kube.errors import ObjectNotFound
 from gateway_core.kube.read_through import ReadThrough
+from gateway_core.oauth.fair_cache import FairCache
 from gateway_core.oauth.records import project_client, project_grant
 from gateway_core.oauth.tokens import TokenMint
-from gateway_core.oauth.verification import TokenVerifier
+from gateway_core.oauth.verification import GONE_SECONDS, READS_AT_ONCE, TokenVerifier
 from tests.fakes.informer import FakeInformer
 from tests.fakes.kubernetes import FakeKubernetes
 
@@ -226,3 +230,59 @@ async def test_nothing_is_decided_before_the_tables_are_read(scene):
     scene.tables[GatewayGrant].synced = False
     with pytest.raises(Unavailable):
         await scene.verify()
+
+
+async def test_grant_that_is_gone_is_read_once_a_minute_however_many_tokens_it_had(scene):
+    scene.kube.remove("gatewaygrants", GRANT)
+    scene.kube.calls.clear()
+    tokens = [MINT.mint("access", GRANT, 1) for _ in range(20)]
+    assert all([await scene.is_refused(token) for token in tokens])
+    assert len(scene.kube.calls) == 1
+    scene.now += GONE_SECONDS
+    scene.put_grant()
+    assert (await scene.verify()).client_id == "client_a"
+
+
+async def test_names_of_gone_grants_take_bounded_memory(scene, monkeypatch):
+    scene.verifier._gone = FairCache(4)
+    for letter in "bcdefghij":
+        assert await scene.is_refused(MINT.mint("access", "grant-" + letter * 26, 1))
+    assert len(scene.verifier._gone) == 4
+
+
+async def test_reads_of_unknown_grants_are_bounded(scene, monkeypatch):
+    running, most, ends = 0, 0, asyncio.Event()
+
+    async def read(*_):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await ends.wait()
+        running -= 1
+        raise ObjectNotFound
+
+    monkeypatch.setattr(scene.kube, "get", read)
+    names = [f"grant-{letter * 26}" for letter in "bcdefghijklmnopqrst"]
+    calls = [asyncio.create_task(scene.is_refused(MINT.mint("access", n, 1))) for n in names]
+    await asyncio.wait(calls, timeout=0.05)
+    # a token that the table knows waits for none of them
+    assert (await scene.verify()).client_id == "client_a"
+    ends.set()
+    assert all(await asyncio.gather(*calls))
+    assert most == READS_AT_ONCE
+
+
+async def test_token_whose_end_is_known_is_refused_without_a_read(scene):
+    scene.kube.calls.clear()
+    for token in (MINT.mint("access", "grant-" + "b" * 26, 1, scene.now - 1) for _ in range(9)):
+        assert await scene.is_refused(token)
+    assert scene.kube.calls == []
+
+
+def test_tokens_with_and_without_their_end_are_told_apart():
+    ends = MINT.parse(MINT.mint("access", GRANT, 7, 1_795_262_407.2))
+    assert (ends.grant, ends.generation, ends.expires_at) == (GRANT, 7, 1_795_262_408)
+    plain = MINT.parse(MINT.mint("access", GRANT, 7))
+    assert (plain.grant, plain.generation, plain.expires_at) == (GRANT, 7, math.inf)
+    text = MINT.mint("access", GRANT, 7, 1_795_262_407)
+    assert MINT.parse(text.replace("x1795262407", "x1995262407")) is None
