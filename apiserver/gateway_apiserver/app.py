@@ -367,7 +367,9 @@ def _add_sign_in(
     sign_in = SignInRoutes(pages, service, settings.oidc_title if parts.oidc else "")
     sign_in.add_to(table)
     ConsentRoutes(pages, sign_in, authorizations, grants, accounts, throttle).add_to(table)
-    SettingsRoutes(pages, sign_in, service, grants, tables.accounts, parts.key_use).add_to(table)
+    SettingsRoutes(
+        pages, sign_in, service, grants, tables.accounts, parts.key_use, throttle
+    ).add_to(table)
     return pages, sign_in
 
 

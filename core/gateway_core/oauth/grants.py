@@ -160,6 +160,11 @@ class Grants:
             raise _unavailable() from error
         return response
 
+    def name_grant(self, token: str) -> str | None:
+        """The grant of a refresh token that this gateway issued; None for any other text."""
+        parsed = self._tokens.parse(token)
+        return None if parsed is None or parsed.kind != "refresh" else parsed.grant
+
     async def refresh(self, client: ClientRecord, form: Mapping[str, str]) -> TokenResponse:
         """New tokens for a refresh token, which is spent thereby.
 

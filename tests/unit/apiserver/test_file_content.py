@@ -39,6 +39,7 @@ async def test_whole_content(cabinet: Cabinet, path: str) -> None:
     headers = answer.headers
     assert headers["content-type"] == "application/octet-stream"
     assert headers["x-content-type-options"] == "nosniff"
+    assert headers["content-security-policy"] == "sandbox"
     assert headers["content-length"] == "100"
     assert headers["accept-ranges"] == "bytes"
     assert headers["cache-control"] == "private, no-cache"

@@ -1,11 +1,14 @@
 """Floods of registrations and other calls without a credential end in 429 (I11)."""
 
 from typing import Any
+from urllib.parse import urlencode
 
 import orjson
 import pytest
 
-from tests.unit.apiserver.gateway import Answer, Gateway, call
+from gateway_core.oauth.tokens import TokenMint
+from tests.unit.apiserver.browsing import put_client
+from tests.unit.apiserver.gateway import ID_KEY, Answer, Gateway, call
 
 DOCUMENT = {"client_name": "By document", "redirect_uris": ["https://app.example.com/cb"]}
 
@@ -100,6 +103,29 @@ async def test_calls_of_the_token_endpoint_are_limited(gateway: Gateway) -> None
 
     assert {await ask() for _ in range(600)} == {401}
     assert await ask() == 429
+
+
+async def test_refreshes_are_limited_by_grant_whatever_their_address(gateway: Gateway) -> None:
+    mint, client_id = TokenMint(ID_KEY), put_client(gateway)
+    headers = [("Content-Type", "application/x-www-form-urlencoded")]
+
+    async def refresh(token: str, address: str = "192.0.2.1") -> int:
+        form = {"grant_type": "refresh_token", "client_id": client_id, "refresh_token": token}
+        content = urlencode(form).encode()
+        answer = await call(
+            gateway.app, "POST", "/oauth/token", headers=headers, content=content, address=address
+        )
+        return answer.status
+
+    first, second = (mint.mint("refresh", f"grant-{letter * 26}", 1) for letter in "ab")
+    statuses = [await refresh(first, f"192.0.2.{n}") for n in range(31)]
+    assert statuses == [400] * 30 + [429]
+    assert await refresh(second) == 400
+    # a forged token counts for no grant
+    assert {await refresh(second[:-1] + "!") for _ in range(31)} == {400}
+    assert await refresh(second) == 400
+    with gateway.transient.away():
+        assert await refresh(second) == 400
 
 
 async def test_registration_can_be_turned_off() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from gateway_apiserver.surfaces.pages import settings
+from gateway_apiserver.surfaces.pages.html import SCRIPT_PATH
 from gateway_core.api.times import format_time
 from gateway_core.oauth.grants import Grants
 from tests.servers.browser import Page
@@ -236,3 +237,62 @@ async def test_browser_is_known_after_a_sign_in(gateway: Gateway) -> None:
         assert (await stranger.sign_in("ann@example.com", "wrong")).status == 403
     assert (await AppBrowser(gateway).sign_in("ann@example.com", PASSWORD)).status == 429
     assert (await known.sign_in("ann@example.com", PASSWORD)).status == 303
+
+
+# allowances
+
+
+async def test_settings_and_the_start_page_are_counted_by_user(gateway: Gateway) -> None:
+    put_person(gateway, "ann", demo="member")
+    first, second = [await enter(gateway, "ann") for _ in range(2)]
+    for path, most, status in (("/settings", 120, 200), ("/", 600, 303)):
+        for n in range(most):
+            assert (await (first, second)[n % 2].get(path)).status == status
+        assert (await first.get(path)).status == 429
+    put_person(gateway, "bob", demo="member")
+    assert (await (await enter(gateway, "bob")).get("/settings")).status == 200
+
+
+async def test_settings_read_no_accounts_behind_the_page(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "ON_A_PAGE", 2)
+    read = []
+    list_in = Grants.list_in
+
+    def note(grants: Grants, account: str) -> Any:
+        read.append(account)
+        return list_in(grants, account)
+
+    monkeypatch.setattr(Grants, "list_in", note)
+    accounts = [f"a{n}" for n in range(9)]
+    for account in accounts:
+        gateway.put_account(account)
+        put_grant(gateway, account, "bob", accountName=account)
+    put_person(gateway, "ann", **dict.fromkeys(accounts, "owner"))
+    browser = await enter(gateway, "ann")
+    assert (await browser.get("/settings")).text.count("App of bob") == 2
+    assert read == accounts[:3]
+    assert (await browser.get("/settings?page=4")).text.count("App of bob") == 1
+
+
+async def test_codes_are_limited_by_user_whatever_their_clients(gateway: Gateway) -> None:
+    put_person(gateway, "ann", demo="member")
+    browser = await enter(gateway, "ann")
+    for n in range(31):
+        choice = await browser.get(locate(put_client(gateway)))
+        consent = await browser.submit(choice, "/oauth/authorize", account="demo")
+        page = await browser.submit(consent, "/oauth/authorize", button="approve")
+        if n < 30:
+            assert "code" in page.parameters
+    check_error(page, "server_error")
+
+
+async def test_console_runs_its_own_script_alone(gateway: Gateway) -> None:
+    put_person(gateway, "ann", demo="member")
+    page = await (await enter(gateway, "ann")).get("/console/demo/files")
+    policy = dict(
+        each.strip().split(" ", 1) for each in page.headers["content-security-policy"].split(";")
+    )
+    assert policy["script-src"] == BASE + SCRIPT_PATH
+    assert (await AppBrowser(gateway).get(SCRIPT_PATH)).status == 200

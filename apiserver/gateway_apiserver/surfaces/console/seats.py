@@ -246,7 +246,10 @@ class Console:
             signed_in,
             status=200 if error is None else error.status,
             headers=() if error is None else tuple(list_error_headers(error)),
-            sources=f"connect-src 'self'; script-src 'self'; media-src {self._media_url}",
+            sources=(
+                f"connect-src 'self'; script-src {self._pages.script_url};"
+                f" media-src {self._media_url}"
+            ),
             seat=seat,
             screen=screen,
             parts=parts,

@@ -29,8 +29,12 @@ OAUTH_ALLOWANCES: Mapping[str, Allowance] = {
     "token": Allowance(600, 60, optional=True),
     "authorize": Allowance(300, 60),
     "document": Allowance(20, 60),
+    "refresh": Allowance(30, 60, optional=True),
+    "code": Allowance(30, 60),
+    "settings": Allowance(120, 60),
 }
-"""Of one address: a client that serves many users has one; and fetches of metadata documents."""
+"""Of one address: calls of clients, which may serve many users, and fetches of metadata documents.
+Of one grant: refreshes. Of one user: codes, and views of the settings."""
 _PRAGMA = (b"pragma", b"no-cache")
 _ALLOWED_HEADERS = b"Authorization, Content-Type, MCP-Protocol-Version"
 
@@ -111,6 +115,9 @@ class OAuthRoutes:
         if grant_type == "authorization_code":
             return _show(await self._grants.exchange(client, form))
         if grant_type == "refresh_token":
+            grant = self._grants.name_grant(form.get("refresh_token", ""))
+            if grant is not None:
+                await self._throttle.count("refresh", grant)
             return _show(await self._grants.refresh(client, form))
         raise OAuthError(
             "unsupported_grant_type", "grant_type must be authorization_code or refresh_token."

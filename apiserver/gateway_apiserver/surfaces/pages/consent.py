@@ -124,6 +124,7 @@ class ConsentRoutes:
         if account is None:
             return self._refuse(request, "The user chose none of their accounts.")
         if decision == "approve" or self._is_approved(request, signed_in, account):
+            await self._throttle.count("code", signed_in.user.name)
             code = await self._grants.issue_code(request, signed_in.user.name, account.name)
             return redirect(self._authorizations.locate_code(request, code), status=302)
         return self._render(

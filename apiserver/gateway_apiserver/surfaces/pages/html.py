@@ -67,6 +67,11 @@ class Pages:
             lstrip_blocks=True,
         )
 
+    @property
+    def script_url(self) -> str:
+        """The one script of pages: other paths of the origin may have bytes of tenants."""
+        return self._origin + SCRIPT_PATH
+
     def add_to(self, table: RouteTable) -> None:
         """Add the style sheet and the script, the only files that pages load."""
 

@@ -21,6 +21,7 @@ from gateway_core.accounts.key_use import KeyUse
 from gateway_core.accounts.records import AccountRecord
 from gateway_core.accounts.roles import governs
 from gateway_core.accounts.sign_in import SignedIn, SignIn, SignInRefused
+from gateway_core.accounts.throttle import Throttle
 from gateway_core.api.times import parse_time
 from gateway_core.kube.informer import Cache
 from gateway_core.oauth.grants import Grants
@@ -47,6 +48,7 @@ class SettingsRoutes:
         grants: Grants,
         accounts: Cache[AccountRecord],
         use: KeyUse,
+        throttle: Throttle,
     ) -> None:
         self._pages = pages
         self._sign_in = sign_in
@@ -54,6 +56,7 @@ class SettingsRoutes:
         self._grants = grants
         self._accounts = accounts
         self._use = use
+        self._throttle = throttle
 
     def add_to(self, table: RouteTable) -> None:
         """Add the routes."""
@@ -64,21 +67,33 @@ class SettingsRoutes:
 
     async def show(self, call: Call) -> Response:
         """The page."""
-        signed_in = await self._sign_in.find(call)
+        signed_in = await self._find_user(call)
         if signed_in is None:
             return redirect(locate_sign_in(HOME))
         page = dict(parse_pairs(call.query)).get("page", "")
         return await self._render(signed_in, int(page) if page in _PAGES else 0)
+
+    async def _find_user(self, call: Call) -> SignedIn | None:
+        """Who is signed in; each call is counted."""
+        signed_in = await self._sign_in.find(call)
+        if signed_in is not None:
+            await self._throttle.count("settings", signed_in.user.name)
+        return signed_in
 
     async def _render(
         self, signed_in: SignedIn, page: int = 0, *, problem: str = "", status: int = 200
     ) -> Response:
         user = signed_in.user
         governed = [account for account, role in user.roles if governs(role)]
-        of_accounts = chain.from_iterable(map(self._grants.list_in, governed))
-        others = _group(grant for grant in of_accounts if grant.user != user.name)
         own = _group(self._grants.list_of(user.name))
         begin = page * ON_A_PAGE
+        others: list[_Group] = []
+        for account in governed:
+            # accounts behind this page are not read
+            if len(others) > begin + ON_A_PAGE:
+                break
+            found = self._grants.list_in(account)
+            others += _group(grant for grant in found if grant.user != user.name)
         return self._pages.render(
             "settings.html",
             signed_in,
@@ -120,7 +135,7 @@ class SettingsRoutes:
         """Revoke one grant of the user, or one to an account that they govern."""
         self._pages.check_same_origin(call)
         form = await read_form(call)
-        signed_in = await self._sign_in.find(call)
+        signed_in = await self._find_user(call)
         if signed_in is None:
             return redirect(locate_sign_in(HOME))
         name = form.get("grant", "")
@@ -134,7 +149,7 @@ class SettingsRoutes:
         """Give the user a new password for the old one, and show it once."""
         self._pages.check_same_origin(call)
         form = await read_form(call)
-        signed_in = await self._sign_in.find(call)
+        signed_in = await self._find_user(call)
         if signed_in is None:
             return redirect(locate_sign_in(HOME))
         if not signed_in.session.check_form_token("password", form.get("form_token", "")):
