@@ -12,6 +12,7 @@ from gateway_core.oauth.grants import Grants
 from tests.servers.browser import Page
 from tests.unit.apiserver.browsing import (
     PASSWORD,
+    REDIRECT,
     AppBrowser,
     enter,
     locate,
@@ -58,6 +59,24 @@ async def test_person_without_an_account_is_sent_back_to_the_client(gateway: Gat
     put_person(gateway, "ann")
     browser = await enter(gateway, "ann")
     check_error(await browser.get(locate(put_client(gateway))), "access_denied")
+
+
+@pytest.mark.parametrize("signed_in", [True, False])
+async def test_refused_request_leads_to_the_registered_address_and_tells_the_error_alone(
+    gateway: Gateway, signed_in: bool
+) -> None:
+    put_person(gateway, "ann", demo="member")
+    browser = await enter(gateway, "ann") if signed_in else AppBrowser(gateway)
+    client = put_client(gateway)
+    page = await browser.get(locate(client, code_challenge_method="plain"))
+    check_error(page, "invalid_request")
+    assert page.location is not None
+    assert page.location.startswith(f"{REDIRECT}?")
+    assert page.parameters.keys() == {"error", "error_description", "state", "iss"}
+    assert page.headers["referrer-policy"] == "no-referrer"
+    other = locate(client, code_challenge_method="plain", redirect_uri=f"{REDIRECT}/x")
+    page = await browser.get(other)
+    assert (page.status, page.location) == (400, None)
 
 
 async def test_choice_of_no_account_of_the_person_is_told_to_the_client(gateway: Gateway) -> None:
