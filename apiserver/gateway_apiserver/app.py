@@ -139,7 +139,7 @@ def build_table(
         parts.counters,
         partial(parts.calls.rebuild, rebuild=parts.rebuilder.rebuild),
         leases=parts.calls.leases,
-        replicas=settings.processes,
+        replicas=settings.counting_processes,
     )
     policies = PolicyView(parts.tables.keys, parts.tables.guardrails, kube)
     admission = Admission(

@@ -81,6 +81,8 @@ class ApiSettings(ServiceSettings):
     """What judges a moderation that names no model; empty: it has to name one (§6)."""
     workers: Annotated[int, Field(ge=1, le=64)] = 1
     """API processes on one port. Every bound of a process holds for each of them."""
+    mcp_replicas: Annotated[int, Field(ge=0, le=10000)] = 0
+    """Pods of the MCP process, which share the accounts' rates with those of the API."""
     replicas: Annotated[int, Field(ge=1, le=10000)] = 1
     """Pods of the API, each with so many workers. Their processes share the accounts' rates, for
     the time without a counter store (§12.5), and what providers take at a time."""
@@ -92,6 +94,11 @@ class ApiSettings(ServiceSettings):
     def processes(self) -> int:
         """API processes in all pods."""
         return self.replicas * self.workers
+
+    @property
+    def counting_processes(self) -> int:
+        """Processes that count paid calls of an account: those of the API and of MCP."""
+        return self.processes + self.mcp_replicas
 
     @property
     def sign_on_policy(self) -> SignOnPolicy:

@@ -27,5 +27,5 @@ class McpSettings(ServiceSettings):
     mcp_max_account_waits: Count = 600
     """Of one account."""
     replicas: Annotated[int, Field(ge=1, le=10000)] = 1
-    """Pods of the MCP process, which share the accounts' rates for the time without a counter store
-    (§12.5)."""
+    """Processes of the API and pods of the MCP process: they share the accounts' rates for the time
+    without a counter store (§12.5)."""

@@ -4,6 +4,9 @@ import ast
 
 import pytest
 
+from gateway_apiserver import tables as api_tables
+from gateway_mcpserver import tables as mcp_tables
+from gateway_operator.compose import _build_tables
 from tests.chart.conftest import ROOT
 
 KEYS = {"gateway-model-gateway-api-keys": {"id-key", "pepper"}}
@@ -84,14 +87,62 @@ def test_only_what_calls_the_cluster_has_its_token(chart):
     assert holders == {"api", "mcp", "operator", "secrets", "first-objects"}
 
 
-def test_operator_may_write_each_status_as_it_does(chart):
-    """A task's status is replaced, every other kind's is patched."""
-    role = chart.find("Role", "-operator")
+def _collect_verbs(role):
+    """The verbs of a role by resource."""
     verbs = {}
     for rule in role["rules"]:
         for resource in rule["resources"]:
             verbs.setdefault(resource, set()).update(rule["verbs"])
+    return verbs
+
+
+def test_operator_may_write_each_status_as_it_does(chart):
+    """A task's status is replaced, every other kind's is patched."""
+    verbs = _collect_verbs(chart.find("Role", "-operator"))
     written = {resource: found for resource, found in verbs.items() if resource.endswith("/status")}
     assert "update" in written.pop("gatewaytasks/status")
     assert len(written) == 12
     assert all(found == {"patch"} for found in written.values())
+
+
+def _list_api_tables():
+    found = []
+    api_tables.Tables(lambda plural, *_, **__: found.append(plural), None, None)
+    return found
+
+
+def _list_mcp_tables():
+    found = []
+    mcp_tables.Tables(lambda plural, *_, **__: found.append(plural), None)
+    return found
+
+
+def _list_operator_tables():
+    return [table.plural for table in _build_tables(None).all]
+
+
+@pytest.mark.parametrize(
+    ("component", "list_tables"),
+    [
+        ("api", _list_api_tables),
+        ("mcp", _list_mcp_tables),
+        ("operator", _list_operator_tables),
+    ],
+)
+def test_role_lets_a_process_follow_each_of_its_tables(chart, component, list_tables):
+    verbs = _collect_verbs(chart.find("Role", f"-{component}"))
+    plurals = list_tables()
+    assert len(plurals) > 5
+    lacking = {
+        plural: missing
+        for plural in plurals
+        if (missing := {"get", "list", "watch"} - verbs.get(plural, set()))
+    }
+    assert lacking == {}
+
+
+@pytest.mark.parametrize("component", ["api", "mcp"])
+def test_role_lets_a_process_recount_money(chart, component):
+    verbs = _collect_verbs(chart.find("Role", f"-{component}"))
+    for plural in ("gatewaytasks", "gatewaybatches", "gatewayusages"):
+        assert "list" in verbs[plural], plural

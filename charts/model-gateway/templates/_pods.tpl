@@ -235,6 +235,11 @@ spec:
       {{- include "gateway.selector" . | nindent 6 }}
 {{- end -}}
 
+{{/* The most pods that a process has, by its values. */}}
+{{- define "gateway.mostPods" -}}
+{{ .autoscaling.enabled | ternary .autoscaling.maxReplicas .replicas }}
+{{- end -}}
+
 {{/* An autoscaler of a Deployment: (dict "root" $ "component" "api" "values" .Values.api). */}}
 {{- define "gateway.autoscaler" -}}
 apiVersion: autoscaling/v2

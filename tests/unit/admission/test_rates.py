@@ -204,8 +204,11 @@ class TestWithoutCounters:
         assert answer.headers["retry-after"] == "5"
         assert gateway.task_count() == 0
 
-    async def test_an_unlimited_one_goes_on_with_its_part_of_the_limit(self) -> None:
-        gateway = Gateway(replicas=3)
+    @pytest.mark.parametrize(("replicas", "mcp_replicas"), [(3, 0), (2, 1)])
+    async def test_an_unlimited_one_goes_on_with_its_part_of_the_limit(
+        self, replicas: int, mcp_replicas: int
+    ) -> None:
+        gateway = Gateway(replicas=replicas, mcp_replicas=mcp_replicas)
         gateway.put_account("demo", unlimited=True, requestsPerMinute=6)
         gateway.counters.away = True
         answers = [await gateway.create() for _ in range(3)]
