@@ -13,9 +13,9 @@ from gateway_core.accounts.key_use import KeyUse
 from gateway_core.accounts.records import AccountRecord
 from gateway_core.admission.admission import Admission
 from gateway_core.admission.intake import Intake
-from gateway_core.admission.rates import RateLimiter
+from gateway_core.admission.rates import FreeRateLimiter, RateLimiter
 from gateway_core.api.account import GatewayAccount, GatewayUser
-from gateway_core.api.errors import NotFound
+from gateway_core.api.errors import MethodNotAllowed, NotFound
 from gateway_core.api.ids import IdMint
 from gateway_core.api.key import GatewayKey
 from gateway_core.api.oauth import GatewayGrant, GatewayOAuthClient
@@ -74,6 +74,8 @@ from gateway_web.server import HealthApp, expose
 
 _BODY_BYTES = 96 * 1024 * 1024
 _ACCOUNT_BODY_BYTES = 48 * 1024 * 1024
+_READS_PER_MINUTE = 6000
+"""Calls of tools that read, by account: as many as 500 clients that poll every 5 s make."""
 _ANY_METHOD = (b"access-control-allow-methods", b"GET, HEAD, OPTIONS")
 _ALLOWED_HEADERS = (
     b"access-control-allow-headers",
@@ -190,6 +192,7 @@ def _build_endpoint(
             GetTask(finder),
             CheckBalance(limiter),
         ),
+        FreeRateLimiter(parts.counters, {"tools": _READS_PER_MINUTE}, replicas=settings.replicas),
         metrics,
     )
     waits = Waits(
@@ -221,7 +224,7 @@ class _Site:
         self._endpoint = endpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request. NotFound."""
+        """Answer one request. NotFound, MethodNotAllowed."""
         try:
             self._rules.check_host(scope["headers"])
         except RpcError as error:
@@ -241,8 +244,7 @@ class _Site:
         elif scope["method"] in ("GET", "HEAD"):
             await send_response(send, document, with_body=scope["method"] == "GET")
         else:
-            allow = (b"allow", b"GET, HEAD, OPTIONS")
-            await send_empty(send, 405, (allow, (b"content-length", b"0")))
+            raise MethodNotAllowed("GET, HEAD, OPTIONS")
 
 
 def _cacheable(document: object) -> Response:

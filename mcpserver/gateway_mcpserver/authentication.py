@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gateway_core.accounts.authentication import Authenticator, Principal, read_bearer
 from gateway_core.accounts.roles import Act
-from gateway_core.api.errors import OAuthError, Unauthenticated
+from gateway_core.api.errors import GatewayError, OAuthError, Unauthenticated, Unavailable
 from gateway_core.api.oauth import SCOPES, Scope
 from gateway_core.oauth.discovery import RESOURCE_PATHS
 from gateway_core.oauth.tokens import is_token
@@ -33,8 +33,9 @@ class Caller:
         return self.principal.key.name
 
     def require_scope(self, scope: Scope) -> None:
-        """Raise InsufficientScope where the caller lacks `scope`."""
-        if scope not in self.scopes:
+        """Raise InsufficientScope where `scope` lacks; `mcp:tasks` implies `mcp:read`."""
+        implied = scope == "mcp:read" and "mcp:tasks" in self.scopes
+        if scope not in self.scopes and not implied:
             raise InsufficientScope(scope)
 
 
@@ -66,6 +67,16 @@ class McpAuthenticator:
             found = await self._tokens.verify_access_token(credential, self._audience)
             return Caller(found.principal, found.scopes)
         return Caller(await self._keys.authenticate(headers, Act.READ), ALL_SCOPES)
+
+    async def find_refusal(self, headers: Sequence[Header]) -> GatewayError | None:
+        """Why a credential that was taken is refused by now; None while it cannot be checked."""
+        try:
+            await self.authenticate(headers)
+        except Unavailable:
+            return None
+        except GatewayError as error:
+            return error
+        return None
 
 
 class Challenges:

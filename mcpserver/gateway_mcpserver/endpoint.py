@@ -7,13 +7,15 @@ Nothing of a request is kept after its response; a session id that a client send
 """
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from gateway_core.api.errors import GatewayError
+from gateway_core.api.errors import MethodNotAllowed, Unavailable
 from gateway_core.api.ids import id_to_name
+from gateway_core.concurrency import FairSemaphore
 from gateway_mcpserver.authentication import Caller, McpAuthenticator
 from gateway_mcpserver.metrics import McpMetrics
 from gateway_mcpserver.protocol.addresses import (
@@ -36,17 +38,18 @@ from gateway_mcpserver.protocol.messages import (
     RpcError,
     is_id,
     parse_message,
+    render_error,
     render_result,
     to_response,
 )
-from gateway_mcpserver.protocol.streaming import HEARTBEAT_SECONDS, PATIENCE_SECONDS, Reply
+from gateway_mcpserver.protocol.streaming import Reply
 from gateway_mcpserver.protocol.subscriptions import Subscriptions
 from gateway_mcpserver.tools.task_waits import TaskWaiter
 from gateway_mcpserver.tools.tasks import PendingTask, describe_created
-from gateway_mcpserver.tools.tool import Tool, ToolCall, ToolResult, describe_error
+from gateway_mcpserver.tools.tool import Tool, ToolCall, ToolResult, render_failure
 from gateway_mcpserver.tools.toolbox import Toolbox
-from gateway_mcpserver.waiting import Stop
-from gateway_web.context import Header, RequestContext, get_context
+from gateway_mcpserver.waiting import FindRefusal, Stop, Wait
+from gateway_web.context import RequestContext, get_context
 from gateway_web.middleware.bodies import RequestBody, read_json_body
 from gateway_web.middleware.exchange import EXCHANGE_KEY, ClientExchange
 from gateway_web.responses import send_empty, send_response
@@ -54,7 +57,11 @@ from gateway_web.responses import send_empty, send_response
 PATHS = ("/mcp", "/mcp/")
 MOST_BODY_BYTES = 4 * 1024 * 1024
 _MOST_URI_CHARACTERS = 2048
-_ALLOW: Header = (b"allow", b"POST")
+_FREE_BYTES = 64 * 1024
+_PARSED_BYTES = 8 * 1024 * 1024
+"""Bytes of bodies beyond 64 KiB that are parsed at once: as objects they take up to 25 times as
+much memory."""
+_PARSE_SECONDS = 10.0
 
 
 class McpEndpoint:
@@ -75,10 +82,12 @@ class McpEndpoint:
         self._waiter = waiter
         self._subscriptions = subscriptions
         self._metrics = metrics
+        self._parsing = FairSemaphore(_PARSED_BYTES, seconds=_PARSE_SECONDS, error=_too_many)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. Raises GatewayError before its message is known, ClientDisconnect."""
-        context, headers = get_context(scope), scope["headers"]
+        context, headers, reply = get_context(scope), scope["headers"], Reply(send)
+        body: _ParsedBody | None = None
         context.route, context.template = "mcp_other", PATHS[0]
         message: Message | None = None
         try:
@@ -89,21 +98,27 @@ class McpEndpoint:
                 await send_empty(send, 204, PREFLIGHT_HEADERS)
                 return
             if scope["method"] != "POST":
-                await send_empty(send, 405, (_ALLOW, (b"content-length", b"0")))
-                return
+                raise MethodNotAllowed("POST")
             caller = await self._authenticator.authenticate(headers)
             context.account = caller.account
             check_accept(headers)
-            message = parse_message(await read_json_body(headers, receive, MOST_BODY_BYTES))
+            raw = await read_json_body(headers, receive, MOST_BODY_BYTES)
+            body = _ParsedBody(self._parsing, caller.account, receive)
+            await body.take(len(raw))
+            message = parse_message(raw)
+            del raw
             era = Era.LEGACY if message is None else choose_era(message, headers)
             if message is None or message.id is None:
                 self._take_notification(message, era, caller)
                 await send_empty(send, 202, ((b"content-length", b"0"),))
                 return
-            await self._answer(message, era, caller, scope, receive, send)
+            await self._answer(message, era, caller, scope, body, reply)
         except RpcError as error:
-            response = to_response(message.id if message else None, error)
+            response = to_response(message.id if message else error.request_id, error)
             await send_response(send, response, with_body=scope["method"] != "HEAD")
+        finally:
+            if body is not None:
+                body.close()
 
     def _take_notification(self, message: Message | None, era: Era, caller: Caller) -> None:
         """Handle a message that has no response: only a legacy cancellation has an effect."""
@@ -119,26 +134,31 @@ class McpEndpoint:
         era: Era,
         caller: Caller,
         scope: Scope,
-        receive: Receive,
-        send: Send,
+        body: "_ParsedBody",
+        reply: Reply,
     ) -> None:
         assert message.id is not None
-        request_id, reply = message.id, Reply(send)
+        request_id = message.id
         try:
             if message.method == "tools/call":
                 call = self._open_call(message, caller, get_context(scope))
-                await self._call_tool(call, message, era, scope, receive, reply)
+                await self._call_tool(call, message, era, scope, body, reply)
                 return
             if message.method == "subscriptions/listen" and era is Era.MODERN:
-                await self._subscriptions.serve(message, caller.account, _find_client(scope), reply)
+                wanted = message.params.get("notifications")
+                message.params = {"notifications": {}} if isinstance(wanted, dict) else {}
+                del wanted
+                body.close()
+                await self._subscriptions.serve(
+                    message, caller.account, _find_client(scope), reply, self._watch(scope)
+                )
                 return
             result = self._find_result(message, era, get_context(scope))
         except RpcError as error:
             if era is Era.LEGACY:
                 # legacy clients take another status for an error of the connection
                 error.status = 200
-            response = to_response(request_id, error)
-            await send_response(send, response)
+            await reply.finish(render_error(request_id, error), error.status)
             return
         await reply.finish(render_result(request_id, result))
 
@@ -186,7 +206,7 @@ class McpEndpoint:
         message: Message,
         era: Era,
         scope: Scope,
-        receive: Receive,
+        body: "_ParsedBody",
         reply: Reply,
     ) -> None:
         """Run a tool and send its result; its arguments are dropped before a wait."""
@@ -197,57 +217,96 @@ class McpEndpoint:
             self._tools.call(tool, message.params.get("arguments") or {}, call)
         )
         message.params = {}
-        try:
-            outcome = await _await_patiently(work, reply)
-        finally:
-            # only the end of the process cancels this task; a client that leaves does not
-            work.cancel()
-        del work
-        if isinstance(receive, RequestBody):
-            receive.close()
-        if isinstance(outcome, PendingTask):
-            outcome = await self._wait(outcome, request_id, token, call, _find_client(scope), reply)
+        wait = Wait()
+        # a cancellation may come while the task is being made
+        with self._waiter.waits.cancellable(wait, call.caller.credential, request_id):
+            try:
+                outcome = await _await_patiently(work, reply)
+            finally:
+                # only the end of the process cancels this task; a client that leaves does not
+                work.cancel()
+            del work
+            body.close()
+            if isinstance(outcome, PendingTask):
+                try:
+                    outcome = await self._wait(outcome, wait, token, call, scope, reply)
+                except ClientDisconnect:
+                    raise
+                except Exception as error:
+                    outcome = render_failure(error, tool.name, call)
         result = complete(era, outcome.render())
         await reply.finish(render_result(request_id, result))
 
     async def _wait(
         self,
         pending: PendingTask,
-        request_id: str | int,
+        wait: Wait,
         token: str | int | None,
         call: ToolCall,
-        client: ClientExchange,
+        scope: Scope,
         reply: Reply,
     ) -> ToolResult:
-        waits = self._waiter.waits
-        with waits.enter(call.account, id_to_name(pending.task_id)) as wait:
-            if wait is None:
-                self._metrics.count_wait("concurrency_limit")
-                output = describe_created(pending, None, wait_degraded="concurrency_limit")
+        client = _find_client(scope)
+        with self._waiter.waits.enter(call.account, id_to_name(pending.task_id), wait) as entered:
+            if not entered:
+                record = await self._waiter.find_ended(pending) if pending.replayed else None
+                if record is None or record.terminal is None:
+                    self._metrics.count_wait("concurrency_limit")
+                output = describe_created(pending, record, wait_degraded="concurrency_limit")
                 return ToolResult(output.to_json())
             client.on_gone = lambda: wait.end(Stop.CLIENT_GONE)
             if client.is_gone:
                 wait.end(Stop.CLIENT_GONE)
-            try:
-                with waits.cancellable(wait, call.caller.credential, request_id):
-                    output = await self._waiter.run(pending, wait, reply, token)
-            except GatewayError as error:
-                # a stream may have begun: an error has to be the call's result
-                return ToolResult(describe_error(error).encode(), is_error=True)
+            output = await self._waiter.run(pending, wait, reply, token, self._watch(scope))
             if wait.stop is Stop.CLIENT_GONE:
                 raise ClientDisconnect
             return ToolResult(output.to_json())
+
+    def _watch(self, scope: Scope) -> FindRefusal:
+        """Checks the credential of a request again."""
+        return partial(self._authenticator.find_refusal, scope["headers"])
+
+
+class _ParsedBody:
+    """What the body of a request takes in memory: its bytes, and its objects."""
+
+    __slots__ = ("_account", "_receive", "_semaphore", "_size")
+
+    def __init__(self, semaphore: FairSemaphore, account: str, receive: Receive) -> None:
+        self._semaphore = semaphore
+        self._account = account
+        self._receive = receive
+        self._size = 0
+
+    async def take(self, size: int) -> None:
+        """Wait until a body of `size` bytes may be parsed. Unavailable."""
+        if size > _FREE_BYTES:
+            await self._semaphore.wait(self._account, size)
+            self._size = size
+
+    def close(self) -> None:
+        """The body is no longer in memory."""
+        if self._size:
+            self._semaphore.release(self._account, self._size)
+            self._size = 0
+        if isinstance(self._receive, RequestBody):
+            self._receive.close()
 
 
 async def _await_patiently(
     work: "asyncio.Future[ToolResult | PendingTask]", reply: Reply
 ) -> ToolResult | PendingTask:
     """The outcome of `work`; a stream with heartbeats begins where it takes long."""
-    done, _ = await asyncio.wait({work}, timeout=PATIENCE_SECONDS)
-    while not done:
+    clock = asyncio.get_running_loop().time
+    while True:
+        done, _ = await asyncio.wait({work}, timeout=max(0.0, reply.next_beat - clock()))
+        if done:
+            return work.result()
         await reply.beat()
-        done, _ = await asyncio.wait({work}, timeout=HEARTBEAT_SECONDS)
-    return work.result()
+
+
+def _too_many() -> Unavailable:
+    return Unavailable("Too many large bodies are being handled.")
 
 
 def _find_client(scope: Scope) -> ClientExchange:

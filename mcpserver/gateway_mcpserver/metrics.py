@@ -32,8 +32,8 @@ class McpMetrics:
         self._waits = Counter(
             "gateway_mcp_waits_total",
             "Calls of create_task that waited, by what ended the wait: completed, deadline,"
-            " client_gone, cancelled, draining, cut_short; not_found if the task was removed;"
-            " concurrency_limit for those that found no room.",
+            " client_gone, cancelled, draining, revoked, cut_short; not_found if the task was"
+            " removed; concurrency_limit for those that found no room.",
             ("outcome",),
             registry=self.registry,
         )

@@ -1,6 +1,7 @@
 """Errors that end a request before its message is answered, as HTTP responses (contract §0.1).
 
 401 and 403 of the endpoint are OAuth errors with a challenge, all others JSON-RPC errors.
+Errors of other paths have the dialect of their path.
 """
 
 import orjson
@@ -8,6 +9,7 @@ from starlette.types import Scope
 
 from gateway_core.api.errors import Forbidden, GatewayError, OAuthError, Unauthenticated
 from gateway_mcpserver.authentication import Challenges, InsufficientScope
+from gateway_mcpserver.endpoint import PATHS
 from gateway_mcpserver.protocol.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -15,7 +17,8 @@ from gateway_mcpserver.protocol.messages import (
     render_error,
 )
 from gateway_web.context import Header
-from gateway_web.errors import list_error_headers
+from gateway_web.errors import choose_dialect, list_error_headers
+from gateway_web.errors import render_error as render_in_dialect
 from gateway_web.responses import JSON, NO_STORE, Response
 
 
@@ -25,8 +28,10 @@ class RefusalRenderer:
     def __init__(self, base_url: str) -> None:
         self._challenges = Challenges(base_url)
 
-    def render(self, _scope: Scope, error: GatewayError) -> Response:
-        """The response."""
+    def render(self, scope: Scope, error: GatewayError) -> Response:
+        """The response; in the dialect of its path outside the endpoint."""
+        if scope["path"] not in PATHS:
+            return render_in_dialect(error, choose_dialect(scope))
         if isinstance(error, Unauthenticated):
             challenge = self._challenges.describe(error)
             return _render_oauth(401, "invalid_token", error.message, challenge)

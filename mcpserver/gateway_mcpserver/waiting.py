@@ -6,13 +6,17 @@ end, or the deadline has come.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
+from gateway_core.api.errors import GatewayError
 from gateway_core.concurrency import FairSemaphore
 from gateway_core.kube.informer import Cache
+
+FindRefusal = Callable[[], Awaitable[GatewayError | None]]
+"""Why the credential of a call that goes on is refused by now."""
 
 
 class Stop(Enum):
@@ -24,12 +28,11 @@ class Stop(Enum):
 
 
 class Wait:
-    """One call that waits for the object `name`."""
+    """One call that waits, or will once it has made its object."""
 
-    __slots__ = ("_sleeper", "_woken", "name", "stop")
+    __slots__ = ("_sleeper", "_woken", "stop")
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self) -> None:
         self.stop: Stop | None = None
         self._woken = False
         self._sleeper: asyncio.Future[None] | None = None
@@ -67,31 +70,30 @@ class Waits:
     """
 
     def __init__(self, tasks: Cache[Any], *, most: int, per_account: int) -> None:
-        self._places = FairSemaphore(most, alone=most, per_holder=per_account)
+        self._semaphore = FairSemaphore(most, alone=per_account, per_holder=per_account)
         self._by_name: dict[str, list[Wait]] = {}
         self._by_request: dict[tuple[str, str | int], list[Wait]] = {}
         self._draining = False
         tasks.subscribe(self._wake)
 
     def __len__(self) -> int:
-        return self._places.held
+        return self._semaphore.held
 
     @contextmanager
-    def enter(self, account: str, name: str) -> Iterator[Wait | None]:
-        """A wait for the object `name`; None where there is no room for it."""
-        if not self._places.has_room(account):
-            yield None
+    def enter(self, account: str, name: str, wait: Wait) -> Iterator[bool]:
+        """Let the object `name` wake the wait; False where there is no room for it."""
+        if not self._semaphore.has_room(account):
+            yield False
             return
-        wait = Wait(name)
         if self._draining:
             wait.end(Stop.DRAINING)
-        self._places.acquire_nowait(account)
+        self._semaphore.acquire_nowait(account)
         self._by_name.setdefault(name, []).append(wait)
         try:
-            yield wait
+            yield True
         finally:
             _remove(self._by_name, name, wait)
-            self._places.release(account)
+            self._semaphore.release(account)
 
     @contextmanager
     def cancellable(self, wait: Wait, caller: str, request_id: str | int) -> Iterator[None]:

@@ -62,6 +62,7 @@ _log = structlog.get_logger(__name__)
 _TITLES: Mapping[FreeRate, str] = {
     "management": "management calls",
     "storage": "creates of files and uploads",
+    "tools": "calls of reading tools",
 }
 
 T = TypeVar("T")

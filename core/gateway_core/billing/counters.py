@@ -58,9 +58,9 @@ RateUse = Literal["count", "look", "skip"]
 """How a call uses the rates: `count` it if it passes; `look`, since it is refused anyway; `skip`,
 since it has passed them already."""
 
-FreeRate = Literal["management", "storage"]
-"""Rates of calls that cost nothing: Platform Management, and creates of Files, Uploads and
-temporary files together (contract §12.1a)."""
+FreeRate = Literal["management", "storage", "tools"]
+"""Rates of calls that cost nothing: Platform Management; creates of Files, Uploads and temporary
+files together (contract §12.1a); calls of MCP tools that read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ A page that a browser was tricked into (DNS rebinding) sends its own host name, 
 need not be listed: no such page has one.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
 
@@ -17,6 +18,9 @@ _ALLOWED_HEADERS = (
     b" Mcp-Session-Id, Last-Event-ID"
 )
 _EXPOSED_HEADERS = b"WWW-Authenticate, X-Request-Id"
+_OWS = " \t"
+_REFUSED = re.compile(r"q[ \t]*=[ \t]*0(\.0*)?")
+"""A weight that means `not acceptable`."""
 _VARY = (b"vary", b"Origin")
 
 
@@ -37,13 +41,15 @@ class AddressRules:
     def check_host(self, headers: Iterable[Header]) -> None:
         """Raise RpcError 421 unless the one Host is served."""
         given = [value for name, value in headers if name == b"host"]
-        host = given[0].decode("latin-1").strip().lower() if len(given) == 1 else ""
+        host = given[0].decode("latin-1").strip(_OWS).lower() if len(given) == 1 else ""
         if host not in self._hosts and _strip_port(host) not in _LOOPBACK:
             raise RpcError(INVALID_REQUEST, "This host is not served here.", status=421)
 
     def check_origin(self, headers: Iterable[Header]) -> str | None:
         """The allowed origin of a page, None where none is named. RpcError 403."""
-        given = [value.decode("latin-1").strip() for name, value in headers if name == b"origin"]
+        given = [
+            value.decode("latin-1").strip(_OWS) for name, value in headers if name == b"origin"
+        ]
         if not given:
             return None
         if len(given) > 1 or not (given[0] in self._origins or _is_loopback(given[0])):
@@ -71,8 +77,8 @@ def check_accept(headers: Iterable[Header]) -> None:
         return
     types = set[str]()
     for part in ",".join(given).split(","):
-        media_type, *parameters = (word.strip().lower() for word in part.split(";"))
-        if not any(word.replace(" ", "") in ("q=0", "q=0.0") for word in parameters):
+        media_type, *parameters = (word.strip(_OWS).lower() for word in part.split(";"))
+        if not any(_REFUSED.fullmatch(word) for word in parameters):
             types.add(media_type)
     takes_all = "*/*" in types
     takes_json = takes_all or bool(types & {"application/json", "application/*"})

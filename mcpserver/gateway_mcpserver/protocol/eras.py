@@ -42,7 +42,9 @@ def choose_era(message: Message, headers: Iterable[Header]) -> Era:
 
     Raises RpcError: headers and body differ, the envelope is incomplete, or the version is unknown.
     """
-    pairs = [(name.decode("latin-1"), value.decode("latin-1").strip()) for name, value in headers]
+    pairs = [
+        (name.decode("latin-1"), value.decode("latin-1").strip(" \t")) for name, value in headers
+    ]
     version = next((value for name, value in pairs if name == MCP_PROTOCOL_VERSION_HEADER), None)
     in_body = message.method in _MODERN_METHODS or not _ENVELOPE.isdisjoint(message.meta)
     if not in_body and version not in MODERN_PROTOCOL_VERSIONS:

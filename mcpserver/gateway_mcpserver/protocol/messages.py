@@ -1,5 +1,6 @@
 """JSON-RPC messages: parsing of one POST, errors, and the bytes of responses. Pure."""
 
+import gc
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,8 @@ __all__ = [
     "PARSE_ERROR",
 ]
 
+MOST_COLLECTED_BYTES = 256 * 1024
+"""Of a body: the collector walks all objects of a longer one again and again while it is parsed."""
 MOST_ID_CHARACTERS = 256
 """Of ids of requests and of progress tokens, which a waiting call keeps."""
 
@@ -31,7 +34,10 @@ RequestId = str | int
 
 
 class RpcError(Exception):
-    """A JSON-RPC error, and the HTTP status of a response that has nothing else."""
+    """A JSON-RPC error, and the HTTP status of a response that has nothing else.
+
+    `request_id` is the id of a request that is no message otherwise.
+    """
 
     def __init__(self, code: int, message: str, *, status: int = 400, data: Any = None) -> None:
         super().__init__(message)
@@ -39,6 +45,7 @@ class RpcError(Exception):
         self.message = message
         self.status = status
         self.data = data
+        self.request_id: RequestId | None = None
 
 
 @dataclass(slots=True)
@@ -62,11 +69,30 @@ def parse_message(raw: bytes) -> Message | None:
     Raises RpcError: no JSON, a batch, or no message of JSON-RPC 2.0.
     """
     try:
-        body = orjson.loads(raw)
+        body = _load(raw)
     except orjson.JSONDecodeError:
         raise RpcError(PARSE_ERROR, "The body is not valid JSON.") from None
     if not isinstance(body, dict):
         raise RpcError(INVALID_REQUEST, "The body must be one JSON-RPC message; no batch.")
+    try:
+        return _read_message(body)
+    except RpcError as error:
+        request_id = body.get("id")
+        error.request_id = request_id if is_id(request_id) else None
+        raise
+
+
+def _load(raw: bytes) -> Any:
+    if len(raw) <= MOST_COLLECTED_BYTES or not gc.isenabled():
+        return orjson.loads(raw)
+    gc.disable()
+    try:
+        return orjson.loads(raw)
+    finally:
+        gc.enable()
+
+
+def _read_message(body: dict[str, Any]) -> Message | None:
     if body.get("jsonrpc") != "2.0":
         raise RpcError(INVALID_REQUEST, 'The body must have "jsonrpc": "2.0".')
     has_id = "id" in body

@@ -4,6 +4,7 @@ A stream has one event for each message (`event: message`, one line of data, no 
 heartbeats, and ends after the response (contract §10.2).
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,8 +16,8 @@ from gateway_web.responses import JSON, NO_STORE, Response, send_head, send_resp
 
 HEARTBEAT_SECONDS = 10.0
 """A stream has a comment at least this often; proxies cut silent ones."""
-PATIENCE_SECONDS = 5.0
-"""A response that takes longer becomes a stream."""
+STREAM_AFTER_SECONDS = 5.0
+"""A response that takes longer, from the start of its request, becomes a stream."""
 _HEARTBEAT = b": ping\n\n"
 STREAM_HEADERS: Sequence[Header] = (
     (b"content-type", b"text/event-stream"),
@@ -26,13 +27,18 @@ STREAM_HEADERS: Sequence[Header] = (
 
 
 class Reply:
-    """Sends the messages of one response."""
+    """Sends the messages of one response; made when its request begins.
 
-    __slots__ = ("_send", "_streams")
+    `next_beat` is the time of the loop by which the client has to be sent something.
+    """
+
+    __slots__ = ("_clock", "_send", "_streams", "next_beat")
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self._streams = False
+        self._clock = asyncio.get_running_loop().time
+        self.next_beat = self._clock() + STREAM_AFTER_SECONDS
 
     @property
     def streams(self) -> bool:
@@ -69,6 +75,7 @@ class Reply:
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def _write(self, data: bytes) -> None:
+        self.next_beat = self._clock() + HEARTBEAT_SECONDS
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
 

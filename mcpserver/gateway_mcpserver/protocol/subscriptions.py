@@ -18,7 +18,7 @@ from gateway_mcpserver.protocol.messages import (
     render_result,
 )
 from gateway_mcpserver.protocol.streaming import HEARTBEAT_SECONDS, Reply
-from gateway_mcpserver.waiting import Stop, Wait
+from gateway_mcpserver.waiting import FindRefusal, Stop, Wait
 from gateway_web.middleware.exchange import ClientExchange
 
 STREAM_SECONDS = 300.0
@@ -30,26 +30,31 @@ class Subscriptions:
     """The streams of one process."""
 
     def __init__(self) -> None:
-        self._places = FairSemaphore(
-            MOST_STREAMS, alone=MOST_STREAMS, per_holder=MOST_ACCOUNT_STREAMS
+        self._semaphore = FairSemaphore(
+            MOST_STREAMS, alone=MOST_ACCOUNT_STREAMS, per_holder=MOST_ACCOUNT_STREAMS
         )
         self._open = set[Wait]()
         self._draining = False
 
     async def serve(
-        self, message: Message, account: str, client: ClientExchange, reply: Reply
+        self,
+        message: Message,
+        account: str,
+        client: ClientExchange,
+        reply: Reply,
+        find_refusal: FindRefusal,
     ) -> None:
-        """Serve one stream. RpcError."""
+        """Serve one stream until `find_refusal` finds that its credential is refused. RpcError."""
         assert message.id is not None
         if not isinstance(message.params.get("notifications"), dict):
             raise RpcError(INVALID_PARAMS, "The notifications must be an object.")
-        if not self._places.has_room(account):
+        if not self._semaphore.has_room(account):
             raise RpcError(INTERNAL_ERROR, "Too many subscriptions are open.", status=200)
         meta: dict[str, Any] = {SUBSCRIPTION_META_KEY: message.id}
-        wait = Wait("")
+        wait = Wait()
         if self._draining:
             wait.end(Stop.DRAINING)
-        self._places.acquire_nowait(account)
+        self._semaphore.acquire_nowait(account)
         self._open.add(wait)
         client.on_gone = lambda: wait.end(Stop.CLIENT_GONE)
         if client.is_gone:
@@ -62,12 +67,14 @@ class Subscriptions:
             deadline = clock() + STREAM_SECONDS
             while wait.stop is None and clock() < deadline:
                 if not await wait.sleep(min(HEARTBEAT_SECONDS, deadline - clock())):
+                    if await find_refusal() is not None:
+                        break
                     await reply.beat()
             result = complete(Era.MODERN, {"_meta": meta})
             await reply.finish(render_result(message.id, result))
         finally:
             self._open.discard(wait)
-            self._places.release(account)
+            self._semaphore.release(account)
 
     def end_all(self) -> None:
         """End all streams: the process drains."""

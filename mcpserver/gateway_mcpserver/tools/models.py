@@ -21,7 +21,13 @@ from gateway_core.providers.price_list import Schedule, list_schedules
 from gateway_core.providers.price_schedules import PriceSchedule, render_schedule
 from gateway_core.tasks.operations import Field as OperationField
 from gateway_core.tasks.operations import FieldType, Modality
-from gateway_mcpserver.tools.tool import Arguments, Output, Tool, ToolCall
+from gateway_mcpserver.tools.tool import (
+    MOST_NAME_CHARACTERS,
+    Arguments,
+    Output,
+    Tool,
+    ToolCall,
+)
 
 _TYPES: dict[FieldType, str] = {
     "text": "string",
@@ -34,8 +40,10 @@ _TYPES: dict[FieldType, str] = {
 NOT_PARAMS = frozenset({"model"})
 """Fields of operations that are arguments of `create_task` by themselves."""
 
-Service = Annotated[str, Field(description="Only of this service.")]
-Action = Annotated[str, Field(description="Only of this action.")]
+Service = Annotated[
+    str, Field(max_length=MOST_NAME_CHARACTERS, description="Only of this service.")
+]
+Action = Annotated[str, Field(max_length=MOST_NAME_CHARACTERS, description="Only of this action.")]
 
 
 class AllowedModels:
@@ -128,7 +136,10 @@ class ListModels(Tool[ListModelsArguments]):
 class ModelInfoArguments(Arguments):
     """Arguments of `get_model_info`."""
 
-    model: Annotated[str, Field(min_length=1, description="Id of the model.")]
+    model: Annotated[
+        str,
+        Field(min_length=1, max_length=MOST_NAME_CHARACTERS, description="Id of the model."),
+    ]
     service: Service | None = None
     action: Action | None = None
 
@@ -256,9 +267,17 @@ class ListActions(Tool[NoArguments]):
 class PricingArguments(Arguments):
     """Arguments of `check_pricing`."""
 
-    service: Annotated[str, Field(min_length=1, description="Service of the model.")]
-    action: Annotated[str, Field(min_length=1, description="Action of the model.")]
-    model: Annotated[str | None, Field(description="Id of the model.")] = None
+    service: Annotated[
+        str,
+        Field(min_length=1, max_length=MOST_NAME_CHARACTERS, description="Service of the model."),
+    ]
+    action: Annotated[
+        str,
+        Field(min_length=1, max_length=MOST_NAME_CHARACTERS, description="Action of the model."),
+    ]
+    model: Annotated[
+        str | None, Field(max_length=MOST_NAME_CHARACTERS, description="Id of the model.")
+    ] = None
 
 
 class Pricing(Output):

@@ -12,7 +12,13 @@ from gateway_core.api.model import GatewayPrompt
 from gateway_core.kube.informer import Cache
 from gateway_core.tasks.operations import OPERATIONS, Modality
 from gateway_core.validation import Whole
-from gateway_mcpserver.tools.tool import Arguments, Output, Tool, ToolCall
+from gateway_mcpserver.tools.tool import (
+    MOST_NAME_CHARACTERS,
+    Arguments,
+    Output,
+    Tool,
+    ToolCall,
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -65,18 +71,26 @@ def project_prompt(obj: Mapping[str, Any]) -> PromptRecord | None:
     return PromptRecord(prompt, "\n".join(words).casefold())
 
 
+Tag = Annotated[str, Field(max_length=MOST_NAME_CHARACTERS)]
+
+
 class SearchArguments(Arguments):
     """Arguments of `search_prompts`."""
 
     modality: Annotated[Modality | None, Field(description="Only prompts for this.")] = None
-    category: Annotated[str | None, Field(description="Only of this category.")] = None
+    category: Annotated[
+        str | None, Field(max_length=MOST_NAME_CHARACTERS, description="Only of this category.")
+    ] = None
     tags: Annotated[
-        list[str] | None, Field(max_length=32, description="Only prompts that have all of these.")
+        list[Tag] | None, Field(max_length=32, description="Only prompts that have all of these.")
     ] = None
     q: Annotated[
         str | None, Field(max_length=200, description="Text that title, prompt or tags contain.")
     ] = None
-    model: Annotated[str | None, Field(description="Only prompts for this model.")] = None
+    model: Annotated[
+        str | None,
+        Field(max_length=MOST_NAME_CHARACTERS, description="Only prompts for this model."),
+    ] = None
     featured: Annotated[bool | None, Field(description="Only featured ones, or only others.")] = (
         None
     )

@@ -13,9 +13,9 @@ from gateway_core.kube.informer import Cache
 from gateway_core.kube.read_through import QUIET_SECONDS
 from gateway_core.tasks.finder import TaskFinder, TaskRecord
 from gateway_mcpserver.metrics import McpMetrics
-from gateway_mcpserver.protocol.streaming import HEARTBEAT_SECONDS, PATIENCE_SECONDS, Reply
+from gateway_mcpserver.protocol.streaming import HEARTBEAT_SECONDS, Reply
 from gateway_mcpserver.tools.tasks import CreatedTask, PendingTask, describe_created
-from gateway_mcpserver.waiting import Wait, Waits
+from gateway_mcpserver.waiting import FindRefusal, Wait, Waits
 
 RETRY_SECONDS = 3.0
 """Time after which a task that could not be read is read again."""
@@ -53,17 +53,26 @@ class TaskWaiter:
         self._metrics = metrics
 
     async def run(
-        self, pending: PendingTask, wait: Wait, reply: Reply, token: str | int | None
+        self,
+        pending: PendingTask,
+        wait: Wait,
+        reply: Reply,
+        token: str | int | None,
+        find_refusal: FindRefusal,
     ) -> CreatedTask:
-        """The output of the call, at the latest after `pending.seconds`. NotFound."""
+        """The output of the call, at the latest after `pending.seconds`.
+
+        Raises NotFound; the refusal of a credential that was revoked, within one heartbeat.
+        """
         clock = asyncio.get_running_loop().time
         began = clock()
         progress = None if token is None else Progress(token, pending)
         next_progress = began
-        next_beat = began + PATIENCE_SECONDS
+        next_check = began + HEARTBEAT_SECONDS
         next_look = began
         deadline = began + pending.seconds
         outcome = "completed"
+        refusal: GatewayError | None = None
         try:
             while True:
                 if clock() >= next_look:
@@ -77,18 +86,22 @@ class TaskWaiter:
                 if now >= deadline:
                     outcome = "deadline"
                     return describe_created(pending, None, wait_deadline_reached=True)
+                if now >= next_check:
+                    refusal = await find_refusal()
+                    if refusal is not None:
+                        break
+                    next_check = now + HEARTBEAT_SECONDS
                 if progress is not None and now >= next_progress:
                     await reply.notify("notifications/progress", progress.describe(now - began))
                     next_progress = now + pending.interval
-                    next_beat = now + HEARTBEAT_SECONDS
-                elif now >= next_beat:
+                elif now >= reply.next_beat:
                     await reply.beat()
-                    next_beat = now + HEARTBEAT_SECONDS
-                wakes = [deadline, next_beat, next_look]
+                wakes = [deadline, reply.next_beat, next_look, next_check]
                 if progress is not None:
                     wakes.append(next_progress)
                 if await wait.sleep(min(wakes) - clock()):
                     next_look = clock()
+            outcome = "revoked"
         except GatewayError as error:
             outcome = error.code
             raise
@@ -97,6 +110,13 @@ class TaskWaiter:
             raise
         finally:
             self._metrics.count_wait(outcome)
+        assert refusal is not None
+        raise refusal
+
+    async def find_ended(self, pending: PendingTask) -> TaskRecord | None:
+        """The task if it has ended and can be read. NotFound."""
+        record, _ = await self._look(pending, 0.0)
+        return record
 
     async def _look(self, pending: PendingTask, now: float) -> tuple[TaskRecord | None, float]:
         """The task as it is known, and when to look again if the watch does not say."""

@@ -17,11 +17,17 @@ from gateway_core.providers.catalog_view import CatalogView
 from gateway_core.tasks.creation import PreparedTask, TaskService
 from gateway_core.tasks.drafts import draft_values
 from gateway_core.tasks.finder import TaskFinder, TaskRecord, unknown_task
-from gateway_core.tasks.operations import MAX_BODY_BYTES, Operation
+from gateway_core.tasks.operations import MAX_BODY_BYTES
 from gateway_core.tasks.rendering import render_processing
 from gateway_core.tasks.validation import to_canonical_json
-from gateway_core.validation import Whole, refuse_fields
-from gateway_mcpserver.tools.tool import Arguments, Output, Tool, ToolCall
+from gateway_core.validation import Whole, refuse_fields, validate
+from gateway_mcpserver.tools.tool import (
+    MOST_NAME_CHARACTERS,
+    Arguments,
+    Output,
+    Tool,
+    ToolCall,
+)
 
 Status = Literal["processing", "completed", "failed"]
 MOST_WAIT_MS = 300_000
@@ -29,8 +35,22 @@ LEAST_POLL_MS = 1000
 USUAL_POLL_MS = 5000
 MOST_KEY_CHARACTERS = 512
 
-ServiceName = Annotated[str, Field(min_length=1, description="Service, as list_models shows it.")]
-ActionName = Annotated[str, Field(min_length=1, description="Action, as list_models shows it.")]
+ServiceName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=MOST_NAME_CHARACTERS,
+        description="Service, as list_models shows it.",
+    ),
+]
+ActionName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=MOST_NAME_CHARACTERS,
+        description="Action, as list_models shows it.",
+    ),
+]
 
 
 class CreateTaskArguments(Arguments):
@@ -39,7 +59,11 @@ class CreateTaskArguments(Arguments):
     service: ServiceName
     action: ActionName
     model: Annotated[
-        str | None, Field(description="Id of the model; required unless params name it.")
+        str | None,
+        Field(
+            max_length=MOST_NAME_CHARACTERS,
+            description="Id of the model; required unless params name it.",
+        ),
     ] = None
     params: Annotated[
         dict[str, Any], Field(description="Params of the task, as get_model_info shows them.")
@@ -60,16 +84,16 @@ class CreateTaskArguments(Arguments):
         Whole,
         Field(
             ge=1,
-            description=f"How long to wait; at most {MOST_WAIT_MS}, which is the default.",
-            json_schema_extra={"maximum": MOST_WAIT_MS},
+            le=MOST_WAIT_MS,
+            description=f"How long to wait; {MOST_WAIT_MS} by default.",
         ),
     ] = None
     poll_interval_ms: Annotated[
         int | None,
         Whole,
         Field(
+            ge=LEAST_POLL_MS,
             description=f"How often to report progress; {USUAL_POLL_MS} by default.",
-            json_schema_extra={"minimum": LEAST_POLL_MS},
         ),
     ] = None
 
@@ -118,6 +142,7 @@ class CreateTask(Tool[CreateTaskArguments]):
         " idempotency_key, which costs nothing more."
     )
     scope: ClassVar[Scope] = "mcp:tasks"
+    paid: ClassVar[bool] = True
     arguments = CreateTaskArguments
     output = CreatedTask
     annotations: ClassVar[Mapping[str, bool]] = {
@@ -144,26 +169,31 @@ class CreateTask(Tool[CreateTaskArguments]):
         self._addresses = addresses
         self._most_seconds = most_seconds
 
-    async def run(self, given: CreateTaskArguments, call: ToolCall) -> CreatedTask | PendingTask:
-        """The task, to be waited for if the call says so. Raises as a create by REST."""
+    async def call(self, arguments: Mapping[str, Any], call: ToolCall) -> CreatedTask | PendingTask:
+        """The task, to be waited for if the call says so. Raises as a create by REST.
+
+        Arguments are validated within admission: a bad call counts as REST's 400 does (§12.1).
+        """
         context = call.context
-        operation = self._catalog.current.find_task_operation(given.service, given.action)
-        if operation is None:
-            raise NotFound(
-                f"There is no task {given.service}/{given.action}. list_models shows what there is."
-            )
         check_act(Act.CREATE, call.caller.principal)
         context.caller = call.caller.principal
         payer = await self._admission.authenticate((), context)
-        preparing = self._prepare(payer, given, call, operation)
-        made = await self._tasks.create(payer, context, preparing)
+        given: CreateTaskArguments | None = None
+
+        async def prepare() -> PreparedTask:
+            nonlocal given
+            given = validate(self.arguments, arguments)
+            return await self._prepare(payer, given, call)
+
+        made = await self._tasks.create(payer, context, prepare())
+        assert given is not None, "its problem was raised"
         context.outcome = "replayed" if made.replayed else "created"
         pending = PendingTask(
             made.task_id,
             call.account,
             made.replayed,
             min((given.timeout_ms or MOST_WAIT_MS) / 1000, self._most_seconds),
-            max(given.poll_interval_ms or USUAL_POLL_MS, LEAST_POLL_MS) / 1000,
+            (given.poll_interval_ms or USUAL_POLL_MS) / 1000,
         )
         if given.wait:
             return pending
@@ -171,10 +201,20 @@ class CreateTask(Tool[CreateTaskArguments]):
         return describe_created(pending, record)
 
     async def _prepare(
-        self, payer: Payer, given: CreateTaskArguments, call: ToolCall, operation: Operation
+        self, payer: Payer, given: CreateTaskArguments, call: ToolCall
     ) -> PreparedTask:
+        operation = self._catalog.current.find_task_operation(given.service, given.action)
+        if operation is None:
+            raise NotFound(
+                f"There is no task {given.service}/{given.action}. list_models shows what there is."
+            )
         values = _join_model(given)
-        if len(to_canonical_json(values)) > MAX_BODY_BYTES:
+        try:
+            size = len(to_canonical_json(values))
+        except orjson.JSONEncodeError:
+            # it writes fewer levels than it reads
+            raise refuse_fields({"params": ["are nested too deeply"]}) from None
+        if size > MAX_BODY_BYTES:
             raise TooLarge(f"The params must have at most {MAX_BODY_BYTES} bytes.")
         key = given.idempotency_key.strip()
         if not key:
@@ -223,7 +263,10 @@ class GetTaskArguments(Arguments):
 
     service: ServiceName
     action: ActionName
-    task_id: Annotated[str, Field(min_length=1, description="Id from create_task.")]
+    task_id: Annotated[
+        str,
+        Field(min_length=1, max_length=MOST_NAME_CHARACTERS, description="Id from create_task."),
+    ]
 
 
 class ShownTask(Output):

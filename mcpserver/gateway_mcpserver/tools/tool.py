@@ -5,21 +5,29 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 import orjson
+import structlog
 from pydantic import BaseModel
 
 from gateway_core.api.errors import (
     GatewayError,
     InvalidRequest,
+    OutcomeUnknown,
     RateLimited,
     TooManyCalls,
     Unavailable,
+    WinnerUndecided,
 )
 from gateway_core.api.oauth import Scope
-from gateway_core.validation import Creation
+from gateway_core.validation import Creation, validate
 from gateway_mcpserver.authentication import Caller
 from gateway_web.context import RequestContext
 
 Schema = dict[str, Any]
+
+MOST_NAME_CHARACTERS = 512
+"""Of services, actions, models, ids and categories in arguments, which results repeat."""
+
+_log = structlog.get_logger(__name__)
 
 
 class Arguments(Creation):
@@ -71,12 +79,16 @@ A = TypeVar("A", bound=Arguments)
 
 
 class Tool(Generic[A]):
-    """A tool. `run` raises GatewayError, whose text the caller's model reads."""
+    """A tool. `call` and `run` raise GatewayError, whose text the caller's model reads.
+
+    A `paid` tool counts its calls by admission; calls of all others count in one free rate.
+    """
 
     name: ClassVar[str]
     title: ClassVar[str]
     description: ClassVar[str]
     scope: ClassVar[Scope] = "mcp:read"
+    paid: ClassVar[bool] = False
     output: ClassVar[type[Output]]
     annotations: ClassVar[Mapping[str, bool]] = {
         "readOnlyHint": True,
@@ -85,6 +97,10 @@ class Tool(Generic[A]):
         "openWorldHint": False,
     }
     arguments: type[A]
+
+    async def call(self, arguments: Mapping[str, Any], call: ToolCall) -> Any:
+        """The result of `run` for arguments as they came. InvalidRequest names each bad one."""
+        return await self.run(validate(self.arguments, arguments), call)
 
     async def run(self, given: A, call: ToolCall) -> Any:
         """The output of a call, or what is to be waited for (`PendingTask`)."""
@@ -135,6 +151,20 @@ def _simplify(schema: Schema, keeps_null: Any = lambda _: False) -> Schema:
             name: _simplify(part, keeps_null=lambda _: True) for name, part in kept["$defs"].items()
         }
     return kept
+
+
+def render_failure(error: Exception, tool: str, call: ToolCall) -> ToolResult:
+    """The result of a failed call. A defect is logged, and named by the id of its request alone."""
+    if not isinstance(error, GatewayError):
+        _log.error("a tool failed", tool=tool, exc_info=error)
+        text = f"The gateway failed on this call; its id is {call.context.request_id}."
+    else:
+        text = describe_error(error)
+        if isinstance(error, OutcomeUnknown | WinnerUndecided):
+            text += f" Call {tool} again with the same idempotency_key: it costs nothing more."
+    if call.context.task is not None:
+        text += f" The task_id is {call.context.task}."
+    return ToolResult(text.encode(), is_error=True)
 
 
 def describe_error(error: GatewayError) -> str:

@@ -3,22 +3,21 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import structlog
-
+from gateway_core.admission.rates import FreeRateLimiter
 from gateway_core.api.errors import GatewayError, Internal
-from gateway_core.validation import validate
 from gateway_mcpserver.metrics import McpMetrics
 from gateway_mcpserver.protocol.messages import INVALID_PARAMS, RpcError
 from gateway_mcpserver.tools.tasks import PendingTask
-from gateway_mcpserver.tools.tool import Output, Tool, ToolCall, ToolResult, describe_error
-
-_log = structlog.get_logger(__name__)
+from gateway_mcpserver.tools.tool import Output, Tool, ToolCall, ToolResult, render_failure
 
 
 class Toolbox:
-    """The tools by name."""
+    """The tools by name. `rates` count calls of free tools by account."""
 
-    def __init__(self, tools: Iterable[Tool[Any]], metrics: McpMetrics) -> None:
+    def __init__(
+        self, tools: Iterable[Tool[Any]], rates: FreeRateLimiter, metrics: McpMetrics
+    ) -> None:
+        self._rates = rates
         self._tools = {tool.name: tool for tool in tools}
         self._metrics = metrics
         self.described = [tool.describe() for tool in self._tools.values()]
@@ -36,20 +35,16 @@ class Toolbox:
         """The result of a call, also of a failed one, or what is to be waited for."""
         outcome = "ok"
         try:
-            given = validate(tool.arguments, arguments)
-            done: Output | PendingTask = await tool.run(given, call)
-        except GatewayError as error:
-            outcome = error.code
-            return ToolResult(describe_error(error).encode(), is_error=True)
-        except Exception:
-            outcome = Internal.code
-            _log.exception("a tool failed", tool=tool.name)
-            text = f"The gateway failed on this call; its id is {call.context.request_id}."
-            return ToolResult(text.encode(), is_error=True)
+            if not tool.paid:
+                await self._rates.count(call.account, "tools")
+            done: Output | PendingTask = await tool.call(arguments, call)
+        except Exception as error:
+            outcome = error.code if isinstance(error, GatewayError) else Internal.code
+            return render_failure(error, tool.name, call)
         else:
             return done if isinstance(done, PendingTask) else ToolResult(done.to_json())
         finally:
             self._metrics.count_call(tool.name, outcome)
-            if not tool.annotations["readOnlyHint"]:
+            if tool.paid:
                 paid = call.context.outcome if outcome == "ok" else outcome
                 self._metrics.count_admission("mcp", paid)

@@ -124,6 +124,11 @@ async def test_missing_scope_is_a_challenge_that_names_it(scene):
     assert (await scene.use("list_models", key=scene.token))["isError"] is False
 
 
+async def test_scope_for_tasks_implies_that_for_reads(scene):
+    scene.put_grant(scopes=["mcp:tasks"])
+    assert (await scene.use("list_models", key=scene.token))["isError"] is False
+
+
 async def test_viewer_is_told_by_the_tool_and_not_challenged(scene):
     scene.put_user("ann", {"demo": "viewer"})
     given = {"service": "sim", "action": "reference_to_video", "idempotency_key": "a"}

@@ -1,9 +1,16 @@
 """The endpoint's protocol, sentence by sentence of contract §10.2, on fakes."""
 
+import asyncio
+import gc
+
 import orjson
 import pytest
 
 from gateway_core.api.resource import RELEASE
+from gateway_mcpserver import endpoint
+from gateway_mcpserver.protocol import messages
+from gateway_mcpserver.tools.tool import ToolResult
+from gateway_mcpserver.tools.toolbox import Toolbox
 from tests.unit.mcpserver.gateway import META, MODERN, McpGateway
 
 INITIALIZE = {"clientInfo": {"name": "test", "version": "1"}, "capabilities": {}}
@@ -64,6 +71,8 @@ async def test_other_methods_are_refused_before_the_credential(gateway, method, 
     answer = await gateway.send(method=method, raw=b"", key=key)
     assert answer.status == 405
     assert answer.headers["allow"] == "POST"
+    if method != "HEAD":
+        assert answer.json["error"]["message"] == "Method not allowed."
 
 
 @pytest.mark.parametrize(
@@ -203,6 +212,9 @@ async def test_body_of_another_type_is_refused(gateway, media_type):
         ("application/json", 406),
         ("text/event-stream", 406),
         ("application/json, text/event-stream;q=0", 406),
+        ("application/json, text/event-stream; q=0.000", 406),
+        ("application/json, text/event-stream;q=0.001", 200),
+        ("application/json, text/event-stream\xa0", 406),
         ("text/html", 406),
     ],
 )
@@ -219,6 +231,51 @@ async def test_longest_body_is_four_mebibytes(gateway):
     assert answer.json["id"] is None
 
 
+async def test_large_bodies_are_parsed_within_one_bound(gateway, monkeypatch):
+    monkeypatch.setattr(endpoint, "_PARSE_SECONDS", 0.2)
+    gateway = McpGateway()
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    async def hold(*_):
+        begun.set()
+        await gate.wait()
+        return ToolResult(b"{}")
+
+    monkeypatch.setattr(Toolbox, "call", hold)
+    objects = b",".join([b"{}"] * 1_390_000)
+    head = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"list_actions"'
+    raw = head + b',"arguments":{"x":[' + objects + b"]}}}"
+    assert len(raw) < 4 * 1024 * 1024
+    first = asyncio.create_task(gateway.send(raw=raw))
+    await begun.wait()
+    refused = await gateway.send(raw=raw)
+    assert refused.status == 503
+    assert refused.headers["retry-after"]
+    # small ones need no room
+    assert (await gateway.ask("ping")).status == 200
+    gate.set()
+    assert (await first).status == 200
+    assert (await gateway.send(raw=raw)).status == 200
+
+
+def test_collector_rests_only_while_a_long_body_is_parsed(monkeypatch):
+    seen = []
+
+    def load(raw):
+        seen.append(gc.isenabled())
+        return real(raw)
+
+    real = orjson.loads
+    monkeypatch.setattr(messages.orjson, "loads", load)
+    head = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"'
+    for size in (10, 300_000):
+        messages.parse_message(head + b"x" * size + b'"}}')
+    with pytest.raises(messages.RpcError):
+        messages.parse_message(b"x" * 300_000)
+    assert seen == [True, False, False]
+    assert gc.isenabled()
+
+
 @pytest.mark.parametrize(
     ("raw", "code"),
     [
@@ -229,13 +286,10 @@ async def test_longest_body_is_four_mebibytes(gateway):
         (b"[]", -32600),
         (b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]', -32600),
         (b"7", -32600),
-        (b'{"id":1,"method":"ping"}', -32600),
         (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', -32600),
         (b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', -32600),
         (b'{"jsonrpc":"2.0","id":true,"method":"ping"}', -32600),
         (b'{"jsonrpc":"2.0","id":"' + b"x" * 257 + b'","method":"ping"}', -32600),
-        (b'{"jsonrpc":"2.0","id":1,"method":7}', -32600),
-        (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}', -32600),
     ],
 )
 async def test_what_is_no_message_is_refused(gateway, raw, code):
@@ -243,6 +297,21 @@ async def test_what_is_no_message_is_refused(gateway, raw, code):
     assert answer.status == 400
     assert answer.json["error"]["code"] == code
     assert answer.json["id"] is None
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"id":"a","method":"ping"}',
+        b'{"jsonrpc":"2.0","id":"a","method":7}',
+        b'{"jsonrpc":"2.0","id":"a","method":"ping","params":[]}',
+    ],
+)
+async def test_malformed_request_with_an_id_is_refused_with_it(gateway, raw):
+    answer = await gateway.send(raw=raw)
+    assert answer.status == 400
+    assert answer.json["error"]["code"] == -32600
+    assert answer.json["id"] == "a"
 
 
 @pytest.mark.parametrize("request_id", [0, -5, "a", "", 2**60])
@@ -335,7 +404,20 @@ async def test_discovery_documents_are_served_on_the_mcp_host(gateway, suffix):
 
 @pytest.mark.parametrize("path", ["/.well-known/openid-configuration", "/", "/mcp/x", "/mcp//"])
 async def test_other_paths_do_not_exist(gateway, path):
-    assert (await gateway.send(method="GET", raw=b"", path=path, key=None)).status == 404
+    answer = await gateway.send(method="GET", raw=b"", path=path, key=None)
+    assert answer.status == 404
+    if path.startswith("/.well-known/"):
+        assert answer.json == {"error": "invalid_request", "error_description": "Not found."}
+    else:
+        assert answer.json == {"error": "Not found."}
+
+
+async def test_documents_refuse_other_methods_in_their_dialect(gateway):
+    path = "/.well-known/oauth-protected-resource"
+    answer = await gateway.send(method="POST", raw=b"", path=path, key=None)
+    assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
+    expected = {"error": "invalid_request", "error_description": "Method not allowed."}
+    assert answer.json == expected
 
 
 # tools

@@ -59,3 +59,27 @@ async def test_problems_of_params_are_those_of_rest(gateway):
     for name in ("prompt", "reference_image_urls", "colour"):
         assert f"{name}: " in text
     assert gateway.kube.list_objects("gatewaytasks") == []
+
+
+async def test_params_nested_too_deeply_are_named(gateway):
+    raw = orjson.dumps(
+        {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {
+                "name": "create_task",
+                "arguments": {
+                    "service": "sim",
+                    "action": "reference_to_video",
+                    "idempotency_key": "one",
+                    "params": {"prompt": "deep"},
+                },
+            },
+        }
+    )
+    nested = b"[" * 500 + b"]" * 500
+    answer = await gateway.send(raw=raw.replace(b'"deep"', nested))
+    result = answer.json["result"]
+    assert result["isError"] is True
+    assert "params: are nested too deeply." in result["content"][0]["text"]

@@ -3,6 +3,7 @@
 import jsonschema
 import pytest
 
+from gateway_mcpserver import app
 from tests.unit.apiserver.gateway import MODEL, call
 from tests.unit.mcpserver.gateway import McpGateway
 
@@ -179,3 +180,37 @@ async def test_prompts_are_searched(gateway):
 )
 async def test_bad_filters_are_told(gateway, bad):
     assert (await gateway.use("search_prompts", bad))["isError"] is True
+
+
+@pytest.mark.parametrize(
+    ("tool", "name"),
+    [
+        ("list_models", "service"),
+        ("list_models", "action"),
+        ("get_model_info", "model"),
+        ("check_pricing", "service"),
+        ("check_pricing", "model"),
+        ("search_prompts", "category"),
+        ("search_prompts", "model"),
+        ("create_task", "action"),
+        ("get_task", "task_id"),
+    ],
+)
+async def test_long_names_are_not_repeated_in_results(gateway, tool, name):
+    result = await gateway.use(tool, {name: "x" * 513})
+    assert result["isError"] is True
+    text = result["content"][0]["text"]
+    assert f"{name}: must have at most 512 characters." in text
+    assert len(text) < 1000
+
+
+async def test_calls_of_reading_tools_have_a_rate_for_each_account(gateway, monkeypatch):
+    monkeypatch.setattr(app, "_READS_PER_MINUTE", 2)
+    gateway = McpGateway()
+    for _ in range(2):
+        assert (await gateway.use("list_actions"))["isError"] is False
+    refused = await gateway.use("check_balance")
+    assert refused["isError"] is True
+    assert "Try again in" in refused["content"][0]["text"]
+    assert (await gateway.use("list_actions", key=gateway.other_key))["isError"] is False
+    assert (await gateway.create())["isError"] is False

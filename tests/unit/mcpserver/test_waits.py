@@ -1,13 +1,18 @@
 """Calls of `create_task` that wait: progress, deadline, and what ends a wait, on fakes."""
 
 import asyncio
+from collections import Counter
+from contextlib import ExitStack
 
 import orjson
 import pytest
 
+from gateway_core.api.errors import NotFound, OutcomeUnknown
 from gateway_core.api.ids import id_to_name
-from gateway_mcpserver import endpoint
+from gateway_core.tasks.creation import TaskRecorder
+from gateway_mcpserver.protocol import streaming
 from gateway_mcpserver.tools import task_waits
+from gateway_mcpserver.waiting import Wait, Waits
 from gateway_web.middleware.exchange import EXCHANGE_KEY
 from tests.servers.world import wait_for
 from tests.unit.apiserver.gateway import MODEL
@@ -125,16 +130,26 @@ async def test_deadline_is_no_error_and_names_the_next_step(gateway):
     assert len(gateway.kube.list_objects("gatewaytasks")) == 1
 
 
-async def test_time_beyond_the_longest_wait_is_capped(monkeypatch):
+async def test_operator_of_the_gateway_bounds_the_wait_further():
     gateway = McpGateway(mcp_wait_seconds=0.02)
-    content = read_content(await gateway.send(message(timeout_ms=900_000, poll_interval_ms=1)))
+    content = read_content(await gateway.send(message(timeout_ms=300_000)))
     assert content["wait_deadline_reached"] is True
 
 
-@pytest.mark.parametrize("bad", [{"timeout_ms": 0}, {"timeout_ms": "9"}, {"wait": 1}])
-async def test_bad_times_are_told(gateway, bad):
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"timeout_ms": 0},
+        {"timeout_ms": 300_001},
+        {"timeout_ms": "9"},
+        {"poll_interval_ms": 999},
+        {"wait": 1},
+    ],
+)
+async def test_times_outside_their_bounds_are_errors(gateway, bad):
     answer = await gateway.send(message(**bad))
     assert answer.json["result"]["isError"] is True
+    assert next(iter(bad)) in answer.json["result"]["content"][0]["text"]
     assert gateway.kube.list_objects("gatewaytasks") == []
 
 
@@ -149,7 +164,7 @@ async def test_ended_task_is_replayed_without_a_wait(gateway):
 
 
 async def test_progress_is_sent_only_on_request_and_rises(gateway, monkeypatch):
-    monkeypatch.setattr(task_waits, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(streaming, "HEARTBEAT_SECONDS", 0.01)
     waiting = asyncio.create_task(
         gateway.send(message({"progressToken": "p"}, poll_interval_ms=1000, timeout_ms=60_000))
     )
@@ -175,8 +190,8 @@ async def test_progress_is_sent_only_on_request_and_rises(gateway, monkeypatch):
 
 
 async def test_silent_wait_becomes_a_stream_of_heartbeats(gateway, monkeypatch):
-    monkeypatch.setattr(task_waits, "PATIENCE_SECONDS", 0.02)
-    monkeypatch.setattr(task_waits, "HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr(streaming, "STREAM_AFTER_SECONDS", 0.02)
+    monkeypatch.setattr(streaming, "HEARTBEAT_SECONDS", 0.02)
     answer = await gateway.send(message(timeout_ms=100))
     (only,) = read_events(answer)
     assert only["result"]["structuredContent"]["wait_deadline_reached"] is True
@@ -275,23 +290,22 @@ async def test_wait_goes_on_while_the_kubernetes_api_is_silent(gateway, monkeypa
 
 
 async def test_task_that_is_removed_is_an_error_of_the_call(gateway, monkeypatch):
-    monkeypatch.setattr(task_waits, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(streaming, "STREAM_AFTER_SECONDS", 0.01)
     waiting = asyncio.create_task(gateway.send(message()))
     await wait_begun(gateway)
     await asyncio.sleep(0.05)
     (task,) = gateway.kube.list_objects("gatewaytasks")
     gateway.kube.remove("gatewaytasks", task["metadata"]["name"])
     (only,) = read_events(await waiting)
-    assert only["result"] == {
-        "content": [{"type": "text", "text": "Task not found."}],
-        "isError": True,
-    }
+    assert set(only["result"]) == {"content", "isError"}
+    assert only["result"]["isError"] is True
+    assert only["result"]["content"][0]["text"].startswith("Task not found. The task_id is task_")
     assert metric(gateway, "gateway_mcp_waits_total", outcome="not_found") == 1
 
 
 async def test_slow_create_becomes_a_stream(gateway, monkeypatch):
-    monkeypatch.setattr(endpoint, "PATIENCE_SECONDS", 0.02)
-    monkeypatch.setattr(endpoint, "HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr(streaming, "STREAM_AFTER_SECONDS", 0.02)
+    monkeypatch.setattr(streaming, "HEARTBEAT_SECONDS", 0.02)
     create = gateway.kube.create_or_get
 
     async def create_slowly(*given, **more):
@@ -345,3 +359,141 @@ async def test_many_waits_end_together():
     assert all(content["completed"] for content in contents)
     assert len({content["task_id"] for content in contents}) == 300
     assert id_to_name(contents[0]["task_id"])
+
+
+async def test_response_becomes_a_stream_by_the_age_of_its_request(gateway, monkeypatch):
+    monkeypatch.setattr(streaming, "STREAM_AFTER_SECONDS", 0.3)
+    create = gateway.kube.create
+    waited = []
+
+    async def create_slowly(*given):
+        await asyncio.sleep(0.2)
+        return await create(*given)
+
+    monkeypatch.setattr(gateway.kube, "create", create_slowly)
+    original = gateway.mcp
+
+    async def spy(scope, receive, send):
+        clock = asyncio.get_running_loop().time
+        began = clock()
+
+        async def note(message):
+            if message["type"] == "http.response.start":
+                waited.append(clock() - began)
+            await send(message)
+
+        await original(scope, receive, note)
+
+    gateway.mcp = spy
+    read_events(await gateway.send(message(timeout_ms=400)))
+    assert 0.3 <= waited[0] < 0.48
+
+
+async def test_cancellation_while_the_task_is_made_ends_the_wait(gateway, monkeypatch):
+    create, reached, gate = gateway.kube.create, asyncio.Event(), asyncio.Event()
+
+    async def create_late(*given):
+        reached.set()
+        await gate.wait()
+        return await create(*given)
+
+    monkeypatch.setattr(gateway.kube, "create", create_late)
+    waiting = asyncio.create_task(gateway.send(message(request_id=7)))
+    await reached.wait()
+    cancelled = {"method": "notifications/cancelled", "params": {"requestId": 7}}
+    assert (await gateway.send({"jsonrpc": "2.0", **cancelled})).status == 202
+    gate.set()
+    content = read_content(await asyncio.wait_for(waiting, 10))
+    assert (content["completed"], content["next_action"]) == (False, "get_task")
+    assert len(gateway.kube.list_objects("gatewaytasks")) == 1
+
+
+async def test_revoked_key_ends_its_wait_within_a_heartbeat(gateway, monkeypatch):
+    monkeypatch.setattr(task_waits, "HEARTBEAT_SECONDS", 0.05)
+    key = gateway.put_key("demo")
+    waiting = asyncio.create_task(gateway.send(message(), key=key))
+    await wait_begun(gateway)
+    await asyncio.sleep(0.12)
+    assert not waiting.done()
+    for obj in gateway.kube.list_objects("gatewaykeys"):
+        if obj["metadata"]["name"] != "demo":
+            gateway.kube.put("gatewaykeys", {**obj, "spec": {**obj["spec"], "disabled": True}})
+    result = (await asyncio.wait_for(waiting, 10)).json["result"]
+    assert result["isError"] is True
+    assert "structuredContent" not in result
+    assert metric(gateway, "gateway_mcp_waits_total", outcome="revoked") == 1
+
+
+@pytest.mark.parametrize("failure", [NotFound("Task not found."), RuntimeError("broken")])
+@pytest.mark.parametrize("meta", [None, {"progressToken": "p"}])
+async def test_wait_that_fails_is_an_error_of_the_call(gateway, monkeypatch, failure, meta):
+    looks = 0
+
+    async def look(self, pending, now):
+        nonlocal looks
+        looks += 1
+        if looks > 1:
+            raise failure
+        return None, now + 0.02
+
+    monkeypatch.setattr(task_waits.TaskWaiter, "_look", look)
+    answer = await gateway.send(message(meta))
+    reply = read_events(answer)[-1] if meta else answer.json
+    assert reply["id"] == 1
+    assert reply["result"]["isError"] is True
+    (text,) = reply["result"]["content"]
+    (task,) = gateway.kube.list_objects("gatewaytasks")
+    assert f"The task_id is {task['metadata']['name'].replace('-', '_', 1)}." in text["text"]
+    assert "broken" not in text["text"]
+
+
+async def test_replay_of_an_ended_task_needs_no_room_to_wait():
+    gateway = McpGateway(mcp_max_concurrent_waits=1)
+    first = asyncio.create_task(gateway.send(message()))
+    await wait_begun(gateway)
+    end_task(gateway)
+    made = read_content(await first)
+    other = asyncio.create_task(gateway.send(message(idempotency_key="two", request_id=2)))
+    await wait_begun(gateway)
+    again = read_content(await gateway.send(message()))
+    assert again == {**made, "task_replayed": True}
+    assert not metric(gateway, "gateway_mcp_waits_total", outcome="concurrency_limit")
+    gateway.mcp_drain.begin()
+    await other
+
+
+def test_accounts_leave_room_for_the_waits_of_others():
+    class NoTasks:
+        def subscribe(self, _):
+            pass
+
+    waits = Waits(NoTasks(), most=1000, per_account=600)
+    with ExitStack() as stack:
+        held = Counter()
+        for account in ("a", "b", "c", "d"):
+            while stack.enter_context(waits.enter(account, "task", Wait())):
+                held[account] += 1
+        assert held["a"] == 600
+        assert held["d"] > 0
+
+
+async def test_bad_arguments_count_in_the_rate_of_the_account(gateway):
+    gateway.put_account("demo", requestsPerMinute=3)
+    for bad in ({"service": "none"}, {"timeout_ms": 0}, {"params": {"prompt": 5}}):
+        assert (await gateway.send(message(**bad))).json["result"]["isError"] is True
+    result = (await gateway.send(message())).json["result"]
+    assert result["isError"] is True
+    assert "Try again in" in result["content"][0]["text"]
+    assert gateway.kube.list_objects("gatewaytasks") == []
+
+
+async def test_unknown_outcome_names_the_key_and_the_task(gateway, monkeypatch):
+    async def lose(*_, **__):
+        raise OutcomeUnknown("The task was not acknowledged in time.")
+
+    monkeypatch.setattr(TaskRecorder, "record", lose)
+    result = (await gateway.send(message())).json["result"]
+    assert result["isError"] is True
+    text = result["content"][0]["text"]
+    assert "Call create_task again with the same idempotency_key" in text
+    assert "The task_id is task_" in text
