@@ -18,6 +18,7 @@ from tests.servers.control_plane import ControlPlane
 Create = Callable[..., str]
 
 HEALTH = "HEALTH ERRORS(%) LATENCY(MS)"
+PROMPT = "NAME TITLE SERVICE ACTION MODEL CATEGORY FEATURED AGE"
 WIDE_HEALTH = f"{HEALTH} FIRST-TOKEN(MS) CALLS/MIN"
 HEADERS = {
     "gatewaytasks": "NAME ACCOUNT MODEL PHASE REASON COST AGE",
@@ -29,6 +30,7 @@ HEADERS = {
     "gatewaykeys": "NAME ACCOUNT CLASS HINT USED WINDOW READY REASON AGE",
     "gatewaymodels": f"NAME MODEL SERVICE ACTION READY REASON {HEALTH} AGE",
     "gatewayoauthclients": "NAME CLIENT REDIRECT AUTHORIZED LASTUSED AGE",
+    "gatewayprompts": PROMPT,
     "gatewayproviders": f"NAME TYPE READY REASON {HEALTH} AGE",
     "gatewayuploads": "NAME ACCOUNT PURPOSE FILENAME BYTES OUTCOME FILE AGE",
     "gatewayusages": "NAME ACCOUNT DAY REQUESTS FAILED COST AGE",
@@ -60,6 +62,7 @@ WIDE_HEADERS = {
         " PROVIDER DISABLED DEPRECATED MESSAGE AGE"
     ),
     "gatewayoauthclients": "NAME CLIENT REDIRECT AUTHORIZED METHOD LASTUSED AGE",
+    "gatewayprompts": PROMPT,
     "gatewayproviders": f"NAME TYPE READY REASON {WIDE_HEALTH} URL MESSAGE AGE",
     "gatewayuploads": ("NAME ACCOUNT PURPOSE FILENAME BYTES OUTCOME FILE KEY WORK MESSAGE AGE"),
     "gatewayusages": "NAME ACCOUNT DAY REQUESTS FAILED COST THROUGH CLOSED AGE",
@@ -75,6 +78,7 @@ SHORT_NAMES = {
     "gatewaykeys": "gwkey",
     "gatewaymodels": "gwmodel",
     "gatewayoauthclients": "gwclient",
+    "gatewayprompts": "gwprompt",
     "gatewayproviders": "gwprov",
     "gatewayuploads": "gwupload",
     "gatewayusages": "gwusage",

@@ -248,7 +248,7 @@ def test_columns_and_selectable_fields_name_fields_that_are_there(kind: type[Res
     version = build_crd(kind)["spec"]["versions"][0]
     schema = version["schema"]["openAPIV3Schema"]
     paths = [column["jsonPath"] for column in version["additionalPrinterColumns"]]
-    paths += [selectable["jsonPath"] for selectable in version["selectableFields"]]
+    paths += [selectable["jsonPath"] for selectable in version.get("selectableFields", ())]
     for path in itertools.chain.from_iterable(map(split_union, paths)):
         node = schema
         steps = re.sub(r"\[[^\]]*\]", "", path).strip(".").split(".")
