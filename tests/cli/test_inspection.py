@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from tests.servers.tenants import unique
+
 LABELS = {
     "app.kubernetes.io/part-of": "model-gateway",
     "app.kubernetes.io/component": "operator",
@@ -22,18 +24,20 @@ def cluster(gatewayctl, control_plane, tmp_path, monkeypatch):
 
 @pytest.fixture
 def pod(control_plane, tmp_path):
-    """A pod of the gateway that cannot start, as the kubelet would report it."""
+    """The name of a pod of the gateway that cannot start, as the kubelet would report it."""
+    # of its own: other tests on this control plane have the accounts of the chart
+    name = unique("gateway-operator")
     path = tmp_path / "pod.json"
     spec = {
         "containers": [{"name": "operator", "image": "example.invalid/x"}],
-        "serviceAccountName": "gateway-operator",
+        "serviceAccountName": name,
         "automountServiceAccountToken": False,
     }
-    meta = {"name": "gateway-operator-0", "labels": LABELS}
+    meta = {"name": name, "labels": LABELS}
     account = {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
-        "metadata": {"name": "gateway-operator"},
+        "metadata": {"name": name},
     }
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [account, pod]}))
@@ -49,10 +53,9 @@ def pod(control_plane, tmp_path):
     }
     patch = json.dumps({"status": {"phase": "Pending", "containerStatuses": [container]}})
     options = ("--subresource=status", "--type=merge", f"--patch={patch}")
-    control_plane.kubectl("patch", "pod", "gateway-operator-0", *options)
-    yield
-    names = ("pod/gateway-operator-0", "serviceaccount/gateway-operator")
-    control_plane.kubectl("delete", "--force", *names)
+    control_plane.kubectl("patch", "pod", name, *options)
+    yield name
+    control_plane.kubectl("delete", "--force", f"pod/{name}", f"serviceaccount/{name}")
 
 
 def find_check(said, name):
@@ -66,7 +69,7 @@ def test_doctor_names_the_pod_that_cannot_start(gatewayctl, pod):
     assert find_check(said, "control plane")["state"] == "ok"
     assert find_check(said, "definitions")["state"] == "ok"
     [finding] = find_check(said, "processes")["findings"]
-    assert finding["subject"] == "operator gateway-operator-0"
+    assert finding["subject"] == f"operator {pod}"
     assert finding["text"].startswith("ImagePullBackOff: not found")
     shown = gatewayctl("status")
     assert "ImagePullBackOff" in shown.out
