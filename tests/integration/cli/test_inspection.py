@@ -87,6 +87,7 @@ async def test_top_shows_accounts_busiest_first(gatewayctl, ended):
         return next((row for row in found if row["account"] == account), None)
 
     row = await wait_for(find_account, seconds=60, what="its usage")
-    assert row["requests_today"] == 1
+    # other tests of the module call, too
+    assert row["requests_today"] >= 1
     assert float(row["cost_today"]) > 0
     assert "USD TODAY" in (await gatewayctl("top", "--once", "--limit", 100)).out

@@ -46,9 +46,12 @@ class People:
         await page.get_by_role("button", name="Sign in").click()
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def people(world):
-    """An account with two completed tasks, one of them called back in vain, and its people."""
+    """For each module, an account with two completed tasks, one called back in vain, and people.
+
+    Tests of other modules end all sessions.
+    """
     account, other = unique("acct"), unique("zzz")
     key, key_object = describe_key(world, account, displayName=HOSTILE)
     world.apply(
