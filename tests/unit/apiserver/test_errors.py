@@ -210,7 +210,7 @@ async def test_a_defect_is_500_without_detail(
     def fail(*_: Any) -> None:
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr("gateway_core.accounts.authentication._read_bearer", fail)
+    monkeypatch.setattr("gateway_core.accounts.authentication.read_bearer", fail)
     method = "POST" if path == PATH else "GET"
     answer = await call(gateway.app, method, path)
     assert answer.status == 500

@@ -67,7 +67,7 @@ async def test_entries_of_the_price_list_are_rendered_once_and_shared_by_all_rea
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rendered, sent = list[str](), list[list[bytes]]()
-    render, send = pricing._render_schedule, PublicSender.send
+    render, send = pricing.render_schedule, PublicSender.send
 
     def note(entry: Schedule) -> pricing.PriceSchedule:
         rendered.append(entry.model_id)
@@ -77,7 +77,7 @@ async def test_entries_of_the_price_list_are_rendered_once_and_shared_by_all_rea
         sent.append(body)
         await send(self, call, body, headers)
 
-    monkeypatch.setattr(pricing, "_render_schedule", note)
+    monkeypatch.setattr(pricing, "render_schedule", note)
     monkeypatch.setattr(PublicSender, "send", note_body)
     moment = datetime(2026, 11, 23, 12, 0, 0, tzinfo=UTC)
     monkeypatch.setattr(pricing, "floor_moment", lambda _: moment)
