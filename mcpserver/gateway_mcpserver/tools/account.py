@@ -3,14 +3,14 @@
 from gateway_core.accounts.records import Balance, work_out_balance
 from gateway_core.admission.rates import RateLimiter
 from gateway_mcpserver.tools.models import NoArguments
-from gateway_mcpserver.tools.tool import Output, Tool, ToolCall
+from gateway_mcpserver.tools.tool import Output, ReadingTool, ToolCall
 
 
 class BalanceOutput(Output, Balance):
     """Output of `check_balance`."""
 
 
-class CheckBalance(Tool[NoArguments]):
+class CheckBalance(ReadingTool[NoArguments]):
     """The account's money (contract §2.4)."""
 
     name = "check_balance"

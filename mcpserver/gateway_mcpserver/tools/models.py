@@ -25,7 +25,7 @@ from gateway_mcpserver.tools.tool import (
     MOST_NAME_CHARACTERS,
     Arguments,
     Output,
-    Tool,
+    ReadingTool,
     ToolCall,
 )
 
@@ -102,7 +102,7 @@ class ModelList(Output):
     models: list[ListedModel]
 
 
-class ListModels(Tool[ListModelsArguments]):
+class ListModels(ReadingTool[ListModelsArguments]):
     """The models that the caller may use."""
 
     name = "list_models"
@@ -182,7 +182,7 @@ class ModelInfo(Output):
     matches: list[ModelMatch] | None = Field(default=None, description="All, if there are several.")
 
 
-class GetModelInfo(Tool[ModelInfoArguments]):
+class GetModelInfo(ReadingTool[ModelInfoArguments]):
     """All about one model."""
 
     name = "get_model_info"
@@ -239,7 +239,7 @@ class ActionList(Output):
     groups: list[ActionGroup]
 
 
-class ListActions(Tool[NoArguments]):
+class ListActions(ReadingTool[NoArguments]):
     """The actions that the caller's models have."""
 
     name = "list_actions"
@@ -297,7 +297,7 @@ class Pricing(Output):
     )
 
 
-class CheckPricing(Tool[PricingArguments]):
+class CheckPricing(ReadingTool[PricingArguments]):
     """Prices of a model or of all models of an action."""
 
     name = "check_pricing"

@@ -16,7 +16,7 @@ from gateway_mcpserver.tools.tool import (
     MOST_NAME_CHARACTERS,
     Arguments,
     Output,
-    Tool,
+    ReadingTool,
     ToolCall,
 )
 
@@ -114,7 +114,7 @@ class PromptList(Output):
     prompts: list[Prompt]
 
 
-class SearchPrompts(Tool[SearchArguments]):
+class SearchPrompts(ReadingTool[SearchArguments]):
     """The prompts that admins have declared; featured ones first, then by title."""
 
     name = "search_prompts"

@@ -25,6 +25,7 @@ from gateway_mcpserver.tools.tool import (
     MOST_NAME_CHARACTERS,
     Arguments,
     Output,
+    ReadingTool,
     Tool,
     ToolCall,
 )
@@ -277,7 +278,7 @@ class ShownTask(Output):
     task: dict[str, Any] = Field(description="The task; with its videos once it has completed.")
 
 
-class GetTask(Tool[GetTaskArguments]):
+class GetTask(ReadingTool[GetTaskArguments]):
     """A task as it is (contract §2.3)."""
 
     name = "get_task"

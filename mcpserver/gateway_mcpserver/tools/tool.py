@@ -1,5 +1,6 @@
 """What a tool is: arguments and output as pydantic models, from which its schemas follow."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
@@ -78,8 +79,8 @@ class ToolResult:
 A = TypeVar("A", bound=Arguments)
 
 
-class Tool(Generic[A]):
-    """A tool. `call` and `run` raise GatewayError, whose text the caller's model reads.
+class Tool(ABC, Generic[A]):
+    """A tool. `call` raises GatewayError, whose text the caller's model reads.
 
     A `paid` tool counts its calls by admission; calls of all others count in one free rate.
     """
@@ -98,13 +99,12 @@ class Tool(Generic[A]):
     }
     arguments: type[A]
 
+    @abstractmethod
     async def call(self, arguments: Mapping[str, Any], call: ToolCall) -> Any:
-        """The result of `run` for arguments as they came. InvalidRequest names each bad one."""
-        return await self.run(validate(self.arguments, arguments), call)
+        """The output for arguments as they came, or what is to be waited for (`PendingTask`).
 
-    async def run(self, given: A, call: ToolCall) -> Any:
-        """The output of a call, or what is to be waited for (`PendingTask`)."""
-        raise NotImplementedError
+        InvalidRequest names each bad argument.
+        """
 
     def describe(self) -> dict[str, Any]:
         """The tool as `tools/list` shows it."""
@@ -116,6 +116,18 @@ class Tool(Generic[A]):
             "outputSchema": describe_output(self.output),
             "annotations": dict(self.annotations),
         }
+
+
+class ReadingTool(Tool[A]):
+    """A tool that checks its arguments before anything else."""
+
+    async def call(self, arguments: Mapping[str, Any], call: ToolCall) -> Any:
+        """The result of `run` for arguments as they came."""
+        return await self.run(validate(self.arguments, arguments), call)
+
+    @abstractmethod
+    async def run(self, given: A, call: ToolCall) -> Any:
+        """The output for valid arguments."""
 
 
 def describe_arguments(model: type[Arguments]) -> Schema:

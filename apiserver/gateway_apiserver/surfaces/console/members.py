@@ -54,7 +54,9 @@ class MemberPages:
             ]
             for each in page["data"]
         ]
-        table = paginate(Table("Members", heads, rows, "Nobody."), path, {}, page, query)
+        table = paginate(
+            Table("Members", heads, rows, "The account has no members."), path, {}, page, query
+        )
         parts: list[Part] = [table]
         if seat.may(Act.APPOINT) and page["data"]:
             people = [

@@ -102,7 +102,7 @@ class OverviewPage:
             share = spending.charged / seat.account.funds if seat.account.funds else None
             hint = f"{show_micros(spending.held)} of it reserved for work under way"
             if seat.account.unlimited:
-                hint, share = "Calls are taken whatever the balance", None
+                hint, share = "This account needs no balance", None
             tiles.append(Tile("Balance", show_cents(balance.balance_cents), hint, share))
         seconds = [taken for task in tasks if (taken := read_seconds(task)) is not None]
         count = (

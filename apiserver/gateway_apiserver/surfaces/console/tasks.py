@@ -70,7 +70,7 @@ class TaskPage:
 
 
 class TaskLists:
-    """Pages of an account's tasks in the record: all open ones, and those that ended lately."""
+    """Pages of an account's tasks in the Kubernetes API: open ones, and recently ended ones."""
 
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
@@ -147,7 +147,9 @@ class TaskPages:
             first=locate(path, **chosen) if after else "",
             live=f"{seat.home}/events",
         )
-        text = "Open tasks, and those that ended within about an hour. Older ones are found by id."
+        text = (
+            "Open tasks, and tasks that ended in the last hour. Search for an older task by its id."
+        )
         return Screen("Tasks", [search, table, Hint(text)])
 
     async def show(self, call: Call, seat: Seat) -> Screen:

@@ -42,7 +42,7 @@ from gateway_core.billing.reports import Dimension, sum_lines
 from gateway_web.responses import NO_STORE, Response
 
 MOST_ROWS = 100
-"""Keys and models that the page lists, those that were charged most; the CSV has all."""
+"""The page lists the keys and models with the highest cost; the CSV lists all of them."""
 _COLUMNS = ("day", "key_id", "model", "operation", "requests", "failed")
 _TOKENS = ("input_tokens", "output_tokens")
 

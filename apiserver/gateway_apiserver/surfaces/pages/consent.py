@@ -85,7 +85,7 @@ class ConsentRoutes:
     async def _answer(
         self, request: AuthorizationRequest, step: Coroutine[Any, Any, Response]
     ) -> Response:
-        """The step's response; the client is told of an error by a redirect (§10.6)."""
+        """The step's response; an error is sent to the client by a redirect (§10.6)."""
         try:
             return await step
         except FormExpired:

@@ -119,8 +119,8 @@ class UploadRoutes:
                 try:
                     async with self._streams.take(account):
                         part = await self._parts.add(obj, source, expected)
-                except StoreUnavailable:
-                    # the operator may have removed the folder of an Upload that has ended since
+                except (StoreUnavailable, CountersStale):
+                    # an Upload that has ended since has no counts, and perhaps no folder any more
                     await self._service.find_open(account, wire_id)
                     raise
             try:
