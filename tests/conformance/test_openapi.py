@@ -17,6 +17,7 @@ from schemathesis.checks import CHECKS
 from schemathesis.core.parameters import ParameterLocation
 from schemathesis.generation import GenerationMode
 
+from gateway_core.tasks.operations import CHAT
 from tests.crash.shares import IS_WHOLE
 
 EXAMPLES = 150 if IS_WHOLE else 40
@@ -119,6 +120,14 @@ def ask(case, **options):
     return answer
 
 
+def quotes_language_model(case):
+    """Whether the case asks for the price of a call whose body is open.
+
+    The gateway checks the fields that it knows in such a body, the document does not list them.
+    """
+    return isinstance(case.body, dict) and case.body.get("action") == CHAT.action
+
+
 def find(schema, label):
     """The operation that a label such as `GET /api/v1/me` names."""
     (found,) = (result.ok() for result in schema.get_all_operations() if result.ok().label == label)
@@ -189,12 +198,16 @@ def test_every_answer_fits_the_document(world, key, schema, label, mode):
     if label == "POST /v1/uploads":
         # a GET is told that there is nothing (contract §4.6)
         checks.remove(CHECKS.get_one("unsupported_method"))
+    accepted = CHECKS.get_one("positive_data_acceptance")
 
     @SETTINGS
     @given(case=operation.as_strategy(generation_mode=mode))
     def call(case):
         answer = ask(case, base_url=world.env["GATEWAY_BASE_URL"], headers=authorize(key))
-        case.validate_response(answer, checks=checks, headers=authorize(key))
+        excluded = [accepted] if quotes_language_model(case) else []
+        case.validate_response(
+            answer, checks=checks, excluded_checks=excluded, headers=authorize(key)
+        )
         seen[answer.status_code] += 1
 
     call()

@@ -107,6 +107,15 @@ paused = make_scenario_fixture(stream_with_a_pause)
 @pytest.fixture(scope="session", autouse=True)
 def scenarios_from_the_start(request):
     """Begins the long scenarios before the other tests, those that a test is for."""
-    for name in ("throttled", "abandoned", "unacknowledged", "paused"):
-        if any(name in getattr(item, "fixturenames", ()) for item in request.session.items):
-            request.getfixturevalue(name)
+    names = ("throttled", "abandoned", "unacknowledged", "paused")
+    fixtures = {
+        name for item in request.session.items for name in getattr(item, "fixturenames", ())
+    }
+    return [request.getfixturevalue(name) for name in names if name in fixtures]
+
+
+@pytest.fixture(scope="session")
+def scenarios_ended(scenarios_from_the_start):
+    """For tests that restart a process of the world or empty its Redis."""
+    for scenario in scenarios_from_the_start:
+        scenario.wait()

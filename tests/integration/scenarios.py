@@ -41,9 +41,13 @@ class Scenario:
         self._thread = threading.Thread(target=self._live, name=live.__name__)
         self._thread.start()
 
+    def wait(self, seconds: float = 110) -> None:
+        """Wait for its end, whatever it came to."""
+        self._thread.join(seconds)
+
     async def hear(self, seconds: float = 110) -> Told:
         """What it came to; waits for its end."""
-        await asyncio.to_thread(self._thread.join, seconds)
+        await asyncio.to_thread(self.wait, seconds)
         if self._error is not None:
             raise self._error
         assert self._told is not None, "the scenario takes too long"

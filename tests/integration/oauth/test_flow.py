@@ -41,6 +41,8 @@ async def test_admin_sees_and_revokes_access_with_kubectl(world, client):
     assert await client.refresh_error(tokens["refresh_token"]) == (400, "invalid_grant")
 
 
+@pytest.mark.usefixtures("scenarios_ended")
+@pytest.mark.timeout(240)
 async def test_grant_survives_the_loss_of_redis_and_a_restart(world, client):
     async with Browser(client.base) as browser:
         tokens = await client.authorize(browser)

@@ -125,6 +125,8 @@ async def test_revocation_at_one_replica_counts_at_the_other(world, second, pers
         assert await client.refresh_error(tokens["refresh_token"]) == (400, "invalid_grant")
 
 
+@pytest.mark.usefixtures("scenarios_ended")
+@pytest.mark.timeout(240)
 async def test_api_may_restart_between_any_two_steps(world, client, person):
     def restart():
         world.run.restart("api")
@@ -152,6 +154,8 @@ async def test_api_may_restart_between_any_two_steps(world, client, person):
             await client.verify(second["access_token"])
 
 
+@pytest.mark.usefixtures("scenarios_ended")
+@pytest.mark.timeout(240)
 async def test_redis_may_be_lost_between_any_two_steps(world, client, person):
     async with Browser(client.base) as browser:
         page = await browser.follow(await browser.get(client.locate()))

@@ -17,8 +17,11 @@ PEOPLE = {
 }
 
 
+pytestmark = pytest.mark.timeout(240)  # the first test waits for the scenarios
+
+
 @pytest.fixture(scope="module")
-def provider(world):
+def provider(world, scenarios_ended):
     """The provider, with the API set up for it; as before afterwards."""
     base = world.env["GATEWAY_BASE_URL"]
     before = dict(world.config.extra_env.get("api", {}))
