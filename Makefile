@@ -154,5 +154,5 @@ release: setup ## Build and check wheel, chart (archive and OCI layout), SBOM an
 	@$(BIN)/python -m tools.release "$(VERSION)"
 
 .PHONY: e2e
-e2e: setup ## Install the chart on the cluster of KUBECONFIG, disturb it, upgrade it, remove it
-	@$(BIN)/python -m tests.e2e
+e2e: setup ## Install the chart on the cluster of KUBECONFIG, disturb it, upgrade it, remove it (FROM=v1.2.0: upgrade from that release with live data)
+	@E2E_FROM="$(FROM)" $(BIN)/python -m tests.e2e

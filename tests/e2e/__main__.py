@@ -4,13 +4,21 @@
     CLUSTER_RUN     a prefix for kubectl and helm, where they must run elsewhere; empty if not
     CLUSTER_LOAD    a command that builds and loads an image: `CLUSTER_LOAD TAG DIR`
     E2E_REPOSITORY  the image's name without a tag; localhost/model-gateway
+    E2E_FROM        a revision of an earlier release, e.g. v1.2.0: upgrade from it with live data
+                    and roll back, instead of all other steps
 
 Removes whatever it has made, whether it succeeds or not, unless E2E_KEEP is set.
 """
 
+import contextlib
+import io
 import os
+import subprocess
 import sys
+import tarfile
+import tempfile
 import time
+from pathlib import Path
 
 from tests.e2e.checks import (
     check_crd_is_new,
@@ -23,12 +31,13 @@ from tests.e2e.checks import (
 )
 from tests.e2e.cluster import Cluster, E2EError
 from tests.e2e.disturbances import crash, delete, drain
-from tests.e2e.installation import Installation
+from tests.e2e.installation import ROOT, Installation
 from tests.e2e.loads import Load
 from tests.e2e.mcp_users import try_mcp
 from tests.e2e.notes import try_notes
 from tests.e2e.objects import NAMESPACE
 from tests.e2e.storages import try_storage
+from tests.e2e.upgrades import try_upgrade
 
 KILLS = (
     (crash, "operator"),
@@ -94,8 +103,16 @@ def main():
     if not os.environ.get("KUBECONFIG") and not os.environ.get("CLUSTER_RUN"):
         print("KUBECONFIG (or CLUSTER_RUN) must name a cluster for tests", file=sys.stderr)
         return 2
-    cluster = Cluster(NAMESPACE)
-    installation = Installation(cluster, _say)
+    with contextlib.ExitStack() as stack:
+        earlier = None
+        if revision := os.environ.get("E2E_FROM"):
+            earlier = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="earlier-")))
+            _export(revision, earlier)
+        return _try(Cluster(NAMESPACE), earlier)
+
+
+def _try(cluster, earlier):
+    installation = Installation(cluster, _say, earlier)
     begin = time.monotonic()
     try:
         installation.look_around()
@@ -104,7 +121,9 @@ def main():
         return 2
     try:
         installation.prepare()
-        figures = run(cluster, installation)
+        figures = (
+            try_upgrade(cluster, installation, _say) if earlier else run(cluster, installation)
+        )
     except E2EError as error:
         print(f"✗ {error}", file=sys.stderr)
         installation.explain()
@@ -116,6 +135,14 @@ def main():
     for name, value in figures.items():
         print(f"  {name}: {value if isinstance(value, int) else f'{value:.1f}'}")
     return 0
+
+
+def _export(revision, folder):
+    """Write the files of a revision into a folder."""
+    command = ("git", "-C", str(ROOT), "archive", revision)
+    packed = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        archive.extractall(folder, filter="data")
 
 
 def _say(text):

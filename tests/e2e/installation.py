@@ -40,11 +40,16 @@ CLUSTER_KINDS = (
 
 
 class Installation:
-    """One release of the chart, of images built from this checkout."""
+    """One release of the chart, of images built from this checkout.
 
-    def __init__(self, cluster, say):
+    With `earlier`, the folder of an earlier release's source, chart and image of that are installed
+    first; without, this checkout's in the form of an older release.
+    """
+
+    def __init__(self, cluster, say, earlier=None):
         self._cluster = cluster
         self._say = say
+        self._earlier = earlier
         self._repository = os.environ.get("E2E_REPOSITORY", "localhost/model-gateway")
         self.image = f"{self._repository}:e2e"
         self._had_crds = True
@@ -62,10 +67,10 @@ class Installation:
     def prepare(self):
         """Images, namespaces and the volume."""
         command = shlex.split(os.environ.get("CLUSTER_LOAD") or str(ROOT / "tests/e2e/load_image"))
-        for tag in ("e2e", "e2e-next"):
+        for tag, source in (("e2e", self._earlier or ROOT), ("e2e-next", ROOT)):
             begin = time.monotonic()
             done = subprocess.run(
-                [*command, f"{self._repository}:{tag}", str(ROOT)],
+                [*command, f"{self._repository}:{tag}", str(source)],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -84,9 +89,9 @@ class Installation:
         self._cluster.apply(*describe_volume())
 
     def install(self):
-        """Installs an older chart and waits; the seconds until everything is ready."""
+        """Installs the older chart and waits; the seconds until everything is ready."""
         with tempfile.TemporaryDirectory(prefix="model-gateway-e2e-") as folder:
-            chart = _age(Path(folder))
+            chart = self._earlier / CHART.relative_to(ROOT) if self._earlier else _age(Path(folder))
             return self._measure("install", lambda: self._deploy("install", "e2e", chart))
 
     def upgrade(self):

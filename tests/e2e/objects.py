@@ -19,6 +19,9 @@ USER = 10001
 LOAD_RATE = 4
 BATCH_LINES = 3_000
 ACCOUNT = "load"
+LIVE_DATA = "live-data"
+"""The account of data that lives through an upgrade."""
+FUNDS_MICROS = 1_000_000_000_000
 PERSON = "e2e@example.com"
 PASSWORD = generate_password()
 PASSWORD_HASH = hash_password(PASSWORD)
@@ -96,19 +99,18 @@ def describe_values(repository, tag):
         # a provider is not upgraded with the gateway, and this one's jobs go with its pod
         "simulator": {"enabled": True, "seconds": "2-6", "image": other},
         "firstObjects": {
-            "keys": [{"account": ACCOUNT, "secretName": "load-key"}],
-            "objects": [
+            "keys": [
+                {"account": ACCOUNT, "secretName": "load-key"},
+                {"account": LIVE_DATA, "secretName": "live-data-key"},
                 {
-                    "apiVersion": "modelgateway.dev/v1alpha1",
-                    "kind": "GatewayAccount",
-                    "metadata": {"name": ACCOUNT},
-                    "spec": {
-                        "displayName": "Load",
-                        "owner": {"name": "E2E", "email": "e2e@example.com"},
-                        "funds": {"paidMicros": 1_000_000_000_000, "bonusMicros": 0},
-                        "requestsPerMinute": 100_000,
-                    },
+                    "account": LIVE_DATA,
+                    "secretName": "live-data-management-key",
+                    "management": True,
                 },
+            ],
+            "objects": [
+                _describe_account(ACCOUNT),
+                _describe_account(LIVE_DATA),
                 {
                     "apiVersion": "modelgateway.dev/v1alpha1",
                     "kind": "GatewayUser",
@@ -125,10 +127,24 @@ def describe_values(repository, tag):
     }
 
 
+def _describe_account(name):
+    return {
+        "apiVersion": "modelgateway.dev/v1alpha1",
+        "kind": "GatewayAccount",
+        "metadata": {"name": name},
+        "spec": {
+            "displayName": name,
+            "owner": {"name": "E2E", "email": "e2e@example.com"},
+            "funds": {"paidMicros": FUNDS_MICROS, "bonusMicros": 0},
+            "requestsPerMinute": 100_000,
+        },
+    }
+
+
 def describe_load(name, image):
     """The load client's code and its pod."""
     env = {"LOAD_URL": f"http://{RELEASE}-api", "LOAD_RATE": str(LOAD_RATE)}
-    return _describe_client(name, image, "load.py", env, "LOAD_KEY")
+    return _describe_client(name, image, "load.py", env, LOAD_KEY="load-key")
 
 
 def describe_storage_user(name, image):
@@ -138,7 +154,20 @@ def describe_storage_user(name, image):
         "STORAGE_LINES": str(BATCH_LINES),
         "XDG_STATE_HOME": "/tmp/state",
     }
-    return _describe_client(name, image, "storage.py", env, "GATEWAY_API_KEY")
+    return _describe_client(name, image, "storage.py", env, GATEWAY_API_KEY="load-key")
+
+
+def describe_live_data(name, image):
+    """The code and the pod of a client whose data lives through an upgrade."""
+    env = {
+        "GATEWAY_BASE_URL": f"http://{RELEASE}-api",
+        "LIVE_DATA_FUNDS_MICROS": str(FUNDS_MICROS),
+    }
+    secrets = {
+        "GATEWAY_API_KEY": "live-data-key",
+        "GATEWAY_MANAGEMENT_KEY": "live-data-management-key",
+    }
+    return _describe_client(name, image, "live_data.py", env, **secrets)
 
 
 def describe_mcp_user(name, image):
@@ -158,10 +187,10 @@ def describe_mcp_user(name, image):
     return script, pod
 
 
-def _describe_client(name, image, file, env, key_variable=None):
+def _describe_client(name, image, file, env, **secrets):
     """A ConfigMap with the code of `file`, and a pod that runs it.
 
-    With the key of the account in its environment, if `key_variable` names it.
+    `secrets` are variables and the Secrets whose key they have.
     """
     code = Path(__file__).with_name(file).read_text()
     script = {
@@ -170,8 +199,10 @@ def _describe_client(name, image, file, env, key_variable=None):
         "metadata": {"name": name, "namespace": NAMESPACE},
         "data": {file: code},
     }
-    key = {"secretKeyRef": {"name": "load-key", "key": "api-key"}}
-    keys = [{"name": key_variable, "valueFrom": key}] if key_variable else []
+    keys = [
+        {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": "api-key"}}}
+        for variable, secret in secrets.items()
+    ]
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
