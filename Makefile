@@ -86,11 +86,15 @@ clean: setup ## End the local run and remove its state (.local)
 ##@ Development
 
 .PHONY: generate
-generate: setup ## Write what is generated: CRDs, the chart's share of them, docs/gatewayctl.md, metrics.md, reliability.md
+generate: setup ## Write what is generated: CRDs, the chart's share of them, docs/reference, docs/gatewayctl.md, metrics.md, reliability.md
 	@$(BIN)/python -m tools.generate
 
+.PHONY: site
+site: setup ## Build the documents as a site with strict links: .site/html, for any web server of files
+	@$(BIN)/python -m tools.site
+
 .PHONY: check-generated
-check-generated: setup ## Fail if what is generated is not what the code says
+check-generated: site ## Fail if what is generated is not what the code says, or a link of the site leads nowhere
 	@before=$$(mktemp -d) && trap 'rm -rf "$$before"' EXIT && cp -R crds charts docs "$$before/" && \
 		$(BIN)/python -m tools.generate && \
 		diff -r "$$before/crds" crds && diff -r "$$before/charts" charts && \

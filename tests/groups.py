@@ -6,7 +6,7 @@ ONE_SERVER = ("integration", "callbacks", "conformance")
 """Folders whose tests share one running gateway, and so one worker."""
 LONGEST_FIRST = ("integration",)
 """Folders whose groups take longest: begun last, one would run on when the others have ended."""
-SHORTEST_LAST = ("conformance", "ports", "crd", "chart", "cli", "unit")
+SHORTEST_LAST = ("conformance", "ports", "crd", "chart", "cli", "documents", "unit")
 """Folders whose groups are short, in order: the last to end then is a short one."""
 
 

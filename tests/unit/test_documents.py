@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tools.site import list_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
@@ -28,6 +29,12 @@ def test_links_lead_to_existing_files_and_headings(document: Path) -> None:
         path = (document.parent / target).resolve() if target else document
         assert path.exists(), target
         assert not anchor or anchor in list_anchors(path), f"{target}#{anchor}"
+
+
+def test_every_page_has_a_place_in_the_navigation() -> None:
+    """`list_pages` raises for a page that tools/site.py does not name."""
+    pages = [page for section in list_pages().values() for page in section]
+    assert len(pages) == len(set(pages)) > 30
 
 
 @pytest.mark.parametrize("decision", DECISIONS, ids=name_path)

@@ -1,0 +1,213 @@
+"""The documents as a site: pages of README.md, docs/ and others, in a navigation by audience.
+
+`make site` writes `.site/html`, for any web server of static files. The pages lie as in the
+repository, so links between them are the same on GitHub and here.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / ".site"
+COPIED = ("*.md", "LICENSE", "docs/**/*", "examples/**/*", "charts/*/README.md")
+NAVIGATION: dict[str, tuple[str, ...]] = {
+    "Start": (
+        "README.md",
+        "docs/local-run.md",
+        "docs/comparison*.md",
+        "CHANGELOG.md",
+        "docs/releases.md",
+        "SUPPORT.md",
+    ),
+    "Clients": (
+        "docs/guides/*.md",
+        "docs/llm.md",
+        "docs/mcp.md",
+        "docs/callbacks.md",
+        "docs/files.md",
+        "docs/uploads.md",
+        "docs/temporary-files.md",
+        "docs/moderations.md",
+        "docs/batches.md",
+        "docs/console.md",
+        "docs/management.md",
+    ),
+    "Admins": (
+        "docs/install.md",
+        "docs/accounts.md",
+        "docs/keys.md",
+        "docs/limits.md",
+        "docs/sign-in.md",
+        "docs/providers.md",
+        "docs/providers/*.md",
+        "docs/storage.md",
+        "docs/retention.md",
+        "docs/limits-of-use.md",
+        "docs/replicas.md",
+        "docs/observing.md",
+        "docs/alerts.md",
+        "docs/operations/*.md",
+        "SECURITY.md",
+    ),
+    "Developers": (
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "docs/glossary.md",
+        "docs/simulator.md",
+        "docs/benchmarks.md",
+        "docs/reliability.md",
+        "docs/decisions/README.md",
+    ),
+    "Reference": (
+        "docs/reference/*.md",
+        "docs/gatewayctl.md",
+        "docs/metrics.md",
+        "charts/model-gateway/README.md",
+    ),
+}
+"""Pages of each audience in order; a pattern stands for its pages by name. A page that no entry
+names fails the build; decision records and READMEs of examples are reached from other pages."""
+LINKED_ONLY = ("docs/decisions/[0-9]*.md", "examples/**/README.md")
+_PALETTE = [
+    ("(prefers-color-scheme: light)", "default", "lucide/sun", "Switch to dark"),
+    ("(prefers-color-scheme: dark)", "slate", "lucide/moon", "Switch to light"),
+]
+_CONFIG: dict[str, Any] = {
+    "site_name": "Model Gateway",
+    "site_description": "A self-hosted gateway to hosted AI models on Kubernetes",
+    "copyright": "Apache-2.0",
+    "docs_dir": "pages",
+    "site_dir": "html",
+    # search; the plugin for the file system would load a script of another site
+    "plugins": ["search"],
+    "theme": {
+        # no font of another site: what a reader opens is known to this site alone
+        "font": False,
+        "icon": {"logo": "lucide/waypoints"},
+        "palette": [
+            {"media": media, "scheme": scheme, "toggle": {"icon": icon, "name": name}}
+            for media, scheme, icon, name in _PALETTE
+        ],
+        "features": [
+            "content.code.copy",
+            "navigation.footer",
+            "navigation.sections",
+            "navigation.tabs",
+            "navigation.top",
+            "search.highlight",
+            "toc.follow",
+        ],
+    },
+    "markdown_extensions": [
+        "tables",
+        "attr_list",
+        "sane_lists",
+        {"toc": {"permalink": True}},
+        "pymdownx.superfences",
+        {"pymdownx.highlight": {"use_pygments": True}},
+    ],
+}
+_LOADED = re.compile(
+    r"<(?:script|img|iframe|source|video|audio|embed)\b[^>]*\ssrc=\"?([^\"\s>]+)"
+    r"|<link\b[^>]*\brel=\"?(?:stylesheet|icon|preload|preconnect)[^>]*\shref=\"?([^\"\s>]+)"
+    r"|@import\s+(?:url\()?[\"']?([^\"')]+)"
+)
+_LINK = re.compile(r"<a\b[^>]*\shref=(?:\"([^\"]*)\"|([^\s>]+))")
+_ANCHOR = re.compile(r"\s(?:id|name)=(?:\"([^\"]+)\"|([^\s>]+))")
+
+
+def list_pages(root: Path = ROOT) -> dict[str, list[str]]:
+    """The pages of each section in the order of the navigation.
+
+    Raises:
+        ValueError: a page is in no section, or a name without a wildcard has no page.
+    """
+    found = {
+        section: [page for name in names for page in _find(root, name)]
+        for section, names in NAVIGATION.items()
+    }
+    placed = {page for pages in found.values() for page in pages}
+    linked = {page for pattern in LINKED_ONLY for page in _find(root, pattern)}
+    pages = {name for pattern in COPIED if pattern != "LICENSE" for name in _find(root, pattern)}
+    if lost := sorted({page for page in pages if page.endswith(".md")} - placed - linked):
+        raise ValueError(f"pages without a place in tools/site.py: {', '.join(lost)}")
+    return found
+
+
+def _find(root: Path, pattern: str) -> list[str]:
+    paths = sorted(path for path in root.glob(pattern) if path.is_file())
+    if not paths and "*" not in pattern:
+        raise ValueError(f"tools/site.py names {pattern}, which does not exist")
+    return [str(path.relative_to(root)) for path in paths if not path.name.endswith(".in.md")]
+
+
+def build(folder: Path = FOLDER) -> Path:
+    """Build the site below `folder`, which is emptied first; return the folder of its pages.
+
+    Raises:
+        ValueError: a page has no place, a link leads nowhere, or a page loads from another site.
+        CalledProcessError: Zensical found a problem and has printed it.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    for pattern in COPIED:
+        for name in _find(ROOT, pattern):
+            target = folder / "pages" / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, target)
+    sections = list_pages()
+    navigation = [{section: pages} for section, pages in sections.items()]
+    config = folder / "mkdocs.yml"
+    config.write_text(yaml.safe_dump({**_CONFIG, "nav": navigation}, sort_keys=False))
+    command = [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", str(config)]
+    subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=folder)  # noqa: S603
+    html = folder / "html"
+    if problems := find_problems(html):
+        raise ValueError("\n".join(problems))
+    return html
+
+
+def find_problems(html: Path) -> list[str]:
+    """Links that lead nowhere, and what the pages would load from other sites."""
+    problems = []
+    texts = {path.resolve(): path.read_text() for path in html.rglob("*.html")}
+    anchors = {path: set(_take(_ANCHOR, text)) for path, text in texts.items()}
+    for path, text in texts.items():
+        shown = path.relative_to(html.resolve())
+        loaded = _take(_LOADED, text)
+        problems += [f"{shown} loads {address}" for address in loaded if urlsplit(address).netloc]
+        # its links are relative to the site's root, whatever the address that was asked for
+        if path.name == "404.html":
+            continue
+        for address in _take(_LINK, text):
+            link = urlsplit(address)
+            if link.scheme or link.netloc:
+                continue
+            target = (path.parent / unquote(link.path)).resolve() if link.path else path
+            target = target / "index.html" if target.is_dir() else target
+            if not target.is_file():
+                problems.append(f"{shown} links to {address}, which does not exist")
+            elif link.fragment and unquote(link.fragment) not in anchors.get(target, set()):
+                problems.append(f"{shown} links to {address}, which is no heading")
+    return problems
+
+
+def _take(pattern: re.Pattern[str], text: str) -> list[str]:
+    """The one group that took part in each match."""
+    return [next(filter(None, match.groups()), "") for match in pattern.finditer(text)]
+
+
+if __name__ == "__main__":
+    try:
+        print(build())
+    except subprocess.CalledProcessError as problem:
+        sys.stderr.write(problem.stdout.decode())
+        sys.exit("Zensical found problems")
+    except ValueError as problem:
+        sys.exit(str(problem))
