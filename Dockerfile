@@ -10,6 +10,7 @@ FROM ${BASE_IMAGE} AS build
 COPY requirements/runtime.txt /tmp/runtime.txt
 # Only wheels: nothing is compiled, so nothing to compile with is needed. pip goes again at the end.
 # Of the services that botocore describes only S3 and what gives credentials for it is kept.
+# Without a fixed seed of hashes the order of sets differs between two compilations.
 RUN python3 -m venv /opt/gateway && \
     /opt/gateway/bin/pip install --quiet --no-cache-dir --no-compile --only-binary :all: \
         --disable-pip-version-check --require-hashes -r /tmp/runtime.txt && \
@@ -18,7 +19,7 @@ RUN python3 -m venv /opt/gateway && \
     find "${packages}/botocore/data" -mindepth 1 -maxdepth 1 -type d \
         ! -name s3 ! -name sts ! -name sso ! -name sso-oidc -exec rm -r {} + && \
     echo /opt/gateway/src > "${packages}/gateway.pth" && \
-    /opt/gateway/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash "${packages}"
+    PYTHONHASHSEED=0 /opt/gateway/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash "${packages}"
 COPY core/gateway_core /opt/gateway/src/gateway_core
 COPY web/gateway_web /opt/gateway/src/gateway_web
 COPY apiserver/gateway_apiserver /opt/gateway/src/gateway_apiserver
@@ -28,7 +29,7 @@ COPY cli/gateway_cli /opt/gateway/src/gateway_cli
 COPY simulator/gateway_simulator /opt/gateway/src/gateway_simulator
 RUN printf '%s\n' '#!/opt/gateway/bin/python' 'from gateway_cli.__main__ import main' 'main()' \
         > /opt/gateway/bin/gatewayctl && chmod 755 /opt/gateway/bin/gatewayctl && \
-    /opt/gateway/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/gateway/src
+    PYTHONHASHSEED=0 /opt/gateway/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/gateway/src
 
 FROM ${BASE_IMAGE} AS runtime
 # The chart's own Redis, with Debian's security fixes as of the build; upgrades are those of the base's other

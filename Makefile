@@ -154,9 +154,9 @@ image: ## Build the image (IMAGE=name:tag, BUILDER=docker)
 	@$(or $(BUILDER),docker) build --tag $(or $(IMAGE),model-gateway:dev) .
 
 .PHONY: release
-release: setup ## Build and check wheel, chart (archive and OCI layout), SBOM and checksums in dist/VERSION (VERSION=1.2.3)
-	@$(BIN)/python -m tools.release "$(VERSION)"
+release: setup ## Build and check wheel, image, chart, SBOM and checksums in dist/VERSION (VERSION=1.2.3, BUILDER=podman)
+	@BUILDER="$(BUILDER)" $(BIN)/python -m tools.release "$(VERSION)"
 
 .PHONY: e2e
-e2e: setup ## Install the chart on the cluster of KUBECONFIG, disturb it, upgrade it, remove it (FROM=v1.2.0: upgrade from that release with live data)
-	@E2E_FROM="$(FROM)" $(BIN)/python -m tests.e2e
+e2e: setup ## Install the chart on the cluster of KUBECONFIG, disturb it, upgrade it, remove it (FROM=v1.2.0: upgrade from that release with live data; RELEASE=dist/1.2.3: what `make release` wrote)
+	@E2E_FROM="$(FROM)" E2E_RELEASE="$(RELEASE)" $(BIN)/python -m tests.e2e

@@ -1,7 +1,10 @@
-"""`make release VERSION=…`: wheel, chart (archive and OCI layout), SBOM and checksums in a folder.
+"""`make release VERSION=…`: wheel, image, chart (archive and OCI layout), SBOM and checksums.
 
-Everything is reproducible: times are those of the last commit, and the wheel is built twice and
-compared. The image is built by `make image`, since its builder and registry are the admin's.
+All of it is made from the files of the last commit, with the time of that commit; wheel and image
+are built twice and compared.
+
+    BUILDER         buildah or podman, with global options if it needs some; none: no image
+    BUILD_OPTIONS   more options of its `build`, such as `--build-arg BASE_IMAGE=…`
 """
 
 import argparse
@@ -12,7 +15,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -21,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from tools.image import Image, ImageBuilder, describe_debian_packages, read_image
+from tools.processes import CommandFailed, export_revision, run_command
 from tools.programs import ensure_program
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,10 +35,6 @@ MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 _VERSION = re.compile(r"\d+\.\d+\.\d+(-[0-9A-Za-z.]+)?")
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", re.M)
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
-
-
-class ReleaseFailed(Exception):
-    """The release cannot be made; the text says what to do."""
 
 
 def read_versions(root: Path) -> dict[str, str]:
@@ -52,16 +52,16 @@ def read_versions(root: Path) -> dict[str, str]:
 
 
 def check_versions(root: Path, version: str) -> None:
-    """ReleaseFailed where a place has another version, or the changelog has no section of it."""
+    """CommandFailed where a place has another version, or the changelog has no section of it."""
     if not _VERSION.fullmatch(version):
-        raise ReleaseFailed(f"{version!r} is no version: it is written like 1.2.3 or 1.2.3-rc.1")
+        raise CommandFailed(f"{version!r} is no version: it is written like 1.2.3 or 1.2.3-rc.1")
     problems = [
         f"{place} says {found}" for place, found in read_versions(root).items() if found != version
     ]
     if f"## {version}" not in (root / "CHANGELOG.md").read_text():
         problems.append(f"CHANGELOG.md has no section `## {version}`")
     if problems:
-        raise ReleaseFailed(f"this is not {version} yet: " + "; ".join(problems))
+        raise CommandFailed(f"this is not {version} yet: " + "; ".join(problems))
 
 
 def build_wheel(root: Path, folder: Path, epoch: int) -> Path:
@@ -71,22 +71,22 @@ def build_wheel(root: Path, folder: Path, epoch: int) -> Path:
     for _ in range(2):
         with tempfile.TemporaryDirectory() as place:
             command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
-            _run(*command, f"--wheel-dir={place}", str(root), env=env)
+            run_command(*command, f"--wheel-dir={place}", str(root), env=env)
             [wheel] = Path(place).glob("*.whl")
             digests.add(_digest(wheel.read_bytes()))
             shutil.copy(wheel, folder)
     if len(digests) != 1:
-        raise ReleaseFailed("two builds of the wheel differ")
+        raise CommandFailed("two builds of the wheel differ")
     return folder / wheel.name
 
 
 def check_wheel(wheel: Path, version: str) -> None:
-    """The command line inside the wheel names its version. ReleaseFailed."""
+    """The command line inside the wheel names its version. CommandFailed."""
     env = {**os.environ, "PYTHONPATH": str(wheel)}
     # outside of the checkout, whose packages would be found first
-    said = _run(sys.executable, "-m", "gateway_cli", "--version", env=env, cwd=wheel.parent)
+    said = run_command(sys.executable, "-m", "gateway_cli", "--version", env=env, cwd=wheel.parent)
     if not said.startswith(f"gatewayctl {version} "):
-        raise ReleaseFailed(f"the wheel says {said.strip()!r}")
+        raise CommandFailed(f"the wheel says {said.strip()!r}")
 
 
 def pack_chart(files: Mapping[str, bytes], epoch: int) -> bytes:
@@ -170,39 +170,69 @@ def describe_packages(lock: str, version: str) -> dict[str, Any]:
     }
 
 
-def check_chart(archive: Path) -> None:
-    """Lints the archive, and renders it to the same objects as the folder. ReleaseFailed."""
+def check_chart(archive: Path, chart: Path) -> None:
+    """Lints the archive, and renders it to the same objects as the folder. CommandFailed."""
     helm = str(ensure_program("helm"))
-    _run(helm, "lint", "--quiet", "--strict", str(archive))
+    run_command(helm, "lint", "--quiet", "--strict", str(archive))
     kube = ("--kube-version=1.36", "--namespace=n")
     rendered, expected = (
-        _run(helm, "template", "gateway", str(place), *kube) for place in (archive, CHART)
+        run_command(helm, "template", "gateway", str(place), *kube) for place in (archive, chart)
     )
     if rendered != expected:
-        raise ReleaseFailed("the packed chart renders to other objects than the folder")
+        raise CommandFailed("the packed chart renders to other objects than the folder")
 
 
-def make_release(version: str, folder: Path) -> None:
-    """Builds and checks everything in a new `folder`. ReleaseFailed."""
-    check_versions(ROOT, version)
-    if folder.exists():
-        raise ReleaseFailed(f"{folder} exists: a release is made once; remove it to make it again")
-    folder.mkdir(parents=True)
-    epoch = int(_run("git", "-C", str(ROOT), "log", "-1", "--format=%ct"))
-    check_wheel(build_wheel(ROOT, folder, epoch), version)
+def build_chart(chart: Path, folder: Path, version: str, epoch: int) -> None:
+    """The chart in `folder`: as an archive, and as an OCI layout. CommandFailed."""
     archive = folder / f"model-gateway-{version}.tgz"
-    _run(str(ensure_program("helm")), "package", str(CHART), f"--destination={folder}")
+    run_command(str(ensure_program("helm")), "package", str(chart), f"--destination={folder}")
     archive.write_bytes(pack_chart(read_archive(archive.read_bytes()), epoch))
-    check_chart(archive)
-    metadata = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    check_chart(archive, chart)
+    metadata = yaml.safe_load((chart / "Chart.yaml").read_text())
     digest = write_layout(folder / "chart-oci", archive.read_bytes(), metadata, version)
-    lock = (ROOT / "requirements" / "runtime.txt").read_text()
-    (folder / "sbom.cdx.json").write_bytes(_dump(describe_packages(lock, version)))
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    lines = [f"{_digest(path.read_bytes())}  {path.relative_to(folder)}\n" for path in files]
-    (folder / "SHA256SUMS").write_text("".join(lines))
-    print(f"{folder}: {len(files)} files; the chart is {digest}")
-    print(f"the image: make image IMAGE=registry/model-gateway:{version}")
+    print(f"✓ the chart is {digest}")
+
+
+def build_image(
+    builder: ImageBuilder, source: Path, folder: Path, version: str, revision: str, epoch: int
+) -> Image:
+    """The image in `folder` as an OCI archive, whose label names the version. CommandFailed."""
+    archive = folder / f"model-gateway-image-{version}.tar"
+    digest = builder.build_twice(source, archive, version, revision, epoch)
+    print(f"✓ the image is {digest}")
+    return read_image(archive)
+
+
+def make_release(version: str, folder: Path, builder: ImageBuilder | None) -> None:
+    """Builds and checks everything in a new `folder`. CommandFailed."""
+    if folder.exists():
+        raise CommandFailed(f"{folder} exists: a release is made once; remove it to make it again")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    said = run_command("git", "-C", str(ROOT), "log", "-1", "--format=%H %ct")
+    revision, _, time = said.partition(" ")
+    epoch = int(time)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".release-") as place:
+        source, made = Path(place) / "source", Path(place) / "made"
+        source.mkdir()
+        made.mkdir()
+        export_revision(ROOT, revision, source)
+        check_versions(source, version)
+        check_wheel(build_wheel(source, made, epoch), version)
+        print("✓ the wheel, built twice with the same bytes")
+        build_chart(source / CHART.relative_to(ROOT), made, version, epoch)
+        lock = (source / "requirements" / "runtime.txt").read_text()
+        inventory = describe_packages(lock, version)
+        if builder:
+            image = build_image(builder, source, made, version, revision, epoch)
+            inventory["components"] += describe_debian_packages(image.packages)
+        (made / "sbom.cdx.json").write_bytes(_dump(inventory))
+        files = sorted(path for path in made.rglob("*") if path.is_file())
+        lines = [f"{_digest(path.read_bytes())}  {path.relative_to(made)}\n" for path in files]
+        (made / "SHA256SUMS").write_text("".join(lines))
+        made.rename(folder)
+    print(f"{folder}: {len(files) + 1} files")
+    if builder:
+        print(f"next, with a cluster for tests: make e2e RELEASE={folder}")
 
 
 def _dump(document: Any) -> bytes:
@@ -213,17 +243,6 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _run(*command: str, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
-    done = subprocess.run(  # noqa: S603 - the commands above
-        command, env=env, cwd=cwd, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise ReleaseFailed(
-            f"{' '.join(command[:4])} fails: {(done.stderr or done.stdout).strip()}"
-        )
-    return done.stdout
-
-
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -231,8 +250,9 @@ def main() -> int:
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
     try:
-        make_release(options.version, options.folder or ROOT / "dist" / options.version)
-    except ReleaseFailed as error:
+        builder = ImageBuilder.from_environment(os.environ)
+        make_release(options.version, options.folder or ROOT / "dist" / options.version, builder)
+    except CommandFailed as error:
         print(f"✗ {error}", file=sys.stderr)
         return 1
     return 0

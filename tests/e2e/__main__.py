@@ -6,19 +6,19 @@
     E2E_REPOSITORY  the image's name without a tag; localhost/model-gateway
     E2E_FROM        a revision of an earlier release, e.g. v1.2.0: upgrade from it with live data
                     and roll back, instead of all other steps
+    E2E_RELEASE     a folder that `make release` wrote: its chart and image, not the checkout's
 
 Removes whatever it has made, whether it succeeds or not, unless E2E_KEEP is set.
 """
 
 import contextlib
-import io
 import os
-import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from pathlib import Path
+
+from tools.processes import CommandFailed, export_revision
 
 from tests.e2e.checks import (
     check_crd_is_new,
@@ -31,7 +31,7 @@ from tests.e2e.checks import (
 )
 from tests.e2e.cluster import Cluster, E2EError
 from tests.e2e.disturbances import crash, delete, drain
-from tests.e2e.installation import ROOT, Installation
+from tests.e2e.installation import ROOT, Installation, read_release
 from tests.e2e.loads import Load
 from tests.e2e.mcp_users import try_mcp
 from tests.e2e.notes import try_notes
@@ -104,15 +104,22 @@ def main():
         print("KUBECONFIG (or CLUSTER_RUN) must name a cluster for tests", file=sys.stderr)
         return 2
     with contextlib.ExitStack() as stack:
-        earlier = None
-        if revision := os.environ.get("E2E_FROM"):
-            earlier = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="earlier-")))
-            _export(revision, earlier)
-        return _try(Cluster(NAMESPACE), earlier)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="e2e-")))
+        earlier = made = None
+        try:
+            if revision := os.environ.get("E2E_FROM"):
+                earlier = folder / "earlier"
+                export_revision(ROOT, revision, earlier)
+            if release := os.environ.get("E2E_RELEASE"):
+                made = read_release(Path(release).resolve(), folder)
+        except (CommandFailed, E2EError) as error:
+            print(f"✗ {error}", file=sys.stderr)
+            return 2
+        return _try(Cluster(NAMESPACE), earlier, made)
 
 
-def _try(cluster, earlier):
-    installation = Installation(cluster, _say, earlier)
+def _try(cluster, earlier, made):
+    installation = Installation(cluster, _say, earlier, made)
     begin = time.monotonic()
     try:
         installation.look_around()
@@ -135,14 +142,6 @@ def _try(cluster, earlier):
     for name, value in figures.items():
         print(f"  {name}: {value if isinstance(value, int) else f'{value:.1f}'}")
     return 0
-
-
-def _export(revision, folder):
-    """Write the files of a revision into a folder."""
-    command = ("git", "-C", str(ROOT), "archive", revision)
-    packed = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
-    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        archive.extractall(folder, filter="data")
 
 
 def _say(text):

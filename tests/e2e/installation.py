@@ -43,13 +43,15 @@ class Installation:
     """One release of the chart, of images built from this checkout.
 
     With `earlier`, the folder of an earlier release's source, chart and image of that are installed
-    first; without, this checkout's in the form of an older release.
+    first; without, this checkout's in the form of an older release. With `made`, what `make
+    release` wrote into a folder takes the place of this checkout.
     """
 
-    def __init__(self, cluster, say, earlier=None):
+    def __init__(self, cluster, say, earlier=None, made=None):
         self._cluster = cluster
         self._say = say
         self._earlier = earlier
+        self._source, self._chart = made or (ROOT, CHART)
         self._repository = os.environ.get("E2E_REPOSITORY", "localhost/model-gateway")
         self.image = f"{self._repository}:e2e"
         self._had_crds = True
@@ -67,7 +69,7 @@ class Installation:
     def prepare(self):
         """Images, namespaces and the volume."""
         command = shlex.split(os.environ.get("CLUSTER_LOAD") or str(ROOT / "tests/e2e/load_image"))
-        for tag, source in (("e2e", self._earlier or ROOT), ("e2e-next", ROOT)):
+        for tag, source in (("e2e", self._earlier or self._source), ("e2e-next", self._source)):
             begin = time.monotonic()
             done = subprocess.run(
                 [*command, f"{self._repository}:{tag}", str(source)],
@@ -91,12 +93,15 @@ class Installation:
     def install(self):
         """Installs the older chart and waits; the seconds until everything is ready."""
         with tempfile.TemporaryDirectory(prefix="model-gateway-e2e-") as folder:
-            chart = self._earlier / CHART.relative_to(ROOT) if self._earlier else _age(Path(folder))
+            if self._earlier:
+                chart = self._earlier / CHART.relative_to(ROOT)
+            else:
+                chart = _age(self._chart, Path(folder))
             return self._measure("install", lambda: self._deploy("install", "e2e", chart))
 
     def upgrade(self):
-        """To this checkout's chart, and all but Redis to another image; the seconds it takes."""
-        return self._measure("upgrade", lambda: self._deploy("upgrade", "e2e-next", CHART))
+        """To the newest chart, and all but Redis to another image; the seconds it takes."""
+        return self._measure("upgrade", lambda: self._deploy("upgrade", "e2e-next", self._chart))
 
     def roll_back(self):
         """Rolls back to the first revision; the seconds it takes."""
@@ -170,16 +175,33 @@ class Installation:
         return seconds
 
 
-def _age(folder):
+def read_release(made, folder):
+    """The source of the image and the chart, of a folder that `make release` wrote.
+
+    The source is a new Dockerfile in `folder` that names the image's archive, which buildah and
+    podman understand. E2EError if the folder holds something else.
+    """
+    charts, images = list(made.glob("*.tgz")), list(made.glob("*-image-*.tar"))
+    if len(charts) != 1 or len(images) != 1:
+        raise E2EError(f"{made} holds {len(charts)} charts and {len(images)} images, not one each")
+    version = images[0].stem.partition("-image-")[2]
+    (folder / "Dockerfile").write_text(f"FROM oci-archive:{images[0]}:{version}\n")
+    return folder, charts[0]
+
+
+def _age(chart, folder):
     """A copy of the chart as an older release may have been: a version less, a kind of less."""
-    chart = folder / CHART.name
-    shutil.copytree(CHART, chart)
-    for name, text, older in (
+    older = folder / CHART.name
+    if chart.is_dir():
+        shutil.copytree(chart, older)
+    else:
+        shutil.unpack_archive(chart, folder, filter="data")
+    for name, text, replacement in (
         ("Chart.yaml", "\nversion: ", "\nversion: 0.0.1 # before "),
         ("templates/crds/gatewaytasks.yaml", f"    shortNames:\n    - {SHORT_NAME}\n", ""),
     ):
-        content = (chart / name).read_text()
+        content = (older / name).read_text()
         if text not in content:
             raise E2EError(f"{name} has no {text!r}")
-        (chart / name).write_text(content.replace(text, older, 1))
-    return chart
+        (older / name).write_text(content.replace(text, replacement, 1))
+    return older

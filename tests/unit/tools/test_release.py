@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tools.processes import CommandFailed
 from tools.release import (
     ROOT,
-    ReleaseFailed,
     check_versions,
     describe_packages,
     pack_chart,
@@ -33,12 +33,12 @@ def test_all_places_name_one_version() -> None:
 
 @pytest.mark.parametrize("version", ["", "1", "v1.2.3", "1.2.3/../x"])
 def test_text_that_is_no_version_is_refused(version: str) -> None:
-    with pytest.raises(ReleaseFailed, match="is no version"):
+    with pytest.raises(CommandFailed, match="is no version"):
         check_versions(ROOT, version)
 
 
 def test_each_place_with_another_version_is_named() -> None:
-    with pytest.raises(ReleaseFailed) as error:
+    with pytest.raises(CommandFailed) as error:
         check_versions(ROOT, "999.0.0")
     for place in (*read_versions(ROOT), "CHANGELOG.md"):
         assert place in str(error.value)
