@@ -350,7 +350,7 @@ def test_every_list_of_models_fits_the_document(world, key, schema, label):
 
 
 @pytest.mark.parametrize("label", FOR_ANYBODY)
-def test_prices_are_told_to_anybody_and_fit_the_document(world, schema, label):
+def test_prices_are_public_and_fit_the_document(world, schema, label):
     operation, seen = find(schema, label), collections.Counter()
 
     @settings(SETTINGS, max_examples=20)

@@ -318,7 +318,7 @@ class TestRefusals:
                     await call()
             await store.remove_leftovers("a/")
 
-    async def test_wrong_credentials_are_told_without_them(self, s3_server: S3Server) -> None:
+    async def test_error_of_wrong_credentials_does_not_hold_them(self, s3_server: S3Server) -> None:
         # the server's own code for a key id that it does not know
         for wrong, text in (
             ("AWS_ACCESS_KEY_ID", "UserNotFound|credentials"),
@@ -332,7 +332,7 @@ class TestRefusals:
                     for secret in credentials.values():
                         assert secret not in str(caught.value)
 
-    async def test_no_credentials_are_told(
+    async def test_missing_credentials_are_named(
         self, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         for name in s3_server.credentials:

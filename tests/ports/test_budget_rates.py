@@ -25,7 +25,7 @@ class TestRates:
         assert [a.rate.remaining for a in answers] == [4, 3, 2, 1, 0, 0, 0]
         assert {a.rate.limit for a in answers} == {5}
 
-    async def test_the_tightest_is_told(self, store: CountersStore) -> None:
+    async def test_tightest_is_returned(self, store: CountersStore) -> None:
         account, counters = name_account(), store.counters
         first = await counters.admit(count(account, (KEY, 5), limit=4))
         assert (first.rate.limit, first.rate.remaining) == (4, 3)

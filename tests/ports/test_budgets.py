@@ -284,7 +284,9 @@ class TestLimits:
         store.set_clock(NOON + timedelta(minutes=61))
         assert (await counters.admit(ask(account, "b", 49, lowered))).held
 
-    async def test_another_window_is_told_from_the_same_charges(self, store: CountersStore) -> None:
+    async def test_another_window_is_counted_from_the_same_charges(
+        self, store: CountersStore
+    ) -> None:
         account, counters = await start(store), store.counters
         await charge(counters, account, 10, NOON - timedelta(hours=3), KEY)
         assert (await counters.admit(ask(account, "a", 5, Budget(KEY, 9, "1h")))).held
@@ -304,14 +306,14 @@ class TestLimits:
         assert (await counters.admit(ask(account, "a", 9, *budgets))).held
         assert await tell(counters, account, *names) == [(0, 9)] * 3
 
-    async def test_the_first_that_is_exceeded_is_told(self, store: CountersStore) -> None:
+    async def test_first_that_is_exceeded_is_named(self, store: CountersStore) -> None:
         account = await start(store)
         budgets = (Budget(KEY, 9, "1h"), Budget(POOL, 4, "1d"), Budget("guardrail/x", 3, "7d"))
         refused = await store.counters.admit(ask(account, "a", 5, *budgets))
         assert refused.exceeded is not None
         assert refused.exceeded.budget == budgets[1]
 
-    async def test_the_budget_is_told_before_the_balance(self, store: CountersStore) -> None:
+    async def test_budget_is_named_before_the_balance(self, store: CountersStore) -> None:
         account, counters = await start(store), store.counters
         budget = Budget(KEY, 5, "1h")
         both = await counters.admit(ask(account, "a", 6, budget, funds=5))

@@ -95,7 +95,7 @@ async def ways(request: pytest.FixtureRequest) -> AsyncIterator[Ways]:
 
 
 @pytest.mark.parametrize("status", [200, 204, 299, 302, 404, 410, 500])
-async def test_an_answers_status_is_told(ways: Ways, status: int) -> None:
+async def test_status_of_an_answer_is_recorded(ways: Ways, status: int) -> None:
     told = await ways.sender.send(ways.answers(status), HEADERS, BODY)
     text = f"answered {status}"
     if status == 302:
@@ -104,7 +104,7 @@ async def test_an_answers_status_is_told(ways: Ways, status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [429, 503])
-async def test_a_pause_that_is_asked_for_is_told(ways: Ways, status: int) -> None:
+async def test_requested_pause_is_recorded(ways: Ways, status: int) -> None:
     told = await ways.sender.send(ways.answers(status, 7), HEADERS, BODY)
     assert (told.status, told.retry_after) == (status, 7)
 

@@ -11,7 +11,7 @@ from tests.ports.counters_stores import CountersStore, name_account, rebuild
 AT = datetime(2026, 11, 21, 12, 30, tzinfo=UTC)
 
 
-async def test_how_each_call_stands_is_told(store: CountersStore) -> None:
+async def test_state_of_each_call_is_returned(store: CountersStore) -> None:
     account = name_account()
     await rebuild(store.counters, account, Ledger(0))
     await store.counters.hold(account, Hold("call-held", 5, ("key/a",)))

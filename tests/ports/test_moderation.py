@@ -276,7 +276,7 @@ async def test_missing_categories_are_filled_in(server: Moderator) -> None:
     await upstream.close()
 
 
-async def test_a_provider_that_is_silent_cut_off_or_away_is_told_apart(server: Moderator) -> None:
+async def test_silent_cut_off_and_absent_providers_are_distinguished(server: Moderator) -> None:
     spec = declare(server, openai={"requestTimeoutSeconds": 1})
     upstream = build_moderation(spec, server.token)
     server.hang_next()

@@ -135,7 +135,9 @@ class TestClaims:
 
 
 class TestRebuild:
-    async def test_a_loss_is_told_until_it_is_made_good(self, stores: Stores, account: str) -> None:
+    async def test_loss_is_reported_until_it_is_made_good(
+        self, stores: Stores, account: str
+    ) -> None:
         ledger = stores.storage
         await ledger.claim(account, POOL, "a", 5, LIMIT)
         stores.lose()

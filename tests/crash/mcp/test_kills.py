@@ -71,7 +71,7 @@ async def test_wait_cut_by_a_kill_is_continued_at_another_replica(world, payer):
     await check_money(world, payer, killed=True)
 
 
-async def test_replica_that_is_told_to_end_answers_its_waiting_calls(world, payer):
+async def test_replica_that_terminates_answers_its_waiting_calls(world, payer):
     await payer.simulate({"behaviour": "seconds", "seconds": "5"})
     given = describe_task(world, f"drained-{secrets.token_hex(4)}")
     with Replica(world, "mcp") as leaving:

@@ -209,7 +209,7 @@ async def test_a_rolling_restart_loses_nothing_and_answers_no_5xx(world, client,
     told.check()
 
 
-async def test_a_redis_that_is_replaced_is_told_as_such_and_rebuilt_at_once(world, client, tally):
+async def test_replaced_redis_is_reported_and_rebuilt_at_once(world, client, tally):
     told = tally("F22", "Redis replaced while clients create")
     with Balancer(lag=LAG_SECONDS) as balancer, ExitStack() as ends:
         apis = [start_api(world, balancer) for _ in range(2)]

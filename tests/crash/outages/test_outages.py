@@ -38,7 +38,9 @@ CASES = [
 
 @pytest.mark.parametrize(("process", "seconds"), CASES)
 @pytest.mark.timeout(3600)
-async def test_outage_is_told_at_once_and_heals_of_itself(world, payer, tally, process, seconds):
+async def test_outage_is_reported_at_once_and_ends_without_a_restart(
+    world, payer, tally, process, seconds
+):
     told = tally("F3", f"{process} away for {seconds} s")
     for _ in range(share(OUTAGES[seconds])):
         await payer.simulate({"behaviour": "seconds", "seconds": f"1-{seconds + 3}"})

@@ -149,7 +149,7 @@ async def test_two_tokens_open_while_a_key_is_rotated(world, client):
     assert (await client.request("GET", "/api/v1/me", key=new)).status == 200
 
 
-async def test_refused_calls_are_told_apart_by_nothing(shared):
+async def test_refused_calls_are_indistinguishable(shared):
     """One text and one set of headers for a key that is unknown, and one that is misspelt."""
     bodies = set()
     for value in ("Bearer x", f"Bearer {mint_key().plaintext}", f"Bearer {forge(shared.key)}"):

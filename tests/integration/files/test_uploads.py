@@ -107,7 +107,7 @@ async def test_a_chunked_upload_with_a_wrong_md5_makes_no_file(world, sdk):
     assert (await sdk.files.list()).data == []
 
 
-async def test_a_wrong_md5_is_told_and_a_right_one_accepted_after_it(sdk):
+async def test_wrong_md5_is_refused_and_the_right_one_accepted_after_it(sdk):
     upload = await begin(sdk, 3)
     part = await sdk.uploads.parts.create(upload.id, data=io.BytesIO(b"abc"))
     with pytest.raises(openai.BadRequestError) as told:
@@ -118,7 +118,7 @@ async def test_a_wrong_md5_is_told_and_a_right_one_accepted_after_it(sdk):
     assert done.status == "completed"
 
 
-async def test_a_cancelled_upload_is_told_once(sdk):
+async def test_second_cancel_of_an_upload_is_refused(sdk):
     upload = await begin(sdk, 3)
     part = await sdk.uploads.parts.create(upload.id, data=b"abc")
     cancelled = await sdk.uploads.cancel(upload.id)

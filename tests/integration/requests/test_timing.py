@@ -194,7 +194,7 @@ async def test_foreign_and_unknown_ids_take_the_same_time(world, replica, client
         assert run == 1, f"distance {distance:.3f} twice, medians {medians} µs"
 
 
-def test_samples_that_differ_by_a_tenth_are_told_apart():
+def test_samples_that_differ_by_a_tenth_are_distinguished():
     draw = random.Random(1)
     one = [draw.gauss(1000, 50) for _ in range(2000)]
     same = [draw.gauss(1000, 50) for _ in range(2000)]

@@ -195,7 +195,7 @@ async def test_a_number_beyond_a_double_in_a_temporary_file_is_refused_under_its
         assert name in answer.body["errors"], answer.body
 
 
-async def test_all_problems_are_told_at_once(shared):
+async def test_one_error_names_all_problems(shared):
     answer = await shared.create(
         prompt=" ", duration_seconds=99, audio="yes", colour="red", Model="x"
     )

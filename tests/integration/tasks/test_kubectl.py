@@ -107,7 +107,7 @@ async def test_describe_tells_the_story(world, client, simulate, ended):
     assert "The prompt was refused." in shown
 
 
-async def test_story_under_way_is_told_too(world, client, simulate):
+async def test_describe_shows_events_of_a_running_task(world, client, simulate):
     await simulate({"behaviour": "stall", "match": {"prompt_contains": "Endless"}})
     name = await make_task(client, prompt="Endless")
     wait_running(world, name)

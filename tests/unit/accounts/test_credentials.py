@@ -179,7 +179,7 @@ class TestRoles:
         assert "www-authenticate" not in answer.headers
         assert (await ask(gateway, f"Bearer {key}")).status == 200
 
-    async def test_a_viewer_is_told_so_and_nothing_is_counted(self, gateway: Gateway) -> None:
+    async def test_viewer_is_refused_and_nothing_is_counted(self, gateway: Gateway) -> None:
         gateway.put_user("mia", {"demo": "viewer"})
         answer = await gateway.create(b"{", key=gateway.put_key("demo", createdBy="mia"))
         assert answer.status == 403

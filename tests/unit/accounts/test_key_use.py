@@ -80,7 +80,7 @@ async def test_reports_tell_only_what_is_new_between_whole_ones() -> None:
     assert set(await counters.read_used("demo")) == {"key-b"}
 
 
-async def test_what_the_counters_do_not_take_is_told_again() -> None:
+async def test_use_that_the_counters_do_not_take_is_reported_again() -> None:
     counters, clock = FakeCounters(), Clock()
     use = KeyUse(counters, clock)
     await use.report()

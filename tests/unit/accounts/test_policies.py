@@ -116,7 +116,7 @@ async def test_a_silent_watch_is_read_around(gateway: Gateway) -> None:
     assert is_refused(await gateway.create()), "one that no name was known of"
 
 
-async def test_what_a_silent_watch_has_not_told_to_be_gone_holds_no_more(gateway: Gateway) -> None:
+async def test_object_deleted_during_a_silent_watch_no_longer_holds(gateway: Gateway) -> None:
     gateway.put_guardrail("grd-a", gateway.key, allowedModels=[])
     gateway.guardrails.cut = True
     gateway.guardrails.staleness = 6.0

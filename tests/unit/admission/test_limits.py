@@ -142,7 +142,7 @@ async def test_the_rejected_of_a_rate_spends_nothing(gateway: Gateway) -> None:
     assert await gateway.held() == CALL
 
 
-async def test_a_keys_rate_is_told_and_held(gateway: Gateway) -> None:
+async def test_rate_of_a_key_is_shown_and_enforced(gateway: Gateway) -> None:
     key = gateway.put_key("demo", requestsPerMinute=2)
     first = await gateway.create(key=key)
     assert first.headers["x-ratelimit-limit-rpm"] == "2"
@@ -170,7 +170,7 @@ async def test_a_guardrails_rate_is_its_pools(gateway: Gateway) -> None:
     assert (await gateway.create()).status == 202
 
 
-async def test_the_tightest_rate_is_told(gateway: Gateway) -> None:
+async def test_tightest_rate_is_shown(gateway: Gateway) -> None:
     gateway.put_account("demo", requestsPerMinute=3)
     key = gateway.put_key("demo", requestsPerMinute=10)
     answer = await gateway.create(key=key)

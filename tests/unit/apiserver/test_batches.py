@@ -346,7 +346,7 @@ async def test_a_batch_that_is_being_removed_is_gone() -> None:
     assert (await scene.get(URL)).json["data"] == []
 
 
-async def test_without_the_record_nothing_is_told_and_nothing_is_made() -> None:
+async def test_without_the_record_nothing_is_returned_and_nothing_is_made() -> None:
     scene = Scene()
     batch_id = await scene.made()
     scene.kube.away = True

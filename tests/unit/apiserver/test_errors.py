@@ -122,7 +122,7 @@ def test_a_native_rate_error_repeats_the_delay() -> None:
         ("GET", "/x/.well-known/a", "", [], Dialect.TASK),
     ],
 )
-def test_the_dialect_is_told_from_the_request(
+def test_dialect_follows_from_the_request(
     method: str, path: str, query: str, headers: list[tuple[str, str]], dialect: Dialect
 ) -> None:
     scope = {

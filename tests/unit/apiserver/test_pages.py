@@ -79,7 +79,7 @@ async def test_refused_request_leads_to_the_registered_address_and_tells_the_err
     assert (page.status, page.location) == (400, None)
 
 
-async def test_choice_of_no_account_of_the_person_is_told_to_the_client(gateway: Gateway) -> None:
+async def test_choice_of_a_foreign_account_is_refused_at_the_client(gateway: Gateway) -> None:
     put_person(gateway, "ann", demo="member")
     browser = await enter(gateway, "ann")
     choice = await browser.get(locate(put_client(gateway)))
@@ -97,7 +97,7 @@ async def test_account_that_has_not_reached_this_replica_can_be_chosen(gateway: 
 
 
 @pytest.mark.parametrize("failure", ["away", "defect"])
-async def test_client_is_told_when_no_code_can_be_issued(
+async def test_client_gets_an_error_when_no_code_can_be_issued(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch, failure: str
 ) -> None:
     put_person(gateway, "ann", demo="member")
@@ -117,7 +117,7 @@ async def test_client_is_told_when_no_code_can_be_issued(
     check_error(page, "server_error")
 
 
-async def test_form_of_another_site_is_told_to_no_client(gateway: Gateway) -> None:
+async def test_form_of_another_site_is_reported_to_no_client(gateway: Gateway) -> None:
     put_person(gateway, "ann", demo="member")
     browser = await enter(gateway, "ann")
     choice = await browser.get(locate(put_client(gateway)))

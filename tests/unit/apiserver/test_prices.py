@@ -395,7 +395,7 @@ class TestQuotes:
         assert set(answer.json) == {"error", "errors"}
         assert list(answer.json["errors"]) == [field]
 
-    async def test_bad_params_are_told_as_a_create_tells_them(self, gateway: Gateway) -> None:
+    async def test_bad_params_get_the_error_of_a_create(self, gateway: Gateway) -> None:
         bad = {"duration_seconds": 2, "reference_image_urls": ["x"], "colour": 1}
         quoted = await post_quote(gateway, question(params=params(**bad)))
         created = await gateway.create(body(**bad))
@@ -568,7 +568,7 @@ class TestQuoteReservationAndCharge:
         if in_force[0] == in_force[1]:
             assert quoted.micros == reserved
 
-    def test_a_price_that_changes_between_quote_and_create_is_told_by_the_moment(self) -> None:
+    def test_price_that_changes_between_quote_and_create_is_dated(self) -> None:
         later = (START + timedelta(seconds=1)).isoformat()
         catalog = make_catalog(
             [{"perCallMicros": 10}, {"perCallMicros": 20, "effectiveTime": later}]

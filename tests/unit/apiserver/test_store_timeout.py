@@ -99,7 +99,7 @@ async def test_a_video_that_cannot_be_read_is_503_in_time() -> None:
 
 
 @in_virtual_time
-async def test_a_crowd_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_waiting_calls_time_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_STORE_WAITERS", 2)
     bound = StoreTimeout(2.0)
 

@@ -139,7 +139,7 @@ def test_a_line_of_a_mebibyte_is_one_and_a_longer_one_is_not() -> None:
         (line(url="/x", method="X"), [("invalid_method", "method", 1), ("url_mismatch", "url", 1)]),
     ],
 )
-def test_each_fault_is_told_with_its_place(data: bytes, told: list[Any]) -> None:
+def test_each_fault_is_named_with_its_place(data: bytes, told: list[Any]) -> None:
     assert tell(data) == told
 
 
@@ -164,7 +164,7 @@ def test_blank_lines_are_counted_all_at_once(blank: bytes) -> None:
     assert len(taken) < 10
 
 
-def test_lines_are_told_by_their_physical_number() -> None:
+def test_lines_are_named_by_their_physical_number() -> None:
     data = b"\n".join([BOM + line("a"), b"", b"  ", line("b")[:-1], line("a")])
     assert tell(data) == [("invalid_json_line", None, 4), ("duplicate_custom_id", "custom_id", 5)]
     assert check(data).total == 3
@@ -179,7 +179,7 @@ def test_every_repetition_names_the_first_line_of_its_id() -> None:
     ]
 
 
-def test_lines_that_name_other_models_are_told() -> None:
+def test_lines_that_name_other_models_are_named() -> None:
     other = {"model": "n", "input": "x"}
     data = b"\n".join([line("a"), line("b", body=other), line("c"), line("d", body=other)])
     validation = check(data)
@@ -191,7 +191,7 @@ def test_lines_that_name_other_models_are_told() -> None:
     assert check(line("a")).model == "m"
 
 
-def test_a_hundred_problems_are_told_and_no_more_is_read() -> None:
+def test_after_a_hundred_problems_no_more_is_read() -> None:
     bad = b"{\n"
     assert len(check(bad * (MOST_ERRORS - 1) + line()).problems) == MOST_ERRORS - 1
     validation = check(bad * 500 + line())
@@ -300,7 +300,7 @@ def write_kind(kind: str, number: int, cut: int) -> bytes:
 @example([("very long", 0, b"\r\n"), (GOOD, 0, b"\n")], True, False, 1000)
 @example([("no text", 1, b"\n"), ("long", 0, b"\r\n")], True, False, 32 * 1024)
 @example([("of one mebibyte", 0, b"\r\n")], True, False, 1 << 20)
-def test_each_line_of_a_broken_file_is_told_by_its_place(
+def test_each_line_of_a_broken_file_is_named_by_its_place(
     parts: list[tuple[str, int, bytes]], marked: bool, ended: bool, size: int
 ) -> None:
     texts = [write_kind(kind, n, cut) + end for n, (kind, cut, end) in enumerate(parts)]

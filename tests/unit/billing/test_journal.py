@@ -147,7 +147,7 @@ async def test_an_object_holds_so_many_records_and_a_full_one_is_not_waited_for(
 
 
 @in_virtual_time
-async def test_an_object_is_told_of_before_and_after() -> None:
+async def test_object_is_reported_before_and_after() -> None:
     store, told = FaultyStore(seconds=0.1), list[tuple[str, int, int]]()
     writer = JournalWriter(
         store,

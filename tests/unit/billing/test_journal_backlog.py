@@ -98,7 +98,7 @@ async def test_object_missing_from_a_listing_is_found() -> None:
 
 
 @in_virtual_time
-async def test_a_failed_read_is_told_to_all_who_wait_and_forgotten() -> None:
+async def test_failed_read_reaches_all_waiters_and_is_not_kept() -> None:
     store = SlowObjects()
     await fill(store, 1, 1)
     await store.put(name_object("p1", 1), b"{}")

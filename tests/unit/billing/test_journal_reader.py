@@ -301,7 +301,7 @@ def test_an_object_is_read_as_it_was_written() -> None:
         encode_object("p", 7, [make_record(1)]).replace(b'"micros":5', b'"micros":"5"'),
     ],
 )
-def test_a_damaged_object_is_told_of(data: bytes) -> None:
+def test_damaged_object_is_reported(data: bytes) -> None:
     with pytest.raises(JournalDamaged):
         decode_object(name_object("p", 7), data)
 

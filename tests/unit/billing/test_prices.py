@@ -116,7 +116,7 @@ class TestQuote:
         asked = price(perSecond=[{"micros": 10}])
         assert quote(asked, bound_task({"duration_seconds": 3})) == 30
 
-    def test_no_price_for_a_resolution_is_told(self) -> None:
+    def test_missing_price_of_a_resolution_is_named(self) -> None:
         asked = price(perSecond=[{"resolution": "720p", "micros": 1}])
         with pytest.raises(LookupError, match="4k"):
             quote(asked, task(resolution="4k"))

@@ -84,7 +84,7 @@ def test_every_charge_is_in_every_sum_once(charges: list[Charge], repeats: list[
 
 
 @given(CHARGES, st.integers(0, 1439 + 600))
-def test_minutes_are_told_for_two_hours(charges: list[Charge], now: int) -> None:
+def test_minutes_are_kept_for_two_hours(charges: list[Charge], now: int) -> None:
     moment = datetime(2026, 11, 21, tzinfo=UTC) + timedelta(minutes=now)
     status = add_charges({}, DAY, charges, moment)
     recent = [charge for charge in charges if charge.minute >= now - MINUTES_KEPT]

@@ -119,7 +119,7 @@ class TestCalendar:
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-def test_only_the_moment_counts_and_not_the_zone_it_is_told_in(window: Window) -> None:
+def test_only_the_moment_counts_and_not_its_time_zone(window: Window) -> None:
     """Days are UTC's wherever the process runs, also on the nights on which its clocks change."""
     for text in ("2026-03-29T00:30:00", "2026-10-25T01:30:00", "2026-11-22T22:00:00"):
         moment = at(text)

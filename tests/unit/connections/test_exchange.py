@@ -101,7 +101,7 @@ async def test_header_with_a_control_character_is_refused(value: bytes) -> None:
     assert transport.writes == []
 
 
-async def test_client_that_leaves_is_told_once_and_written_nothing() -> None:
+async def test_disconnect_is_reported_once_and_nothing_is_written() -> None:
     exchange, transport = make()
     left: list[bool] = []
     exchange.on_gone = lambda: left.append(exchange.is_gone)

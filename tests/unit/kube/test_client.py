@@ -153,7 +153,7 @@ async def test_a_page_that_does_not_come_is_asked_for_again_in_a_smaller_size() 
     assert filed.limits == [50, 500, 500, 500, 50, 500, 500]
 
 
-async def test_a_small_page_that_does_not_come_is_told() -> None:
+async def test_small_page_that_does_not_come_is_an_error() -> None:
     filed = Filed([1000] * 600)
     with pytest.raises(KubernetesUnavailable):
         await filed.read(2)

@@ -129,7 +129,7 @@ async def test_scope_for_tasks_implies_that_for_reads(scene):
     assert (await scene.use("list_models", key=scene.token))["isError"] is False
 
 
-async def test_viewer_is_told_by_the_tool_and_not_challenged(scene):
+async def test_viewer_gets_an_error_of_the_tool_and_no_challenge(scene):
     scene.put_user("ann", {"demo": "viewer"})
     given = {"service": "sim", "action": "reference_to_video", "idempotency_key": "a"}
     result = await scene.use("create_task", given, key=scene.token)

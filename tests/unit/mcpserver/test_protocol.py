@@ -140,7 +140,7 @@ async def test_modern_header_without_an_envelope_is_refused(gateway):
     assert (answer.status, answer.json["error"]["code"]) == (400, -32602)
 
 
-async def test_unknown_version_is_told_which_are_served(gateway):
+async def test_error_of_an_unknown_version_names_those_served(gateway):
     meta = {**META, "io.modelcontextprotocol/protocolVersion": "2099-01-01"}
     answer = await gateway.ask_modern(
         "tools/list", {"_meta": meta}, mcp_protocol_version="2099-01-01"
@@ -448,7 +448,7 @@ async def test_unknown_tools_and_arguments_that_are_no_object_are_errors_of_the_
     assert (answer.status, answer.json["error"]["code"]) == (200, -32602)
 
 
-async def test_bad_arguments_are_told_to_the_model(gateway):
+async def test_bad_arguments_are_an_error_that_the_model_reads(gateway):
     result = await gateway.use("get_task", {"service": "sim", "colour": "red", "task_id": 5})
     assert result["isError"] is True
     assert "structuredContent" not in result

@@ -178,7 +178,7 @@ async def test_prompts_are_searched(gateway):
 @pytest.mark.parametrize(
     "bad", [{"page": 0}, {"per_page": 101}, {"page": "1"}, {"tags": "sea"}, {"modality": "text"}]
 )
-async def test_bad_filters_are_told(gateway, bad):
+async def test_bad_filters_are_named(gateway, bad):
     assert (await gateway.use("search_prompts", bad))["isError"] is True
 
 

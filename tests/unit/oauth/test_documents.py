@@ -129,7 +129,7 @@ async def test_share_of_fetches_is_of_the_address_and_not_of_a_host_it_chooses(s
     assert scene.fetcher.holders == [f"documents for {a}" for a in ("192.0.2.1",) * 2 + ("::1",)]
 
 
-async def test_reason_of_a_failed_fetch_is_logged_and_not_told(scene):
+async def test_reason_of_a_failed_fetch_is_logged_and_not_returned(scene):
     texts = set()
     reasons = ("could not be reached", "leads to an address that is not allowed", "was late")
     with structlog.testing.capture_logs() as logs:

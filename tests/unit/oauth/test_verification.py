@@ -279,7 +279,7 @@ async def test_token_whose_end_is_known_is_refused_without_a_read(scene):
     assert scene.kube.calls == []
 
 
-def test_tokens_with_and_without_their_end_are_told_apart():
+def test_tokens_with_and_without_their_end_are_distinguished():
     ends = MINT.parse(MINT.mint("access", GRANT, 7, 1_795_262_407.2))
     assert (ends.grant, ends.generation, ends.expires_at) == (GRANT, 7, 1_795_262_408)
     plain = MINT.parse(MINT.mint("access", GRANT, 7))

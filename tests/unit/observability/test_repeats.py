@@ -146,7 +146,7 @@ def test_each_defect_has_its_traceback_while_another_recurs(log: Log, logger: st
     assert "second defect" in second["exception"]
 
 
-def test_a_long_word_is_told_apart_without_delay(log: Log) -> None:
+def test_long_word_is_recognised_without_delay(log: Log) -> None:
     begun = time.perf_counter()
     fail("task-1", "x" * 20_000)
     assert time.perf_counter() - begun < 0.5

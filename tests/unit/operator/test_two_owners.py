@@ -114,7 +114,7 @@ async def test_job_is_not_recorded_under_another_provider() -> None:
 
 
 @in_virtual_time
-async def test_unrecorded_job_at_the_deadline_is_told_from_one_never_taken() -> None:
+async def test_unrecorded_job_at_the_deadline_differs_from_one_never_taken() -> None:
     sim = await Simulation.start(FakeUpstream(latency=2.0))
     name = await sim.admit(route=ROUTE, deadline=10)
     await sim.pass_time(0.5)

@@ -152,9 +152,7 @@ async def test_a_question_that_is_refused_is_asked_again(
         assert type(caught.value) is (UpstreamUnclear if error is UpstreamRejected else error)
 
 
-async def test_a_token_that_is_refused_is_told_nobody(
-    server: OperationsProvider, dial: Connect
-) -> None:
+async def test_refused_token_appears_in_no_error(server: OperationsProvider, dial: Connect) -> None:
     with pytest.raises(UpstreamDenied) as caught:
         await dial(token="wrong-Token-4711").submit(JOB)
     assert "4711" not in str(caught.value)

@@ -74,7 +74,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     return Scene(monkeypatch)
 
 
-async def test_a_secret_that_may_not_be_read_is_told_once_with_what_to_do(scene: Scene) -> None:
+async def test_unreadable_secret_is_reported_once_with_a_remedy(scene: Scene) -> None:
     scene.put()
     scene.kube.error = RequestForbidden("forbidden")
     (line,) = await scene.look()
@@ -100,7 +100,7 @@ async def test_one_that_can_be_used_from_the_start_is_no_news(scene: Scene) -> N
     assert scene.measure() == 1
 
 
-async def test_another_problem_is_told_again(scene: Scene) -> None:
+async def test_another_problem_is_reported_again(scene: Scene) -> None:
     scene.put()
     scene.kube.error = RequestForbidden("forbidden")
     assert len(await scene.look()) == 1

@@ -170,7 +170,7 @@ class TestReadThrough:
         gateway.tasks.forget(id_to_name(task_id))
         assert (await gateway.poll(task_id)).json["status"] == "processing"
 
-    async def test_the_end_is_always_told_from_memory(self, gateway: Gateway) -> None:
+    async def test_final_state_is_always_read_from_memory(self, gateway: Gateway) -> None:
         task_id = (await gateway.create(body(callback_url="https://e.com/h"))).json["id"]
         gateway.end_task(task_id, COMPLETED)
         gateway.kube.away = True
@@ -186,7 +186,7 @@ class TestReadThrough:
             assert (await gateway.poll(task_id)).json["status"] == "completed"
         assert gateway.kube.calls == [("get", "gatewaytasks")]
 
-    async def test_processing_without_one_is_told_from_memory(self, gateway: Gateway) -> None:
+    async def test_processing_without_one_is_read_from_memory(self, gateway: Gateway) -> None:
         task_id = (await gateway.create()).json["id"]
         gateway.kube.calls.clear()
         assert (await gateway.poll(task_id)).json["status"] == "processing"
@@ -202,7 +202,9 @@ class TestReadThrough:
         gateway.tasks.staleness = 0.0
         assert (await gateway.poll(task_id)).json["status"] == "failed"
 
-    async def test_without_the_record_the_last_known_state_is_told(self, gateway: Gateway) -> None:
+    async def test_without_the_record_the_last_known_state_is_returned(
+        self, gateway: Gateway
+    ) -> None:
         task_id = (await gateway.create(body(callback_url="https://e.com/h"))).json["id"]
         gateway.kube.away = True
         assert (await gateway.poll(task_id)).json["status"] == "processing"
@@ -220,7 +222,7 @@ SETTLED = {**COMPLETED, "work": "Settled"}
 class TestSettled:
     """Tasks with no work left are no part of the watch: how many there are costs nothing."""
 
-    async def test_one_is_read_once_and_then_told_from_memory(self, gateway: Gateway) -> None:
+    async def test_one_is_read_once_and_then_returned_from_memory(self, gateway: Gateway) -> None:
         task_id = (await gateway.create()).json["id"]
         gateway.end_task(task_id, SETTLED)
         assert gateway.tasks.get(id_to_name(task_id)) is None

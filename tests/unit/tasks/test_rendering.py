@@ -59,7 +59,7 @@ def test_failed_is_an_object_to_who_is_called_back():
 
 
 @pytest.mark.parametrize("reset", ["2026-11-23T00:00:00Z", None])
-def test_a_limit_that_was_reached_is_told(reset):
+def test_reached_limit_is_named(reset):
     limit = {"limitCents": 500, "usedCents": 500, "resetTime": reset, "window": "weekly"}
     failure = {"code": "credit_limit_exceeded", "message": "Spent.", "limit": limit}
     shown = f'"{reset}"' if reset else "null"

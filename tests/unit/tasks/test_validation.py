@@ -124,7 +124,7 @@ class TestBody:
     def test_an_unknown_property_is_refused_even_if_it_is_null(self) -> None:
         assert set(refuse(colour=None)) == {"colour"}
 
-    def test_every_problem_of_every_field_is_told_at_once(self) -> None:
+    def test_one_error_names_every_problem_of_every_field(self) -> None:
         errors = refuse(model=5, prompt="", duration_seconds=99, audio="yes", colour=1)
         assert set(errors) == {"model", "prompt", "duration_seconds", "audio", "colour"}
 
@@ -237,7 +237,7 @@ class TestUrls:
             "reference_audio_urls": ["must have up to 3 items"]
         }
 
-    def test_a_bad_item_is_told_by_its_index(self) -> None:
+    def test_bad_item_is_named_by_its_index(self) -> None:
         errors = refuse(reference_image_urls=[IMAGE, "nonsense", IMAGE, 5, None])
         assert errors == {
             "reference_image_urls": [

@@ -101,7 +101,7 @@ def test_a_failed_build_says_why_and_leaves_nothing(calls, monkeypatch):
         programs.find_program("helm")
 
 
-def test_without_a_toolchain_the_way_out_is_told(calls, tmp_path, monkeypatch):
+def test_error_without_a_toolchain_names_the_remedy(calls, tmp_path, monkeypatch):
     (tmp_path / "bin" / "go").unlink()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with pytest.raises(programs.ProgramMissingError, match="no `go` in PATH"):

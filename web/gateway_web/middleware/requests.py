@@ -100,7 +100,7 @@ class RequestMiddleware:
         except ClientDisconnect as error:
             # the client has left: there is no response to send
             sender.status = _CLIENT_GONE
-            _let_go(error)
+            _drop_tracebacks(error)
         except Exception as error:
             known = to_gateway_error(error, context.request_id)
             if isinstance(known, Internal) or sender.status:
@@ -108,7 +108,7 @@ class RequestMiddleware:
             if not sender.status:
                 answer = self._render(scope, known)
                 await send_response(sender, answer, with_body=scope["method"] != "HEAD")
-            _let_go(error)
+            _drop_tracebacks(error)
         finally:
             if holder is not None:
                 self._clients.end(holder)
@@ -122,7 +122,7 @@ class RequestMiddleware:
             self._spans.end(scope, context, status)
 
 
-def _let_go(error: BaseException) -> None:
+def _drop_tracebacks(error: BaseException) -> None:
     """Drop the tracebacks of an error that was handled, and of those behind it.
 
     Their frames have the request's body, and with an error that one of them keeps they would be a
