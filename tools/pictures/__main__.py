@@ -1,0 +1,45 @@
+"""`make pictures`: makes all pictures, or those named by the arguments."""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tools.pictures.demo import draw_demo
+from tools.pictures.recording import RecordingError
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "docs" / "pictures"
+
+
+def make_demo() -> dict[str, bytes]:
+    """The terminal of `make demo`."""
+    return {"demo.svg": draw_demo().encode()}
+
+
+PICTURES: dict[str, Callable[[], dict[str, bytes]]] = {"demo": make_demo}
+
+
+def main() -> int:
+    """0 if all were made; files of those that failed stay as they were."""
+    names = sys.argv[1:] or list(PICTURES)
+    if unknown := set(names) - set(PICTURES):
+        print(f"✗ no picture {', '.join(sorted(unknown))}: {', '.join(PICTURES)}", file=sys.stderr)
+        return 2
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        begin = time.monotonic()
+        try:
+            files = PICTURES[name]()
+        except RecordingError as error:
+            print(f"✗ {name}: {error}", file=sys.stderr)
+            return 1
+        for file, data in files.items():
+            (FOLDER / file).write_bytes(data)
+            print(f"✓ {FOLDER.relative_to(ROOT) / file} ({len(data) / 1000:.0f} kB)")
+        print(f"  {name} took {time.monotonic() - begin:.0f} s", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""A recording of a terminal drawn as one SVG that CSS animates. Pure.
+
+Every text that a row of the screen showed is drawn once, and shown for the times at which the row
+had it. Without animation, or where the reader prefers reduced motion, the last screen is shown. The
+picture has no scripts, fonts or other parts from elsewhere, so that it works as an image.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from xml.sax.saxutils import escape, quoteattr
+
+import pyte
+from tools.pictures.recording import Output
+
+FRAME_SECONDS = 0.1
+"""Changes that are nearer to each other are one."""
+HOLD_SECONDS = 6.0
+"""For how long the last screen stays before the animation begins again."""
+KEY_SECONDS = 0.09
+_CELL, _LINE, _FONT = 8.4, 19, 14
+_SIDE, _HEAD, _FOOT = 16, 38, 14
+_FONTS = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace"
+_COLORS = {
+    "black": "#484f58",
+    "red": "#ff7b72",
+    "green": "#56d364",
+    "brown": "#e3b341",
+    "blue": "#79c0ff",
+    "magenta": "#d2a8ff",
+    "cyan": "#76e3ea",
+    "white": "#f0f6fc",
+}
+"""pyte's names of the eight colors; others are hexadecimal."""
+_PAPER, _INK, _DIM = "#0d1117", "#e6edf3", "#8b949e"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Adjacent characters of one look, from a column on; `color` is empty for the usual one."""
+
+    column: int
+    text: str
+    color: str = ""
+    is_bold: bool = False
+
+
+Line = tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a row shows from one time until another, in seconds; to the end if `until` is None."""
+
+    row: int
+    line: Line
+    since: float
+    until: float | None
+
+
+def type_command(command: str, outputs: Sequence[Output]) -> list[Output]:
+    """The output after a prompt at which the command is typed."""
+    typed = [Output(0.0, b"$ ")]
+    typed += [Output(0.6 + n * KEY_SECONDS, key.encode()) for n, key in enumerate(command)]
+    begin = typed[-1].at + 0.5
+    typed.append(Output(begin, b"\r\n"))
+    return [*typed, *(Output(begin + output.at, output.data) for output in outputs)]
+
+
+def replay(outputs: Sequence[Output], columns: int, rows: int) -> list[Shown]:
+    """What each row showed and when, as a terminal of that size shows it."""
+    screen = pyte.Screen(columns, rows)
+    stream = pyte.ByteStream(screen)
+    now: dict[int, tuple[Line, float]] = {}
+    found: list[Shown] = []
+    for frame, group in groupby(outputs, lambda output: int(output.at / FRAME_SECONDS)):
+        for output in group:
+            stream.feed(output.data)
+        at = frame * FRAME_SECONDS
+        for row in range(rows):
+            line = _read_line(screen, row)
+            before, since = now.get(row, ((), 0.0))
+            if line != before:
+                if before:
+                    found.append(Shown(row, before, since, at))
+                now[row] = line, at
+    found += [Shown(row, line, since, None) for row, (line, since) in now.items() if line]
+    return sorted(found, key=lambda each: (each.since, each.row))
+
+
+def _read_line(screen: pyte.Screen, row: int) -> Line:
+    cells = [screen.buffer[row][column] for column in range(screen.columns)]
+    runs, column = [], 0
+    for (color, is_bold), group in groupby(cells, lambda cell: (cell.fg, cell.bold)):
+        text = "".join(cell.data for cell in group)
+        if text.strip():
+            start = column + len(text) - len(text.lstrip())
+            known = _COLORS.get(color) or ("" if color == "default" else f"#{color}")
+            runs.append(Run(start, text.strip(), known, is_bold))
+        column += len(text)
+    return tuple(runs)
+
+
+def draw_recording(title: str, shown: Sequence[Shown], columns: int) -> str:
+    """The SVG of the recording, in a window that is as high as the longest screen."""
+    rows = max(each.row for each in shown) + 1
+    last = max(each.since for each in shown)
+    total = last + HOLD_SECONDS
+    width, height = columns * _CELL + 2 * _SIDE, rows * _LINE + _HEAD + _FOOT
+    texts = "".join(_draw_shown(number, each) for number, each in enumerate(shown))
+    moves = "".join(_describe_moves(number, each, total) for number, each in enumerate(shown))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}"'
+        f' width="{width:g}" height="{height:g}" role="img" aria-label={quoteattr(title)}>'
+        f"<title>{escape(title)}</title>"
+        f"<style>text{{font:{_FONT}px {_FONTS};fill:{_INK};white-space:pre}}.b{{font-weight:700}}"
+        ".o{visibility:hidden}"
+        f"@media(prefers-reduced-motion:no-preference){{{moves}}}</style>"
+        f'<rect width="{width:g}" height="{height:g}" rx="8" fill="{_PAPER}"/>'
+        + "".join(
+            f'<circle cx="{20 + 18 * n}" cy="19" r="5.5" fill="{color}"/>'
+            for n, color in enumerate(("#ff5f57", "#febc2e", "#28c840"))
+        )
+        + f'<text x="{width / 2:g}" y="24" style="fill:{_DIM}" text-anchor="middle">'
+        f"{escape(title)}</text>{texts}</svg>\n"
+    )
+
+
+def _draw_shown(number: int, each: Shown) -> str:
+    hidden = ' class="o"' if each.until is not None else ""
+    runs = "".join(_draw_run(run, each.row) for run in each.line)
+    return f'<g id="s{number}"{hidden}>{runs}</g>'
+
+
+def _draw_run(run: Run, row: int) -> str:
+    # the length makes columns line up in whatever font the reader has
+    length = f' textLength="{len(run.text) * _CELL:g}"' if len(run.text) > 1 else ""
+    color = f' style="fill:{run.color}"' if run.color else ""
+    bold = ' class="b"' if run.is_bold else ""
+    x, y = _SIDE + run.column * _CELL, _HEAD + row * _LINE + _FONT
+    return f'<text x="{x:g}" y="{y:g}"{length}{color}{bold}>{escape(run.text)}</text>'
+
+
+def _describe_moves(number: int, each: Shown, total: float) -> str:
+    if each.since == 0 and each.until is None:
+        return ""
+    steps = "".join(_list_steps(each, total))
+    return (
+        f"#s{number}{{animation:k{number} {total:g}s step-end infinite}}"
+        f"@keyframes k{number}{{{steps}}}"
+    )
+
+
+def _list_steps(each: Shown, total: float) -> Iterator[str]:
+    first = "hidden" if each.since else "visible"
+    yield f"0%{{visibility:{first}}}"
+    if each.since:
+        yield f"{each.since / total:.2%}{{visibility:visible}}"
+    if each.until is not None:
+        yield f"{each.until / total:.2%}{{visibility:hidden}}"
+    else:
+        yield "to{visibility:visible}"
