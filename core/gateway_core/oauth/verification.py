@@ -3,7 +3,7 @@
     verifier = TokenVerifier(grants, clients, accounts, users, TokenMint(id_key), peppers,
                              note_use=key_use.note)
     caller = await verifier.verify_access_token(token, audience=settings.mcp_url)
-    caller.require_scope("mcp:tasks")
+    if "mcp:tasks" in caller.scopes: ...
     policy = await policies.find(caller.principal.key)      # then as with an API key
 
 The four tables are `ReadThrough` of informers: those of GatewayGrant by `project_grant` and of
@@ -21,9 +21,8 @@ from gateway_core.accounts.authentication import Principal, find_confirmed, find
 from gateway_core.accounts.guardrails import NO_RULES
 from gateway_core.accounts.records import AccountRecord, KeyRecord, UserRecord
 from gateway_core.accounts.roles import act_as
-from gateway_core.api.errors import OAuthError, Unauthenticated, Unavailable
+from gateway_core.api.errors import Unauthenticated, Unavailable
 from gateway_core.api.key import digest
-from gateway_core.api.oauth import Scope
 from gateway_core.concurrency import FairSemaphore
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import KubernetesUnavailable
@@ -53,12 +52,6 @@ class TokenPrincipal:
     principal: Principal
     scopes: frozenset[str]
     client_id: str
-
-    def require_scope(self, scope: Scope) -> None:
-        """Raise OAuthError `insufficient_scope` (403) where the token lacks `scope`."""
-        if scope not in self.scopes:
-            text = f"The access token lacks the scope {scope}."
-            raise OAuthError("insufficient_scope", text, status=403)
 
 
 class TokenVerifier:
