@@ -17,6 +17,7 @@ from tools.chart import (
 from tools.commands import build_command_reference
 from tools.dashboard import build_dashboard
 from tools.metrics import build_reference
+from tools.reference import errors, resources, rest, settings
 from tools.reliability import read_runs, render
 
 from gateway_core.api.crd import KINDS, build_crd
@@ -56,6 +57,9 @@ def main() -> None:
     (CHART / "files" / "simulator.yaml").write_text(header + objects)
     (CHART / "files" / "dashboard.json").write_text(build_dashboard())
     (ROOT / "docs" / "metrics.md").write_text(build_reference())
+    for page in (errors, resources, rest, settings):
+        name = page.__name__.rpartition(".")[2]
+        (ROOT / "docs" / "reference" / f"{name}.md").write_text(page.build_page())
 
     introduction = (ROOT / "docs" / "gatewayctl.in.md").read_text()
     (ROOT / "docs" / "gatewayctl.md").write_text(build_command_reference(introduction))

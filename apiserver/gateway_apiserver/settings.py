@@ -22,12 +22,17 @@ class ApiSettings(ServiceSettings):
     """The API process."""
 
     health_port: Port = 8085
+    """Where probes and metrics are served: a port that clients do not reach."""
     api_host: str = "127.0.0.1"
+    """Address that clients' calls are served on."""
     api_port: Port = 8080
+    """Port that clients' calls are served on."""
     oauth_access_seconds: Annotated[int, Field(ge=60, le=86_400)] = 3600
+    """Life of an access token (§10.7)."""
     oauth_refresh_idle_seconds: Annotated[int, Field(ge=60, le=31_536_000)] = 2_592_000
+    """Life of a refresh token that is not used."""
     oauth_family_seconds: Annotated[int, Field(ge=60, le=31_536_000)] = 15_552_000
-    """Lives of access tokens, of unused refresh tokens, and of grants (§10.7)."""
+    """Life of a grant, however often it is refreshed."""
     oauth_registrations_per_minute: Count = 20
     """Registrations of one address in a minute."""
     oauth_registrations_per_day: Count = 100
@@ -38,13 +43,15 @@ class ApiSettings(ServiceSettings):
     """Issuer of the OpenID Connect provider for single sign-on; empty for none. The client's secret
     is the file `oidc-client-secret` beside the other secrets."""
     oidc_client_id: str = ""
+    """The gateway's id at that provider."""
     oidc_title: Annotated[str, Field(max_length=64)] = "single sign-on"
     """What the button calls the provider."""
     oidc_users: Literal["match", "create"] = "match"
     """Whether a person without a GatewayUser gets one."""
     oidc_account: str = ""
+    """The account of such a user; none if empty."""
     oidc_role: Literal["member", "viewer"] = "member"
-    """The account of such a user, none if empty, and the role there."""
+    """The role of such a user in that account."""
     oidc_domains: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_commas)] = ()
     """Domains of emails that may come in by single sign-on; empty for all."""
     sign_ins_per_minute: Count = 60
@@ -56,6 +63,7 @@ class ApiSettings(ServiceSettings):
     files_per_account: Annotated[int, Field(ge=0, le=10_000_000)] = 100_000
     """How many files and pending Uploads an account may have at once, of any size."""
     temporary_files_per_account: Annotated[int, Field(ge=0, le=10_000_000)] = 10_000
+    """Temporary files that an account may have at once."""
     fetch_allowed_cidrs: Networks = ()
     """Private networks that the sources of temporary files may be in (§11.6)."""
     keys_per_account: Annotated[int, Field(ge=1, le=100_000)] = 1000
@@ -71,6 +79,7 @@ class ApiSettings(ServiceSettings):
     pricing_anonymous: bool = True
     """Whether prices are shown without a credential (§2.6)."""
     task_id_header: HeaderName = "X-Task-Id"
+    """Header with the id of the task that a response concerns (§2.1)."""
     llm_headers: Literal["off", "public", "routes"] = "public"
     """Which `x-gateway-*` headers responses of LLM calls have."""
     llm_cache_bytes: Annotated[int, Field(ge=0, le=2**40)] = 64 * 1024 * 1024
@@ -89,6 +98,7 @@ class ApiSettings(ServiceSettings):
     operator_url: str = ""
     """Where notices of providers go, `{ordinal}` being the replica's number; empty for nowhere."""
     operator_replicas: Annotated[int, Field(ge=1, le=SHARDS)] = 1
+    """Replicas of the operator: the number of a shard's owner follows from it."""
 
     @property
     def processes(self) -> int:
@@ -111,7 +121,12 @@ class MediaSettings(ProcessSettings):
     """The media host."""
 
     health_port: Port = 8086
+    """Where probes and metrics are served: a port that clients do not reach."""
     max_connections: Count = 1000
+    """Connections on the port that clients reach."""
     max_connections_per_address: Count = 800
+    """Of one address, as at the API."""
     media_host: str = "127.0.0.1"
+    """Address that bytes are served on."""
     media_port: Port = 8081
+    """Port that bytes are served on."""

@@ -14,8 +14,11 @@ class McpSettings(ServiceSettings):
     """The MCP process."""
 
     health_port: Port = 8088
+    """Where probes and metrics are served: a port that clients do not reach."""
     mcp_host: str = "127.0.0.1"
+    """Address that MCP clients are served on."""
     mcp_port: Port = 8087
+    """Port that MCP clients are served on."""
     mcp_allowed_origins: Annotated[tuple[Origin, ...], NoDecode, BeforeValidator(split_commas)] = ()
     """Origins of pages that may call the endpoint, beside its own, the API's and loopback."""
     mcp_allowed_hosts: Annotated[tuple[Host, ...], NoDecode, BeforeValidator(split_commas)] = ()

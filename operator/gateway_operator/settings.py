@@ -30,11 +30,17 @@ class Settings(StoreSettings):
     """Environment variables are these names in capitals with the prefix GATEWAY_."""
 
     namespace: str = "model-gateway"
+    """Namespace of the custom resources and the Secrets."""
     redis_url: str = "redis://127.0.0.1:6379/0"
+    """Redis of rates, limits and reservations."""
     secrets_dir: Path
+    """Folder of the files `id-key`, `media-key` and `pepper-1`, `pepper-2`, …"""
     media_url: str
+    """The media host's address as clients know it, for the URLs of outputs."""
     health_host: str = "127.0.0.1"
+    """Address that probes, metrics and forwarded notices are served on."""
     health_port: int = 8081
+    """Port of these, which clients do not reach."""
     notify_url: Annotated[str, Field(pattern=r"^(https?://[^\s?#]+)?$")] = ""
     """The API's address as providers reach it, for their notices; empty if they are not to push."""
     callback_allowed_cidrs: Networks = ()
@@ -53,28 +59,42 @@ class Settings(StoreSettings):
     ] = SCHEDULE
     """Seconds before each attempt: 0, as the first is at the task's end, then since the last."""
     callback_timeout_seconds: Annotated[float, Field(gt=0, le=60, allow_inf_nan=False)] = 15.0
+    """How long a receiver of a callback may take to answer."""
     log_level: str = "info"
+    """The least severe lines that are logged: debug, info, warning or error."""
     log_format: Literal["console", "json"] = "json"
+    """Lines for people, or a JSON object each."""
     replicas: Annotated[int, Field(ge=1, le=SHARDS)] = 1
+    """Operator replicas, which divide the shards."""
     ordinal: Annotated[int, Field(ge=0, lt=SHARDS)] = 0
+    """Number of this replica, from 0."""
     sweep_seconds: float = 60.0
+    """From one sweep (retention, stray reservations, expiry) to the next."""
     heartbeat_seconds: float = 10.0
+    """From one renewal of the Lease that shows this replica is alive to the next."""
     fold_seconds: Annotated[float, Field(ge=0, le=60)] = 2.0
+    """How long charges of ended tasks are gathered for one write of the usage."""
     fold_most: Annotated[int, Field(ge=1, le=200)] = 200
+    """Charges in one such write."""
     retention_ttl_seconds: Annotated[float, Field(ge=0, le=RESULT_DAYS * DAY_SECONDS)] = 3600.0
+    """How long an ended task stays in the Kubernetes API."""
     retention_max_finished: Annotated[int, Field(ge=0)] = 20_000
-    # for tests: a create that looks for a task must find it or its archive (contract §2.2)
+    """Ended tasks in the Kubernetes API; beyond it the oldest go earlier."""
     retention_least_seconds: Annotated[float, Field(ge=0)] = 600.0
-    # for tests: the contract says the number (§12.1a)
+    """How long an ended task stays at least: a create that looks for a task
+    must find it or its archive (contract §2.2). Shorter for tests only."""
     retention_ended_per_account: Annotated[int, Field(ge=1)] = MOST_ENDED
+    """Ended tasks of one account in the Kubernetes API (contract §12.1a).
+    Another number for tests only."""
     reconcile_seconds: Annotated[float, Field(gt=0, le=7 * DAY_SECONDS)] = 3600.0
     """From one comparison of the object store with the Kubernetes API to the next."""
     orphan_seconds: Annotated[float, Field(ge=0, le=365 * DAY_SECONDS)] = DAY_SECONDS
     """How old bytes have to be that nothing names before they are removed."""
     proof_seconds: Annotated[float, Field(gt=0, le=DAY_SECONDS)] = 300.0
     """From one comparison of the storage ledger with the Kubernetes API to the next."""
-    # for tests: longer than a create can take
     claim_seconds: Annotated[float, Field(ge=0)] = 120.0
+    """How long a claim of storage may lack an object: longer than a create can take.
+    Shorter for tests only."""
     record_quota_bytes: Annotated[int, Field(ge=0, le=2**53 - 1)] = 0
     """The quota of the etcd behind the Kubernetes API; 0: its size is not checked."""
     record_stop_percent: Annotated[int, Field(ge=10, le=95)] = 80
@@ -84,6 +104,7 @@ class Settings(StoreSettings):
     trace_providers: bool = False
     """Whether calls that start jobs carry `traceparent`, where tracing is on."""
     failpoints: str = ""
+    """Steps at which the process kills itself, for tests (`failpoints`)."""
 
     @field_validator("callback_allowed_cidrs", "fetch_allowed_cidrs", "denied_cidrs", mode="before")
     @classmethod

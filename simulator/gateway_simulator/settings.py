@@ -15,7 +15,9 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="GATEWAY_SIMULATOR_", frozen=True)
 
     host: str = "127.0.0.1"
+    """Address that the simulator is served on."""
     port: int = Field(default=9010, ge=1, le=65535)
+    """Port that the simulator is served on."""
     token: SecretStr = Field(min_length=1)
     """The bearer token that callers of /v1 present."""
     seconds: Annotated[SpreadField, NoDecode] = Spread(2.0, 2.0)
@@ -25,6 +27,8 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", validation_alias="GATEWAY_LOG_LEVEL"
     )
+    """The least severe lines that are logged."""
     log_format: Literal["console", "json"] = Field(
         default="console", validation_alias="GATEWAY_LOG_FORMAT"
     )
+    """Lines for people, or a JSON object each."""

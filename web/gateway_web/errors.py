@@ -114,12 +114,18 @@ _NOT_IN_DESCRIPTION = re.compile(r"[^ !#-\[\]-~]")
 NO_RETRY: Header = (b"x-should-retry", b"false")
 
 
+def find_kind(error: type[GatewayError], status: int) -> tuple[str, str]:
+    """OpenAI's `type` and Google's `status` of an error of this class and HTTP status."""
+    openai_type, google_status = _NAMES[status]
+    if issubclass(error, CreditLimitExceeded):
+        openai_type = "insufficient_quota"
+    return openai_type, google_status
+
+
 def render_error(error: GatewayError, dialect: Dialect) -> Response:
     """The response that reports `error`."""
     status = error.status
-    openai_type, google_status = _NAMES[status]
-    if isinstance(error, CreditLimitExceeded):
-        openai_type = "insufficient_quota"
+    openai_type, google_status = find_kind(type(error), status)
     if dialect is Dialect.TASK:
         body: dict[str, Any] = {"error": error.message}
         if isinstance(error, InvalidRequest) and error.errors:
@@ -158,7 +164,7 @@ def render_error(error: GatewayError, dialect: Dialect) -> Response:
 
 def describe_error(error: GatewayError) -> ErrorForm:
     """The words of `error` for the last frame of a stream."""
-    openai_type, google_status = _NAMES[error.status]
+    openai_type, google_status = find_kind(type(error), error.status)
     return ErrorForm(error.message, error.status, openai_type, error.code, google_status)
 
 

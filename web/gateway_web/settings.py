@@ -56,7 +56,9 @@ class ProcessSettings(StoreSettings):
     """What every HTTP process needs."""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least severe lines that are logged."""
     log_format: Literal["console", "json"] = "console"
+    """Lines for people, or a JSON object each."""
     access_log: Literal["all", "notable", "off"] = "all"
     """Requests that leave a line in the log; `notable` leaves out the GETs that went well."""
     secrets_dir: Path
@@ -64,9 +66,11 @@ class ProcessSettings(StoreSettings):
     linger_seconds: Annotated[float, Field(ge=0, le=600)] = 0.0
     """How long the process goes on serving after SIGTERM, until load balancers route around it."""
     health_host: str = "127.0.0.1"
+    """Address that probes and metrics are served on."""
     health_port: Port
     """Where probes and metrics are served: a port that clients do not reach."""
     metrics_enabled: bool = True
+    """Whether `/metrics` is served."""
     max_connections: Count = 2000
     """Connections on the port that clients reach."""
     max_connections_per_address: Count = 1000
@@ -74,7 +78,9 @@ class ProcessSettings(StoreSettings):
     trusted_proxies: Networks = ()
     """Networks of proxies whose `X-Forwarded-For` or `Forwarded` names the client."""
     max_headers: Count = 100
+    """Headers of one request."""
     max_head_bytes: Count = 32 * 1024
+    """Bytes of the request line and the headers."""
     head_seconds: Seconds = 10.0
     """How long a client may take to send a complete head."""
     idle_seconds: Seconds = 60.0
@@ -116,7 +122,9 @@ class ServiceSettings(ProcessSettings):
     """What a process needs that admits calls."""
 
     namespace: str = "model-gateway"
+    """Namespace of the custom resources and the Secrets."""
     base_url: Origin = "http://127.0.0.1:8080"
+    """Address of the API as clients know it: the issuer of access tokens."""
     mcp_url: Origin = "http://127.0.0.1:8087"
     """Address of the MCP process as clients know it: the audience of access tokens (§10.1)."""
     oauth_registration: bool = True
@@ -124,6 +132,7 @@ class ServiceSettings(ProcessSettings):
     oauth_documents: bool = True
     """Whether the URL of a metadata document is taken as a client's id (§10.5)."""
     redis_url: str = "redis://127.0.0.1:6379/0"
+    """Redis of rates, limits, reservations and sessions."""
     callback_allowed_cidrs: Networks = ()
     """Private networks that receivers of callbacks may be in (§11.6)."""
     denied_cidrs: Networks = ()

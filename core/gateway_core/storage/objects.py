@@ -138,6 +138,7 @@ class StoreSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="GATEWAY_", frozen=True)
 
     store: Literal["directory", "s3"] = "directory"
+    """Where bytes are kept: a directory that all processes share, or an S3 bucket."""
     store_dir: Path | None = None
     """The directory."""
     store_bucket: str = ""

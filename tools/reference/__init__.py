@@ -1,0 +1,1 @@
+"""Pages of docs/reference, each built from what the processes themselves use."""
