@@ -1,6 +1,8 @@
 """`make pictures`: the pictures of the documents, made from the running product.
 
-| Module | What it makes |
-|---|---|
-| `demo` | docs/pictures/demo.svg: the terminal of `make demo` |
+`demo` makes docs/pictures/demo.svg, the terminal of `make demo`: `recording` records it, `terminal`
+draws it. `console` makes docs/pictures/console-*.png, pages of the account that `studio` sets up.
+
+Each starts a local run by `gateway`, in a temporary folder and on free ports, and ends it with all
+that it wrote, also after a failure.
 """

@@ -1,12 +1,17 @@
 """`make pictures`: makes all pictures, or those named by the arguments."""
 
+import asyncio
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tools.chromium import ChromiumMissingError
+from tools.pictures.console import draw_console
 from tools.pictures.demo import draw_demo
 from tools.pictures.recording import RecordingError
+
+from gateway_cli.session import CommandError
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "pictures"
@@ -17,7 +22,12 @@ def make_demo() -> dict[str, bytes]:
     return {"demo.svg": draw_demo().encode()}
 
 
-PICTURES: dict[str, Callable[[], dict[str, bytes]]] = {"demo": make_demo}
+def make_console() -> dict[str, bytes]:
+    """Pages of the console."""
+    return asyncio.run(draw_console())
+
+
+PICTURES: dict[str, Callable[[], dict[str, bytes]]] = {"demo": make_demo, "console": make_console}
 
 
 def main() -> int:
@@ -31,7 +41,7 @@ def main() -> int:
         begin = time.monotonic()
         try:
             files = PICTURES[name]()
-        except RecordingError as error:
+        except (RecordingError, CommandError, ChromiumMissingError) as error:
             print(f"✗ {name}: {error}", file=sys.stderr)
             return 1
         for file, data in files.items():

@@ -2,21 +2,19 @@
 
 import os
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 
+from tools.pictures.gateway import ROOT, choose_ports
 from tools.pictures.recording import Output, record, shorten_pauses
 from tools.pictures.terminal import draw_recording, replay, type_command
 
-from gateway_cli.local.config import PORT_NAMES, LocalRunError, Ports, check_ports
-
-ROOT = Path(__file__).resolve().parents[2]
 COMMAND = "make demo"
 COLUMNS, ROWS = 108, 60
 """As wide as the table of kubectl, and higher than all output, so that nothing scrolls."""
 PAUSE_SECONDS = 1.2
 MOST_SECONDS = 300.0
 _LINKED = ("Makefile", "pyproject.toml", "requirements", ".venv")
-_PORT_BASE = 22_000
 
 
 def draw_demo() -> str:
@@ -39,24 +37,6 @@ def _record_demo() -> list[Output]:
         env = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
         env.pop("MFLAGS", None)
         env |= {"GATEWAY_LOCAL_DIR": str(folder / ".local")}
-        if not _are_free(Ports()):
-            env["GATEWAY_LOCAL_PORT_BASE"] = str(find_port_base())
+        for port_name, port in asdict(choose_ports()).items():
+            env[f"GATEWAY_LOCAL_PORT_{port_name.upper()}"] = str(port)
         return record(COMMAND.split(), folder, env, (COLUMNS, ROWS), MOST_SECONDS)
-
-
-def find_port_base() -> int:
-    """The first port of a block without listeners."""
-    step = len(PORT_NAMES) + 3
-    return next(
-        base
-        for base in range(_PORT_BASE, _PORT_BASE + 500 * step, step)
-        if _are_free(Ports.block(base))
-    )
-
-
-def _are_free(ports: Ports) -> bool:
-    try:
-        check_ports(ports, PORT_NAMES)
-    except LocalRunError:
-        return False
-    return True

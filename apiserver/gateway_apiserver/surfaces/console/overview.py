@@ -34,6 +34,7 @@ from gateway_core.accounts.records import work_out_balance
 from gateway_core.accounts.roles import Act
 from gateway_core.admission.rates import RateLimiter
 from gateway_core.api.errors import Unavailable
+from gateway_core.api.money import MICROS_PER_CENT, MICROS_PER_DOLLAR
 from gateway_core.billing.charges import Amounts
 from gateway_core.billing.reports import sum_lines
 from gateway_core.kube.clock import CLOCK
@@ -92,7 +93,7 @@ class OverviewPage:
             spent = _sum(lines, today, today), _sum(lines, today.replace(day=1), today)
             for word, sums in zip(("today", "this month"), spent, strict=True):
                 calls = f"{show_count(sums.requests)} calls, {show_count(sums.failed)} failed"
-                tiles.append(Tile(f"Spent {word}{own}", show_micros(sums.micros), calls))
+                tiles.append(Tile(f"Spent {word}{own}", _show_sum(sums.micros), calls))
         try:
             spending = await self._limiter.read_spending(seat.account.name)
         except Unavailable:
@@ -139,6 +140,13 @@ def show_budget(each: Any) -> list[Cell]:
         number(show_cents(limit)),
         Cell(each["limit_window"] or NOTHING),
     ]
+
+
+def _show_sum(micros: int) -> str:
+    """Dollars, from one on to the cent, to fit a tile; the usage page has all digits."""
+    if micros < MICROS_PER_DOLLAR:
+        return show_micros(micros)
+    return show_cents(round(micros / MICROS_PER_CENT))
 
 
 def _sum(lines: Sequence[Amounts], first: date, last: date) -> Amounts:

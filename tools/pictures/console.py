@@ -1,0 +1,92 @@
+"""docs/pictures/console-*.png: pages of the console in Chromium, of an account with a history."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import oxipng
+from playwright.async_api import Browser, Page, async_playwright, expect
+from tools.chromium import find_chromium
+from tools.pictures.gateway import run_gateway
+from tools.pictures.studio import ACCOUNT, LARGE, USER_EMAIL, Studio, receive_callbacks
+
+WIDTH = 1280
+SCALE = 1.5
+"""Pixels of the picture for one of the page: readable where a document shows it smaller."""
+_MESSAGE = "Welcome our new customers with one short sentence."
+
+
+async def draw_console() -> dict[str, bytes]:
+    """The PNG files by name."""
+    async with run_gateway() as run, receive_callbacks() as hook, open_chromium() as chromium:
+        studio = Studio(run)
+        await studio.prepare(datetime.now(UTC))
+        await studio.call(hook)
+        page = await chromium.new_page(device_scale_factor=SCALE)
+        await _sign_in(page, run.config.base_url, studio.password)
+        home = f"{run.config.base_url}/console/{ACCOUNT}"
+        await _open_overview(page, home)
+        files = {"console-overview.png": await _take(page, 1020)}
+        await _open_task(page, f"{home}/tasks/{studio.shown_task}")
+        files["console-task.png"] = await _take(page, 1180)
+        await page.emulate_media(color_scheme="dark")
+        await _chat(page, f"{home}/playground")
+        files["console-playground.png"] = await _take(page, 1180)
+        return files
+
+
+@asynccontextmanager
+async def open_chromium() -> AsyncIterator[Browser]:
+    """A headless Chromium."""
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=find_chromium(),
+            # Chromium has no sandbox for root
+            args=["--no-sandbox"] if os.geteuid() == 0 else [],
+        )
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+async def _sign_in(page: Page, base_url: str, password: str) -> None:
+    await page.goto(base_url)
+    await page.get_by_label("Email address").fill(USER_EMAIL)
+    await page.get_by_label("Password").fill(password)
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+
+
+async def _open_overview(page: Page, home: str) -> None:
+    await page.goto(home)
+    await expect(page.locator("svg.plot")).to_have_count(2)
+
+
+async def _open_task(page: Page, address: str) -> None:
+    await page.goto(address)
+    await expect(page.get_by_role("main")).to_contain_text("Delivered", timeout=15_000)
+    # a frame of the middle, as one sees it while it plays
+    await page.locator("video").evaluate(
+        "video => new Promise(shown => {"
+        "  video.addEventListener('seeked', shown, {once: true}); video.currentTime = 1.2})"
+    )
+
+
+async def _chat(page: Page, address: str) -> None:
+    await page.goto(address)
+    await page.get_by_label("Language model").select_option(LARGE)
+    await page.get_by_label("Message").fill(_MESSAGE)
+    await page.get_by_role("button", name="Send").click()
+    await expect(page.get_by_role("main")).to_contain_text(f"You said: {_MESSAGE}")
+
+
+async def _take(page: Page, height: int) -> bytes:
+    await page.set_viewport_size({"width": WIDTH, "height": height})
+    return shrink(await page.screenshot(animations="disabled"))
+
+
+def shrink(png: bytes) -> bytes:
+    """The same picture in fewer bytes, without what tells of its making."""
+    return oxipng.optimize_from_memory(png, level=4, strip=oxipng.StripChunks.all())
