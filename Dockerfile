@@ -8,18 +8,19 @@ ARG BASE_IMAGE=python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac1
 
 FROM ${BASE_IMAGE} AS build
 COPY requirements/runtime.txt /tmp/runtime.txt
-# Only wheels: nothing is compiled, so nothing to compile with is needed. pip goes again at the end.
+# Only wheels: nothing is compiled, so nothing to compile with is needed. What installs goes again.
 # Of the services that botocore describes only S3 and what gives credentials for it is kept.
-# Without a fixed seed of hashes the order of sets differs between two compilations.
+# Two builds of a commit are equal: sets are compiled in one order, and no module keeps a time (-f:
+# also those that are compiled already).
 RUN python3 -m venv /opt/gateway && \
     /opt/gateway/bin/pip install --quiet --no-cache-dir --no-compile --only-binary :all: \
         --disable-pip-version-check --require-hashes -r /tmp/runtime.txt && \
-    /opt/gateway/bin/pip uninstall --quiet --yes pip && \
+    /opt/gateway/bin/pip uninstall --quiet --yes pip setuptools && \
     packages="$(/opt/gateway/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" && \
     find "${packages}/botocore/data" -mindepth 1 -maxdepth 1 -type d \
         ! -name s3 ! -name sts ! -name sso ! -name sso-oidc -exec rm -r {} + && \
     echo /opt/gateway/src > "${packages}/gateway.pth" && \
-    PYTHONHASHSEED=0 /opt/gateway/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash "${packages}"
+    PYTHONHASHSEED=0 /opt/gateway/bin/python -m compileall -q -f -j 0 --invalidation-mode unchecked-hash "${packages}"
 COPY core/gateway_core /opt/gateway/src/gateway_core
 COPY web/gateway_web /opt/gateway/src/gateway_web
 COPY apiserver/gateway_apiserver /opt/gateway/src/gateway_apiserver
@@ -29,7 +30,7 @@ COPY cli/gateway_cli /opt/gateway/src/gateway_cli
 COPY simulator/gateway_simulator /opt/gateway/src/gateway_simulator
 RUN printf '%s\n' '#!/opt/gateway/bin/python' 'from gateway_cli.__main__ import main' 'main()' \
         > /opt/gateway/bin/gatewayctl && chmod 755 /opt/gateway/bin/gatewayctl && \
-    PYTHONHASHSEED=0 /opt/gateway/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/gateway/src
+    PYTHONHASHSEED=0 /opt/gateway/bin/python -m compileall -q -f -j 0 --invalidation-mode unchecked-hash /opt/gateway/src
 
 FROM ${BASE_IMAGE} AS runtime
 # The chart's own Redis, with Debian's security fixes as of the build; upgrades are those of the base's other
@@ -40,7 +41,7 @@ RUN apt-get update --quiet && \
     apt-get install --quiet --yes --no-install-recommends redis-tools && \
     ln -s redis-check-rdb /usr/bin/redis-server && \
     redis-server --version && \
-    rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/apt /var/log/dpkg.log
+    rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/ldconfig/aux-cache /var/log/apt /var/log/dpkg.log
 COPY --from=build /opt/gateway /opt/gateway
 RUN echo 'gateway:x:10001:10001:Model Gateway:/nonexistent:/usr/sbin/nologin' >> /etc/passwd && \
     echo 'gateway:x:10001:' >> /etc/group
