@@ -16,6 +16,7 @@ from tools.chart import (
 )
 from tools.commands import build_command_reference
 from tools.dashboard import build_dashboard
+from tools.guides import PAGES, fill_page
 from tools.metrics import build_reference
 from tools.reference import errors, resources, rest, settings
 from tools.reliability import read_runs, render
@@ -60,6 +61,9 @@ def main() -> None:
     for page in (errors, resources, rest, settings):
         name = page.__name__.rpartition(".")[2]
         (ROOT / "docs" / "reference" / f"{name}.md").write_text(page.build_page())
+
+    for path in PAGES.glob("*.md"):
+        path.write_text(fill_page(path.read_text()))
 
     introduction = (ROOT / "docs" / "gatewayctl.in.md").read_text()
     (ROOT / "docs" / "gatewayctl.md").write_text(build_command_reference(introduction))
