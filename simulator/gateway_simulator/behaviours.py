@@ -152,7 +152,7 @@ class IgnoreIdempotency(_AtSubmission):
 
 
 class DuplicateId(_AtSubmission):
-    """The job is recorded, and the answer carries the job submitted before it."""
+    """The job is recorded, and the answer carries an earlier job whose prompt matches too."""
 
     behaviour: Literal["duplicate_id"]
 

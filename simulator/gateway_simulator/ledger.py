@@ -71,10 +71,9 @@ class Ledger:
         """Yield the jobs, oldest first."""
         return iter(self._by_id.values())
 
-    @property
-    def latest(self) -> Job | None:
-        """The job made last."""
-        return next(reversed(self._by_id.values()), None)
+    def __reversed__(self) -> Iterator[Job]:
+        """Yield the jobs, newest first."""
+        return reversed(self._by_id.values())
 
     def get(self, job_id: str) -> Job | None:
         """Return a job by its id."""

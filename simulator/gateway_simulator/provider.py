@@ -47,14 +47,23 @@ class Provider:
         if known and not self.rulebook.take(IgnoreIdempotency, Point.SUBMIT, prompts):
             self.history.note_job(submission, known, replay=True)
             return known, True
-        previous = self.ledger.latest
         job = self.ledger.add(request, key, self._plan(request))
         self.history.note_job(submission, job, replay=False)
         if self.rulebook.take(LoseJob, Point.SUBMIT, prompts):
             self.ledger.lose(job)
-        if previous and self.rulebook.take(DuplicateId, Point.SUBMIT, prompts):
-            return previous, False
-        return job, False
+        rule = self.rulebook.take(
+            DuplicateId,
+            Point.SUBMIT,
+            prompts,
+            accept=lambda rule: self._find_before(job, rule) is not None,
+        )
+        return (job if rule is None else self._find_before(job, rule) or job), False
+
+    def _find_before(self, job: Job, rule: DuplicateId) -> Job | None:
+        """The last earlier job whose prompt the rule matches: no other job is interfered with."""
+        wanted = rule.match.prompt_contains or ""
+        earlier = (each for each in reversed(self.ledger) if each is not job)
+        return next((each for each in earlier if wanted in each.request.prompt), None)
 
     def find(self, job_id: str) -> Job | None:
         """Return a job by its id, unless it has been lost."""

@@ -86,7 +86,12 @@ def test_watch_prints_tasks_as_they_change(account, make_task, patch_status, con
     }
     words = ("tasks", "list", "-a", account, "--watch", "--output=json")
     process = subprocess.Popen(
-        [sys.executable, "-m", "gateway_cli", *words], env=env, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "gateway_cli", *words],
+        env=env,
+        stdout=subprocess.PIPE,
+        text=True,
+        # a shell starts what it runs in the background with SIGINT ignored, and children inherit it
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     lines = queue.Queue()
     threading.Thread(target=lambda: [lines.put(line) for line in process.stdout]).start()

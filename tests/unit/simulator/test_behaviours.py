@@ -69,6 +69,13 @@ def test_duplicate_id_answers_with_the_job_before(client, submit, rules):
     assert len(client.get("/control/jobs").json()["jobs"]) == 2
 
 
+def test_duplicate_id_leaves_jobs_alone_that_its_rule_does_not_match(client, submit, rules):
+    rules({"behaviour": "duplicate_id", "match": {"prompt_contains": "<mine>"}})
+    first = submit(key="k1", prompt="<mine>")
+    others = submit(key="k2", prompt="another")
+    assert submit(key="k3", prompt="<mine>")["id"] == first["id"] != others["id"]
+
+
 @pytest.mark.parametrize("point", ["submit", "poll"])
 def test_lose_job_makes_the_job_unknown(client, submit, rules, point):
     rules({"behaviour": "lose_job", "count": 1, "match": {"on": point}})
