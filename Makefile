@@ -94,7 +94,7 @@ site: setup ## Build the documents as a site with strict links: .site/html, for 
 	@$(BIN)/python -m tools.site
 
 .PHONY: pictures
-pictures: setup ## Make docs/pictures anew from the running product, in folders and on ports of their own (PICTURES="demo")
+pictures: setup ## Make docs/pictures from the running product: 10 minutes, and once a build of Prometheus (PICTURES="demo console dashboard")
 	@$(BIN)/python -m tools.pictures $(PICTURES)
 
 .PHONY: check-generated

@@ -1,9 +1,9 @@
-"""Programs for tests that are in no package of Python: found, or built or installed once.
+"""Programs for tests and pictures that are in no package of Python: found, or built once.
 
-`python -m tools.programs` makes all of them; a name after it prints that one's path. The versions
-are pinned in `tools/<modules>/` by go.mod and go.sum, or by package.json and its lock file; Go's
-module proxy and checksum database and npm's registry are those of the caller's environment. What is
-made lies below the user's cache and serves every checkout.
+`python -m tools.programs` makes those for tests; a name after it prints that one's path. The
+versions are pinned in `tools/<modules>/` by go.mod and go.sum, or by package.json and its lock
+file; Go's module proxy and checksum database and npm's registry are those of the caller's
+environment. What is made lies below the user's cache and serves every checkout.
 """
 
 import asyncio
@@ -33,12 +33,15 @@ class ProgramMissingError(Exception):
 class Program:
     """One program: its Go package, the folder of tools/ that pins it, and whether PATH's will do.
 
-    Without a package it is a folder of npm's packages.
+    Without a package it is a folder of npm's packages. One that is not for tests is made when it is
+    asked for.
     """
 
     package: str | None
     modules: str
     any_version: bool = False
+    tags: str = ""
+    is_for_tests: bool = True
 
     @property
     def pins(self) -> tuple[str, ...]:
@@ -53,6 +56,14 @@ PROGRAMS = {
     "mcp-clients": Program(None, "mcp"),
     "node-sdks": Program(None, "node"),
     "oidc-provider": Program(None, "oidc"),
+    # without service discovery, which is most of what it is built from
+    "prometheus": Program(
+        "github.com/prometheus/prometheus/cmd/prometheus",
+        "prometheus",
+        any_version=True,
+        tags="remove_all_sd",
+        is_for_tests=False,
+    ),
     "versitygw": Program(
         "github.com/versity/versitygw/cmd/versitygw", "s3server", any_version=True
     ),
@@ -115,7 +126,9 @@ def _build(name: str, target: Path) -> None:
     try:
         modules = TOOLS / program.modules
         if program.package:
-            asyncio.run(build_go_program(modules, program.package, target, os.environ))
+            asyncio.run(
+                build_go_program(modules, program.package, target, os.environ, tags=program.tags)
+            )
         else:
             asyncio.run(_install_packages([modules / file for file in program.pins], target))
     except BuildError as error:
@@ -144,7 +157,8 @@ def main() -> int:
     """0 if all that were asked for are there."""
     names = sys.argv[1:]
     try:
-        for name in names or (*PROGRAMS, CHROMIUM):
+        wanted = [name for name, program in PROGRAMS.items() if program.is_for_tests]
+        for name in names or (*wanted, CHROMIUM):
             path = ensure_chromium() if name == CHROMIUM else ensure_program(name)
             if names:
                 print(path)

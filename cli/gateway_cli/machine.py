@@ -76,11 +76,12 @@ async def build_go_program(
     target: Path,
     env: Mapping[str, str],
     variables: Mapping[str, str] | None = None,
+    tags: str = "",
 ) -> None:
     """Builds `package`, as pinned by the go.mod and go.sum in `modules`, to the file `target`.
 
     The Go module proxy and the checksum database of `env` apply; `variables` are Go variables of
-    packages to set, by qualified name. BuildError.
+    packages to set, by qualified name; `tags` are build tags, joined by commas. BuildError.
     """
     go = shutil.which("go", path=env.get("PATH"))
     if go is None:
@@ -88,7 +89,7 @@ async def build_go_program(
     flags = ["-s", "-w", *(f"-X {name}={value}" for name, value in (variables or {}).items())]
     partial = target.with_name(f"{target.name}.partial")
     done = await run_program(
-        *(go, "build", "-ldflags", " ".join(flags), "-o", str(partial), package),
+        *(go, "build", "-ldflags", " ".join(flags), "-tags", tags, "-o", str(partial), package),
         cwd=modules,
         env={**env, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -mod=readonly"},
     )

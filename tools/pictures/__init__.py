@@ -2,6 +2,8 @@
 
 `demo` makes docs/pictures/demo.svg, the terminal of `make demo`: `recording` records it, `terminal`
 draws it. `console` makes docs/pictures/console-*.png, pages of the account that `studio` sets up.
+`dashboard` makes docs/pictures/dashboard.svg: `load` calls the gateway, a `prometheus` measures it,
+and `plots` draws what the dashboard's queries give.
 
 Each starts a local run by `gateway`, in a temporary folder and on free ports, and ends it with all
 that it wrote, also after a failure.

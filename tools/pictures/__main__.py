@@ -1,15 +1,19 @@
 """`make pictures`: makes all pictures, or those named by the arguments."""
 
 import asyncio
+import signal
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import aiohttp
 from tools.chromium import ChromiumMissingError
 from tools.pictures.console import draw_console
+from tools.pictures.dashboard import draw_dashboard
 from tools.pictures.demo import draw_demo
 from tools.pictures.recording import RecordingError
+from tools.programs import ProgramMissingError
 
 from gateway_cli.session import CommandError
 
@@ -27,7 +31,24 @@ def make_console() -> dict[str, bytes]:
     return asyncio.run(draw_console())
 
 
-PICTURES: dict[str, Callable[[], dict[str, bytes]]] = {"demo": make_demo, "console": make_console}
+def make_dashboard() -> dict[str, bytes]:
+    """The Grafana dashboard with the values of a load run."""
+    return {"dashboard.svg": asyncio.run(draw_dashboard()).encode()}
+
+
+PICTURES: dict[str, Callable[[], dict[str, bytes]]] = {
+    "demo": make_demo,
+    "console": make_console,
+    "dashboard": make_dashboard,
+}
+_PROBLEMS = (
+    ChromiumMissingError,
+    CommandError,
+    ExceptionGroup,
+    ProgramMissingError,
+    RecordingError,
+    aiohttp.ClientError,
+)
 
 
 def main() -> int:
@@ -36,12 +57,14 @@ def main() -> int:
     if unknown := set(names) - set(PICTURES):
         print(f"✗ no picture {', '.join(sorted(unknown))}: {', '.join(PICTURES)}", file=sys.stderr)
         return 2
+    # ended from outside, it ends what it has started, as after Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name in names:
         begin = time.monotonic()
         try:
             files = PICTURES[name]()
-        except (RecordingError, CommandError, ChromiumMissingError) as error:
+        except _PROBLEMS as error:
             print(f"✗ {name}: {error}", file=sys.stderr)
             return 1
         for file, data in files.items():
@@ -52,4 +75,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -40,13 +40,13 @@ VIDEO, FAST = "aurora-video", "aurora-video-fast"
 LARGE, SMALL = "quill-large", "quill-small"
 GUARDRAIL = "grd-experiments"
 KEYS = {"SHOP": "key-web-shop", "NIGHTLY": "key-nightly-captions", "TRIALS": "key-trials"}
-_MODERATION = "sim-moderation"
+MODERATION = "sim-moderation"
 _ROWS: tuple[tuple[str, str, str, int, int, float], ...] = (
     # key, model, operation, calls on a working day, micro-dollars of each, share that fails
     ("SHOP", VIDEO, "aurora/reference_to_video", 26, 300_000, 0.02),
     ("SHOP", LARGE, "quill/chat", 240, 9_500, 0.004),
     ("NIGHTLY", SMALL, "quill/chat", 520, 900, 0.01),
-    ("NIGHTLY", _MODERATION, "sim/moderations", 400, 100, 0.0),
+    ("NIGHTLY", MODERATION, "sim/moderations", 400, 100, 0.0),
     ("TRIALS", FAST, "aurora/reference_to_video", 18, 125_000, 0.08),
     ("TRIALS", LARGE, "quill/chat", 60, 12_000, 0.02),
 )
@@ -80,12 +80,16 @@ class Studio:
     def __init__(self, run: LocalRun) -> None:
         self._run = run
         self.password = generate_password()
-        self._keys = {name: mint_key("Standard") for name in KEYS}
+        self.keys = {name: mint_key("Standard") for name in KEYS}
+        """By the names of `KEYS`."""
         self.shown_task = ""
         """Id of the completed task with `SHOWN_PROMPT`, from `call` on."""
 
     async def prepare(self, now: datetime) -> None:
-        """Write the past days, then the objects, since counters are first read with the account."""
+        """Write past days and objects, and return when the API process knows the objects.
+
+        The days come first, since the account's sums are read when it appears.
+        """
         connection = load_kubeconfig(self._run.config.cluster_kubeconfig)
         async with KubernetesClient(connection, self._run.config.namespace) as kube:
             for day, status in describe_days(now):
@@ -99,11 +103,14 @@ class Studio:
         ) as cluster:
             for obj in parse_manifests(text, path.name):
                 await cluster.apply(obj)
+        for minted in self.keys.values():
+            async with RestApi(config.base_url, minted.plaintext) as api:
+                await _wait_known(api)
 
     def _list_values(self) -> dict[str, str]:
         pepper = read_shared_secret(self._run.config.secrets_directory, PEPPER)
         values = {"PASSWORD_HASH": hash_password(self.password)}
-        for name, minted in self._keys.items():
+        for name, minted in self.keys.items():
             values |= {
                 f"{name}_NAME": KEYS[name],
                 f"{name}_ID": minted.id,
@@ -123,10 +130,8 @@ class Studio:
                 await stack.enter_async_context(
                     RestApi(self._run.config.base_url, minted.plaintext)
                 )
-                for minted in self._keys.values()
+                for minted in self.keys.values()
             ]
-            for api in (shop, nightly, trials):
-                await _wait_known(api)
             tasks = [await _create(shop, VIDEO, prompt, hook) for prompt in PROMPTS]
             tried = [await _create(trials, FAST, prompt) for prompt in (*PROMPTS[2:5], _REFUSED)]
             await asyncio.gather(
@@ -161,11 +166,12 @@ class Studio:
 
 
 @asynccontextmanager
-async def receive_callbacks() -> AsyncIterator[str]:
-    """The address of a receiver that accepts every callback."""
+async def receive_callbacks(failing: float = 0) -> AsyncIterator[str]:
+    """The address of a receiver of callbacks; it refuses that share of them for the time being."""
+    draw = random.Random(11)  # noqa: S311 - sample data
 
     async def accept(_: web.Request) -> web.Response:
-        return web.Response(status=204)
+        return web.Response(status=503 if draw.random() < failing else 204)
 
     app = web.Application()
     app.router.add_post("/hooks/videos", accept)
@@ -263,7 +269,7 @@ async def _run_batch(api: RestApi) -> None:
             "custom_id": f"caption-{number}",
             "method": "POST",
             "url": "/v1/moderations",
-            "body": {"model": _MODERATION, "input": text},
+            "body": {"model": MODERATION, "input": text},
         }
         for number, text in enumerate(PROMPTS * 10)
     ]
