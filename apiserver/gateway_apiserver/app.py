@@ -22,7 +22,7 @@ from gateway_apiserver.surfaces.files.finder import FileFinder
 from gateway_apiserver.surfaces.files.routes import FileRoutes
 from gateway_apiserver.surfaces.files.writing import FileWriter
 from gateway_apiserver.surfaces.llm.cached import CachedCalls
-from gateway_apiserver.surfaces.llm.call_headers import make_call_headers
+from gateway_apiserver.surfaces.llm.call_headers import describe_headers, make_call_headers
 from gateway_apiserver.surfaces.llm.calls import LlmCalls
 from gateway_apiserver.surfaces.llm.models import ModelLists
 from gateway_apiserver.surfaces.llm.prompt_files import PromptFiles
@@ -208,6 +208,7 @@ def build_table(
         ModelLists(lambda: catalog.current),
         table.authorizer,
         policies,
+        describe_headers(settings.llm_headers, has_cache=parts.answers is not None),
     ).add_to(table)
     repository = Repository(parts.kube, mint, {}, ListLimiter())
     _add_storage(table, parts, repository, files, mint, metrics, failpoints, downloads)

@@ -5,12 +5,12 @@ them; refusals follow from what an operation requires of its caller.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from pydantic import BaseModel
 
-from gateway_apiserver.routing import Body, Docs, Operation, PathRoute, Schema
+from gateway_apiserver.routing import Body, Docs, HeaderDocs, Operation, PathRoute, Schema
 from gateway_apiserver.surfaces.models import ANY_ID
 from gateway_apiserver.surfaces.validation import MOST_KEY_CHARACTERS
 from gateway_core.api.ids import TASK_PREFIX
@@ -59,12 +59,14 @@ def build_document(
 ) -> dict[str, Any]:
     """The document of what can be called now."""
     components = _describe_errors()
+    headers: dict[str, HeaderDocs] = {}
     paths: dict[str, Any] = {}
     for route in routes:
         for path, method, operation in route.describe(catalog):
             described = _describe_operation(path, operation, catalog, components, task_id_header)
             if described is None:
                 continue
+            headers |= {} if operation.docs is None else operation.docs.headers
             item = paths.setdefault(path, {})
             item[method.lower()] = described
             names = _PARAMETER.findall(path)
@@ -88,7 +90,7 @@ def build_document(
                 "managementKey": {"type": "http", "scheme": "bearer"},
             },
             "schemas": components,
-            "headers": _describe_headers(task_id_header),
+            "headers": _describe_headers(task_id_header, headers),
         },
     }
 
@@ -110,6 +112,7 @@ def _describe_operation(
     parameters = [] if docs.query is None else _describe_query(docs.query)
     if docs.makes:
         parameters.append(_describe_key(docs.makes))
+    parameters += docs.parameters
     described: dict[str, Any] = {
         "operationId": docs.name,
         "summary": docs.summary,
@@ -155,9 +158,11 @@ def _describe_responses(
     responses: dict[str, Any] = {}
     if docs.response is not None:
         name = _add_component(docs.name, docs.response, components)
-        needed = (*rate, *(("Location",) if docs.status == 202 else ()))
+        always = [header for header, of in docs.headers.items() if of.always]
+        seldom = [header for header, of in docs.headers.items() if not of.always]
+        needed = (*rate, *(("Location",) if docs.status == 202 else ()), *always)
         replayed = ("Idempotent-Replayed",) if docs.makes else ()
-        described = _describe_response(docs.summary + ".", name, needed, replayed)
+        described = _describe_response(docs.summary + ".", name, needed, (*replayed, *seldom))
         if docs.event is not None:
             described["content"]["text/event-stream"] = {"schema": docs.event}
         responses[str(docs.status)] = described
@@ -320,7 +325,7 @@ def _describe_tasks() -> dict[str, Schema]:
     }
 
 
-def _describe_headers(task_id_header: str) -> dict[str, Any]:
+def _describe_headers(task_id_header: str, more: Mapping[str, HeaderDocs]) -> dict[str, Any]:
     """All headers by name, and with `.optional` for responses that may lack them."""
     number, text = {"type": "integer", "minimum": 0}, {"type": "string"}
     described = {
@@ -335,6 +340,7 @@ def _describe_headers(task_id_header: str) -> dict[str, Any]:
         "x-should-retry": ("That trying again does not help.", text),
         "Idempotent-Replayed": ("That an earlier call with the key did this.", text),
         task_id_header: ("The task that the response concerns.", text),
+        **{name: (of.description, of.schema) for name, of in more.items()},
     }
     headers: dict[str, Any] = {}
     for name, (description, schema) in described.items():

@@ -140,6 +140,15 @@ Body = type[BaseModel] | Schema | Callable[[Catalog], Schema | None]
 
 
 @dataclass(frozen=True, slots=True)
+class HeaderDocs:
+    """Description of a header of successful responses; `always`: none of them lacks it."""
+
+    description: str
+    schema: Schema
+    always: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Docs:
     """Description of an operation in `/openapi.json`, beside what its path and access imply.
 
@@ -147,7 +156,8 @@ class Docs:
     a function, which returns None if the operation cannot be called. `makes` names what a call
     with an Idempotency-Key makes once. `also` are errors that nothing else implies, `errors` the
     components that describe them where the path does not imply that. `event` describes each event
-    of a stream, for an operation that may answer with one (`openapi`).
+    of a stream, for an operation that may answer with one (`openapi`). `parameters` are parameter
+    objects of request headers, `headers` those of successful responses by name.
     """
 
     name: str
@@ -164,6 +174,8 @@ class Docs:
     errors: tuple[str, ...] = ()
     event: Schema | None = None
     example: Any = None
+    parameters: Sequence[Schema] = ()
+    headers: Mapping[str, HeaderDocs] = field(default_factory=dict)
     responses: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -17,6 +17,7 @@ from schemathesis.checks import CHECKS
 from schemathesis.core.parameters import ParameterLocation
 from schemathesis.generation import GenerationMode
 
+from gateway_apiserver.surfaces.llm.options import FALLBACKS
 from gateway_core.tasks.operations import CHAT
 from tests.crash.shares import IS_WHOLE
 
@@ -186,6 +187,13 @@ def test_every_status_of_the_specification_is_documented(document):
     assert {"200", "401", "403", "404"} <= set(read)
 
 
+@pytest.mark.parametrize("label", GENERATING)
+def test_calls_of_language_models_have_their_headers_documented(schema, label):
+    operation = find(schema, label)
+    names = {parameter.name for parameter in operation.headers}
+    assert names >= {FALLBACKS, "x-gateway-timeout", "x-gateway-first-byte-timeout"}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
@@ -260,7 +268,9 @@ PROMPTS = st.text(st.characters(codec="utf-8", exclude_characters="["), min_size
 
 
 def prompt(case, text):
-    """Gives the case a prompt that the provider takes, and leaves its other fields."""
+    """Give the case a prompt that the provider accepts and fallback models that exist."""
+    if FALLBACKS in case.headers:
+        case.headers[FALLBACKS] = ",".join(MODELS)
     message = {"role": "user", "content": text}
     given = {"messages": [message], "input": text, "contents": [{"parts": [{"text": text}]}]}
     case.body = {name: given.get(name, value) for name, value in case.body.items()}

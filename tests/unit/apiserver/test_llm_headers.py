@@ -4,10 +4,12 @@ import asyncio
 from typing import Any
 
 import orjson
+import pytest
 
+from gateway_apiserver.surfaces.llm.call_headers import ShownHeaders
 from gateway_core.billing.counters import AdmissionAnswer, AdmissionCall
 from tests.servers.llm_provider import LlmProvider
-from tests.unit.apiserver.gateway import Answer, FakeExchange
+from tests.unit.apiserver.gateway import Answer, FakeExchange, call
 from tests.unit.apiserver.test_llm_calls import BODY, LlmGateway, answer, serve, stream
 
 
@@ -54,6 +56,29 @@ async def test_route_is_named_where_the_deployment_shows_routes() -> None:
 
 async def test_no_header_is_added_where_they_are_off() -> None:
     assert not find_ours(await chat(answer, shown="off"))
+
+
+@pytest.mark.parametrize("shown", ["off", "public", "routes"])
+@pytest.mark.parametrize("streams", [False, True])
+async def test_document_names_each_header_and_those_that_are_always_there(
+    shown: ShownHeaders, streams: bool
+) -> None:
+    async with LlmProvider(stream("Hello") if streams else answer) as provider:
+        gateway = LlmGateway(provider, llm_headers=shown)
+        found = find_ours(await gateway.chat(stream=streams)).keys()
+        document = (await call(gateway.app, "GET", "/openapi.json")).json
+        await gateway.close()
+        await gateway.api_parts.llm_providers.close()
+
+    described = document["paths"]["/v1/chat/completions"]["post"]["responses"]["200"]["headers"]
+    ours = {
+        name: reference["$ref"].endswith(".optional")
+        for name, reference in described.items()
+        if name.startswith("x-gateway-")
+    }
+    needed = {name for name, is_optional in ours.items() if not is_optional}
+    assert needed <= found <= ours.keys()
+    assert bool(needed) == (shown != "off")
 
 
 async def test_refused_call_has_none() -> None:

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from gateway_apiserver.routing import Call
-from gateway_apiserver.surfaces.llm.call_headers import CallHeaders, choose_stream_head
+from gateway_apiserver.surfaces.llm.call_headers import HIT, MISS, CallHeaders, choose_stream_head
 from gateway_core.accounts.guardrails import CacheScope
 from gateway_core.admission.admission import Payer
 from gateway_core.billing.counters import Hold
@@ -14,11 +14,7 @@ from gateway_core.llm.formats.calls import Format
 from gateway_core.llm.formats.streams import LlmStream
 from gateway_core.llm.service import LlmService, PricedCall
 from gateway_core.providers.catalog import Model
-from gateway_web.context import Header
 from gateway_web.responses import JSON, NO_STORE, Response, send_head
-
-_HIT: Header = (b"x-gateway-cache", b"hit")
-_MISS: Header = (b"x-gateway-cache", b"miss")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +123,7 @@ class CachedCalls:
     ) -> Response | None:
         """Answer an admitted call, by `exchange` where nothing was found."""
         hit, context = lookup.hit, call.context
-        context.headers.append(_MISS if hit is None else _HIT)
+        context.headers.append(MISS if hit is None else HIT)
         if hit is None:
             return await self._carry_out(lookup, exchange)
         self._service.begin(payer, hold)

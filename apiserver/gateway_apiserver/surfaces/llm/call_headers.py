@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import Literal
 
+from gateway_apiserver.routing import HeaderDocs
 from gateway_core.api.money import MICROS_PER_DOLLAR
 from gateway_core.llm.formats.calls import Format, LlmCall
 from gateway_core.llm.metrics import CallTimes
@@ -18,6 +19,16 @@ _EVENT_STREAM: Sequence[Header] = (
     (b"x-accel-buffering", b"no"),
 )
 _JSON_STREAM: Sequence[Header] = (JSON, *_EVENT_STREAM[1:])
+
+_MODEL = b"x-gateway-model"
+_PROVIDER = b"x-gateway-provider"
+_UPSTREAM = b"x-gateway-upstream-ms"
+_OVERHEAD = b"x-gateway-overhead-ms"
+_COST = b"x-gateway-cost"
+_ROUTE = b"x-gateway-route"
+_CACHE = b"x-gateway-cache"
+HIT: Header = (_CACHE, b"hit")
+MISS: Header = (_CACHE, b"miss")
 
 ShownHeaders = Literal["off", "public", "routes"]
 """`public` shows what the catalog's clients know anyway; `routes` also the name of the route."""
@@ -60,24 +71,59 @@ class CallHeaders:
         upstream = (times.ended or now) - times.sent
         own = now - times.began - upstream
         found: list[Header] = [
-            (b"x-gateway-model", model.model_id.encode()),
-            (b"x-gateway-provider", model.service.encode()),
-            (b"x-gateway-upstream-ms", b"%.1f" % (1000 * upstream)),
-            (b"x-gateway-overhead-ms", b"%.1f" % (1000 * max(0.0, own))),
+            (_MODEL, model.model_id.encode()),
+            (_PROVIDER, model.service.encode()),
+            (_UPSTREAM, b"%.1f" % (1000 * upstream)),
+            (_OVERHEAD, b"%.1f" % (1000 * max(0.0, own))),
         ]
         if micros is not None:
-            found.append((b"x-gateway-cost", b"%d.%06d" % divmod(micros, MICROS_PER_DOLLAR)))
+            found.append((_COST, b"%d.%06d" % divmod(micros, MICROS_PER_DOLLAR)))
         if self._shows_routes:
-            found.append((b"x-gateway-route", opened.route.name.encode()))
+            found.append((_ROUTE, opened.route.name.encode()))
         context.headers += found
 
     def add_cached(self, context: RequestContext, model: Model) -> None:
         """Add the headers of a kept answer, for which no provider was called."""
         context.headers += [
-            (b"x-gateway-model", model.model_id.encode()),
-            (b"x-gateway-provider", model.service.encode()),
-            (b"x-gateway-cost", b"0.000000"),
+            (_MODEL, model.model_id.encode()),
+            (_PROVIDER, model.service.encode()),
+            (_COST, b"0.000000"),
         ]
+
+
+def describe_headers(shown: ShownHeaders, *, has_cache: bool) -> dict[str, HeaderDocs]:
+    """The headers that successful calls have; `has_cache`: some may be answered from the cache."""
+    milliseconds, text = {"type": "number", "minimum": 0}, {"type": "string", "minLength": 1}
+    described: dict[bytes, HeaderDocs] = {}
+    if shown != "off":
+        described |= {
+            _MODEL: HeaderDocs("The model that answered.", text, always=True),
+            _PROVIDER: HeaderDocs("The service of the model, as in prices.", text, always=True),
+            _COST: HeaderDocs(
+                "Charge in US dollars; absent from streams, whose cost is known at their end.",
+                {"type": "string", "pattern": r"^[0-9]+\.[0-9]{6}$"},
+            ),
+            _UPSTREAM: HeaderDocs(
+                "Milliseconds from the request to the provider to the end of its answer, for a"
+                " stream to its head; absent from kept answers.",
+                milliseconds,
+                always=not has_cache,
+            ),
+            _OVERHEAD: HeaderDocs(
+                "The rest of the milliseconds since the call's body; absent from kept answers.",
+                milliseconds,
+                always=not has_cache,
+            ),
+        }
+    if shown == "routes":
+        described[_ROUTE] = HeaderDocs(
+            "The route in the GatewayModel; absent from kept answers.", text, always=not has_cache
+        )
+    if has_cache:
+        described[_CACHE] = HeaderDocs(
+            "Whether the answer was kept; only for keys with a cache.", {"enum": ["hit", "miss"]}
+        )
+    return {name.decode(): docs for name, docs in described.items()}
 
 
 def make_call_headers(shown: ShownHeaders) -> CallHeaders | None:

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
+from gateway_apiserver.routing import Schema
 from gateway_core.admission.admission import Payer
 from gateway_core.api.errors import InvalidRequest
+from gateway_core.api.model import ANY_MODEL_ID
 from gateway_core.llm.attempts import plan_attempts
 from gateway_core.llm.service import LlmService, PricedCall
 from gateway_web.context import Header
@@ -17,13 +19,13 @@ FIRST_BYTE = "x-gateway-first-byte-timeout"
 
 MOST_FALLBACKS = 4
 MOST_MODEL_CHARACTERS = 253
-LEAST_SECONDS, MOST_SECONDS = 0.1, 3600.0
+LEAST_SECONDS, MOST_SECONDS = 0.1, 3600
 
 _OURS = {name.encode(): name for name in (FALLBACKS, TIMEOUT, FIRST_BYTE)}
 _NAMES = frozenset(_OURS)
 _get_name = itemgetter(0)
-_MODEL = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._:/-]{{0,{MOST_MODEL_CHARACTERS - 1}}}")
-_SECONDS = re.compile(r"\d{1,4}(\.\d{1,3})?", re.ASCII)
+_MODEL = re.compile(ANY_MODEL_ID)
+_SECONDS = re.compile(r"\d{1,4}(\.\d{1,20})?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +73,30 @@ def apply_options(
     )
 
 
+def describe_options() -> list[Schema]:
+    """The headers as parameters of an OpenAPI operation."""
+    model = {"type": "string", "pattern": ANY_MODEL_ID, "maxLength": MOST_MODEL_CHARACTERS}
+    models = {"type": "array", "items": model, "minItems": 1, "maxItems": MOST_FALLBACKS}
+    seconds = {"type": "number", "minimum": LEAST_SECONDS, "maximum": MOST_SECONDS}
+    described: dict[str, tuple[str, Schema]] = {
+        FALLBACKS: (
+            "Models that are called in turn when one fails before its first byte.",
+            {**models, "uniqueItems": True},
+        ),
+        TIMEOUT: ("Seconds that the whole call may take.", seconds),
+        FIRST_BYTE: ("Seconds until a model begins to answer.", seconds),
+    }
+    return [
+        {"name": name, "in": "header", "description": description, "schema": schema}
+        for name, (description, schema) in described.items()
+    ]
+
+
 def _read_models(text: str) -> tuple[str, ...]:
     models = tuple(part.strip() for part in text.split(",", MOST_FALLBACKS))
     if len(models) > MOST_FALLBACKS:
         raise _invalid(FALLBACKS, f"may name at most {MOST_FALLBACKS} models")
-    if not all(map(_MODEL.fullmatch, models)):
+    if not all(len(m) <= MOST_MODEL_CHARACTERS and _MODEL.fullmatch(m) for m in models):
         raise _invalid(FALLBACKS, "must be ids of models, separated by commas")
     if len(set(models)) < len(models):
         raise _invalid(FALLBACKS, "must not name a model twice")
@@ -87,9 +108,7 @@ def _read_seconds(name: str, text: str | None) -> float | None:
         return None
     seconds = float(text) if _SECONDS.fullmatch(text) else 0.0
     if not LEAST_SECONDS <= seconds <= MOST_SECONDS:
-        raise _invalid(
-            name, f"must be a number of seconds from {LEAST_SECONDS} to {MOST_SECONDS:.0f}"
-        )
+        raise _invalid(name, f"must be a number of seconds from {LEAST_SECONDS} to {MOST_SECONDS}")
     return seconds
 
 

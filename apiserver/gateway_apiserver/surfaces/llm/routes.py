@@ -1,11 +1,11 @@
 """Routes of language models in the dialects of OpenAI and Google (contract §7, §8)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from urllib.parse import parse_qs
 
-from gateway_apiserver.routing import Call, Operation, PathRoute, RouteTable
+from gateway_apiserver.routing import Call, HeaderDocs, Operation, PathRoute, RouteTable
 from gateway_apiserver.surfaces.llm.calls import LlmCalls
 from gateway_apiserver.surfaces.llm.credentials import read_credentials
 from gateway_apiserver.surfaces.llm.models import ModelLists
@@ -47,16 +47,19 @@ class _ModelRoute(PathRoute):
     `suffix` ends the names of the operations that both versions have.
     """
 
-    def __init__(self, version: str, suffix: str, authorizer: Authorizer) -> None:
+    def __init__(
+        self, version: str, suffix: str, headers: Mapping[str, HeaderDocs], authorizer: Authorizer
+    ) -> None:
         super().__init__(f"{version}/models/{{model_id:path}}", authorizer)
         self._shown_path = f"{version}/models/{{model_id}}"
         self._suffix = suffix
+        self._headers = headers
 
     def describe(self, catalog: Catalog) -> Iterable[tuple[str, str, Operation]]:
         """GET of a model, and POST for each action."""
         yield self._shown_path, "GET", self.operations["GET"]
         for action, stream in _SERVED.items():
-            docs = describe_generate(action + self._suffix, stream=stream)
+            docs = describe_generate(action + self._suffix, self._headers, stream=stream)
             yield (
                 f"{self._shown_path}:{action}",
                 "POST",
@@ -65,29 +68,42 @@ class _ModelRoute(PathRoute):
 
 
 class LlmRoutes:
-    """Adds the routes of both dialects."""
+    """Adds the routes of both dialects. `headers` describe those that their responses have."""
 
     def __init__(
-        self, calls: LlmCalls, lists: ModelLists, authorizer: Authorizer, policies: PolicyView
+        self,
+        calls: LlmCalls,
+        lists: ModelLists,
+        authorizer: Authorizer,
+        policies: PolicyView,
+        headers: Mapping[str, HeaderDocs],
     ) -> None:
         self._calls = calls
         self._lists = lists
         self._authorizer = authorizer
         self._policies = policies
+        self._headers = headers
 
     def add_to(self, table: RouteTable) -> None:
         """Add the routes."""
         table.add_path(_ChatRoute("/v1/chat/completions", table.authorizer))
         for path, read, label, docs in (
-            ("/v1/chat/completions", read_chat, "chat_create", describe_chat()),
-            ("/v1/responses", read_responses, "responses_create", describe_responses()),
+            ("/v1/chat/completions", read_chat, "chat_create", describe_chat(self._headers)),
+            (
+                "/v1/responses",
+                read_responses,
+                "responses_create",
+                describe_responses(self._headers),
+            ),
         ):
             serve = partial(self._calls.serve, read=read)
             table.add("POST", path, serve, label, paid=True, docs=docs)
         for version, suffix, native in (("/v1", "", False), ("/v1beta", "Beta", True)):
             listing = describe_list("listModels" + suffix, native=native)
             table.add("GET", f"{version}/models", self._list, "models_list", docs=listing)
-            path = table.add_path(_ModelRoute(version, suffix, table.authorizer)).path
+            path = table.add_path(
+                _ModelRoute(version, suffix, self._headers, table.authorizer)
+            ).path
             showing = describe_model("getModel" + suffix, native=native)
             table.add("GET", path, self._show, "models_get", docs=showing)
             table.add("POST", path, self._generate, "generate_content", paid=True)

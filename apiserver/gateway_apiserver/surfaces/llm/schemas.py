@@ -4,12 +4,14 @@ Request schemas have what `gateway_core.llm.formats.requests` validates; all oth
 forwarded. Answers are the provider's, so their schemas name what clients rely on, and allow more.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, Field
 
-from gateway_apiserver.routing import Docs, Schema
+from gateway_apiserver.routing import Docs, HeaderDocs, Schema
 from gateway_apiserver.surfaces.llm.models import LARGEST_PAGE, USUAL_PAGE
+from gateway_apiserver.surfaces.llm.options import describe_options
 from gateway_core.llm.formats.requests import MOST_CHOICES, MOST_LIMIT
 from gateway_core.providers.catalog import Catalog
 from gateway_core.tasks.operations import CHAT
@@ -36,7 +38,7 @@ class StreamForm(BaseModel):
     alt: str | None = Field(None, description="sse: server-sent events; else one JSON array.")
 
 
-def describe_chat() -> Docs:
+def describe_chat(headers: Mapping[str, HeaderDocs]) -> Docs:
     """`POST /v1/chat/completions`."""
     choice = _open_schema({"index": _COUNT, "finish_reason": {"type": ["string", "null"]}})
     answer: dict[str, Schema] = {
@@ -55,10 +57,11 @@ def describe_chat() -> Docs:
         event=_describe_event(
             "A chunk or, at last, an error as JSON; `[DONE]` ends a good stream."
         ),
+        headers=headers,
     )
 
 
-def describe_responses() -> Docs:
+def describe_responses(headers: Mapping[str, HeaderDocs]) -> Docs:
     """`POST /v1/responses`."""
     answer: dict[str, Schema] = {
         "id": _TEXT,
@@ -74,10 +77,11 @@ def describe_responses() -> Docs:
         _describe_responses_body,
         _open_schema(answer, usage=_describe_usage(*usage)),
         event=_describe_event("Numbered from 0. An `error` ends a stream that fails.", event=_TEXT),
+        headers=headers,
     )
 
 
-def describe_generate(name: str, *, stream: bool) -> Docs:
+def describe_generate(name: str, headers: Mapping[str, HeaderDocs], *, stream: bool) -> Docs:
     """`generateContent`, or `streamGenerateContent`, as the operation `name`."""
     answer = _open_schema(
         {"candidates": _OBJECTS, "modelVersion": _TEXT}, usageMetadata={"type": "object"}
@@ -90,6 +94,7 @@ def describe_generate(name: str, *, stream: bool) -> Docs:
         event=_describe_event("A chunk or, at last, an error as JSON.") if stream else None,
         errors=_GOOGLE_ERRORS,
         query=StreamForm if stream else None,
+        headers=headers,
     )
 
 
@@ -132,7 +137,7 @@ _GOOGLE_MODEL = close_schema(
 
 
 def _describe_call(name: str, summary: str, body: Any, answer: Schema, **more: Any) -> Docs:
-    more = {"errors": _OPENAI_ERRORS, **more}
+    more = {"errors": _OPENAI_ERRORS, "parameters": describe_options(), **more}
     return Docs(name, summary, answer, body=body, also=(402, 404, 409, 502, 504), **more)
 
 
