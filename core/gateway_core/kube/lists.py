@@ -1,7 +1,7 @@
 """Complete lists of objects, and lists in pages with cursors (contract §3.4, §9)."""
 
 import operator
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from gateway_core.api.ids import SEQUENCE_ANNOTATION
@@ -56,7 +56,7 @@ version of the record, whichever replica made it.
 """
 
 
-def find_position(obj: Object) -> Position:
+def find_position(obj: Mapping[str, Any]) -> Position:
     """Where an object stands; it never moves."""
     meta = obj["metadata"]
     text = (meta.get("annotations") or {}).get(SEQUENCE_ANNOTATION, "")

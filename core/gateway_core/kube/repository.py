@@ -234,6 +234,18 @@ class Repository:
                 return [name for _, _, name in found], more
             raise KubernetesUnavailable(f"{kind.plural} cannot be listed in time")
 
+    async def list_positions(self, kind: Kind, account: str) -> list[Position]:
+        """Where each of the account's objects stands in the order of creation. Unavailable.
+
+        Objects whose deletion has begun are left out.
+        """
+        listing = await self.list_all(kind, account, names_only=True)
+        return [
+            find_position(obj)
+            for obj in listing.objects.values()
+            if not obj["metadata"].get("deletionTimestamp")
+        ]
+
     async def read_version(self, kind: Kind) -> str:
         """The version of the record now. Unavailable."""
         async with _reading(kind):

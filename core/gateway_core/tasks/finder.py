@@ -23,6 +23,7 @@ from gateway_core.kube.api_health import ApiHealth
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import KubernetesUnavailable, ObjectNotFound
 from gateway_core.kube.informer import Cache, Listener
+from gateway_core.kube.lists import Position, find_position
 from gateway_core.kube.read_through import ReadThrough
 from gateway_core.storage.limits import ARCHIVE_SECONDS, StoreTimeout
 from gateway_core.storage.objects import ObjectStore, StoreUnavailable
@@ -40,18 +41,28 @@ KEPT_SECONDS = 3600.0
 
 
 class TaskRecord:
-    """A task. `terminal` is the whole body of its GET once it has ended, None before."""
+    """A task. `terminal` is the whole body of its GET once it has ended, None before.
 
-    __slots__ = ("account", "action", "has_callback", "service", "terminal")
+    `position` is its place in the order of creation; None where that was not kept.
+    """
+
+    __slots__ = ("account", "action", "has_callback", "position", "service", "terminal")
 
     def __init__(
-        self, account: str, service: str, action: str, has_callback: bool, terminal: bytes | None
+        self,
+        account: str,
+        service: str,
+        action: str,
+        has_callback: bool,
+        terminal: bytes | None,
+        position: Position | None = None,
     ) -> None:
         self.account = account
         self.service = service
         self.action = action
         self.has_callback = has_callback
         self.terminal = terminal
+        self.position = position
 
 
 def project_task(obj: Mapping[str, Any]) -> TaskRecord:
@@ -65,6 +76,7 @@ def project_task(obj: Mapping[str, Any]) -> TaskRecord:
         intern(request["action"]),
         "callbackUrl" in request,
         render_terminal(name_to_id(obj["metadata"]["name"]), status) if ended else None,
+        find_position(obj) if "creationTimestamp" in obj["metadata"] else None,
     )
 
 

@@ -14,6 +14,7 @@ from gateway_apiserver.surfaces.console.overview import OverviewPage
 from gateway_apiserver.surfaces.console.playground import PlaygroundPages
 from gateway_apiserver.surfaces.console.seats import CONSOLE_ALLOWANCES, Console
 from gateway_apiserver.surfaces.console.storage import BatchPages, FilePages
+from gateway_apiserver.surfaces.console.task_index import TaskIndex
 from gateway_apiserver.surfaces.console.tasks import TaskLists, TaskPages
 from gateway_apiserver.surfaces.console.usage import UsagePages
 from gateway_apiserver.surfaces.management.usage import UsageRoutes
@@ -49,7 +50,7 @@ def add_console(
         media_url=parts.settings.media_url,
     )
     api = InnerApi(table)
-    lists = TaskLists(repository)
+    lists = TaskLists(repository, TaskIndex(repository, parts.tables.tasks))
     OverviewPage(console, api, lists, usage, limiter)
     base_url = parts.settings.base_url
     TaskPages(console, lists, finder, repository, parts.store, base_url)

@@ -33,6 +33,7 @@ from gateway_apiserver.surfaces.console.parts import (
     state,
 )
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, Values, read_query
+from gateway_apiserver.surfaces.console.task_index import TaskIndex
 from gateway_apiserver.surfaces.pages.html import redirect
 from gateway_core.accounts.roles import Act
 from gateway_core.api.errors import InvalidRequest
@@ -56,6 +57,8 @@ PHASES: Mapping[str, str] = {
     "Failed": "Failed",
 }
 PER_PAGE = 20
+MOST_STEPS = 3
+"""Reads of a page's worth of tasks for one page, whose filter leaves some out."""
 MOST_SHOWN_INPUT = 20_000
 _CURSOR = re.compile(r"(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z)~(\d{1,20})~([a-z0-9-]{1,63})", re.A)
 _MODEL = re.compile(r"[A-Za-z0-9._:/@-]{1,253}", re.A)
@@ -72,8 +75,9 @@ class TaskPage:
 class TaskLists:
     """Pages of an account's tasks in the Kubernetes API: open ones, and recently ended ones."""
 
-    def __init__(self, repository: Repository) -> None:
+    def __init__(self, repository: Repository, index: TaskIndex) -> None:
         self._repository = repository
+        self._index = index
 
     async def read_page(
         self, account: str, *, after: str = "", phase: str = "", model: str = "", limit: int
@@ -83,16 +87,48 @@ class TaskLists:
             raise InvalidRequest("There is no such state.")
         if model and not _MODEL.fullmatch(model):
             raise InvalidRequest("This is no id of a model.")
-        selector = f",status.phase={phase}" if phase else ""
-        selector += f",spec.request.modelId={model}" if model else ""
-        kind = replace(TASKS, selector=selector)
         position = _read_cursor(after) if after else None
-        names, has_more = await self._repository.list_names(
-            kind, account, after=position, limit=limit, order="desc"
-        )
-        objects = await self._repository.show_each(kind, account, names, lambda obj: obj)
-        more = "~".join(map(str, find_position(objects[-1]))) if has_more and objects else ""
-        return TaskPage(objects, more)
+        found = await self._search(account, position, phase, model, limit + 1)
+        if found is None:
+            # of many tasks few match: the API server finds them, and the list of them is short
+            selector = f",status.phase={phase}" if phase else ""
+            selector += f",spec.request.modelId={model}" if model else ""
+            kind = replace(TASKS, selector=selector)
+            names, _ = await self._repository.list_names(
+                kind, account, after=position, limit=limit + 1, order="desc"
+            )
+            found = await self._repository.show_each(kind, account, names, lambda obj: obj)
+        objects = found[:limit]
+        has_more = len(found) > limit
+        return TaskPage(objects, "~".join(map(str, find_position(objects[-1]))) if has_more else "")
+
+    async def _search(
+        self, account: str, position: Position | None, phase: str, model: str, limit: int
+    ) -> list[Object] | None:
+        """The newest tasks before a position that match; None where too few of those read do."""
+        found: list[Object] = []
+        for _ in range(MOST_STEPS):
+            step = await self._index.list_before(account, position, limit)
+            names = [name for _, _, name in step]
+            read = await self._repository.show_each(TASKS, account, names, lambda obj: obj)
+            there = {obj["metadata"]["name"]: obj for obj in read if _is_of(obj, account)}
+            self._index.drop(account, {each for each in step if each[2] not in there})
+            found += [obj for obj in there.values() if _matches(obj, phase, model)]
+            if len(found) >= limit or len(step) < limit:
+                return found[:limit]
+            position = step[-1]
+        return None
+
+
+def _is_of(obj: Object, account: str) -> bool:
+    """Whether a task is the account's and stays."""
+    owner: str = obj["spec"]["request"]["accountName"]
+    return owner == account and not obj["metadata"].get("deletionTimestamp")
+
+
+def _matches(obj: Object, phase: str, model: str) -> bool:
+    found = (obj.get("status") or {}).get("phase")
+    return phase in ("", found) and model in ("", obj["spec"]["request"]["modelId"])
 
 
 class TaskPages:
