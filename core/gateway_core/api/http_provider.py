@@ -190,6 +190,14 @@ class ResultRequest(Part):
             " body."
         ),
     ] = None
+    error_message: Annotated[
+        Expression | None,
+        Field(
+            description="JMESPath over the response, whatever its status: why the job failed; null"
+            " if it did not. For APIs that report a failed job as ended, with the error as its"
+            " result."
+        ),
+    ] = None
 
 
 class CancelRequest(Part):

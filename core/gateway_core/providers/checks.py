@@ -86,6 +86,7 @@ def _check_http(http: HttpProvider, secret: bool) -> Iterator[Problem]:
     yield from _check_poll(http, secret)
     if http.result:
         yield from _check_request("http.result", http.result, RESULT, RESULT, secret)
+        yield from _check_expression("http.result.errorMessage", http.result.error_message)
     if http.cancel:
         yield from _check_request("http.cancel", http.cancel, JOB, JOB, secret)
         yield from _require("http.cancel", http.cancel, "jobId")

@@ -84,6 +84,7 @@ class HttpUpstream(Upstream):
         self._output_urls = Expression(http.poll.outputs)
         self._seconds = _compile(http.poll.output_seconds)
         self._failure = _compile(http.poll.error_message)
+        self._late_failure = _compile(http.result.error_message if http.result else None)
         self._finder = JobFinder(http.lookup) if http.lookup else None
         self._errors = ErrorReader(http.errors)
         self._key_header = http.submit.idempotency_header
@@ -158,7 +159,7 @@ class HttpUpstream(Upstream):
         word = read_word(evaluate(self._state, document))
         state = self._words.get(word, JobState.RUNNING)
         if state is JobState.SUCCEEDED:
-            return await self._report_success(values, document)
+            return await self._report_end(values, document)
         if state is JobState.RUNNING:
             return JobReport(state, retry_after=answer.retry_after)
         message = self._clean(self._failure, document, FAILED, job_id)
@@ -184,15 +185,31 @@ class HttpUpstream(Upstream):
         """Close connections."""
         await self._connections.close()
 
-    async def _report_success(self, values: Mapping[str, str], document: Any) -> JobReport:
+    async def _report_end(self, values: Mapping[str, str], document: Any) -> JobReport:
+        """The outputs of a job that `poll` reports as succeeded, or the failure at its result."""
         if self._plans.result:
             if self._result_id:
                 found = read_job_id(evaluate(self._result_id, document))
                 values = {**values, "resultId": found}
-            document = (await self._ask(self._plans.result, values)).parse()
+            answer = await self._send_filled(self._plans.result, values)
+            if self._tells_failure(answer):
+                message = self._clean(self._late_failure, answer.parse(), FAILED, values["jobId"])
+                return JobReport(JobState.FAILED, message=message)
+            if problem := self._find_problem(answer):
+                raise problem
+            document = answer.parse()
         outputs = read_outputs(evaluate(self._output_urls, document))
         seconds = evaluate(self._seconds, document) if self._seconds else None
         return JobReport(JobState.SUCCEEDED, outputs, read_seconds(seconds))
+
+    def _tells_failure(self, answer: Answer) -> bool:
+        """Whether the response to `result` says that the job failed."""
+        if self._late_failure is None:
+            return False
+        try:
+            return self._late_failure.evaluate(answer.parse()) is not None
+        except (ExpressionError, UpstreamUnclear):
+            return False  # no JSON, or of another shape: its status decides
 
     async def _ask(self, plan: CallPlan, values: Mapping[str, str]) -> Answer:
         answer = await self._send_filled(plan, values)

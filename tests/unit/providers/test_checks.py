@@ -54,6 +54,12 @@ def test_a_good_provider_has_no_problems(document: Document) -> None:
         ("http.submit.path", "/jobs/{jobId}", Reason.INVALID_TEMPLATE, "http.submit.path: "),
         ("http.result", {"path": "/r/{resultId}"}, Reason.INVALID_TEMPLATE, "http.poll.resultId"),
         (
+            "http.result",
+            {"path": "/r", "errorMessage": "a."},
+            Reason.INVALID_EXPRESSION,
+            "http.result.errorMessage: ",
+        ),
+        (
             "http.headers",
             [{"name": "X-A", "value": "a\r\nX-B: c"}],
             Reason.INVALID_TEMPLATE,

@@ -188,6 +188,25 @@ async def test_outputs_may_come_from_a_second_call(
         await upstream.poll("j")
 
 
+@pytest.mark.parametrize("status", [200, 422, 503])
+async def test_result_may_say_that_the_job_failed(
+    provider: Any, document: Document, connect: Connect, status: int
+) -> None:
+    spec = document(provider.url)
+    spec["http"]["result"] = {"path": "/files/{jobId}", "errorMessage": "detail[0].msg"}
+    upstream = connect(spec)
+    ended = {"job": {"state": "done"}}
+    failed = web.json_response({"detail": [{"msg": "It is dark."}]}, status=status)
+    provider.answers(ended, failed)
+    report = await upstream.poll("j")
+    assert report == JobReport(JobState.FAILED, message="It is dark.")
+    # without such a text the status decides
+    for answer in (web.json_response({"detail": "wait"}, status=429), web.Response(status=503)):
+        provider.answers(ended, answer)
+        with pytest.raises(UpstreamBusy):
+            await upstream.poll("j")
+
+
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
