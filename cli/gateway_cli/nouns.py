@@ -60,6 +60,11 @@ NOUNS = {
         "gateway_cli.inspection.doctor", "Find what is wrong, and what to do.", OPERATION
     ),
     "top": Noun("gateway_cli.inspection.top", "Rates, spending and errors, live.", OPERATION),
+    "record": Noun(
+        "gateway_cli.admin.record",
+        "Save all custom resources, and restore them into an empty cluster.",
+        OPERATION,
+    ),
     "local": Noun(
         "gateway_cli.local.commands",
         "Run the whole gateway on this machine with a real control plane.",

@@ -165,13 +165,26 @@ class Cluster:
                             elif event.type != "BOOKMARK":
                                 yield [event.object], []
 
-    async def _list(self, kind: Kind, selector: str) -> tuple[list[Object], str]:
+    async def list_moment(self, kinds: Iterable[Kind]) -> list[Object]:
+        """All objects of these kinds as they were at one moment."""
+        found: list[Object] = []
+        version = ""
+        for kind in kinds:
+            listed, version = await self._list(kind, "", version)
+            found += listed
+        return found
+
+    async def _list(
+        self, kind: Kind, selector: str, at_version: str = ""
+    ) -> tuple[list[Object], str]:
         """All objects, and the resourceVersion of the list."""
         found: list[Object] = []
         token: str | None = None
         with _explaining(f"GET {self._path(kind)}"):
             while True:
-                page = await self._kube.list_page(kind.plural, token=token, field_selector=selector)
+                page = await self._kube.list_page(
+                    kind.plural, token=token, field_selector=selector, at_version=at_version
+                )
                 found += page.items
                 token = page.next_token
                 if token is None:

@@ -1,0 +1,134 @@
+"""`gatewayctl record`: all custom resources of a gateway in one file, and back.
+
+The file is of one moment, also while the gateway runs. A restored object gets a new uid and
+creation time from the cluster; uids that other objects have in their status are replaced alike.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from gateway_cli import options as opt
+from gateway_cli.cluster.client import Cluster, on_cluster
+from gateway_cli.cluster.errors import AlreadyThere
+from gateway_cli.output import Output, print_done
+from gateway_cli.session import CommandError
+from gateway_core.api.crd import KINDS
+from gateway_core.api.ids import API_VERSION
+from gateway_core.api.resource import Object, Resource
+
+MERGE_PATCH = "application/merge-patch+json"
+AT_ONCE = 16
+_KEPT = ("name", "labels", "annotations", "finalizers")
+"""Metadata of an object that a cluster takes at its creation."""
+_KINDS: Mapping[str, type[Resource]] = {kind.kind_name: kind for kind in KINDS}
+
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+File = Annotated[Path, typer.Argument(help="One object a line, as JSON.")]
+
+
+@app.command()
+def save(file: File, namespace: opt.Namespace = None, output: Output = "table") -> None:
+    """Write all objects of a gateway, as of one moment, to FILE.
+
+    It has no Secret: save those with kubectl.
+    """
+    objects = on_cluster(namespace, lambda cluster: cluster.list_moment(KINDS))
+    text = "".join(json.dumps(_strip(obj)) + "\n" for obj in objects)
+    part = file.with_name(f"{file.name}.part")
+    try:
+        part.write_text("")
+        # digests of keys, mail addresses and prompts are for nobody else
+        part.chmod(0o600)
+        part.write_text(text)
+        os.replace(part, file)
+    except OSError as error:
+        raise CommandError(f"{file} cannot be written: {error.strerror}") from error
+    document = {"file": str(file), "objects": len(objects)}
+    print_done(f"{len(objects)} objects are in {file}", document, output)
+
+
+@app.command()
+def restore(file: File, namespace: opt.Namespace = None, output: Output = "table") -> None:
+    """Make the objects of FILE where they are missing. The gateway must not run meanwhile.
+
+    An object that exists keeps its spec, and its status if it has one: a restore that broke off is
+    repeated.
+    """
+    try:
+        objects = [json.loads(line) for line in file.read_text().splitlines()]
+        known = all(obj["apiVersion"] == API_VERSION and obj["kind"] in _KINDS for obj in objects)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CommandError(f"{file} cannot be read: {error}") from error
+    if not known:
+        raise CommandError(f"{file} has objects that are none of a gateway")
+    made = on_cluster(namespace, lambda cluster: _Restore(cluster).run(objects))
+    document = {"objects": len(objects), "made": made, "kept": len(objects) - made}
+    print_done(f"{made} objects are made, {len(objects) - made} were there", document, output)
+
+
+class _Restore:
+    """One restore: objects first, so that all new uids are known, then what refers to them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._uids: dict[str, str] = {}
+        self._bare: set[int] = set()
+        """Positions of the objects that have no status yet."""
+
+    async def run(self, objects: list[Object]) -> int:
+        """How many objects it made. ClusterError."""
+        made = await asyncio.gather(*(self._make(n, obj) for n, obj in enumerate(objects)))
+        await asyncio.gather(*(self._complete(objects[n]) for n in sorted(self._bare)))
+        return sum(made)
+
+    async def _make(self, number: int, obj: Object) -> bool:
+        kind, meta = _KINDS[obj["kind"]], obj["metadata"]
+        kept = {name: meta[name] for name in _KEPT if meta.get(name)}
+        body = {**obj, "metadata": kept}
+        body.pop("status", None)
+        path = self._path(kind)
+        async with self._slots:
+            try:
+                present, is_new = await self._cluster.call("POST", path, body), True
+            except AlreadyThere:
+                present, is_new = await self._cluster.get(kind, meta["name"]), False
+        self._uids[meta["uid"]] = present["metadata"]["uid"]
+        if not present.get("status"):
+            self._bare.add(number)
+        return is_new
+
+    async def _complete(self, obj: Object) -> None:
+        """Writes the status; deletes what was being deleted."""
+        path = f"{self._path(_KINDS[obj['kind']])}/{quote(obj['metadata']['name'], safe='')}"
+        async with self._slots:
+            if obj.get("status"):
+                status = {"status": self._rename(obj["status"])}
+                await self._cluster.call("PATCH", f"{path}/status", status, None, MERGE_PATCH)
+            if obj["metadata"].get("deletionTimestamp"):
+                await self._cluster.call("DELETE", path)
+
+    def _rename(self, value: Any) -> Any:
+        """The same JSON with the new uid for each former one."""
+        if isinstance(value, str):
+            return self._uids.get(value, value)
+        if isinstance(value, list):
+            return [self._rename(item) for item in value]
+        if isinstance(value, dict):
+            return {name: self._rename(item) for name, item in value.items()}
+        return value
+
+    def _path(self, kind: type[Resource]) -> str:
+        return f"/apis/{API_VERSION}/namespaces/{self._cluster.namespace}/{kind.plural}"
+
+
+def _strip(obj: Object) -> Object:
+    meta = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
+    return {**obj, "metadata": meta}
