@@ -14,6 +14,8 @@ from tools.pictures.studio import ACCOUNT, LARGE, USER_EMAIL, Studio, receive_ca
 WIDTH = 1280
 SCALE = 1.5
 """Pixels of the picture for one of the page: readable where a document shows it smaller."""
+_PATIENCE_MS = 60_000
+"""For a page to show what it waits for, on a busy machine."""
 _MESSAGE = "Welcome our new customers with one short sentence."
 
 
@@ -56,17 +58,19 @@ async def _sign_in(page: Page, base_url: str, password: str) -> None:
     await page.get_by_label("Email address").fill(USER_EMAIL)
     await page.get_by_label("Password").fill(password)
     await page.get_by_role("button", name="Sign in").click()
-    await expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+    await expect(page.get_by_role("heading", level=1)).to_have_text(
+        "Overview", timeout=_PATIENCE_MS
+    )
 
 
 async def _open_overview(page: Page, home: str) -> None:
     await page.goto(home)
-    await expect(page.locator("svg.plot")).to_have_count(2)
+    await expect(page.locator("svg.plot")).to_have_count(2, timeout=_PATIENCE_MS)
 
 
 async def _open_task(page: Page, address: str) -> None:
     await page.goto(address)
-    await expect(page.get_by_role("main")).to_contain_text("Delivered", timeout=15_000)
+    await expect(page.get_by_role("main")).to_contain_text("Delivered", timeout=_PATIENCE_MS)
     # a frame of the middle, as one sees it while it plays
     await page.locator("video").evaluate(
         "video => new Promise(shown => {"
@@ -79,7 +83,8 @@ async def _chat(page: Page, address: str) -> None:
     await page.get_by_label("Language model").select_option(LARGE)
     await page.get_by_label("Message").fill(_MESSAGE)
     await page.get_by_role("button", name="Send").click()
-    await expect(page.get_by_role("main")).to_contain_text(f"You said: {_MESSAGE}")
+    answer = f"You said: {_MESSAGE}"
+    await expect(page.get_by_role("main")).to_contain_text(answer, timeout=_PATIENCE_MS)
 
 
 async def _take(page: Page, height: int) -> bytes:

@@ -63,7 +63,7 @@ PROMPTS = (
 )
 SHOWN_PROMPT = PROMPTS[0]
 """The prompt of the task that has a page of its own among the pictures."""
-_MOST_SECONDS = 60.0
+_MOST_SECONDS = 120.0
 _REFUSED = "A brand's logo on a rival's packaging"
 _SLOW = "A slow pan over a mountain range at golden hour"
 _QUESTIONS = (
