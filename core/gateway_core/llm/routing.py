@@ -119,9 +119,13 @@ class CircuitBreaker:
             now - at < ALONE_SECONDS for at in others
         )
 
-    def drop(self) -> None:
-        """Note a call without an outcome: its client has left."""
-        self._probe_at = None
+    def drop(self, began: float) -> None:
+        """Note a call without an outcome, as its client has left; `began` is what `begin` got.
+
+        If it was the probe, another call may be; a call that only joined the probe changes nothing.
+        """
+        if self._probe_at == began:
+            self._probe_at = None
 
     def pause(self, seconds: float, now: float) -> None:
         """Let no call pass for the time that the provider has asked for (Retry-After)."""

@@ -187,12 +187,12 @@ class LlmUpstream:
             raise self.explain_rest()
         number = self._credentials.take(now)
         if number is None:
-            self._breaker.drop()
+            self._breaker.drop(now)
             raise self.explain_rest()
         try:
             await self._slots.wait(account)
         except BaseException:
-            self._breaker.drop()
+            self._breaker.drop(now)
             raise
         try:
             response = await self._client.send(
@@ -201,7 +201,7 @@ class LlmUpstream:
             await self._check(response, number, upstream_model)
         except BaseException as error:
             self._slots.release(account)
-            self._note(error, account)
+            self._note(error, account, now)
             raise
         self._breaker.succeed(account, time.monotonic())
         return SentCall(
@@ -248,7 +248,7 @@ class LlmUpstream:
             raise UpstreamDenied("The provider knows no such model or address (HTTP status 404).")
         raise UpstreamRejected(self.clean(_find_message(answer), upstream_model))
 
-    def _note(self, error: BaseException, account: str) -> None:
+    def _note(self, error: BaseException, account: str, began: float) -> None:
         """Note the outcome of a call that failed before its response."""
         now = time.monotonic()
         if isinstance(error, UpstreamRejected):
@@ -257,7 +257,7 @@ class LlmUpstream:
             error, UpstreamError
         ):
             # the provider works: a credential or a route's model name does not, or the client left
-            self._breaker.drop()
+            self._breaker.drop(began)
         else:
             self._breaker.fail(now, account)
 

@@ -117,9 +117,19 @@ def test_probe_whose_client_left_lets_another_one_pass() -> None:
     breaker = CircuitBreaker()
     fail_until_open(breaker)
     assert breaker.begin(2)
-    breaker.drop()
+    breaker.drop(2)
 
     assert breaker.begin(2)
+
+
+def test_call_that_joined_a_probe_does_not_end_it_by_leaving() -> None:
+    breaker = CircuitBreaker()
+    fail_until_open(breaker)
+    assert breaker.begin(2)
+    assert breaker.begin(2.5, is_last=True)
+    breaker.drop(2.5)
+
+    assert not breaker.begin(2.6)
 
 
 def test_probe_without_an_outcome_blocks_others_for_a_bounded_time() -> None:
