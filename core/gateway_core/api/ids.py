@@ -102,7 +102,7 @@ _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 # every request handles ids, and the standard library's Base32 takes longer than a look-up of a key
 _PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
 _PLACES = tuple(range(_BITS - 10, -1, -10))
-_TO_BASE32 = str.maketrans("0189", "ghij")
+_TO_BASE32 = bytes.maketrans(b"0189", b"ghij")
 _requests = random.Random()  # noqa: S311 - the ids of requests are no secrets
 _DIGITS = str.maketrans(_ALPHABET, "0123456789abcdefghijklmnopqrstuv")
 """From Base32 digits to those of `int`."""
@@ -187,4 +187,6 @@ def _decode(text: str) -> int:
 
 def mint_request_id() -> str:
     """A new `req_…` id; it names no object, so it has no tag (contract §0.8)."""
-    return "req_" + f"{_requests.getrandbits(104):026x}".translate(_TO_BASE32)
+    # bytes: the translation of a string costs four times as much
+    text = b"req_%026x" % _requests.getrandbits(104)
+    return text.translate(_TO_BASE32).decode()

@@ -9,7 +9,9 @@ from gateway_core.api.errors import InvalidRequest
 from gateway_core.llm.formats.calls import LlmCall
 
 SPARE_LEVELS = 32
-"""Levels of nesting that translations add at most; the encoder takes 254 in all."""
+"""Levels of nesting that translations add at most."""
+MOST_LEVELS = 254 - SPARE_LEVELS
+"""What the encoder takes besides."""
 
 Read = Callable[[dict[str, Any], int], LlmCall]
 """Validates a body, given its size in bytes."""
@@ -20,11 +22,14 @@ def read_shallow(read: Read, body: dict[str, Any], size: int) -> tuple[LlmCall, 
 
     The call is reserved by the size of compact JSON, as a quote is (contract §2.7).
     """
-    deep: Any = body
-    for _ in range(SPARE_LEVELS):
-        deep = [deep]
     try:
-        encoded = orjson.dumps(deep)
+        encoded = orjson.dumps(body)
+        if encoded.count(b"[") + encoded.count(b"{") > MOST_LEVELS:
+            # few bodies have so many brackets, of which fewer are levels
+            deep: Any = body
+            for _ in range(SPARE_LEVELS):
+                deep = [deep]
+            orjson.dumps(deep)
     except orjson.JSONEncodeError as error:
         raise InvalidRequest("The body is nested too deeply.") from error
-    return read(body, len(encoded) - 2 * SPARE_LEVELS), size
+    return read(body, len(encoded)), size

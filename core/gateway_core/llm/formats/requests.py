@@ -73,7 +73,7 @@ def read_chat(body: Mapping[str, Any], size: int) -> LlmCall:
                 bound.add_file()
     # a server may know one of the limits alone, so the larger one binds
     limits = (read_limit(body, "max_completion_tokens"), read_limit(body, "max_tokens"))
-    choices = (read_limit(body, name, MOST_CHOICES) or 1 for name in ("n", "best_of"))
+    number, best_of = read_limit(body, "n", MOST_CHOICES), read_limit(body, "best_of", MOST_CHOICES)
     prediction = body.get("prediction")
     return LlmCall(
         Format.CHAT,
@@ -81,8 +81,8 @@ def read_chat(body: Mapping[str, Any], size: int) -> LlmCall:
         stream,
         body,
         **_close_openai(body, bound, ("tools", "functions")),
-        max_output=max((limit for limit in limits if limit), default=None),
-        choices=max(choices),
+        max_output=max(limits[0] or 0, limits[1] or 0) or None,
+        choices=max(number or 1, best_of or 1),
         predicted=len(encode_body({"": prediction})) if prediction else 0,
         include_usage=include_usage,
         files=tuple(files),
@@ -197,7 +197,9 @@ def pick(body: Mapping[str, Any], name: str) -> Any:
     InvalidRequest where it is there twice: a provider might read the other one.
     """
     other = to_snake(name)
-    if other != name and name in body and other in body:
+    if other == name:
+        return body.get(name)
+    if name in body and other in body:
         raise invalid(name, f"is given twice, also as {other}")
     return body.get(name, body.get(other))
 
