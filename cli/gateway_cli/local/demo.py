@@ -105,7 +105,7 @@ Simulated provider  {config.simulator_url}
 Bytes               {bytes_at}
 API key             {key}
 Management key      {variables["GATEWAY_MANAGEMENT_KEY"]}   (the account's keys, limits and usage)
-Sign-in             {config.base_url}/sign-in
+Console             {config.base_url}/
                     {variables["GATEWAY_USER_EMAIL"]}, password {variables["GATEWAY_USER_PASSWORD"]}
 All of it           {config.env_file}
 Logs                {config.log_directory}
@@ -117,12 +117,12 @@ Create a task:
     -H 'Content-Type: application/json' \\
     -d {body}
 
-Then ask after it, with the id from the answer in place of TASK_ID:
+Then read it, with the id from the answer in place of TASK_ID:
 
   curl -sS {url}/TASK_ID \\
     -H 'Authorization: Bearer {key}'
 
-Bring a file up, and have every line of another moderated:
+Upload a file, and run each line of another as a call of a batch:
 
   set -a; . {env_file}; set +a
   {ctl} files upload PATH
