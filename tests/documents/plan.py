@@ -18,6 +18,8 @@ ACCOUNTS = "tests/integration/accounts/test_accounts_guide.py"
 MANAGEMENT = "tests/integration/accounts/test_management.py"
 MCP = "tests/integration/mcp/test_guide.py"
 PROVIDERS = "tests/servers/guide.py"
+PUBLIC_APIS = "tests/integration/providers/test_public_apis.py"
+RESTORE = "tests/crash/outages/test_restore.py"
 RULES = "tests/unit/simulator/test_settings.py"
 INSTALLATION = "needs a cluster: tests/e2e installs and upgrades the chart"
 FOREIGN = "of a program that is not ours"
@@ -146,6 +148,38 @@ PLAN: dict[str, tuple[Treatment, ...]] = {
         NotRun('{"event"', "an abridged line of a log"),
         Values("tracing:"),
     ),
+    "docs/operations/backup.md": (
+        Elsewhere("gatewayctl record save", RESTORE),
+        Elsewhere("kubectl create", RESTORE),
+        Elsewhere("jq", RESTORE),
+        Elsewhere("gatewayctl record restore", RESTORE),
+    ),
+    "docs/operations/disasters.md": (
+        NotRun("kubectl get pods", INSTALLATION),
+        Run("kubectl get --raw"),
+        NotRun("kubectl scale", INSTALLATION),
+        NotRun("gatewayctl doctor", INSTALLATION),
+        NotRun("kubectl get gatewayfiles", "jq may be missing"),
+        Run(
+            "gatewayctl providers list",
+            replace=(
+                ("providers test NAME", "providers test simulated-openai"),
+                ("patch gatewayprovider NAME", "patch --dry-run=server gatewayprovider simulated"),
+            ),
+        ),
+        Run(
+            "gatewayctl keys revoke",
+            before=OWN_ACCOUNT + "gatewayctl keys create acme --name CI\n",
+            replace=(("revoke KEY", "revoke $(last_key acme)"), ("usage ACCOUNT", "usage acme")),
+        ),
+        Run(
+            "kubectl create secret",
+            before="echo token > credential\n",
+            replace=(("generic NAME", "generic leaked"), ("=FILE", "=credential")),
+        ),
+        NotRun("kubectl scale", INSTALLATION),
+    ),
+    "docs/operations/hardening.md": (NotRun("kubectl auth", INSTALLATION),),
     "docs/providers.md": (
         Elsewhere("apiVersion: v1", PROVIDERS),
         Run(
@@ -167,6 +201,12 @@ PLAN: dict[str, tuple[Treatment, ...]] = {
                 ("gatewaytask NAME", "gatewaytask $(last_task | tr _ -)"),
             ),
         ),
+    ),
+    "docs/providers/public-apis.md": (
+        Elsewhere("kubectl apply", PUBLIC_APIS),
+        *[Elsewhere("apiVersion", PUBLIC_APIS)] * 3,
+        NotRun("vllm serve", FOREIGN),
+        Elsewhere("apiVersion", PUBLIC_APIS),
     ),
     "docs/releases.md": (NotRun("skopeo", FOREIGN),),
     "docs/reliability.in.md": (NotRun("make test-long", "takes hours"),),
