@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from tests.bench.admission import measure_admission
 from tests.bench.batches import measure_batches
 from tests.bench.callbacks import measure_callbacks
+from tests.bench.console import measure_console
 from tests.bench.creates import measure_creates
 from tests.bench.files import measure_files
 from tests.bench.harness import make_bench_key
@@ -49,6 +50,7 @@ STAGES: dict[str, Stage] = {
     "llm-memory": measure_llm_memory,
     "llm-peers": measure_llm_peers,
     "mcp": measure_mcp,
+    "console": measure_console,
     "tenants": measure_tenants,
     "soak": measure_soak,
     # last, since they end the operator: nobody is to work on what they leave behind

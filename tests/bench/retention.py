@@ -30,7 +30,7 @@ async def measure_retention(world: World, key: str, report: Report) -> None:
     bare = {process: await _restart(world, process) for process in ("operator", "api")}
     # nobody is to take the tasks for new ones before they have their end
     await asyncio.to_thread(world.run.kill, "operator")
-    await _create_finished(world)
+    await create_finished(world, TASKS)
     full = {process: await _restart(world, process) for process in ("operator", "api")}
     for process in ("operator", "api"):
         (empty_s, empty_mb), (seconds, mb) = bare[process], full[process]
@@ -66,7 +66,7 @@ def _first_page(world: World) -> str:
     return f"/apis/modelgateway.dev/v1alpha1/namespaces/{namespace}/gatewaytasks?limit=1"
 
 
-async def _create_finished(world: World) -> None:
+async def create_finished(world: World, count: int) -> None:
     """Tasks as they are once they are archived and folded, of some 3 kB each."""
     now = datetime.now(UTC)
     prompt = "A lighthouse at dawn, waves, gulls. " * 30
@@ -96,7 +96,7 @@ async def _create_finished(world: World) -> None:
         "upstream": {"providerName": "simulated", "upstreamModel": "q4", "jobId": "job_1"},
         "result": {"videos": [video]},
     }
-    numbers = iter(range(TASKS))
+    numbers = iter(range(count))
     async with world.kube() as kube:
 
         async def create() -> None:
