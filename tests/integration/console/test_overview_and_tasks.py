@@ -50,6 +50,24 @@ async def test_task_list_follows_new_tasks_without_a_reload(people, visit):
     assert await page.evaluate("window.unchanged")
 
 
+async def test_hidden_page_reads_nothing_until_it_is_shown(people, visit):
+    page = await visit("viewer", f"/console/{people.account}/tasks")
+    show = """isHidden => {
+        Object.defineProperty(document, 'hidden', {get: () => isHidden, configurable: true});
+        document.dispatchEvent(new Event('visibilitychange'));
+    }"""
+    await page.evaluate(show, True)
+    reads = []
+    page.on("request", lambda sent: reads.append(sent) if sent.resource_type == "fetch" else None)
+    other = await visit("viewer", f"/console/{people.account}/tasks")
+    made = (await people.client.create(prompt="Hidden", duration_seconds=3)).body["id"]
+    row = other.get_by_role("row").filter(has_text=made)
+    await expect(row).to_contain_text("Completed", timeout=15_000)
+    assert not reads
+    await page.evaluate(show, False)
+    await expect(page.get_by_role("row").filter(has_text=made)).to_contain_text("Completed")
+
+
 async def test_filters_pages_and_search(people, visit):
     page = await visit("member", f"/console/{people.account}/tasks")
     await page.get_by_label("State").select_option("Failed")

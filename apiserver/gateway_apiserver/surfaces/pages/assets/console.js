@@ -7,7 +7,8 @@ async function refresh() {
   isWanted = true;
   if (isBusy) return;
   isBusy = true;
-  while (isWanted) {
+  // nobody looks at a hidden page: it is read once it is shown
+  while (isWanted && !document.hidden) {
     isWanted = false;
     const began = performance.now();
     await load();
@@ -36,6 +37,7 @@ const live = document.querySelector('[data-live]');
 if (live) {
   const events = new EventSource(live.dataset.live);
   events.addEventListener('change', refresh);
+  document.addEventListener('visibilitychange', () => isWanted && refresh());
   addEventListener('pagehide', () => events.close());
 }
 
