@@ -161,7 +161,8 @@ def _describe_responses(
         always = [header for header, of in docs.headers.items() if of.always]
         seldom = [header for header, of in docs.headers.items() if not of.always]
         needed = (*rate, *(("Location",) if docs.status == 202 else ()), *always)
-        replayed = ("Idempotent-Replayed",) if docs.makes else ()
+        # a task says so in its body: `task_replayed`
+        replayed = ("Idempotent-Replayed",) if docs.makes and docs.status != 202 else ()
         described = _describe_response(docs.summary + ".", name, needed, (*replayed, *seldom))
         if docs.event is not None:
             described["content"]["text/event-stream"] = {"schema": docs.event}

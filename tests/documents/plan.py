@@ -191,6 +191,11 @@ PLAN: dict[str, tuple[Treatment, ...]] = {
         Objects("apiVersion"),
         *[Elsewhere("", PROVIDERS)] * 2,
         Objects("apiVersion"),
+        Run(
+            "set -a",
+            before='ln -s "$PYTHONPATH/examples" .\n',
+            prints="gatewaymodel.modelgateway.dev/trial-q4 created",
+        ),
         Run("curl -X PUT"),
         Run(
             "kubectl get",
