@@ -15,7 +15,7 @@ async function call(target, options = {}) {
       const signal = AbortSignal.timeout(60_000);
       const response = await fetch(target, { ...options, headers, signal });
       const final = response.headers.get("x-should-retry") === "false";
-      if (![429, 502, 503, 504].includes(response.status) || final || delay > 16) return response;
+      if (![429, 500, 502, 503, 504].includes(response.status) || final || delay > 16) return response;
       wait = Number(response.headers.get("retry-after") ?? delay);
     } catch (error) {
       if (delay > 16) throw error;

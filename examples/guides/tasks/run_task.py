@@ -17,12 +17,12 @@ def call(method, url, **options):
     for delay in (1, 2, 4, 8, 16, None):
         try:
             response = session.request(method, url, timeout=60, **options)
-        except requests.ConnectionError:
+        except (requests.ConnectionError, requests.Timeout):
             if delay is None:
                 raise
         else:
             final = response.headers.get("x-should-retry") == "false"
-            if response.status_code not in (429, 502, 503, 504) or final or delay is None:
+            if response.status_code not in (429, 500, 502, 503, 504) or final or delay is None:
                 return response
             delay = float(response.headers.get("Retry-After", delay))
         time.sleep(delay)

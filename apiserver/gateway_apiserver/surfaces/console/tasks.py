@@ -107,7 +107,7 @@ class TaskLists:
     ) -> list[Object] | None:
         """The newest tasks before a position that match; None where too few of those read do."""
         found: list[Object] = []
-        for _ in range(MOST_STEPS):
+        for step_number in range(1, MOST_STEPS + 1):
             step = await self._index.list_before(account, position, limit)
             names = [name for _, _, name in step]
             read = await self._repository.show_each(TASKS, account, names, lambda obj: obj)
@@ -116,6 +116,8 @@ class TaskLists:
             found += [obj for obj in there.values() if _matches(obj, phase, model)]
             if len(found) >= limit or len(step) < limit:
                 return found[:limit]
+            if MOST_STEPS * len(found) < step_number * limit:
+                return None
             position = step[-1]
         return None
 
