@@ -418,7 +418,10 @@ async def test_an_account_has_only_so_many_batches_under_way() -> None:
     assert is_error(refused, 409, "batch_state_conflict")
     assert refused.headers["x-should-retry"] == "false"
     # no further one is made of these two
-    assert (await scene.make(headers=headers)).json["id"] == kept.json["id"]
+    again = await scene.make(headers=headers)
+    assert again.json["id"] == kept.json["id"]
+    assert again.headers["idempotent-replayed"] == "true"
+    assert "idempotent-replayed" not in kept.headers
     other = scene.body(input_file_id=scene.put_file("guest"))
     assert (await scene.make(other, key=scene.other_key)).status == 200
     scene.set_status(first, phase="Failed")

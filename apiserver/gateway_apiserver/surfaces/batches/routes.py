@@ -108,7 +108,7 @@ class BatchRoutes:
         assert prepared is not None, "its problem was raised"
         obj, is_new = await self._create_or_get(call, payer, prepared)
         call.context.outcome = "created" if is_new else "replayed"
-        return to_json(render_batch(obj))
+        return to_json(render_batch(obj), replayed=not is_new)
 
     async def show(self, call: Call) -> Response:
         """One Batch."""
