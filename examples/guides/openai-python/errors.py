@@ -25,5 +25,6 @@ answer = client.chat.completions.create(
     extra_headers={"x-gateway-fallback-models": "sim-google", "x-gateway-timeout": "30"},
 )
 print(answer.model)
-for model in client.models.list():
-    print(model.id)
+
+names = [model.id for model in client.models.list()]
+print("sim-google" in names, "no-such-model" in names)
