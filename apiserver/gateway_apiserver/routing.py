@@ -141,7 +141,7 @@ Body = type[BaseModel] | Schema | Callable[[Catalog], Schema | None]
 
 @dataclass(frozen=True, slots=True)
 class HeaderDocs:
-    """Description of a header of successful responses; `always`: none of them lacks it."""
+    """Description of a header of successful responses; `always`: each of them has it."""
 
     description: str
     schema: Schema

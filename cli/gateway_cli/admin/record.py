@@ -44,7 +44,7 @@ def save(file: File, namespace: opt.Namespace = None, output: Output = "table") 
     part = file.with_name(f"{file.name}.part")
     try:
         part.write_text("")
-        # digests of keys, mail addresses and prompts are for nobody else
+        # the file holds digests of keys, mail addresses and prompts: its owner alone may read it
         part.chmod(0o600)
         part.write_text(text)
         os.replace(part, file)

@@ -193,9 +193,9 @@ class ResultRequest(Part):
     error_message: Annotated[
         Expression | None,
         Field(
-            description="JMESPath over the response, whatever its status: why the job failed; null"
-            " if it did not. For APIs that report a failed job as ended, with the error as its"
-            " result."
+            description="JMESPath over the response, whatever its status, that gives the reason why"
+            " the job failed, or null if it succeeded. For APIs that report a failed job as ended"
+            " and return the error as its result."
         ),
     ] = None
 

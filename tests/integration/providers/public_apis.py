@@ -6,6 +6,7 @@ refused), `busy` (the rate limit is hit once, then a video).
 
 import asyncio
 import itertools
+from abc import abstractmethod
 from typing import Any
 
 import aiohttp
@@ -29,6 +30,8 @@ class PublicApi(WebServer):
     """What a client reads of a failed job."""
     refusal: str
     """What a client reads of refused content."""
+    can_cancel = True
+    """Whether it has a call that cancels a job."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,13 +49,13 @@ class PublicApi(WebServer):
         app.router.add_route("*", "/{path:.*}", self._answer)
         return app
 
+    @abstractmethod
     def submit(self, path: str, body: Any) -> web.Response:
         """The answer to a submission."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ask(self, method: str, path: str, query: dict[str, str]) -> web.Response:
         """The answer to any other call."""
-        raise NotImplementedError
 
     def make_job(self) -> str:
         """The id of a new job."""
@@ -210,6 +213,7 @@ class MiniMax(PublicApi):
     """
 
     name, model, base_path = "minimax", "minimax-s2v-01", "/v1"
+    can_cancel = False
     authorization = f"Bearer {KEY}"
     failure = "unknown error"
     refusal = "input new_sensitive"

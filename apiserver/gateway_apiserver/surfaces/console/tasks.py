@@ -116,6 +116,7 @@ class TaskLists:
             found += [obj for obj in there.values() if _matches(obj, phase, model)]
             if len(found) >= limit or len(step) < limit:
                 return found[:limit]
+            # at this rate of matches the steps that are left would not fill the page
             if MOST_STEPS * len(found) < step_number * limit:
                 return None
             position = step[-1]

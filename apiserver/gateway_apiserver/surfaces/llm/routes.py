@@ -68,7 +68,7 @@ class _ModelRoute(PathRoute):
 
 
 class LlmRoutes:
-    """Adds the routes of both dialects. `headers` describe those that their responses have."""
+    """Adds the routes of both dialects. `headers` describes the headers of their responses."""
 
     def __init__(
         self,
