@@ -24,16 +24,17 @@ class Attempt:
     `intent_time` is the newest intent of its own, which it began to write at `recorded_at`, before
     any call; never, where the task's request names the route and the intent was held back.
     `outcome_known` is false from the moment a call may have made a job until it is certain that it
-    has not; `job` is one that was received and may not be recorded yet. While `is_writing` an
-    intent of its own is being written, and may be there already. `seen_intent` is the
-    newest intent of any owner, in force since before `seen_at`. No call is made before `due`.
+    has not; `job` is one that was received and may not be recorded yet. `written` is an intent of
+    its own, and when its write began, that may be on record and was not found there yet.
+    `seen_intent` is the newest intent of any owner, in force since before `seen_at`. No call is
+    made before `due`.
     """
 
     intent_time: str | None = None
     seen_intent: str | None = None
     seen_at: float = float("-inf")
     recorded_at: float = float("-inf")
-    is_writing: bool = False
+    written: tuple[str, float] | None = None
     outcome_known: bool = False
     job: ReceivedJob | None = None
     due: float = float("-inf")

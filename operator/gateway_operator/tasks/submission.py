@@ -12,6 +12,7 @@ writes fail.
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -63,26 +64,25 @@ class Submission:
     async def commit_intent(self, task: GatewayTask, status: dict[str, Any]) -> None:
         """Record an intent, and that it is this process's own. Superseded if it did not land.
 
-        A write whose acknowledgement was lost has landed all the same if it is found there. Raises
-        Draining where nothing more is begun.
+        A write whose acknowledgement was lost has landed all the same if it is found there, now or
+        by a later step. Raises Draining where nothing more is begun.
         """
         if self.queue.is_draining:
             raise Draining
         name = task.metadata.name
         written, begun_at = status["upstream"]["intentTime"], time.monotonic()
         attempt = self._attempts.setdefault(name, Attempt())
-        attempt.is_writing = True
+        attempt.written = written, begun_at
         try:
             await self.writer.commit(task, status)
         except Superseded as conflict:
+            attempt.written = None
             newest = self.writer.cache.get(name)
             upstream = newest.status.upstream if newest is not None else None
             is_unsure = isinstance(conflict.__cause__, WriteOutcomeUnknown)
             if is_unsure and upstream is not None and upstream.intent_time == written:
                 self._note_intent(name, written, begun_at)
             raise
-        finally:
-            attempt.is_writing = False
         self._note_intent(name, written, begun_at)
 
     def note_created(self, name: str) -> None:
@@ -143,7 +143,7 @@ class Submission:
         if attempt is None:
             return False
         is_called = attempt.intent_time is not None and not attempt.outcome_known
-        is_intended = attempt.is_writing or attempt.is_fresh
+        is_intended = attempt.written is not None or attempt.is_fresh
         return is_called or is_intended or attempt.job is not None
 
     async def withdraw(self) -> None:
@@ -161,19 +161,23 @@ class Submission:
         await asyncio.gather(*(self._withdraw_one(name) for name in names), return_exceptions=True)
 
     async def _withdraw_one(self, name: str) -> None:
-        task, attempt = self.writer.cache.get(name), self._attempts[name]
-        job = None if task is None else task.status.upstream
-        if task is None or job is None or job.job_id or job.intent_time != attempt.intent_time:
-            return
-        upstream = await self.calls.find(job.provider_name)
-        if upstream is None or not is_keyed(upstream):
-            await self.writer.commit(task, lifecycle.withdraw_intent())
+        intended = self._attempts[name].intent_time
+        while (task := self.writer.cache.get(name)) is not None:
+            job = task.status.upstream
+            if job is None or job.job_id or job.intent_time != intended:
+                return
+            upstream = await self.calls.find(job.provider_name)
+            if upstream is not None and is_keyed(upstream):
+                return
+            with suppress(Superseded):
+                await self.writer.commit(task, lifecycle.withdraw_intent())
+                return
 
     def _note_intent(self, name: str, written: str, begun_at: float) -> None:
         attempt = self._attempts.setdefault(name, Attempt())
         attempt.see(written, begun_at)
         attempt.intent_time, attempt.recorded_at = written, begun_at
-        attempt.outcome_known = True
+        attempt.outcome_known, attempt.written = True, None
 
     def forget(self, name: str) -> None:
         """Drop what is known of `name`'s attempts, except a job that is not recorded yet."""
@@ -189,6 +193,8 @@ class Submission:
         name, intent = task.metadata.name, task.status.upstream
         assert intent is not None
         attempt = self._attempts.setdefault(name, Attempt())
+        if attempt.written is not None and attempt.written[0] == intent.intent_time:
+            self._note_intent(name, *attempt.written)
         attempt.see(intent.intent_time or "", time.monotonic())
         if attempt.job is not None:
             return await self._record(task, attempt.job.id)
@@ -248,6 +254,7 @@ class Submission:
         # false before the call, not after it: a step that is cancelled in between must not forget
         # that a job may have been started
         known_before, attempt.outcome_known = attempt.outcome_known, False
+        attempt.written = None
         try:
             with self.calls.watch(task, provider, "submit") as span:
                 traceparent = self.calls.traces.name_for_provider(span)

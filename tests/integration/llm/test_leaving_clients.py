@@ -36,6 +36,8 @@ WHOLE_SHARE = 0.25
 """Of the clients that want a whole answer instead of a stream."""
 CUT_SHARE = 0.1
 """Of the clients that leave before their request is sent whole."""
+STAYING = 10
+"""Every so many clients one leaves after the end of its answer, however slow the machine is."""
 CLOSED_SECONDS = 1.0
 """From a disconnect to the end of the upstream connection (contract §7.4)."""
 
@@ -85,7 +87,7 @@ async def test_clients_that_leave_at_any_moment_leave_nothing_open(world, tally)
         warm = len(provider.received)
         async with counted.trial(client, count=count):
             with Stopwatch() as timed:
-                left = await call_and_leave(world, client, model, count, provider.chance)
+                left = await call_and_leave(world, client, model, count, provider)
                 await wait_for(lambda: provider.answering == 0, what="the end of every answer")
             late = [
                 provider.ended[name] - at for name, at in left.items() if name in provider.ended
@@ -102,30 +104,39 @@ async def test_clients_that_leave_at_any_moment_leave_nothing_open(world, tally)
 
 
 async def call_and_leave(
-    world: World, client: Client, model: str, count: int, chance: random.Random
+    world: World, client: Client, model: str, count: int, provider: SlowProvider
 ) -> dict[str, float]:
     """Sends calls, each of which is left at some moment; the loop's times, by prompt."""
     address = urlsplit(world.env["GATEWAY_BASE_URL"])
     slots, loop = asyncio.Semaphore(AT_ONCE), asyncio.get_running_loop()
-    left: dict[str, float] = {}
+    chance, left = provider.chance, dict[str, float]()
 
-    async def call(prompt: str) -> None:
+    async def call(prompt: str, stays: bool) -> None:
         body = {"model": model, "messages": [{"role": "user", "content": prompt}]}
         request = encode_request(client.key, {**body, "stream": chance.random() > WHOLE_SHARE})
-        if chance.random() < CUT_SHARE:
+        if chance.random() < CUT_SHARE and not stays:
             request = request[: chance.randrange(1, len(request))]
         async with slots:
             reader, writer = await asyncio.open_connection(address.hostname, address.port)
             writer.write(request)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(chance.random() * LONGEST_SECONDS):
-                    while await reader.read(4096):
-                        pass
+            if stays:
+                await wait_for(lambda: prompt in provider.ended, what=f"the end of {prompt}")
+            else:
+                await read_for(reader, chance.random() * LONGEST_SECONDS)
             left[prompt] = loop.time()
             writer.transport.abort()
 
-    await asyncio.gather(*(call(f"call {number}") for number in range(count)))
+    calls = (call(f"call {number}", number % STAYING == 0) for number in range(count))
+    await asyncio.gather(*calls)
     return left
+
+
+async def read_for(reader: asyncio.StreamReader, seconds: float) -> None:
+    """Reads an answer for at most so long."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while await reader.read(4096):
+                pass
 
 
 async def check_sums(world: World, client: Client, seen: int, most: int) -> None:

@@ -63,6 +63,20 @@ async def test_refused_submission_is_retried_by_successor_at_once(
 
 
 @in_virtual_time
+async def test_an_intent_is_withdrawn_though_the_task_has_changed_meanwhile() -> None:
+    sim = Simulation(FakeUpstream(NONE, retry_after=60.0, submit_seconds=300.0), lag=60)
+    operator = await sim.boot()
+    sim.upstream.submissions.append(Outcome.BUSY)
+    name = await sim.admit()
+    sim.show(name)
+    await sim.wait(lambda: sim.upstream.calls)
+    await sim.pass_time(10)
+    await sim.change(name, {"metadata": {"annotations": {"note": "x"}}})
+    await operator.end()
+    assert not sim.status(name).get("upstream")
+
+
+@in_virtual_time
 async def test_an_unclear_outcome_is_not_withdrawn() -> None:
     sim = await Simulation.start(FakeUpstream(NONE))
     sim.upstream.submissions.append(Outcome.UNCLEAR_WITH_JOB)

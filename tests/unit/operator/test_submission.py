@@ -240,6 +240,19 @@ class TestRecordTrouble:
         assert (await sim.finish(name))["phase"] == "Completed"
         assert sim.count_jobs(name) == 1
 
+    @EVERY
+    @in_virtual_time
+    async def test_intent_that_could_not_be_read_back_starts_one_job(
+        self, guarantee: SubmissionGuarantee
+    ) -> None:
+        sim = Simulation(FakeUpstream(guarantee))
+        sim.kube.order_faults("replace_status", Fault(WriteOutcomeUnknown("cut"), applied=True))
+        sim.kube.order_faults("get", Fault(KubernetesUnavailable("away")))
+        await sim.boot()
+        name = await sim.admit()
+        assert (await sim.finish(name))["phase"] == "Completed"
+        assert sim.count_jobs(name) == 1
+
 
 class TestTakeover:
     """Another process goes on where one was killed."""
