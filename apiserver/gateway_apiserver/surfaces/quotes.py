@@ -89,11 +89,19 @@ def quote_call(
 
 
 def _find_model_id(call: QuoteRequest) -> str | None:
-    """The model of the call, in its params or beside them. InvalidRequest if these differ."""
+    """The model of the call, in its params or beside them.
+
+    Raises:
+        InvalidRequest: these differ, or the one in the params is not a string.
+    """
     own = (call.params or {}).get("model")
-    if own is not None and call.model is not None and own != call.model:
+    if own is None:
+        return call.model
+    if not isinstance(own, str):
+        raise refuse_fields({"model": ["must be a string"]})
+    if call.model is not None and own != call.model:
         raise refuse_fields({"model": ["differs from the model in params"]})
-    return own if isinstance(own, str) else call.model
+    return own
 
 
 def _check_params(

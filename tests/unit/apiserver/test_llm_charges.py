@@ -166,6 +166,14 @@ async def test_quote_names_what_no_model_offers() -> None:
         assert (found.status, [*found.json["errors"]]) == (400, ["service_tier"])
 
 
+@pytest.mark.parametrize("fields", [{"messages": []}, {"contents": [{}]}, {"input": "Hi"}])
+async def test_quote_refuses_a_model_that_is_no_string(fields: dict[str, Any]) -> None:
+    async with serve() as (gateway, _):
+        quote = {"service": "sim", "action": "chat", "params": {"model": 5, **fields}}
+        found = await gateway.create(quote, path="/api/v1/price_quotes")
+        assert (found.status, found.json["errors"]) == (400, {"model": ["must be a string"]})
+
+
 async def test_client_that_leaves_after_a_reported_usage_pays_that() -> None:
     async def script(reply: Reply, _: Received) -> None:
         await reply.begin()
