@@ -57,12 +57,12 @@ $(STAMP): pyproject.toml $(wildcard $(LOCK))
 .PHONY: lock
 lock: ## Pin the newest dependencies with hashes in requirements/ (needs uv)
 	uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
-		--upgrade --generate-hashes --no-annotate --no-header \
+		--upgrade --generate-hashes --no-strip-extras --no-annotate --no-header \
 		--no-emit-index-url --no-emit-find-links --quiet --output-file $(LOCK)
 	uv pip compile pyproject.toml --extra apiserver --extra mcpserver --extra operator \
 		--extra simulator --extra cli \
 		--universal --python-version 3.11 \
-		--constraint $(LOCK) --generate-hashes --no-annotate --no-header \
+		--constraint $(LOCK) --generate-hashes --no-strip-extras --no-annotate --no-header \
 		--no-emit-index-url --no-emit-find-links --quiet --output-file $(RUNTIME_LOCK)
 
 ##@ Local run
