@@ -1,7 +1,5 @@
 """Heads and bodies of responses as `Exchange` writes them."""
 
-import asyncio
-import logging
 from typing import Any
 
 import pytest
@@ -26,17 +24,12 @@ class Transport:
 
 def make(method: str = "GET", *, keep_alive: bool = True) -> tuple[Exchange, Transport]:
     transport: Any = Transport()
-    logger = logging.getLogger("tests")
     exchange = Exchange(
-        scope={"method": method},
-        transport=transport,
-        flow=FlowControl(transport),
-        logger=logger,
-        access_logger=logger,
-        access_log=False,
-        default_headers=[(b"date", b"today")],
-        message_event=asyncio.Event(),
-        expect_100_continue=False,
+        {"method": method},
+        transport,
+        FlowControl(transport),
+        [(b"date", b"today")],
+        expects_continue=False,
         keep_alive=keep_alive,
         on_response=lambda: None,
     )

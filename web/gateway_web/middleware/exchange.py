@@ -1,24 +1,32 @@
 """One request and its response on a connection of clients, for ASGI and for relayed streams.
 
-uvicorn writes the head of a response by itself, and its ASGI messages cost a future and a wake-up
-each. Here the head goes with the first bytes of the body, and a relay writes and learns of its
-client's state by plain calls.
+uvicorn's own exchange writes the head of a response by itself, has an event for each request, and
+its ASGI messages cost a future and a wake-up each. Here the head goes with the first bytes of the
+body, and a relay writes and learns of its client's state by plain calls.
 """
 
+import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from uvicorn.protocols.http.httptools_impl import (
-    STATUS_LINE,
-    RequestResponseCycle,
-)
+from starlette.types import ASGIApp, Message
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from gateway_web.context import Header
 
 _ENDED: Any = {}
 _HEAD_BYTES = b"\t\n\r" + bytes(range(0x20, 0x7F)) + bytes(range(0x80, 0x100))
+_FAILED = b"Internal Server Error"
+_FAILED_HEADERS: tuple[Header, ...] = (
+    (b"content-type", b"text/plain; charset=utf-8"),
+    (b"content-length", b"%d" % len(_FAILED)),
+)
 EXCHANGE_KEY = "gateway.exchange"
 """Where the scope of a request has its `ClientExchange`."""
+
+_log = logging.getLogger("uvicorn.error")
 
 
 class ClientExchange(Protocol):
@@ -58,14 +66,99 @@ class ClientExchange(Protocol):
         ...
 
 
-class Exchange(RequestResponseCycle):
-    """uvicorn's exchange, with the interface of `ClientExchange`."""
+class Exchange:
+    """A request of a connection of uvicorn's, which reads some of its attributes."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
+    __slots__ = (
+        "_body",
+        "_chunked",
+        "_default_headers",
+        "_event",
+        "_flow",
+        "_has_news",
+        "_head",
+        "_is_continued",
+        "_left",
+        "_on_response",
+        "_transport",
+        "disconnected",
+        "keep_alive",
+        "more_body",
+        "on_drained",
+        "on_gone",
+        "response_complete",
+        "response_started",
+        "scope",
+    )
+
+    def __init__(
+        self,
+        scope: Any,
+        transport: asyncio.Transport,
+        flow: FlowControl,
+        default_headers: list[Header],
+        *,
+        expects_continue: bool,
+        keep_alive: bool,
+        on_response: Callable[[], None],
+    ) -> None:
+        self.scope = scope
         self.on_gone: Callable[[], None] = ignore
         self.on_drained: Callable[[], None] = ignore
+        self.disconnected = False
+        self.keep_alive = keep_alive
+        self.more_body = True
+        self.response_started = self.response_complete = False
+        self._transport = transport
+        self._flow = flow
+        self._default_headers = default_headers
+        self._on_response = on_response
+        self._is_continued = not expects_continue
+        """Whether the client sends the body without being asked to."""
+        self._body: bytes | bytearray = b""
+        self._event: asyncio.Event | None = None
+        """Set where a `receive` waits, which most requests have none of."""
+        self._has_news = False
         self._head = b""
+        self._chunked: bool | None = None
+        self._left = 0
+        """Bytes of the body that are still to be sent, by Content-Length."""
+
+    async def run(self, app: ASGIApp) -> None:
+        """Have `app` serve the request; what it raises is logged and ends the connection."""
+        try:
+            await app(self.scope, self.receive, self.send)
+        except BaseException as error:
+            _log.error("Exception in ASGI application", exc_info=error)
+        else:
+            if self.response_complete or self.disconnected:
+                return
+            _log.error("The ASGI application has not completed the response.")
+        if self.response_started:
+            self._transport.close()
+        elif not self.disconnected:
+            self.keep_alive = False
+            self.respond(500, _FAILED_HEADERS, _FAILED)
+
+    # the request
+
+    def add_body(self, data: bytes) -> None:
+        """Keep a piece of the body."""
+        if not self._body:
+            # mostly it is the only one
+            self._body = data
+        else:
+            if isinstance(self._body, bytes):
+                self._body = bytearray(self._body)
+            self._body += data
+        if len(self._body) > HIGH_WATER_LIMIT:
+            self._flow.pause_reading()
+        self._notify()
+
+    def end_body(self) -> None:
+        """Note that the whole request has arrived."""
+        self.more_body = False
+        self._notify()
 
     @property
     def is_received(self) -> bool:
@@ -76,8 +169,34 @@ class Exchange(RequestResponseCycle):
         """What has arrived of the body and was not received yet; None if the client has left."""
         if self.disconnected:
             return None
-        body, self.body = self.body, bytearray()
+        body, self._body = self._body, b""
         return bytes(body)
+
+    async def receive(self) -> Message:
+        """The next part of the request, or that the client has left, as ASGI has it."""
+        if not self._is_continued and not self._transport.is_closing():
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._is_continued = True
+        if not self.disconnected and not self.response_complete:
+            self._flow.resume_reading()
+            if not self._has_news:
+                if self._event is None:
+                    self._event = asyncio.Event()
+                await self._event.wait()
+        self._has_news = False
+        if self._event is not None:
+            self._event.clear()
+        if self.disconnected or self.response_complete:
+            return {"type": "http.disconnect"}
+        body, self._body = self._body, b""
+        return {"type": "http.request", "body": bytes(body), "more_body": self.more_body}
+
+    def _notify(self) -> None:
+        self._has_news = True
+        if self._event is not None:
+            self._event.set()
+
+    # the client
 
     @property
     def is_gone(self) -> bool:
@@ -87,7 +206,16 @@ class Exchange(RequestResponseCycle):
     @property
     def is_behind(self) -> bool:
         """Whether the client has not taken yet what was written."""
-        return bool(self.flow.write_paused)
+        return self._flow.write_paused
+
+    def leave(self) -> None:
+        """Note that the client has left."""
+        if not self.response_complete:
+            self.disconnected = True
+            self._notify()
+            self.on_gone()
+
+    # the response
 
     def write(self, data: bytes) -> None:
         """Send bytes of a chunked body, with the head before the first of them."""
@@ -95,9 +223,9 @@ class Exchange(RequestResponseCycle):
             return
         head, self._head = self._head, b""
         if data:
-            self.transport.write(b"%b%x\r\n%b\r\n" % (head, len(data), data))
+            self._transport.write(b"%b%x\r\n%b\r\n" % (head, len(data), data))
         elif head:
-            self.transport.write(head)
+            self._transport.write(head)
 
     def respond(self, status: int, headers: Iterable[Header], body: bytes) -> None:
         """Send a whole response."""
@@ -106,23 +234,16 @@ class Exchange(RequestResponseCycle):
         if self.response_started:
             raise RuntimeError("The response has begun.")
         self._begin(status, headers)
-        if self.expected_content_length != len(body):
+        if self._left != len(body):
             raise RuntimeError("Response content of another length than Content-Length")
-        head, self._head, self.expected_content_length = self._head, b"", 0
-        self.transport.write(head + body)
+        head, self._head, self._left = self._head, b"", 0
+        self._transport.write(head + body)
         self._end()
-
-    def leave(self) -> None:
-        """Note that the client has left."""
-        if not self.response_complete:
-            self.disconnected = True
-            self.message_event.set()
-            self.on_gone()
 
     async def send(self, message: Any) -> None:
         """Send a part of the response, as ASGI has it."""
-        if self.flow.write_paused and not self.disconnected:
-            await self.flow.drain()
+        if self._flow.write_paused and not self.disconnected:
+            await self._flow.drain()
         if self.disconnected:
             return
         if self.response_complete:
@@ -135,58 +256,62 @@ class Exchange(RequestResponseCycle):
         body = message.get("body", b"")
         is_last = not message.get("more_body", False)
         if self.scope["method"] == "HEAD":
-            body, self.expected_content_length = b"", 0
+            body, self._left = b"", 0
         head, self._head = self._head, b""
-        if self.chunked_encoding and self.scope["method"] != "HEAD":
+        if self._chunked and self.scope["method"] != "HEAD":
             chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
             written = b"%b%b%b" % (head, chunk, b"0\r\n\r\n" if is_last else b"")
         else:
-            self.expected_content_length -= len(body)
-            if self.expected_content_length < 0:
+            self._left -= len(body)
+            if self._left < 0:
                 raise RuntimeError("Response content longer than Content-Length")
             written = head + body if head else body
         if written:
-            self.transport.write(written)
+            self._transport.write(written)
         if is_last:
             self._end()
 
     def _begin(self, status: int, headers: Iterable[Header]) -> None:
         """Keep the head for the first bytes of the body."""
-        self.response_started = True
-        self.waiting_for_100_continue = False
+        self.response_started = self._is_continued = True
         lines = [STATUS_LINE[status]]
         is_closed = False
-        for name, value in (*self.default_headers, *headers):
+        for header in (*self._default_headers, *headers):
+            name = header[0]
             if name == b"content-length":
-                self.expected_content_length = int(value)
-                self.chunked_encoding = False
-            elif name == b"connection" and value == b"close":
+                self._left = int(header[1])
+                self._chunked = False
+            elif name == b"connection" and header[1] == b"close":
                 self.keep_alive, is_closed = False, True
-            lines.append(b"%b: %b\r\n" % (name, value))
+            lines.append(b"%b: %b\r\n" % header)
         if not self.keep_alive and not is_closed:
             lines.append(b"connection: close\r\n")
-        has_body = self.scope["method"] != "HEAD" and status not in (204, 304)
-        if self.chunked_encoding is None and has_body:
-            self.chunked_encoding = True
+        if self._chunked is None and self.scope["method"] != "HEAD" and status not in (204, 304):
+            self._chunked = True
             lines.append(b"transfer-encoding: chunked\r\n")
         lines.append(b"\r\n")
         head = b"".join(lines)
         # one look at all headers: none may have characters that end a line, or that no header has
-        ends = head.count(b"\n"), head.count(b"\r")
-        if ends != (len(lines), len(lines)) or head.translate(None, _HEAD_BYTES):
+        ends = len(lines)
+        if (
+            head.count(b"\n") != ends
+            or head.count(b"\r") != ends
+            or head.translate(None, _HEAD_BYTES)
+        ):
             raise RuntimeError("Invalid HTTP header.")
         self._head = head
 
     def _end(self) -> None:
-        if self.expected_content_length:
+        if self._left:
             raise RuntimeError("Response content shorter than Content-Length")
         self.response_complete = True
-        self.message_event.set()
+        if self._event is not None:
+            self._event.set()
         # the scope has the exchange, and a cycle would wait for the garbage collector
         self.scope = _ENDED
         if not self.keep_alive:
-            self.transport.close()
-        self.on_response()
+            self._transport.close()
+        self._on_response()
 
 
 def ignore() -> None:

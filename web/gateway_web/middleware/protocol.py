@@ -7,6 +7,7 @@ response. Refusals that never become a request are JSON with a request id (contr
 
 import asyncio
 import socket
+from collections import deque
 from typing import Any, Literal, NoReturn
 from urllib.parse import unquote
 
@@ -37,6 +38,7 @@ SEND_BUFFER_BYTES = 64 * 1024
 """Of the kernel for each connection, which would take megabytes of a slow reader's response. The
 kernel counts twice as much for its own records."""
 
+_ASGI = {"version": "3.0", "spec_version": "2.3"}
 _Wait = Literal["head", "idle", "drain", "refused"]
 _PHRASES = {
     408: "Request Timeout",
@@ -55,8 +57,12 @@ class _OverBound(Exception):
 class Protocol(HttpToolsProtocol):
     """One connection of those in `table`."""
 
+    # of the latest request; uvicorn's server reads its state
+    cycle: Any
+
     def __init__(self, *args: Any, table: ConnectionTable, **options: Any) -> None:
         super().__init__(*args, **options)
+        self._pipelined = deque[Exchange]()
         self._running: Exchange | None = None
         """The exchange whose response is under way; `cycle` is that of the latest request."""
         self._table = table
@@ -104,9 +110,16 @@ class Protocol(HttpToolsProtocol):
         self._wait = None
         self._cancel_timer()
         self._end_stall()
-        super().connection_lost(exc)
+        self.connections.discard(self)
+        self.flow.resume_writing()
+        if exc is None:
+            self.transport.close()
+        # it refers to this connection
+        self.parser = None  # type: ignore[assignment]
         if self._running is not None:
             self._running.leave()
+        if self.cycle is not None and self.cycle is not self._running:
+            self.cycle.leave()
 
     def data_received(self, data: bytes) -> None:
         """Parses what has come, and refuses a head that is too large."""
@@ -119,7 +132,13 @@ class Protocol(HttpToolsProtocol):
             size = len(data) if self._in_body else HEAD_PIECE_BYTES
             piece, data = data[:size], data[size:]
             self._raw_bytes += len(piece)
-            super().data_received(piece)
+            try:
+                self.parser.feed_data(piece)
+            except httptools.HttpParserUpgrade:
+                # a request like others: no other protocol is spoken here
+                pass
+            except httptools.HttpParserError:
+                self._refuse_head()
             if self.transport.is_closing():
                 return
             # the parser keeps an unfinished header to itself, in heads and in trailers
@@ -146,53 +165,62 @@ class Protocol(HttpToolsProtocol):
         """A head begins."""
         self._head_begun = True
         self._head_bytes = 0
-        super().on_message_begin()
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
 
     def on_url(self, url: bytes) -> None:
         """Counts a piece of the request's target."""
         self._count_head(len(url))
-        super().on_url(url)
+        self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Counts a header, or a trailer, which uvicorn appends to the headers."""
+        """Counts a header, or a trailer, which is appended to the headers."""
         self._raw_bytes = 0
-        self._count_head(len(name) + len(value) + 4)
-        if len(self.headers) >= self._bounds.headers:
+        self._head_bytes += len(name) + len(value) + 4
+        headers = self.headers
+        if self._head_bytes > self._bounds.head_bytes or len(headers) >= self._bounds.headers:
             self._stop_parsing()
-        super().on_header(name, value)
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """A request begins."""
         self._head_begun, self._in_body = False, True
         self._raw_bytes = self._drained_bytes = 0
-        if len(self.pipeline) >= MOST_PIPELINED:
+        if len(self._pipelined) >= MOST_PIPELINED:
             self._stop_parsing()
         self._table.set_receiving(self)
         exchange = self._make_exchange()
         before, self.cycle = self.cycle, exchange
         if before is None or before.response_complete:
-            self._start_asgi_task(exchange, self.app)
+            self._start(exchange)
         else:
             # pipelined
             self.flow.pause_reading()
-            app: Any = self.app
-            self.pipeline.appendleft((exchange, app))
+            self._pipelined.appendleft(exchange)
 
     def on_body(self, body: bytes) -> None:
         """Pass on a chunk; close the connection if too much of an answered body is left."""
         self._raw_bytes = 0
-        super().on_body(body)
-        if self.cycle.response_complete:
-            self._drained_bytes += len(body)
-            if self._drained_bytes > MOST_DRAINED_BYTES:
-                self.transport.close()
+        exchange = self.cycle
+        if not exchange.response_complete:
+            exchange.add_body(body)
+            return
+        self._drained_bytes += len(body)
+        if self._drained_bytes > MOST_DRAINED_BYTES:
+            self.transport.close()
 
     def on_message_complete(self) -> None:
         """The next head may come."""
         self._in_body = False
         self._table.set_busy(self)
         self._raw_bytes = 0
-        super().on_message_complete()
+        exchange = self.cycle
+        if not exchange.response_complete:
+            exchange.end_body()
 
     # uvicorn
 
@@ -202,17 +230,21 @@ class Protocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self.flow.resume_reading()
-        if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
+        if self._pipelined:
+            self._start(self._pipelined.pop())
         elif not self._is_busy():
             self._table.set_waiting(self)
             self._note_state()
 
-    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        self._running = cycle
-        super()._start_asgi_task(cycle, app)
+    def _start(self, exchange: Exchange) -> None:
+        self._running = exchange
+        app: Any = self.app
+        task = self.loop.create_task(exchange.run(app))
+        # awaited at shutdown
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
-    def send_400_response(self, msg: str) -> None:
+    def _refuse_head(self) -> None:
         """Answers what the parser refused."""
         if self._over_bound:
             self._refuse(431, "The headers are too large.")
@@ -221,7 +253,7 @@ class Protocol(HttpToolsProtocol):
 
     def is_authenticated(self) -> bool:
         """Whether the account of the latest request is known, or a response to it has begun."""
-        if self.cycle is None or self.pipeline or self.cycle.response_started:
+        if self.cycle is None or self._pipelined or self.cycle.response_started:
             return True
         return self.account is not None
 
@@ -244,33 +276,38 @@ class Protocol(HttpToolsProtocol):
         parser: Any = self.parser
         version: str = parser.get_http_version()
         url = httptools.parse_url(self.url)
-        path = url.path.decode("ascii")
-        scope = self.scope
-        scope["method"] = parser.get_method().decode("ascii")
-        scope["http_version"] = version
-        scope["path"] = unquote(path) if "%" in path else path
-        scope["raw_path"] = url.path
-        scope["query_string"] = url.query or b""
-        exchange = Exchange(
-            scope=scope,
-            transport=self.transport,
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=False,
-            default_headers=self.server_state.default_headers,
-            message_event=asyncio.Event(),
-            expect_100_continue=self.expect_100_continue,
+        raw_path = url.path
+        path = raw_path.decode("ascii")
+        scope: dict[str, Any] = {
+            "type": "http",
+            "asgi": _ASGI,
+            "http_version": version,
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme,
+            "root_path": "",
+            "headers": self.headers,
+            "method": parser.get_method().decode("ascii"),
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": raw_path,
+            "query_string": url.query or b"",
+        }
+        exchange = scope[EXCHANGE_KEY] = Exchange(
+            scope,
+            self.transport,
+            self.flow,
+            self.server_state.default_headers,
+            expects_continue=self.expect_100_continue,
             keep_alive=version != "1.0" and parser.should_keep_alive(),
             on_response=self.on_response_complete,
         )
-        # uvicorn's type of a scope has none of an application's own keys
-        scope[EXCHANGE_KEY] = exchange  # type: ignore[literal-required]
         return exchange
 
     def _is_busy(self) -> bool:
         """Whether a request is under way."""
-        return self.cycle is not None and (not self.cycle.response_complete or bool(self.pipeline))
+        return self.cycle is not None and (
+            not self.cycle.response_complete or bool(self._pipelined)
+        )
 
     def _count_head(self, size: int) -> None:
         self._head_bytes += size
@@ -278,7 +315,7 @@ class Protocol(HttpToolsProtocol):
             self._stop_parsing()
 
     def _stop_parsing(self) -> NoReturn:
-        """Ends the parser from within; uvicorn calls `send_400_response` then."""
+        """Ends the parser from within; `data_received` answers then."""
         self._over_bound = True
         raise _OverBound
 
