@@ -31,7 +31,9 @@ class ApiMetrics:
         self._classify = classify
         self._requests = RequestSeries()
         self.registry.register(self._requests)
-        self.count_admission = AdmissionCounter(self.registry).count
+        admissions = AdmissionCounter()
+        self.registry.register(admissions)
+        self.count_admission = admissions.count
         self._bytes = Counter(
             "gateway_content_bytes_total",
             "Bytes of contents received from clients and stored (in), or sent to clients (out),"

@@ -306,11 +306,11 @@ class FairSemaphore:
 
     async def wait(self, holder: object, size: int = 1) -> None:
         """Take `size` units, to be returned with `release`, within the bounds of the wait."""
-        if len(self._waiting.get(holder, ())) >= self._most_waiting:
-            raise self._error()
         if not self._waiting and self.has_room(holder, size):
             self.acquire_nowait(holder, size)
             return
+        if len(self._waiting.get(holder, ())) >= self._most_waiting:
+            raise self._error()
         try:
             async with asyncio.timeout(self._seconds):
                 await self.acquire(holder, size)
@@ -361,3 +361,35 @@ class FairSemaphore:
                 del self._waiting[holder]
             # others may have waited behind it
             self._serve()
+
+
+class HeldUnits:
+    """Units of semaphores that a request holds until `release`, or to the end of a `with`."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held: list[tuple[FairSemaphore, object, int]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    async def take(self, semaphore: FairSemaphore, holder: object, size: int = 1) -> None:
+        """Hold `size` units more, after the wait for them, which raises as `FairSemaphore.wait`."""
+        await semaphore.wait(holder, size)
+        self._held.append((semaphore, holder, size))
+
+    def hand_over(self) -> "HeldUnits":
+        """All units, to be released by another; none stay here."""
+        other = HeldUnits()
+        self._held, other._held = other._held, self._held
+        return other
+
+    def release(self) -> None:
+        """Return all units. Repeatable."""
+        while self._held:
+            semaphore, holder, size = self._held.pop()
+            semaphore.release(holder, size)

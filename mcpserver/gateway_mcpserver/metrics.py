@@ -22,7 +22,9 @@ class McpMetrics:
         self._classify = classify
         self._requests = RequestSeries()
         self.registry.register(self._requests)
-        self.count_admission = AdmissionCounter(self.registry).count
+        admissions = AdmissionCounter()
+        self.registry.register(admissions)
+        self.count_admission = admissions.count
         self._calls = Counter(
             "gateway_mcp_tool_calls_total",
             "Calls of tools by outcome: ok, or the error code; internal_error for a defect.",

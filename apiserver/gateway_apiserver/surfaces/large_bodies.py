@@ -6,16 +6,15 @@ may wait.
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
 from starlette.types import Message
 
 from gateway_apiserver.routing import Call
 from gateway_core.api.errors import TooLarge, Unavailable
-from gateway_core.concurrency import FairSemaphore
+from gateway_core.concurrency import FairSemaphore, HeldUnits
 from gateway_core.tasks.validation import parse_body
-from gateway_web.middleware.bodies import read_json_body
+from gateway_web.middleware.bodies import RequestBody, read_json_body, read_json_length
 
 T = TypeVar("T")
 
@@ -36,6 +35,17 @@ SLOWEST_BYTES = 1024 * 1024
 more for each MiB that it declares."""
 
 _SIGNS = (b"[", b"{", b",")
+
+
+def take_usual_body(call: Call) -> bytes | None:
+    """The JSON body where it came with its head and is not large, the usual case; else None.
+
+    UnsupportedMediaType.
+    """
+    declared = read_json_length(call.headers)
+    if 0 < declared <= LARGE_BYTES and isinstance(call.receive, RequestBody):
+        return call.receive.take_whole()
+    return None
 
 
 class LargeBodies:
@@ -67,7 +77,7 @@ class LargeBodies:
         self,
         call: Call,
         account: str,
-        slots: AsyncExitStack,
+        slots: HeldUnits,
         read: Callable[[dict[str, Any], int], T],
     ) -> T:
         """What `read` makes of the JSON object that the call brings, and of its size in bytes.
@@ -85,7 +95,6 @@ class LargeBodies:
             raw = await read_json_body(call.headers, call.receive, self._most_bytes)
             call.context.waited += clock() - began
             return read(parse_body(raw), len(raw))
-        held = AsyncExitStack()
         has_place, received = False, 0
         try:
             async with asyncio.timeout(None) as patience:
@@ -94,7 +103,7 @@ class LargeBodies:
                     nonlocal received, has_place
                     if not has_place and max(received, declared) > LARGE_BYTES:
                         has_place = True
-                        await self.take_slot(account, held, declared)
+                        await self.take_slot(account, slots, declared)
                         seconds = READ_SECONDS + declared / SLOWEST_BYTES
                         patience.reschedule(clock() + seconds)
                     began = clock()
@@ -106,19 +115,17 @@ class LargeBodies:
                 raw = await read_json_body(call.headers, receive, self._most_bytes)
                 if len(raw) > LARGE_BYTES and not has_place:
                     # it was its last piece that made it large
-                    await self.take_slot(account, held, len(raw))
+                    await self.take_slot(account, slots, len(raw))
         except TimeoutError as error:
             raise Unavailable("The body did not come in time.") from error
-        finally:
-            slots.push_async_exit(held)
         if len(raw) <= LARGE_BYTES:
             return read(parse_body(raw), len(raw))
         return await asyncio.to_thread(_parse, raw, read)
 
-    async def take_slot(self, account: str, slots: AsyncExitStack, size: int) -> None:
+    async def take_slot(self, account: str, slots: HeldUnits, size: int) -> None:
         """Put a slot for content of `size` bytes into `slots`. Unavailable."""
         units = 1 if self._unit_bytes is None else -(-size // self._unit_bytes) or 1
-        await slots.enter_async_context(self._semaphore.take(account, units))
+        await slots.take(self._semaphore, account, units)
 
 
 def _too_many() -> Unavailable:

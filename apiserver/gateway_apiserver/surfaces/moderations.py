@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Callable, Iterable
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -17,6 +16,7 @@ from gateway_core.api.batch import ACTION
 from gateway_core.api.errors import UpstreamRateLimited
 from gateway_core.billing.counters import Hold
 from gateway_core.billing.journal import CallRecord
+from gateway_core.concurrency import HeldUnits
 from gateway_core.kube.clock import CLOCK
 from gateway_core.observability.tracing import SpanKind
 from gateway_core.providers.catalog import Catalog, Model
@@ -130,7 +130,7 @@ class ModerationRoutes:
 
     async def judge(self, call: Call) -> Response:
         """Judge texts and images by the model's provider."""
-        async with AsyncExitStack() as slots:
+        with HeldUnits() as slots:
             # its charge is in the usage journal, so it writes no object
             payer = await self._admission.authenticate(call.headers, call.context, writes=False)
             judging, problem = await capture(self._prepare(call, payer, slots))
@@ -138,14 +138,14 @@ class ModerationRoutes:
             await self._admission.reserve(payer, call.context, hold, problem)
             assert judging is not None, "its problem was raised"
             # the work goes on when its client has left, and the body's place is its
-            return to_json(await self._judge(call, payer, judging, slots.pop_all()))
+            return to_json(await self._judge(call, payer, judging, slots.hand_over()))
 
     def _describe_body(self, catalog: Catalog) -> Schema | None:
         served = (found for (_, action), found in catalog.models.items() if action == ACTION)
         models = sorted({model for found in served for model in found})
         return describe_body(models, needs_model=not self._default_model) if models else None
 
-    async def _prepare(self, call: Call, payer: Payer, slots: AsyncExitStack) -> _Judging:
+    async def _prepare(self, call: Call, payer: Payer, slots: HeldUnits) -> _Judging:
         def read(body: dict[str, Any], _size: int) -> ModerationCall:
             return read_call(body, default_model=self._default_model)
 
@@ -155,12 +155,12 @@ class ModerationRoutes:
         return _Judging(asked, model, payer.make_hold(self._calls.name_call(), micros))
 
     async def _judge(
-        self, call: Call, payer: Payer, judging: _Judging, slots: AsyncExitStack
+        self, call: Call, payer: Payer, judging: _Judging, slots: HeldUnits
     ) -> dict[str, Any]:
         asked, model = judging.asked, judging.model
 
         async def work() -> dict[str, Any]:
-            async with slots:
+            with slots:
                 moderator = await self._moderators.find(model)
                 route, upstream = moderator.route, moderator.upstream
                 body = asked.to_upstream(route.upstream_model)

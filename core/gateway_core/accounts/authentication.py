@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -66,8 +66,23 @@ class Principal:
 
 
 _Found = tuple[KeyRecord | None, AccountRecord | None, UserRecord | None]
-_Known = tuple[Principal, float]
-"""A principal, and when its key or token expires, in Unix seconds."""
+_Known = tuple[Principal, int, float, float]
+"""A principal, the changes to the tables before it was found, until when they are current at least,
+by the monotonic clock, and when its key or token expires, in Unix seconds."""
+
+
+class Changes:
+    """Counts the changes to tables: what was found in them is good while the count stays."""
+
+    __slots__ = ("count",)
+
+    def __init__(self, *tables: Cache[Any]) -> None:
+        self.count = 0
+        for table in tables:
+            table.subscribe(self._note)
+
+    def _note(self, _name: str) -> None:
+        self.count += 1
 
 
 class KeyIndex:
@@ -120,6 +135,7 @@ class Authenticator:
         self._peppers = peppers
         self._dummy_pepper = peppers[max(peppers)]
         self._clock = clock
+        self._changes = Changes(keys.table, accounts.table, users.table)
         self._known: dict[tuple[Act, bytes], _Known] = {}
         """By act and keyed digest of the credential: plaintexts are not kept."""
         self._digest_key = os.urandom(32)
@@ -137,8 +153,12 @@ class Authenticator:
         memo = act, hashlib.blake2b(credential, key=self._digest_key, digest_size=16).digest()
         known = self._known.get(memo)
         if known is not None:
-            if self._is_current(*known):
-                caller = known[0]
+            caller, count, until, expires_at = known
+            if (
+                count == self._changes.count
+                and time.monotonic() < until
+                and self._clock() < expires_at
+            ):
                 self._note_use(caller.key.account, caller.key.name)
                 return caller
             del self._known[memo]
@@ -167,24 +187,14 @@ class Authenticator:
         caller = Principal(account, key, role, user)
         check_act(act, caller)
         expires_at = min(token.expires_at for token in key.tokens if token.id == parsed.id)
-        if len(self._known) >= MOST_KNOWN:
-            self._known.clear()
-        self._known[memo] = caller, min(key.expires_at, expires_at)
+        silence = max(each.table.staleness for each in (keys, accounts, users))
+        if silence < QUIET_SECONDS:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            until = time.monotonic() + QUIET_SECONDS - silence
+            expires_at = min(key.expires_at, expires_at)
+            self._known[memo] = caller, self._changes.count, until, expires_at
         return caller
-
-    def _is_current(self, caller: Principal, expires_at: float) -> bool:
-        """Whether nothing has changed since the caller was found: objects are replaced as a whole.
-
-        A caller that was found while a watch was silent has other objects than the tables.
-        """
-        key, creator = caller.key, caller.creator
-        return (
-            self._keys.table.get(key.name) is key
-            and self._accounts.table.get(key.account) is caller.account
-            and (creator is None or self._users.table.get(creator.name) is creator)
-            and self._clock() < expires_at
-            and not (self._keys.is_quiet or self._accounts.is_quiet or self._users.is_quiet)
-        )
 
     def _look_up(self, name: str | None) -> _Found:
         """The key of this name, its account and its creator, as the tables have them."""
@@ -254,6 +264,9 @@ class PolicyView:
     ) -> None:
         self._table = guardrails
         self._policies = Policies(keys, guardrails, lambda guardrail: guardrail)
+        # after its own subscriptions, so that what it finds is as new as the count
+        self._changes = Changes(keys, guardrails)
+        self._known: dict[str, tuple[KeyRecord, Policy, int]] = {}
         self._kube = kube
         self._lists = SharedReads(self._list, clock=clock)
 
@@ -262,9 +275,15 @@ class PolicyView:
 
         Raises Unavailable if guardrails cannot be read and the known ones are too old.
         """
+        is_quiet = self._table.staleness > QUIET_SECONDS
+        known = self._known.get(key.name)
+        if known is not None and not is_quiet:
+            known_key, policy, count = known
+            if known_key is key and count == self._changes.count:
+                return policy
         if not self._table.synced:
             raise Unavailable("The gateway is starting.", retry_after=1)
-        if self._table.staleness > QUIET_SECONDS:
+        if is_quiet:
             listing = self._lists.find(key.account)
             listed = None if listing is None else await asyncio.shield(listing)
             if listed is not None:
@@ -272,7 +291,11 @@ class PolicyView:
                 return build_policy(key.name, key.rules, chosen)
             if self._table.staleness > MOST_SILENCE_SECONDS:
                 raise Unavailable("Guardrails cannot be checked now.")
-        return self._policies.find(key.name, key.account, key.rules)
+        policy = self._policies.find(key.name, key.account, key.rules)
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        self._known[key.name] = key, policy, self._changes.count
+        return policy
 
     async def _list(self, account: str) -> tuple[Guardrail, ...]:
         found, _ = await list_all(

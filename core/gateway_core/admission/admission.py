@@ -46,17 +46,15 @@ from gateway_core.observability.tracing import SpanKind
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
 class Payer:
-    """The caller, its account, and the policy of its key."""
+    """The caller, its account, which pays, and the policy of its key."""
 
-    caller: Principal
-    policy: Policy
+    __slots__ = ("account", "caller", "policy")
 
-    @property
-    def account(self) -> AccountRecord:
-        """The account that pays."""
-        return self.caller.account
+    def __init__(self, caller: Principal, policy: Policy) -> None:
+        self.caller = caller
+        self.account: AccountRecord = caller.account
+        self.policy = policy
 
     def make_hold(self, name: str, micros: int) -> Hold:
         """The reservation of the task or call `name`, in every budget that it counts in."""
@@ -103,6 +101,8 @@ class Admission:
             caller = await self._authenticator.authenticate(headers, Act.CREATE)
         context.account = caller.account.name
         payer = Payer(caller, await self._policies.find(caller.key))
+        if not self._rejections:
+            return payer
         account, budgets = payer.account.name, payer.policy.budgets
         if self._rejections.contains(account, budgets):
             await self._ask(payer, context, None, "look")

@@ -129,9 +129,18 @@ def charge(price: Price | None, bound: Usage, used: Usage, *, reserved: int) -> 
     return ceil(reserved * _find_share(made, bound))
 
 
-def charge_tokens(price: Price, used: Usage, *, reserved: int) -> int:
-    """As `charge`, for tokens that are all known, by the price that `reserved` was quoted by."""
-    return min(reserved, _sum_up(price, used, used.cached_tokens))
+def quote_tokens(price: Price, given: int, made: int) -> int:
+    """As `quote`, for a call of at most `given` input and `made` output tokens."""
+    dearer = (find_cached_price(price) or 0) > (price.input_per_million_micros or 0)
+    return _round_up(_sum_tokens(price, given, given if dearer else 0, made))
+
+
+def charge_tokens(price: Price, given: int, cached: int, made: int, *, reserved: int) -> int:
+    """As `charge`, for tokens that are all known, by the price that `reserved` was quoted by.
+
+    `given` are the input tokens, `cached` among them, and `made` those of the output.
+    """
+    return min(reserved, _round_up(_sum_tokens(price, given, cached, made)))
 
 
 def _find_share(made: Usage, bound: Usage) -> Fraction:
@@ -152,7 +161,7 @@ def _find_share(made: Usage, bound: Usage) -> Fraction:
 def _sum_up(price: Price, usage: Usage, cached: int) -> int:
     """Total micro-dollars, rounded up; `cached` stands for the usage's own cached tokens."""
     # in millionths of a micro-dollar: all of it is whole, but for parts of a second
-    total: int | Fraction = (price.per_call_micros or 0) * _MILLION
+    total: int | Fraction = 0
     if price.per_second:
         rate = find_second_price(price, usage.resolution)
         if rate is None:
@@ -160,15 +169,29 @@ def _sum_up(price: Price, usage: Usage, cached: int) -> int:
         total += rate * _MILLION * _need(usage.seconds, "seconds")
     if price.per_image_micros is not None:
         total += price.per_image_micros * _MILLION * _need(usage.images, "images")
-    cached_rate = find_cached_price(price)
-    if cached_rate is not None:
-        tokens = _need(usage.input_tokens, "input tokens")
-        cached = min(cached, tokens)
-        fresh_rate = price.input_per_million_micros or 0
-        total += cached * cached_rate + (tokens - cached) * fresh_rate
+    given = made = 0
+    if find_cached_price(price) is not None:
+        given = _need(usage.input_tokens, "input tokens")
     if price.output_per_million_micros is not None:
-        tokens = _need(usage.output_tokens, "output tokens")
-        total += tokens * price.output_per_million_micros
+        made = _need(usage.output_tokens, "output tokens")
+    return _round_up(total + _sum_tokens(price, given, cached, made))
+
+
+def _sum_tokens(price: Price, given: int, cached: int, made: int) -> int:
+    """Millionths of a micro-dollar for a call with so many tokens."""
+    fresh_rate = price.input_per_million_micros
+    cached_rate = price.cached_per_million_micros
+    total = (price.per_call_micros or 0) * _MILLION
+    if cached_rate is None:
+        total += given * (fresh_rate or 0)
+    else:
+        cached = min(cached, given)
+        total += cached * cached_rate + (given - cached) * (fresh_rate or 0)
+    return total + made * (price.output_per_million_micros or 0)
+
+
+def _round_up(total: int | Fraction) -> int:
+    """Whole micro-dollars from millionths of one."""
     return -(-total // _MILLION)
 
 

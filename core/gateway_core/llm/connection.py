@@ -108,7 +108,7 @@ class Connection(asyncio.BufferedProtocol):
                 await self._send_in_pieces(response, head, body)
             if not response.status:
                 self._allow(timeouts.head)
-            await response.wait_for_head()
+                await response.wait_for_head()
         except BaseException:
             response.abort()
             raise

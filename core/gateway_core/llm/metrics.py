@@ -1,12 +1,16 @@
 """Prometheus metrics of LLM calls, by model and provider: both are names that an admin chose."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from gateway_core.llm.formats.calls import TokenUsage
+from gateway_core.observability.distribution import Distribution
 from gateway_core.observability.tracing import NO_SPAN, Span
 from gateway_core.providers.catalog import Model
 from gateway_core.providers.health import Figures, HealthTally
@@ -16,6 +20,8 @@ _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160)
 _OVERHEAD = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
 _SPEEDS = (1, 5, 10, 20, 40, 80, 160, 320, 640)
 _LABELS = ("model", "provider")
+_OUTCOMES = ("completed", "failed", "client_gone")
+_KINDS = ("input", "cached", "output", "reasoning")
 
 
 @dataclass(slots=True)
@@ -52,23 +58,82 @@ class CallTimes:
 
 
 class _Series:
-    """The series of one model at one provider, looked up once: labels cost more than a count."""
+    """Figures of one model at one provider, as plain numbers: a call adds to nine of them."""
 
-    __slots__ = ("calls", "first", "overhead", "speed", "tokens", "upstream")
+    __slots__ = ("first", "outcomes", "overhead", "speed", "tokens", "upstream")
 
-    def __init__(self, metrics: "LlmMetrics", model: str, provider: str) -> None:
-        self.calls = {
-            outcome: metrics.calls.labels(model, provider, outcome)
-            for outcome in ("completed", "failed", "client_gone")
-        }
-        self.tokens = {
-            kind: metrics.tokens.labels(model, provider, kind)
-            for kind in ("input", "cached", "output", "reasoning")
-        }
-        self.first = metrics.first.labels(model, provider)
-        self.upstream = metrics.upstream.labels(model, provider)
-        self.overhead = metrics.overhead.labels(model, provider)
-        self.speed = metrics.speed.labels(model, provider)
+    def __init__(self) -> None:
+        self.outcomes = dict.fromkeys(_OUTCOMES, 0)
+        self.tokens = dict.fromkeys(_KINDS, 0)
+        self.first = Distribution(_SECONDS)
+        self.upstream = Distribution(_SECONDS)
+        self.overhead = Distribution(_OVERHEAD)
+        self.speed = Distribution(_SPEEDS)
+
+
+class _Calls(Collector):
+    """Answered calls, by model and provider."""
+
+    def __init__(self) -> None:
+        self._series: dict[tuple[str, str], _Series] = {}
+
+    def find(self, model: str, provider: str) -> _Series:
+        """The figures of a model at a provider."""
+        series = self._series.get((model, provider))
+        if series is None:
+            series = self._series[model, provider] = _Series()
+        return series
+
+    def collect(self) -> Iterable[Metric]:
+        """What was counted so far."""
+        calls, tokens, *histograms = families = self.describe()
+        for labels, series in self._series.items():
+            for outcome, count in series.outcomes.items():
+                calls.add_metric((*labels, outcome), count)
+            for kind, count in series.tokens.items():
+                tokens.add_metric((*labels, kind), count)
+            values = series.first, series.upstream, series.overhead, series.speed
+            for family, value in zip(histograms, values, strict=True):
+                family.add_metric(labels, value.list_buckets(), value.total)
+        return families
+
+    def describe(self) -> tuple[Any, ...]:
+        """The names, without figures."""
+        return (
+            CounterMetricFamily(
+                "gateway_llm_calls_total",
+                "LLM calls that a provider answered, by outcome: completed, failed in the middle of"
+                " the response, client_gone (it left, or its own time-out passed).",
+                labels=(*_LABELS, "outcome"),
+            ),
+            CounterMetricFamily(
+                "gateway_llm_tokens_total",
+                "Charged tokens by kind. input includes cached, output includes reasoning.",
+                labels=(*_LABELS, "kind"),
+            ),
+            HistogramMetricFamily(
+                "gateway_llm_first_token_seconds",
+                "Time from a streaming call's body to its first output, its admission included.",
+                labels=_LABELS,
+            ),
+            HistogramMetricFamily(
+                "gateway_llm_upstream_seconds",
+                "Time from the request to a provider to the end of its response.",
+                labels=_LABELS,
+            ),
+            HistogramMetricFamily(
+                "gateway_llm_overhead_seconds",
+                "Time from a call's body to the request to the provider that answered it:"
+                " admission, translation and failed attempts.",
+                labels=_LABELS,
+            ),
+            HistogramMetricFamily(
+                "gateway_llm_output_tokens_per_second",
+                "Output tokens of a completed call by the seconds since its first output, or since"
+                " its request if it did not stream.",
+                labels=_LABELS,
+            ),
+        )
 
 
 class LlmMetrics:
@@ -76,54 +141,13 @@ class LlmMetrics:
 
     def __init__(self, registry: CollectorRegistry, health: HealthTally | None = None) -> None:
         self._health = health or HealthTally()
-        self.calls = Counter(
-            "gateway_llm_calls_total",
-            "LLM calls that a provider answered, by outcome: completed, failed in the middle of the"
-            " response, client_gone (it left, or its own time-out passed).",
-            (*_LABELS, "outcome"),
-            registry=registry,
-        )
+        self._calls = _Calls()
+        registry.register(self._calls)
         self.failures = Counter(
             "gateway_llm_attempt_failures_total",
             "Attempts at a provider that failed before the first byte of a response, by error;"
             " another provider of the model was tried, if there was one.",
             (*_LABELS, "error"),
-            registry=registry,
-        )
-        self.tokens = Counter(
-            "gateway_llm_tokens_total",
-            "Charged tokens by kind. input includes cached, output includes reasoning.",
-            (*_LABELS, "kind"),
-            registry=registry,
-        )
-        self.first = Histogram(
-            "gateway_llm_first_token_seconds",
-            "Time from a streaming call's body to its first output, its admission included.",
-            _LABELS,
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self.upstream = Histogram(
-            "gateway_llm_upstream_seconds",
-            "Time from the request to a provider to the end of its response.",
-            _LABELS,
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self.overhead = Histogram(
-            "gateway_llm_overhead_seconds",
-            "Time from a call's body to the request to the provider that answered it: admission,"
-            " translation and failed attempts.",
-            _LABELS,
-            buckets=_OVERHEAD,
-            registry=registry,
-        )
-        self.speed = Histogram(
-            "gateway_llm_output_tokens_per_second",
-            "Output tokens of a completed call by the seconds since its first output, or since its"
-            " request if it did not stream.",
-            _LABELS,
-            buckets=_SPEEDS,
             registry=registry,
         )
         self.lookups = Counter(
@@ -140,7 +164,6 @@ class LlmMetrics:
             ("model",),
             registry=registry,
         )
-        self._series: dict[tuple[str, str], _Series] = {}
 
     def count_failure(self, model: Model, provider: str, error: UpstreamError) -> None:
         """Count a failed attempt, by the name of its error."""
@@ -163,11 +186,8 @@ class LlmMetrics:
         """Count a call that a provider answered; `outcome` is one of `gateway_llm_calls_total`."""
         self._count_health(self._health.providers[provider], outcome, times, times.sent)
         self._count_health(self._health.models[model.name], outcome, times, times.began)
-        series = self._series.get((model.model_id, provider))
-        if series is None:
-            series = _Series(self, model.model_id, provider)
-            self._series[model.model_id, provider] = series
-        series.calls[outcome].inc()
+        series = self._calls.find(model.model_id, provider)
+        series.outcomes[outcome] += 1
         series.upstream.observe(times.ended - times.sent)
         series.overhead.observe(times.sent - times.began)
         if times.first:
@@ -175,15 +195,11 @@ class LlmMetrics:
         seconds = times.ended - (times.first or times.sent)
         if outcome == "completed" and used.output and seconds > 0:
             series.speed.observe(used.output / seconds)
-        amounts: Mapping[str, int] = {
-            "input": used.input,
-            "cached": used.cached,
-            "output": used.output,
-            "reasoning": used.reasoning,
-        }
-        for kind, amount in amounts.items():
-            if amount:
-                series.tokens[kind].inc(amount)
+        tokens = series.tokens
+        tokens["input"] += used.input
+        tokens["output"] += used.output
+        tokens["cached"] += used.cached
+        tokens["reasoning"] += used.reasoning
 
     @staticmethod
     def _count_health(figures: Figures, outcome: str, times: CallTimes, began: float) -> None:

@@ -120,10 +120,15 @@ class Response:
 
     async def wait_for_head(self) -> None:
         """Wait until `status` is known. Raises the error of a connection that ends before."""
-        while not self.status:
-            if self._error is not None:
-                raise self._error
-            await self.wait()
+        try:
+            while not self.status:
+                if self._error is not None:
+                    raise self._error
+                # as `wait`, without a coroutine of its own
+                self._waiter = self._loop.create_future()
+                await self._waiter
+        finally:
+            self._waiter = None
 
     async def wait(self) -> None:
         """Return after the next event of the connection."""

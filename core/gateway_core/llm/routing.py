@@ -53,11 +53,20 @@ class CircuitBreaker:
         """Whether the provider has failed and no probe has succeeded since."""
         return self._rest > 0
 
+    @property
+    def is_rested(self) -> bool:
+        """Whether calls pass for sure."""
+        return self._until == 0.0 and self._probe_at is None
+
     def count_rest(self, now: float) -> float:
         """Seconds until a call may pass, 0 if one may now."""
         if self._is_probed(now):
             return self._rest
-        return max(0.0, self._until - now)
+        if self._until > now:
+            return self._until - now
+        if not self._rest:
+            self._until = 0.0
+        return 0.0
 
     def may_try(self, now: float) -> bool:
         """Whether a call that no other provider can answer may pass, although the circuit is open.
@@ -73,6 +82,8 @@ class CircuitBreaker:
 
         `is_last`: no other provider can answer it, so it is a probe before the end of the rest.
         """
+        if self.is_rested:
+            return True
         if self.count_rest(now) > 0 and not (is_last and self.may_try(now)):
             return False
         if self._rest > 0 and not self._is_probed(now):
@@ -187,9 +198,19 @@ class CredentialRing:
         self._limited = [False] * size
         self._next = 0
 
+    @property
+    def is_rested(self) -> bool:
+        """Whether there is one credential, which is usable for sure."""
+        return self._until == [0.0]
+
     def take(self, now: float) -> int | None:
         """Number of the next usable credential; None where all rest."""
         size = len(self._until)
+        if size == 1:
+            if self._until[0] > now:
+                return None
+            self._until[0] = 0.0
+            return 0
         for step in range(size):
             index = (self._next + step) % size
             if self._until[index] <= now:

@@ -1,22 +1,23 @@
 """LLM calls from their model to their charge: price, reservation, route, fallback, settlement."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from gateway_core.accounts.guardrails import Policy
 from gateway_core.admission.admission import Payer
 from gateway_core.admission.live_calls import LiveCalls
 from gateway_core.api.errors import Conflict, GatewayError, InvalidRequest, Unavailable
 from gateway_core.api.model import Price, Route
 from gateway_core.billing.counters import Hold
 from gateway_core.billing.journal import CallRecord
-from gateway_core.billing.prices import Usage, charge_tokens, floor_moment, quote, select_price
+from gateway_core.billing.prices import charge_tokens, floor_moment, quote_tokens, select_price
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import KubernetesUnavailable
 from gateway_core.llm.bounds import bound_input
 from gateway_core.llm.formats.calls import (
+    NO_TOKENS,
     Format,
     LlmCall,
     TokenUsage,
@@ -43,19 +44,25 @@ from gateway_core.providers.upstream import (
 from gateway_core.tasks.operations import CHAT
 
 
-@dataclass(frozen=True, slots=True)
+# not frozen, which takes three times as long to create, as below
+@dataclass(slots=True)
 class PricedCall:
-    """A valid call of a model, with the most that it can use and cost (micro-dollars)."""
+    """A valid call of a model, with the most tokens that it can use and cost (micro-dollars)."""
 
     call: LlmCall
     model: Model
     price: Price
-    bound: Usage
+    input_bound: int
+    output_bound: int
     micros: int
     is_large: bool = False
     """Whether its body takes long to translate and to encode."""
     attempts: "Attempts | None" = None
     """None where the client leaves it at one model and the gateway's times."""
+
+
+MOST_ALLOWED = 10_000
+"""Models of keys that are remembered, some 200 bytes each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +79,7 @@ class Attempts:
     first_byte_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OpenCall:
     """A call that a provider answers with success; close `sent` in the end."""
 
@@ -100,6 +107,8 @@ class LlmService:
         self._providers = providers
         self._calls = calls
         self._clock = clock
+        # the model of an id that a key may call, by the catalog and the policy of that time
+        self._allowed: dict[tuple[str, str], tuple[Catalog, Policy, Model]] = {}
 
     def price(self, call: LlmCall, payer: Payer, *, is_large: bool = False) -> PricedCall:
         """The model of a call and the most that the call can cost.
@@ -109,7 +118,15 @@ class LlmService:
             InvalidRequest: the call asks for what the model does not offer.
             Conflict: the model has no price now.
         """
-        model = find_allowed_model(self._catalog(), CHAT.action, call.model_id, payer.policy)
+        catalog, policy = self._catalog(), payer.policy
+        known = self._allowed.get((policy.key_name, call.model_id))
+        if known is not None and known[0] is catalog and known[1] is policy:
+            model = known[2]
+        else:
+            model = find_allowed_model(catalog, CHAT.action, call.model_id, policy)
+            if len(self._allowed) >= MOST_ALLOWED:
+                self._allowed.clear()
+            self._allowed[policy.key_name, call.model_id] = catalog, policy, model
         return price_call(call, model, self._clock(), is_large=is_large)
 
     def make_hold(self, priced: PricedCall, payer: Payer) -> Hold:
@@ -138,9 +155,8 @@ class LlmService:
         `abandoned` is what the prompts of abandoned models cost besides.
         """
         micros = abandoned if used is None else abandoned + self._find_cost(priced, used)
-        used = used or TokenUsage(0, 0)
-        bound = priced.bound
-        if used.input > (bound.input_tokens or 0) or used.output > (bound.output_tokens or 0):
+        used = used or NO_TOKENS
+        if used.input > priced.input_bound or used.output > priced.output_bound:
             self.metrics.beyond_bound.labels(priced.model.model_id).inc()
         policy = payer.policy
         await self._calls.end(
@@ -176,11 +192,14 @@ class LlmService:
         """
         upstreams = await self._find_upstreams(priced.model)
         left = [route for route in priced.model.routes if route.provider_name in upstreams]
-        tries: Counter[str] = Counter()
+        tries: dict[str, int] = {}
         failure: UpstreamError | None = None
         refusal: InvalidRequest | None = None
         while True:
-            route = choose_route(left, lambda name: upstreams[name].count_rest() == 0)
+            if len(left) == 1 and upstreams[left[0].provider_name].is_rested:
+                route: Route | None = left[0]
+            else:
+                route = choose_route(left, lambda name: upstreams[name].count_rest() == 0)
             is_last = route is None
             if is_last and (failure or not all(upstreams[r.provider_name].is_open for r in left)):
                 # the others fail or rest: one whose circuit is open may work again
@@ -188,7 +207,7 @@ class LlmService:
             if route is None:
                 break
             upstream = upstreams[route.provider_name]
-            tries[route.name] += 1
+            tries[route.name] = tries.get(route.name, 0) + 1
             try:
                 exchange, body = await self._plan(priced, route, upstream)
             except InvalidRequest as error:
@@ -274,10 +293,9 @@ class LlmService:
         return self._find_cost(priced, estimate_usage(priced.call, 0, seconds))
 
     def _find_cost(self, priced: PricedCall, used: TokenUsage) -> int:
-        amounts = Usage(
-            input_tokens=used.input, cached_tokens=used.cached, output_tokens=used.output
+        return charge_tokens(
+            priced.price, used.input, used.cached, used.output, reserved=priced.micros
         )
-        return charge_tokens(priced.price, amounts, reserved=priced.micros)
 
 
 def price_call(call: LlmCall, model: Model, now: datetime, *, is_large: bool = False) -> PricedCall:
@@ -293,11 +311,12 @@ def price_call(call: LlmCall, model: Model, now: datetime, *, is_large: bool = F
             raise unsupported(name, feature.path, text)
     output = (call.max_output or model.output_token_limit) + call.predicted
     given = bound_input(call.input_bound, model.input_token_limit, is_open=call.is_open)
-    bound = Usage(input_tokens=given, output_tokens=output * call.choices)
+    output *= call.choices
     price = select_price(model.prices, floor_moment(now))
     if price is None:
         raise Conflict(f"Model {model.model_id} has no price now.", code="unsupported_by_model")
-    return PricedCall(call, model, price, bound, quote(price, bound), is_large)
+    micros = quote_tokens(price, given, output)
+    return PricedCall(call, model, price, given, output, micros, is_large)
 
 
 def translate_error(error: UpstreamError) -> GatewayError:

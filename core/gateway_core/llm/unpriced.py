@@ -36,7 +36,8 @@ CHAT_FIELDS = frozenset(
 """They call other models or add searches, at aggregators or single providers."""
 
 _OFF: tuple[Any, ...] = (None, False, "", [])
-_NAMED = frozenset({*CHAT_FIELDS, "service_tier", "modalities", "tools"})
+UNPRICED_FIELDS = frozenset({*CHAT_FIELDS, "service_tier", "modalities", "tools"})
+"""Fields of which any may ask for more than tokens."""
 _TEXT = frozenset({"text", "modality_unspecified"})
 _CLIENT_TOOLS = frozenset(
     {
@@ -56,8 +57,6 @@ _GOOGLE_CLIENT_TOOLS = frozenset({"computerUse", "functionDeclarations"})
 
 def find_in_openai(body: Mapping[str, Any]) -> Iterator[Unpriced]:
     """What a Chat Completions or Responses body asks for beyond its tokens."""
-    if _NAMED.isdisjoint(body):
-        return
     yield from _find_tier(body.get("service_tier"), "service_tier")
     for name in sorted(CHAT_FIELDS & body.keys()):
         # an empty object turns a search on with its defaults

@@ -54,22 +54,26 @@ def split_credentials(credential: bytes | str | None) -> list[str | None]:
 class SentCall:
     """A call that the provider answers with success: read `response`, then call `close`."""
 
-    __slots__ = ("_release", "fail", "response")
+    __slots__ = ("_account", "_breaker", "_slots", "response")
 
     def __init__(
-        self, response: Response, fail: Callable[[], None], release: Callable[[], None]
+        self, response: Response, account: str, breaker: CircuitBreaker, slots: FairSemaphore
     ) -> None:
         self.response = response
-        self.fail = fail
-        """Notes that the provider failed after its head: in the middle of a stream."""
-        self._release: Callable[[], None] | None = release
+        self._account = account
+        self._breaker = breaker
+        self._slots: FairSemaphore | None = slots
+
+    def fail(self) -> None:
+        """Note that the provider failed after its head: in the middle of a stream."""
+        self._breaker.fail(time.monotonic(), self._account)
 
     def close(self) -> None:
         """End the call; the connection is closed unless the response was read whole. Repeatable."""
-        if self._release is not None:
+        slots, self._slots = self._slots, None
+        if slots is not None:
             self.response.abort()
-            self._release()
-            self._release = None
+            slots.release(self._account)
 
 
 class LlmUpstream:
@@ -124,6 +128,11 @@ class LlmUpstream:
     def is_open(self) -> bool:
         """Whether its circuit is open or half open."""
         return self._breaker.is_open
+
+    @property
+    def is_rested(self) -> bool:
+        """Whether `count_rest` is 0 for sure, as mostly: found without a look at the clock."""
+        return self._pace is None and self._breaker.is_rested and self._credentials.is_rested
 
     def count_rest(self) -> float:
         """Seconds until a call may be sent, 0 if one may now."""
@@ -198,17 +207,14 @@ class LlmUpstream:
             response = await self._client.send(
                 self._find_head(path, number), body, note_sent=note_sent
             )
-            await self._check(response, number, upstream_model)
+            if not 200 <= response.status < 300:
+                await self._check(response, number, upstream_model)
         except BaseException as error:
             self._slots.release(account)
             self._note(error, account, now)
             raise
         self._breaker.succeed(account, time.monotonic())
-        return SentCall(
-            response,
-            lambda: self._breaker.fail(time.monotonic(), account),
-            lambda: self._slots.release(account),
-        )
+        return SentCall(response, account, self._breaker, self._slots)
 
     def _find_head(self, path: str, number: int) -> bytes:
         head = self._heads.get((path, number))
@@ -221,8 +227,6 @@ class LlmUpstream:
 
     async def _check(self, response: Response, number: int, upstream_model: str) -> None:
         """Raise the error of a response without success; note what caused it."""
-        if 200 <= response.status < 300:
-            return
         now = time.monotonic()
         raw = b""
         try:

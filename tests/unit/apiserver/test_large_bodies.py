@@ -14,6 +14,7 @@ from gateway_apiserver.surfaces import large_bodies
 from gateway_apiserver.surfaces.large_bodies import LARGE_BYTES, MOST_BYTES, LargeBodies
 from gateway_core.admission.live_calls import AccountLimiter
 from gateway_core.api.errors import TooLarge, Unavailable
+from gateway_core.concurrency import HeldUnits
 from gateway_web.context import RequestContext
 from tests.fakes.clock import in_virtual_time
 
@@ -56,14 +57,14 @@ def measure(body: dict[str, Any], _size: int) -> tuple[int, int]:
 
 
 async def read(bodies: LargeBodies, raw: bytes, account: str = "demo") -> tuple[int, int]:
-    async with AsyncExitStack() as places:
+    with HeldUnits() as places:
         return await bodies.read(Sender(raw).call, account, places, measure)
 
 
 @pytest.mark.parametrize("declared", [False, True])
 async def test_eight_mebibytes_are_read_and_no_more(declared: bool) -> None:
     bodies = LargeBodies()
-    async with AsyncExitStack() as places:
+    with HeldUnits() as places:
         whole = Sender(fill(MOST_BYTES), declared=declared)
         assert (await bodies.read(whole.call, "demo", places, measure))[0] == MOST_BYTES - 8
         longer = Sender(fill(MOST_BYTES + 1), declared=declared)
@@ -103,7 +104,7 @@ async def test_bodies_take_units_by_their_declared_length_and_an_account_half_of
     def send(units: int) -> Call:
         return Sender(fill(units * unit - 8), declared=True).call
 
-    async with AsyncExitStack() as first, AsyncExitStack() as second:
+    with HeldUnits() as first, HeldUnits() as second:
         for units in (3, 1):
             await bodies.read(send(units), "greedy", first, measure)
         with pytest.raises(Unavailable, match="Too many large bodies"):
@@ -111,14 +112,14 @@ async def test_bodies_take_units_by_their_declared_length_and_an_account_half_of
         await bodies.read(send(4), "other", second, measure)
         with pytest.raises(Unavailable, match="Too many large bodies"):
             await bodies.read(send(1), "third", second, measure)
-        await first.aclose()
+        first.release()
         await bodies.read(send(4), "third", second, measure)
 
 
 async def test_few_are_held_at_once_and_not_all_of_one_account() -> None:
     bodies = LargeBodies(most=4, wait_seconds=0.05)
     small, large = fill(100), fill(LARGE_BYTES + 1)
-    async with AsyncExitStack() as own, AsyncExitStack() as others:
+    with HeldUnits() as own, HeldUnits() as others:
         for _ in range(2):
             await bodies.read(Sender(large).call, "greedy", own, measure)
         waiting = Sender(large, declared=True)
@@ -132,7 +133,7 @@ async def test_few_are_held_at_once_and_not_all_of_one_account() -> None:
         with pytest.raises(Unavailable, match="Too many large bodies"):
             await bodies.read(undeclared.call, "fourth", others, measure)
         assert undeclared.sent * PIECE <= LARGE_BYTES + PIECE
-        await others.aclose()
+        others.release()
         await read(bodies, large, "fourth")
     await asyncio.gather(read(bodies, large, "greedy"), read(bodies, large, "greedy"))
 
@@ -140,7 +141,7 @@ async def test_few_are_held_at_once_and_not_all_of_one_account() -> None:
 @pytest.mark.parametrize("greedy", [("a",), ("a", "b"), ("a", "b", "c")])
 async def test_accounts_of_a_slow_provider_leave_a_place(greedy: tuple[str, ...]) -> None:
     bodies, large = LargeBodies(wait_seconds=0.01), fill(LARGE_BYTES + 1)
-    async with AsyncExitStack() as held:
+    with HeldUnits() as held:
         refused = 0
         for account in greedy * 8:
             try:
@@ -156,9 +157,8 @@ async def test_who_sends_slowly_does_not_keep_the_place(monkeypatch: pytest.Monk
     bodies = LargeBodies(most=1, wait_seconds=0.05)
     slow = Sender(fill(LARGE_BYTES + 1), declared=True)
     slow.goes_on.clear()
-    async with AsyncExitStack() as places:
-        with pytest.raises(Unavailable, match="did not come"):
-            await bodies.read(slow.call, "demo", places, measure)
+    with HeldUnits() as places, pytest.raises(Unavailable, match="did not come"):
+        await bodies.read(slow.call, "demo", places, measure)
     monkeypatch.setattr(large_bodies, "READ_SECONDS", 60.0)
     await read(bodies, fill(LARGE_BYTES + 1), "other")
 

@@ -1,9 +1,7 @@
 """Prometheus metrics of requests and connections, in every HTTP process."""
 
-from bisect import bisect_left
 from collections.abc import Iterable
 
-from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -12,13 +10,13 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from gateway_core.observability.distribution import Distribution
 from gateway_core.storage.limits import Downloads
 from gateway_web.middleware.connections import ConnectionTable
 
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of the buckets of durations, in seconds."""
 
-_EDGES = (*map(str, BOUNDS), "+Inf")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -27,22 +25,12 @@ def find_surface(route: str) -> str:
     return route.partition("_")[0]
 
 
-class _Durations:
-    """How long the requests of a route took."""
-
-    __slots__ = ("buckets", "total")
-
-    def __init__(self) -> None:
-        self.buckets = [0] * len(_EDGES)
-        self.total = 0.0
-
-
 class _Series:
-    """Requests with the same labels."""
+    """Requests with the same labels, and how long all of their route took."""
 
     __slots__ = ("count", "durations")
 
-    def __init__(self, durations: _Durations) -> None:
+    def __init__(self, durations: Distribution) -> None:
         self.count = 0
         self.durations = durations
 
@@ -52,7 +40,7 @@ class RequestSeries(Collector):
 
     def __init__(self) -> None:
         self._series: dict[tuple[str, str, int, str], _Series] = {}
-        self._durations: dict[str, _Durations] = {}
+        self._durations: dict[str, Distribution] = {}
 
     def observe(self, route: str, method: str, status: int, payer: str, seconds: float) -> None:
         """Count one response. Labels must have few values: each new set of them is kept."""
@@ -60,12 +48,10 @@ class RequestSeries(Collector):
         key = route, method if method in _METHODS else "other", status, payer
         series = self._series.get(key)
         if series is None:
-            durations = self._durations.setdefault(route, _Durations())
+            durations = self._durations.setdefault(route, Distribution(BOUNDS))
             series = self._series[key] = _Series(durations)
         series.count += 1
-        durations = series.durations
-        durations.buckets[bisect_left(BOUNDS, seconds)] += 1
-        durations.total += seconds
+        series.durations.observe(seconds)
 
     def collect(self) -> Iterable[Metric]:
         """What was counted so far."""
@@ -74,11 +60,8 @@ class RequestSeries(Collector):
             labels = (find_surface(route), route, method, str(status), payer)
             requests.add_metric(labels, series.count)
         for route, durations in self._durations.items():
-            so_far, buckets = 0, list[tuple[str, float]]()
-            for edge, count in zip(_EDGES, durations.buckets, strict=True):
-                so_far += count
-                buckets.append((edge, so_far))
-            times.add_metric((find_surface(route), route), buckets, durations.total)
+            named = find_surface(route), route
+            times.add_metric(named, durations.list_buckets(), durations.total)
         return requests, times
 
     def describe(self) -> tuple[CounterMetricFamily, HistogramMetricFamily]:
@@ -98,28 +81,35 @@ class RequestSeries(Collector):
         )
 
 
-class AdmissionCounter:
-    """Counts paid calls in `registry`."""
+class AdmissionCounter(Collector):
+    """Counts paid calls."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._admissions = Counter(
-            "gateway_admissions_total",
-            "Paid calls by outcome of admission: created, replayed, or accepted for calls without"
-            " an object; else the error code, internal_error for a defect, client_gone if the"
-            " client left, cut_short at shutdown.",
-            ("surface", "outcome"),
-            registry=registry,
-        )
-        self._by_labels: dict[tuple[str, str], Counter] = {}
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str], int] = {}
 
     def count(self, surface: str, outcome: str) -> None:
         """Count one paid call, e.g. of `task` as `created` or `rate_limit_exceeded`."""
         series = surface, outcome
-        counter = self._by_labels.get(series)
-        if counter is None:
-            # looked up once: labels cost more than the count
-            counter = self._by_labels[series] = self._admissions.labels(*series)
-        counter.inc()
+        self._counts[series] = self._counts.get(series, 0) + 1
+
+    def collect(self) -> Iterable[Metric]:
+        """What was counted so far."""
+        (family,) = self.describe()
+        for series, count in self._counts.items():
+            family.add_metric(series, count)
+        return (family,)
+
+    def describe(self) -> tuple[CounterMetricFamily]:
+        """The name, without figures."""
+        return (
+            CounterMetricFamily(
+                "gateway_admissions_total",
+                "Paid calls by outcome of admission: created, replayed, or accepted for calls"
+                " without an object; else the error code, internal_error for a defect, client_gone"
+                " if the client left, cut_short at shutdown.",
+                labels=("surface", "outcome"),
+            ),
+        )
 
 
 class ConnectionMetrics(Collector):

@@ -6,7 +6,6 @@ charged for the tokens seen so far (contract §7.4).
 
 import asyncio
 import time
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,7 +14,7 @@ import orjson
 from starlette.requests import ClientDisconnect
 
 from gateway_apiserver.routing import Call
-from gateway_apiserver.surfaces.large_bodies import LARGE_BYTES, LargeBodies
+from gateway_apiserver.surfaces.large_bodies import LARGE_BYTES, LargeBodies, take_usual_body
 from gateway_apiserver.surfaces.llm.cached import CachedCalls, Tape
 from gateway_apiserver.surfaces.llm.call_headers import (
     CallHeaders,
@@ -42,9 +41,10 @@ from gateway_core.api.errors import (
     UpstreamTimeout,
 )
 from gateway_core.billing.counters import Hold
+from gateway_core.concurrency import HeldUnits
 from gateway_core.llm.attempts import open_first
 from gateway_core.llm.formats.answers import list_finish_reasons
-from gateway_core.llm.formats.calls import InvalidAnswer, TokenUsage
+from gateway_core.llm.formats.calls import NO_TOKENS, InvalidAnswer, TokenUsage
 from gateway_core.llm.formats.sse import StreamBroken, StreamError, StreamFailed, keep_alive
 from gateway_core.llm.formats.streams import LlmStream
 from gateway_core.llm.formats.usage import estimate_usage
@@ -54,6 +54,7 @@ from gateway_core.llm.spans import end_attempt, note_error, note_reasons
 from gateway_core.observability.tracing import NO_SPAN
 from gateway_core.providers.catalog import Model
 from gateway_core.providers.upstream import UpstreamError, UpstreamSilent
+from gateway_core.tasks.validation import parse_body
 from gateway_web.errors import NO_RETRY, describe_error
 from gateway_web.middleware.exchange import ignore
 from gateway_web.responses import JSON, NO_STORE, Response, send_head
@@ -91,7 +92,7 @@ class LlmCalls:
     async def serve(self, call: Call, read: Read) -> Response | None:
         """Admit and answer a call whose body `read` validates."""
         began = time.monotonic()
-        async with AsyncExitStack() as slots:
+        with HeldUnits() as slots:
             headers = read_credentials(call.scope)
             payer = await self._admission.authenticate(headers, call.context, writes=False)
             priced, problem = await capture(self._prepare(call, payer, read, slots))
@@ -128,14 +129,16 @@ class LlmCalls:
                 return await log_content(call.context, prompt, exchange, carrying)
             return await carrying
 
-    async def _prepare(
-        self, call: Call, payer: Payer, read: Read, slots: AsyncExitStack
-    ) -> PricedCall:
-        account = payer.account.name
-        # one of an undeclared length is of the usual size, or refused
-        is_largest = call.declared_length > MOST_USUAL_BYTES
-        bodies = self._largest if is_largest else self._bodies
-        parsed, size = await bodies.read(call, account, slots, partial(read_shallow, read))
+    async def _prepare(self, call: Call, payer: Payer, read: Read, slots: HeldUnits) -> PricedCall:
+        account, is_largest = payer.account.name, False
+        raw = take_usual_body(call)
+        if raw is not None:
+            parsed, size = read_shallow(read, parse_body(raw), len(raw))
+        else:
+            # one of an undeclared length is of the usual size, or refused
+            is_largest = call.declared_length > MOST_USUAL_BYTES
+            bodies = self._largest if is_largest else self._bodies
+            parsed, size = await bodies.read(call, account, slots, partial(read_shallow, read))
         is_large = size > LARGE_BYTES
         # the model first: a guardrail's refusal precedes that of a file (§0.9)
         priced = self._service.price(parsed, payer, is_large=is_large)
@@ -159,7 +162,7 @@ class _Exchange:
         priced: PricedCall,
         hold: Hold,
         times: CallTimes,
-        slots: AsyncExitStack,
+        slots: HeldUnits,
         answers: LargeAnswers,
         headers: CallHeaders | None,
     ) -> None:
@@ -198,7 +201,7 @@ class _Exchange:
             self._opened = await self._open()
             # the body is sent and dropped, so another large one may come while the answer streams
             self._priced = self._opened.priced
-            await self._slots.aclose()
+            self._slots.release()
             if self._priced.call.stream:
                 await self._stream(self._opened)
                 return None
@@ -265,7 +268,7 @@ class _Exchange:
     async def _settle(self, used: TokenUsage | None, *, failed: bool) -> int:
         """Charge the call; its cost in micro-dollars."""
         self._is_settled, self.succeeded = True, not failed
-        self._observe(used or TokenUsage(0, 0), failed=failed)
+        self._observe(used or NO_TOKENS, failed=failed)
         return await self._service.end(
             self._payer,
             self._priced,

@@ -4,14 +4,13 @@ Parsed, such an answer takes several times its bytes, and a client may be slow t
 """
 
 import asyncio
-from contextlib import AsyncExitStack
 from typing import Any
 
 import orjson
 from starlette.types import Send
 
 from gateway_core.api.errors import GatewayError, Unavailable, UpstreamFailed
-from gateway_core.concurrency import AcquireTimeout, FairSemaphore
+from gateway_core.concurrency import AcquireTimeout, FairSemaphore, HeldUnits
 from gateway_core.llm.response import Response
 from gateway_web.responses import JSON, NO_STORE, send_head
 
@@ -42,12 +41,15 @@ class LargeAnswers:
             MOST_UNITS, alone=MOST_UNITS, per_holder=MOST_UNITS // 2, seconds=WAIT_SECONDS
         )
 
-    async def read(self, response: Response, account: str, slots: AsyncExitStack) -> bytes:
+    async def read(self, response: Response, account: str, slots: HeldUnits) -> bytes:
         """The body. Room for a large one is put into `slots`, to be held for as long as it is.
 
         Raises AnswerDropped where it is too long or there is no room; else as
         `Response.read_some`.
         """
+        if response.source is None and response.size <= LARGE_ANSWER_BYTES:
+            # the usual case: it came with its head
+            return response.take()
         pieces: list[bytes] = []
         size = units = 0
         while piece := await response.read_some():
@@ -58,7 +60,7 @@ class LargeAnswers:
             needed = 0 if size <= LARGE_ANSWER_BYTES else -(-size // UNIT_BYTES)
             if needed > units:
                 try:
-                    await slots.enter_async_context(self._room.take(account, needed - units))
+                    await slots.take(self._room, account, needed - units)
                 except AcquireTimeout:
                     text = "Too many large answers are under way, of this account or of all."
                     raise AnswerDropped(size, Unavailable(text)) from None

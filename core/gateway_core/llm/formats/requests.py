@@ -26,7 +26,7 @@ from gateway_core.llm.provider_state import (
     check_messages,
     check_tools,
 )
-from gateway_core.llm.unpriced import find_in_google, find_in_openai
+from gateway_core.llm.unpriced import UNPRICED_FIELDS, find_in_google, find_in_openai
 
 MOST_LIMIT = 100_000_000
 """Largest limit of output tokens."""
@@ -34,6 +34,7 @@ MOST_CHOICES = 128
 _MOST_MODEL = 253
 _OPENING = frozenset({"chat_template", "media_io_kwargs", "mm_processor_kwargs"})
 """Fields of self-hosted servers by which a prompt has more tokens than follow from its bytes."""
+_CHAT_LIMITS = frozenset({"max_completion_tokens", "max_tokens", "n", "best_of"})
 _SNAKE = re.compile(r"_([a-z])")
 
 
@@ -71,9 +72,13 @@ def read_chat(body: Mapping[str, Any], size: int) -> LlmCall:
             case _:
                 # of a vendor: perhaps a video that the provider fetches
                 bound.add_file()
-    # a server may know one of the limits alone, so the larger one binds
-    limits = (read_limit(body, "max_completion_tokens"), read_limit(body, "max_tokens"))
-    number, best_of = read_limit(body, "n", MOST_CHOICES), read_limit(body, "best_of", MOST_CHOICES)
+    max_output, choices = None, 1
+    if not _CHAT_LIMITS.isdisjoint(body):
+        # a server may know one of the limits alone, so the larger one binds
+        limits = (read_limit(body, "max_completion_tokens"), read_limit(body, "max_tokens"))
+        max_output = max(limits[0] or 0, limits[1] or 0) or None
+        numbers = (read_limit(body, "n", MOST_CHOICES), read_limit(body, "best_of", MOST_CHOICES))
+        choices = max(numbers[0] or 1, numbers[1] or 1)
     prediction = body.get("prediction")
     return LlmCall(
         Format.CHAT,
@@ -81,8 +86,8 @@ def read_chat(body: Mapping[str, Any], size: int) -> LlmCall:
         stream,
         body,
         **_close_openai(body, bound, ("tools", "functions")),
-        max_output=max(limits[0] or 0, limits[1] or 0) or None,
-        choices=max(number or 1, best_of or 1),
+        max_output=max_output,
+        choices=choices,
         predicted=len(encode_body({"": prediction})) if prediction else 0,
         include_usage=include_usage,
         files=tuple(files),
@@ -356,11 +361,15 @@ def _close_openai(
 ) -> dict[str, Any]:
     """The fields of a call that say what its input costs."""
     for name in tools:
-        bound.add_again(body.get(name))
-    unpriced = tuple(find_in_openai(body))
+        if name in body:
+            bound.add_again(body[name])
+    unpriced = () if UNPRICED_FIELDS.isdisjoint(body) else tuple(find_in_openai(body))
+    is_open = bound.is_open or bool(unpriced)
+    if not _OPENING.isdisjoint(body):
+        is_open = is_open or any(map(body.get, _OPENING & body.keys()))
     return {
         "input_bound": bound.tokens,
         "input_estimate": bound.estimate,
-        "is_open": bound.is_open or bool(unpriced) or any(map(body.get, _OPENING & body.keys())),
+        "is_open": is_open,
         "unpriced": unpriced,
     }

@@ -22,17 +22,23 @@ no stream: nothing for 2 s, while it reads, then less than hosted models write."
 
 def read_chat_usage(usage: Any) -> TokenUsage | None:
     """The `usage` of a chat completion; None if it counts no tokens."""
-    if not _has_counts(usage, "prompt_tokens", "completion_tokens"):
+    if not isinstance(usage, dict):
         return None
     prompt = read_count(usage.get("prompt_tokens"))
     completion = read_count(usage.get("completion_tokens"))
-    reasoning = read_count(
-        as_object(usage.get("completion_tokens_details")).get("reasoning_tokens")
-    )
-    # some providers leave reasoning out of completion_tokens, but not out of the total
-    if reasoning and read_count(usage.get("total_tokens")) == prompt + completion + reasoning:
-        completion += reasoning
-    cached = read_count(as_object(usage.get("prompt_tokens_details")).get("cached_tokens"))
+    if not prompt and not completion:
+        # an empty one would make the call free
+        return None
+    reasoning = cached = 0
+    details = usage.get("completion_tokens_details")
+    if details:
+        reasoning = read_count(as_object(details).get("reasoning_tokens"))
+        # some providers leave reasoning out of completion_tokens, but not out of the total
+        if reasoning and read_count(usage.get("total_tokens")) == prompt + completion + reasoning:
+            completion += reasoning
+    details = usage.get("prompt_tokens_details")
+    if details:
+        cached = read_count(as_object(details).get("cached_tokens"))
     return TokenUsage(prompt, completion, min(cached, prompt), min(reasoning, completion))
 
 
