@@ -72,6 +72,9 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = loop
         self._on_free = on_free
         self._on_lost = on_lost
+        # a callback of our own for each chunk of a stream would cost as much as all else
+        self._pieces: list[bytes] = []
+        self.on_body = self._pieces.append
         self._parser = httptools.HttpResponseParser(self)
         self._response: Response | None = None
         self._timeouts = Timeouts()
@@ -165,9 +168,17 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
             return
         self._quiet_bytes += nbytes
+        is_readable, pieces = True, self._pieces
         try:
             self._parser.feed_data(_BUFFER[:nbytes])
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            is_readable = False
+        if pieces:
+            self._quiet_bytes = 0
+            response.chunks += pieces
+            response.size += sum(map(len, pieces))
+            pieces.clear()
+        if not is_readable:
             self._may_stay = False
             self._break(_UNREADABLE)
         if self._response is None:
@@ -244,14 +255,6 @@ class Connection(asyncio.BufferedProtocol):
             raise _NotAskedFor
         self._ends_at_eof = coding is None and b"content-length" not in headers
         response.status = status
-
-    def on_body(self, body: bytes) -> None:
-        """Keep a piece for the reader."""
-        response = self._response
-        assert response is not None
-        response.chunks.append(body)
-        response.size += len(body)
-        self._quiet_bytes = 0
 
     def on_message_complete(self) -> None:
         """The response is whole, and the connection may serve the next request."""

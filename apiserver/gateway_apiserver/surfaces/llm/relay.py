@@ -6,7 +6,6 @@ the response, whose connection is not read beyond its bound.
 """
 
 import asyncio
-import time
 
 from gateway_core.llm.formats.streams import LlmStream
 from gateway_core.llm.response import Response
@@ -71,20 +70,24 @@ class Relay:
         """Pass on what has come, unless the client is behind."""
         client, response, done = self._client, self._response, self._done
         try:
+            stream = self._stream
             while not client.is_behind and not done.done():
                 data = response.take()
                 if not data:
                     if response.is_whole:
                         done.set_result(b"")
                     return
-                frames = self._stream.feed(data)
-                if not self.first and self._stream.text_bytes:
-                    self.first = time.monotonic()
-                if self._stream.ended:
+                frames = stream.feed(data)
+                if stream.ended:
                     done.set_result(frames)
                 elif frames:
                     client.write(frames)
                     self._last = self._loop.time()
+                if not self.first and stream.text_bytes:
+                    self.first = self._loop.time()
+                if response.source is not None and not response.chunks:
+                    # mostly nothing else has come meanwhile
+                    return
         except Exception as error:
             # raised by `run`: the connection that calls this is not to end by it
             done.set_exception(error)

@@ -10,6 +10,7 @@ from gateway_core.llm.formats.sse import (
     DONE,
     ErrorForm,
     StreamBroken,
+    StreamFailed,
     chat_error,
     data_frame,
 )
@@ -37,14 +38,6 @@ class ChatStream(LlmStream):
         self._public_before = self._public_after = b""
         self._between = self._public_between = b""
         self._lessons = _MOST_LESSONS
-
-    def feed(self, data: bytes) -> bytes:
-        """The frames for the client that `data` completes."""
-        if not self._splitter.rest and not self.ended:
-            passed = self._pass_texts(data)
-            if passed is not None:
-                return passed
-        return super().feed(data)
 
     def fail(self, form: ErrorForm) -> bytes:
         """A frame with the error, and no [DONE]."""
@@ -75,25 +68,45 @@ class ChatStream(LlmStream):
         self._between = self._after + self._before
         self._public_between = self._public_after + self._public_before
 
-    def _pass_texts(self, block: bytes) -> bytes | None:
-        """The client's bytes for chunks that differ from the last one in their texts alone."""
-        before, after = self._before, self._after
-        if not before or not block.startswith(before) or not block.endswith(after):
-            return None
-        texts = block[len(before) : -len(after)].split(self._between)
+    def _pass(self, block: bytes) -> bytes:
+        """The client's bytes for whole frames: runs of usual ones at once, the others singly."""
+        sent = b""
+        try:
+            while block and not self.ended:
+                if self._before and block.startswith(self._before):
+                    passed, rest = self._pass_texts(block)
+                    if passed:
+                        sent += passed
+                        block = rest
+                        continue
+                elif not self._lessons:
+                    # the bytes around the texts vary
+                    sent += super()._pass(block)
+                    break
+                end = block.find(b"\n\n") + 2
+                frame, block = block[:end], block[end:]
+                sent += self._pass_single(frame)
+        except StreamFailed as error:
+            error.sent = sent + error.sent
+            raise
+        return sent
+
+    def _pass_texts(self, block: bytes) -> tuple[bytes, bytes]:
+        """The client's bytes for the first chunks of `block`, which differ from the last one in
+        their texts alone, and the frames after them; none where the texts are damaged."""
+        texts = block[len(self._before) :].split(self._between)
+        last, _, rest = texts[-1].partition(self._after)
+        texts[-1] = last
         # a space between keeps a text invalid that ends within a character or an escape
         joined = b" ".join(texts)
         try:
             orjson.loads(b'"%b"' % joined)
         except orjson.JSONDecodeError:
-            return None
+            return b"", block
         self.text_bytes += len(joined)
-        return self._public_before + self._public_between.join(texts) + self._public_after
+        return self._public_before + self._public_between.join(texts) + self._public_after, rest
 
     def _pass_usual(self, block: bytes) -> bytes | None:
-        passed = self._pass_texts(block)
-        if passed is not None:
-            return passed
         lines = block.count(b"\n")
         frames = lines >> 1
         if (

@@ -17,6 +17,7 @@ import orjson
 from gateway_core.llm.formats.answers import MOST_REASONS, list_finish_reasons
 from gateway_core.llm.formats.calls import Format, TokenUsage
 from gateway_core.llm.formats.sse import (
+    DONE,
     ErrorForm,
     FrameSplitter,
     StreamError,
@@ -106,6 +107,8 @@ class LlmStream(ABC):
         """The bytes that end the client's stream. StreamBroken if it ended early."""
 
     def _pass_frame(self, frame: bytes) -> bytes:
+        if frame == DONE:
+            return self._pass_done()
         data = read_data(frame)
         if not data:
             return b""
