@@ -24,11 +24,25 @@ from gateway_web.middleware.exchange import EXCHANGE_KEY, ClientExchange
 from gateway_web.middleware.metrics import find_surface
 from gateway_web.responses import Response, send_response
 
+_NO_CLIENT: Any = None
+
 
 class Call:
-    """One request whose route is known. `caller` is None where its operation has no `access`."""
+    """One request whose route is known. `caller` is None where its operation has no `access`.
 
-    __slots__ = ("_caller", "_length", "context", "receive", "scope", "send")
+    `headers` are as they arrived. `exchange` is the client's side of the request, for relays.
+    """
+
+    __slots__ = (
+        "_caller",
+        "_length",
+        "context",
+        "exchange",
+        "headers",
+        "receive",
+        "scope",
+        "send",
+    )
 
     def __init__(
         self,
@@ -39,6 +53,9 @@ class Call:
         caller: Principal | None = None,
     ) -> None:
         self.scope = scope
+        self.headers: Sequence[Header] = scope["headers"]
+        # a test's client has none
+        self.exchange: ClientExchange = scope.get(EXCHANGE_KEY, _NO_CLIENT)
         self.receive = receive
         self.send = send
         self.context = context
@@ -55,18 +72,6 @@ class Call:
     def account(self) -> str:
         """Name of the caller's account."""
         return self.caller.account.name
-
-    @property
-    def exchange(self) -> ClientExchange:
-        """The client's side of the request, for relays."""
-        found: ClientExchange = self.scope[EXCHANGE_KEY]
-        return found
-
-    @property
-    def headers(self) -> Sequence[Header]:
-        """Headers as they arrived."""
-        found: Sequence[Header] = self.scope["headers"]
-        return found
 
     @property
     def query(self) -> bytes:

@@ -42,6 +42,7 @@ class LiveCalls:
     def __init__(self, holds: CallReservations, clock: Callable[[], datetime] = CLOCK.now) -> None:
         self._holds = holds
         self._clock = clock
+        self._prefix = f"{CALL_PREFIX}{holds.journal.process}-"
         self._numbers = itertools.count(1)
         self._running: set[asyncio.Task[Any]] = set()
 
@@ -57,7 +58,7 @@ class LiveCalls:
 
     def name_call(self) -> str:
         """A unique name for a call and its reservation."""
-        return f"{CALL_PREFIX}{self._holds.journal.process}-{next(self._numbers)}"
+        return f"{self._prefix}{next(self._numbers)}"
 
     async def carry(
         self, record: CallRecord, hold: Hold, work: Callable[[], Coroutine[Any, Any, T]]
@@ -78,6 +79,11 @@ class LiveCalls:
         """Maintain the hold of a call, which stands, until `end`. For calls that end with their
         client, such as streams."""
         self._holds.begin(account, hold)
+
+    def end_leased(self, record: CallRecord) -> bool:
+        """Charge an ended call without a wait; False where `end` is to be called: it has no lease,
+        or the journal is full."""
+        return self._holds.end_leased(record)
 
     async def end(self, record: CallRecord) -> None:
         """Charge an ended call and settle its hold; a cancelled caller loses nothing."""

@@ -131,7 +131,7 @@ def charge(price: Price | None, bound: Usage, used: Usage, *, reserved: int) -> 
 
 def quote_tokens(price: Price, given: int, made: int) -> int:
     """As `quote`, for a call of at most `given` input and `made` output tokens."""
-    dearer = (find_cached_price(price) or 0) > (price.input_per_million_micros or 0)
+    dearer = (price.cached_per_million_micros or 0) > (price.input_per_million_micros or 0)
     return _round_up(_sum_tokens(price, given, given if dearer else 0, made))
 
 

@@ -152,7 +152,7 @@ class Client:
     def _take_free(self) -> Connection | None:
         while self._free:
             connection = self._free.pop()
-            if connection.is_open:
+            if not connection.transport.is_closing():
                 return connection
         return None
 

@@ -92,7 +92,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_open(self) -> bool:
         """Whether a request can be sent."""
-        return not self._transport.is_closing()
+        return not self.transport.is_closing()
 
     async def exchange(self, head: bytes, body: bytes, timeouts: Timeouts) -> Response:
         """Send a request and wait for the head of its response.
@@ -106,7 +106,7 @@ class Connection(asyncio.BufferedProtocol):
         self._quiet_bytes = 0
         try:
             if len(body) <= WRITE_BYTES:
-                self._transport.write(head + body)
+                self.transport.write(head + body)
             else:
                 await self._send_in_pieces(response, head, body)
             if not response.status:
@@ -120,31 +120,31 @@ class Connection(asyncio.BufferedProtocol):
     def resume(self) -> None:
         """Read on: the reader has caught up."""
         self.is_paused = False
-        self._transport.resume_reading()
+        self.transport.resume_reading()
         self._allow(self._timeouts.idle)
 
     def fail(self, error: UpstreamError) -> None:
         """Close the connection at once; the response under way ends with `error`."""
         response, self._response = self._response, None
-        self._transport.abort()
+        self.transport.abort()
         if response is not None:
             response.end(error)
 
     def close(self) -> None:
         """Close a free connection."""
-        self._transport.abort()
+        self.transport.abort()
 
     async def _send_in_pieces(self, response: Response, head: bytes, body: bytes) -> None:
         """Send a large request as the upstream takes it, and no further once it is refused."""
         self._is_sending = True
-        self._transport.write(head)
+        self.transport.write(head)
         self._allow(self._timeouts.idle)
         view, sent = memoryview(body), 0
         while sent < len(body) and response.source is not None and response.status < 300:
             if self._is_write_paused:
                 await response.wait()
                 continue
-            self._transport.write(view[sent : sent + WRITE_BYTES])
+            self.transport.write(view[sent : sent + WRITE_BYTES])
             sent += WRITE_BYTES
             self._allow(self._timeouts.idle)
         self._is_sending = sent < len(body)
@@ -154,7 +154,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
         assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self.transport = transport
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where to receive."""
@@ -165,7 +165,7 @@ class Connection(asyncio.BufferedProtocol):
         response = self._response
         if response is None:
             # an answer without a request must not become that of the next one
-            self._transport.abort()
+            self.transport.abort()
             return
         self._quiet_bytes += nbytes
         is_readable, pieces = True, self._pieces
@@ -187,7 +187,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.free_since = self._loop.time()
                 self._on_free(self)
             else:
-                self._transport.abort()
+                self.transport.abort()
             return
         if self._quiet_bytes > MOST_HEAD_BYTES:
             self._break(_UNREADABLE)
@@ -195,7 +195,7 @@ class Connection(asyncio.BufferedProtocol):
         if response.status:
             if response.size > HIGH_WATER:
                 self.is_paused = True
-                self._transport.pause_reading()
+                self.transport.pause_reading()
             self._allow(self._timeouts.idle)
             response.wake()
 

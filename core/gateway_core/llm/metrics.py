@@ -184,8 +184,9 @@ class LlmMetrics:
         self, model: Model, provider: str, outcome: str, times: CallTimes, used: TokenUsage
     ) -> None:
         """Count a call that a provider answered; `outcome` is one of `gateway_llm_calls_total`."""
-        self._count_health(self._health.providers[provider], outcome, times, times.sent)
-        self._count_health(self._health.models[model.name], outcome, times, times.began)
+        health = self._health
+        self._count_health(health.providers[provider], outcome, times, times.sent)
+        self._count_health(health.models[model.name], outcome, times, times.began)
         series = self._calls.find(model.model_id, provider)
         series.outcomes[outcome] += 1
         series.upstream.observe(times.ended - times.sent)

@@ -12,7 +12,8 @@ _UPSTREAM_HOSTS = ("googleapis.com", "cloud.google.com")
 def check_messages(messages: list[Any]) -> None:
     """Refuse messages of chat that name an earlier sound of the provider."""
     for place, message in enumerate(messages):
-        if isinstance(message, dict) and as_object(message.get("audio")).get("id") is not None:
+        audio = message.get("audio") if isinstance(message, dict) else None
+        if audio and as_object(audio).get("id") is not None:
             raise unsupported("messages", f"messages[{place}].audio.id")
 
 

@@ -159,26 +159,26 @@ class LlmService:
         if used.input > priced.input_bound or used.output > priced.output_bound:
             self.metrics.beyond_bound.labels(priced.model.model_id).inc()
         policy = payer.policy
-        await self._calls.end(
-            CallRecord(
-                call=hold.task,
-                account=payer.account.name,
-                time=self._clock(),
-                model_id=priced.model.model_id,
-                operation=f"{priced.model.service}/{CHAT.action}",
-                micros=micros,
-                failed=failed,
-                reached=reached,
-                key_name=policy.key_name,
-                guardrail_names=policy.guardrail_names,
-                input_tokens=used.input,
-                output_tokens=used.output,
-                cached_tokens=used.cached,
-                reasoning_tokens=used.reasoning,
-                estimated=used.estimated or abandoned > 0,
-                from_cache=from_cache,
-            )
+        record = CallRecord(
+            hold.task,
+            payer.account.name,
+            self._clock(),
+            priced.model.model_id,
+            f"{priced.model.service}/{CHAT.action}",
+            micros,
+            failed,
+            reached,
+            policy.key_name,
+            policy.guardrail_names,
+            used.input,
+            used.output,
+            used.cached,
+            used.reasoning,
+            used.estimated or abandoned > 0,
+            from_cache,
         )
+        if not self._calls.end_leased(record):
+            await self._calls.end(record)
         return micros
 
     async def open(self, priced: PricedCall, account: str, times: CallTimes) -> OpenCall:
@@ -190,13 +190,18 @@ class LlmService:
 
         Raises GatewayError, for the client (contract §1.3).
         """
-        upstreams = await self._find_upstreams(priced.model)
-        left = [route for route in priced.model.routes if route.provider_name in upstreams]
+        routes = priced.model.routes
+        only = self._providers.find_known(routes[0].provider_name) if len(routes) == 1 else None
+        if only is not None:
+            upstreams, left = {routes[0].provider_name: only}, list(routes)
+        else:
+            upstreams = await self._find_upstreams(priced.model)
+            left = [route for route in routes if route.provider_name in upstreams]
         tries: dict[str, int] = {}
         failure: UpstreamError | None = None
         refusal: InvalidRequest | None = None
         while True:
-            if len(left) == 1 and upstreams[left[0].provider_name].is_rested:
+            if only is not None and left and only.is_rested:
                 route: Route | None = left[0]
             else:
                 route = choose_route(left, lambda name: upstreams[name].count_rest() == 0)
@@ -209,7 +214,10 @@ class LlmService:
             upstream = upstreams[route.provider_name]
             tries[route.name] = tries.get(route.name, 0) + 1
             try:
-                exchange, body = await self._plan(priced, route, upstream)
+                if priced.is_large:
+                    exchange, body = await asyncio.to_thread(self._plan, priced, route, upstream)
+                else:
+                    exchange, body = self._plan(priced, route, upstream)
             except InvalidRequest as error:
                 # this provider's format lacks something; another's may have it
                 refusal = error
@@ -254,7 +262,7 @@ class LlmService:
             raise translate_error(failure) from failure
         raise Unavailable(f"Model {priced.model.model_id} cannot be reached now.")
 
-    async def _plan(
+    def _plan(
         self, priced: PricedCall, route: Route, upstream: LlmUpstream
     ) -> tuple[Exchange, bytes]:
         """The exchange with a route's provider, and its body as it is sent.
@@ -268,10 +276,8 @@ class LlmService:
             format_ = Format.RESPONSES
         # only translated answers say when they were created
         created = 0 if format_ is priced.call.format else int(self._clock().timestamp())
-        arguments = priced.call, format_, route.upstream_model, created
-        if priced.is_large:
-            return await asyncio.to_thread(_plan_exchange, *arguments)
-        return _plan_exchange(*arguments)
+        exchange = plan_exchange(priced.call, format_, route.upstream_model, created)
+        return exchange, encode_body(exchange.body)
 
     async def _find_upstreams(self, model: Model) -> dict[str, LlmUpstream]:
         """The usable providers of a model's routes, by name."""
@@ -324,10 +330,3 @@ def translate_error(error: UpstreamError) -> GatewayError:
     if isinstance(error, UpstreamRejected):
         return InvalidRequest(error.message)
     return explain(error)
-
-
-def _plan_exchange(
-    call: LlmCall, format_: Format, upstream_model: str, created: int
-) -> tuple[Exchange, bytes]:
-    exchange = plan_exchange(call, format_, upstream_model, created)
-    return exchange, encode_body(exchange.body)

@@ -1,11 +1,11 @@
-"""Heads and bodies of responses as `Exchange` writes them."""
+"""Heads and bodies of responses as `HttpExchange` writes them."""
 
 from typing import Any
 
 import pytest
 from uvicorn.protocols.http.flow_control import FlowControl
 
-from gateway_web.middleware.exchange import Exchange
+from gateway_web.middleware.exchange import HttpExchange
 
 
 class Transport:
@@ -22,9 +22,9 @@ class Transport:
         self.is_closed = True
 
 
-def make(method: str = "GET", *, keep_alive: bool = True) -> tuple[Exchange, Transport]:
+def make(method: str = "GET", *, keep_alive: bool = True) -> tuple[HttpExchange, Transport]:
     transport: Any = Transport()
-    exchange = Exchange(
+    exchange = HttpExchange(
         {"method": method},
         transport,
         FlowControl(transport),
@@ -36,12 +36,12 @@ def make(method: str = "GET", *, keep_alive: bool = True) -> tuple[Exchange, Tra
     return exchange, transport
 
 
-async def start(exchange: Exchange, *headers: tuple[bytes, bytes], status: int = 200) -> None:
+async def start(exchange: HttpExchange, *headers: tuple[bytes, bytes], status: int = 200) -> None:
     message = {"type": "http.response.start", "status": status, "headers": headers}
     await exchange.send(message)
 
 
-async def send(exchange: Exchange, body: bytes, *, more: bool = False) -> None:
+async def send(exchange: HttpExchange, body: bytes, *, more: bool = False) -> None:
     await exchange.send({"type": "http.response.body", "body": body, "more_body": more})
 
 

@@ -17,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from gateway_web.context import Header
 
 _ENDED: Any = {}
+_CLOSE: Header = (b"connection", b"close")
 _HEAD_BYTES = b"\t\n\r" + bytes(range(0x20, 0x7F)) + bytes(range(0x80, 0x100))
 _FAILED = b"Internal Server Error"
 _FAILED_HEADERS: tuple[Header, ...] = (
@@ -66,7 +67,7 @@ class ClientExchange(Protocol):
         ...
 
 
-class Exchange:
+class HttpExchange:
     """A request of a connection of uvicorn's, which reads some of its attributes."""
 
     __slots__ = (
@@ -124,8 +125,11 @@ class Exchange:
         self._left = 0
         """Bytes of the body that are still to be sent, by Content-Length."""
 
-    async def run(self, app: ASGIApp) -> None:
-        """Have `app` serve the request; what it raises is logged and ends the connection."""
+    async def run(self, app: ASGIApp, tasks: set[asyncio.Task[None]]) -> None:
+        """Have `app` serve the request; what it raises is logged and ends the connection.
+
+        The task that runs this leaves `tasks` in the end: a callback would cost a turn of the loop.
+        """
         try:
             await app(self.scope, self.receive, self.send)
         except BaseException as error:
@@ -134,6 +138,9 @@ class Exchange:
             if self.response_complete or self.disconnected:
                 return
             _log.error("The ASGI application has not completed the response.")
+        finally:
+            task: Any = asyncio.current_task()
+            tasks.discard(task)
         if self.response_started:
             self._transport.close()
         elif not self.disconnected:
@@ -274,17 +281,14 @@ class Exchange:
     def _begin(self, status: int, headers: Iterable[Header]) -> None:
         """Keep the head for the first bytes of the body."""
         self.response_started = self._is_continued = True
-        lines = [STATUS_LINE[status]]
-        is_closed = False
-        for header in (*self._default_headers, *headers):
-            name = header[0]
-            if name == b"content-length":
-                self._left = int(header[1])
-                self._chunked = False
-            elif name == b"connection" and header[1] == b"close":
-                self.keep_alive, is_closed = False, True
-            lines.append(b"%b: %b\r\n" % header)
-        if not self.keep_alive and not is_closed:
+        found = [*self._default_headers, *headers]
+        lines = [STATUS_LINE[status], *[b"%b: %b\r\n" % header for header in found]]
+        length = dict(found).get(b"content-length")
+        if length is not None:
+            self._left, self._chunked = int(length), False
+        if _CLOSE in found:
+            self.keep_alive = False
+        elif not self.keep_alive:
             lines.append(b"connection: close\r\n")
         if self._chunked is None and self.scope["method"] != "HEAD" and status not in (204, 304):
             self._chunked = True

@@ -8,6 +8,7 @@ response. Refusals that never become a request are JSON with a request id (contr
 import asyncio
 import socket
 from collections import deque
+from itertools import chain
 from typing import Any, Literal, NoReturn
 from urllib.parse import unquote
 
@@ -19,7 +20,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from gateway_core.api.ids import mint_request_id
 from gateway_web.context import SCOPE_KEY, RequestContext
 from gateway_web.middleware.connections import ConnectionTable
-from gateway_web.middleware.exchange import EXCHANGE_KEY, Exchange
+from gateway_web.middleware.exchange import EXCHANGE_KEY, HttpExchange
 
 MOST_DRAINED_BYTES = 4 * 1024 * 1024
 """Of a body that was answered before its end: read on, as a client that is still sending may not
@@ -62,8 +63,8 @@ class Protocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, table: ConnectionTable, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._pipelined = deque[Exchange]()
-        self._running: Exchange | None = None
+        self._pipelined = deque[HttpExchange]()
+        self._running: HttpExchange | None = None
         """The exchange whose response is under way; `cycle` is that of the latest request."""
         self._table = table
         self._bounds = table.bounds
@@ -71,10 +72,8 @@ class Protocol(HttpToolsProtocol):
         self._head_begun = False
         self._over_bound = False
         self._in_body = False
-        self._head_bytes = 0
-        """Bytes of the head and the trailers of one message, as parsed."""
         self._raw_bytes = 0
-        """Bytes received since the parser last gave something out."""
+        """Bytes received since the head began, or since the last piece of body."""
         self._drained_bytes = 0
         self._wait: _Wait | None = None
         """What the connection waits for its client to do; None while a request is under way."""
@@ -127,8 +126,7 @@ class Protocol(HttpToolsProtocol):
             self._refuse(503, "Too many connections.")
             return
         while data:
-            # of a head in pieces: what follows the last header that the parser gave out is counted
-            # only with the next piece
+            # of a head in pieces, so that little of one that is too large is kept
             size = len(data) if self._in_body else HEAD_PIECE_BYTES
             piece, data = data[:size], data[size:]
             self._raw_bytes += len(piece)
@@ -141,8 +139,7 @@ class Protocol(HttpToolsProtocol):
                 self._refuse_head()
             if self.transport.is_closing():
                 return
-            # the parser keeps an unfinished header to itself, in heads and in trailers
-            if self._raw_bytes > self._bounds.head_bytes and (self._head_begun or self._in_body):
+            if (self._head_begun or self._in_body) and self._is_too_large():
                 self._refuse(431, "The headers are too large.")
                 return
         self._note_state()
@@ -164,34 +161,32 @@ class Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A head begins."""
         self._head_begun = True
-        self._head_bytes = 0
         self.url = b""
         self.headers = []
-        self.expect_100_continue = False
 
     def on_url(self, url: bytes) -> None:
-        """Counts a piece of the request's target."""
-        self._count_head(len(url))
+        """Keep a piece of the request's target."""
         self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Counts a header, or a trailer, which is appended to the headers."""
-        self._raw_bytes = 0
-        self._head_bytes += len(name) + len(value) + 4
-        headers = self.headers
-        if self._head_bytes > self._bounds.head_bytes or len(headers) >= self._bounds.headers:
-            self._stop_parsing()
-        name = name.lower()
-        if name == b"expect" and value.lower() == b"100-continue":
-            self.expect_100_continue = True
-        headers.append((name, value))
+        """Keep a header, or a trailer, which is appended to the headers."""
+        self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """A request begins."""
+        # exactly, at the end of the head; before it `_is_too_large` bounds what is kept
+        headers = self.headers
+        size = len(self.url) + sum(map(len, chain.from_iterable(headers))) + 4 * len(headers)
+        if (
+            size > self._bounds.head_bytes
+            or len(headers) > self._bounds.headers
+            or len(self._pipelined) >= MOST_PIPELINED
+        ):
+            self._stop_parsing()
         self._head_begun, self._in_body = False, True
         self._raw_bytes = self._drained_bytes = 0
-        if len(self._pipelined) >= MOST_PIPELINED:
-            self._stop_parsing()
+        expected = dict(headers).get(b"expect", b"")
+        self.expect_100_continue = expected.lower() == b"100-continue"
         self._table.set_receiving(self)
         exchange = self._make_exchange()
         before, self.cycle = self.cycle, exchange
@@ -236,13 +231,11 @@ class Protocol(HttpToolsProtocol):
             self._table.set_waiting(self)
             self._note_state()
 
-    def _start(self, exchange: Exchange) -> None:
+    def _start(self, exchange: HttpExchange) -> None:
         self._running = exchange
         app: Any = self.app
-        task = self.loop.create_task(exchange.run(app))
         # awaited at shutdown
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(self.loop.create_task(exchange.run(app, self.tasks)))
 
     def _refuse_head(self) -> None:
         """Answers what the parser refused."""
@@ -271,7 +264,7 @@ class Protocol(HttpToolsProtocol):
         else:
             self.transport.close()
 
-    def _make_exchange(self) -> Exchange:
+    def _make_exchange(self) -> HttpExchange:
         """The exchange of the request whose head is complete."""
         parser: Any = self.parser
         version: str = parser.get_http_version()
@@ -292,7 +285,7 @@ class Protocol(HttpToolsProtocol):
             "raw_path": raw_path,
             "query_string": url.query or b"",
         }
-        exchange = scope[EXCHANGE_KEY] = Exchange(
+        exchange = scope[EXCHANGE_KEY] = HttpExchange(
             scope,
             self.transport,
             self.flow,
@@ -309,10 +302,10 @@ class Protocol(HttpToolsProtocol):
             not self.cycle.response_complete or bool(self._pipelined)
         )
 
-    def _count_head(self, size: int) -> None:
-        self._head_bytes += size
-        if self._head_bytes > self._bounds.head_bytes:
-            self._stop_parsing()
+    def _is_too_large(self) -> bool:
+        """Whether an unfinished head, or the trailers of a body, are over a bound."""
+        bounds = self._bounds
+        return self._raw_bytes > bounds.head_bytes or len(self.headers) > bounds.headers
 
     def _stop_parsing(self) -> NoReturn:
         """Ends the parser from within; `data_received` answers then."""
@@ -321,6 +314,11 @@ class Protocol(HttpToolsProtocol):
 
     def _note_state(self) -> None:
         """Chooses what the connection waits for; drops of data do not put a deadline off."""
+        running = self._running
+        if running is not None and not running.response_complete and not self._head_begun:
+            # the usual case
+            self._wait = None
+            return
         wait: _Wait | None
         if self._head_begun:
             wait, seconds = "head", self._bounds.head_seconds

@@ -76,7 +76,8 @@ class RequestMiddleware:
         chosen = observers or Observers(AccessLog())
         self._app = app
         self._drain = drain or Drain()
-        self._clients = ProxiedClients(bounds or ConnectionBounds())
+        chosen_bounds = bounds or ConnectionBounds()
+        self._clients = ProxiedClients(chosen_bounds) if chosen_bounds.trusted_proxies else None
         self._memory = memory or BodyMemory()
         self._render = render
         self._access, self._counter, self._spans = chosen.access, chosen.counter, chosen.spans
@@ -95,7 +96,8 @@ class RequestMiddleware:
         sender = ResponseSender(send, scope, context, self._drain)
         body, holder = RequestBody(receive, scope, self._memory), None
         try:
-            holder = self._clients.begin(scope)
+            if self._clients is not None:
+                holder = self._clients.begin(scope)
             await self._app(scope, body, sender)
         except ClientDisconnect as error:
             # the client has left: there is no response to send
@@ -110,7 +112,7 @@ class RequestMiddleware:
                 await send_response(sender, answer, with_body=scope["method"] != "HEAD")
             _drop_tracebacks(error)
         finally:
-            if holder is not None:
+            if holder is not None and self._clients is not None:
                 self._clients.end(holder)
             body.close()
             seconds, status = time.perf_counter() - began, sender.status

@@ -107,7 +107,7 @@ class LlmCalls:
             assert hold is not None
             # the gateway's time: what it waited for the client is none
             times = CallTimes(began + call.context.waited, parent=call.context.span)
-            exchange = _Exchange(
+            exchange = _RunningCall(
                 self._service,
                 call,
                 payer,
@@ -151,7 +151,7 @@ class LlmCalls:
         return apply_options(call.headers, self._service, priced, payer)
 
 
-class _Exchange:
+class _RunningCall:
     """An admitted call, from its reservation to its settlement."""
 
     def __init__(

@@ -1,5 +1,6 @@
 """A call as it is made to a provider of any format, and what its answer becomes for the client."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,24 +86,24 @@ def plan_exchange(call: LlmCall, upstream: Format, upstream_model: str, created:
     The call's files must be inlined. InvalidRequest names a field that the provider's format
     cannot express.
     """
-    body = _translate(call, upstream, upstream_model)
+    body = call.body if call.format is upstream else _translate(call, upstream)
     path = (
         google_path(upstream_model, stream=call.stream)
         if upstream is Format.GOOGLE
         else _PATHS[upstream]
     )
-    return Exchange(call, upstream, path, body, created)
+    sent = to_upstream(body, upstream, upstream_model, stream=call.stream)
+    return Exchange(call, upstream, path, sent, created)
 
 
-def _translate(call: LlmCall, upstream: Format, upstream_model: str) -> dict[str, Any]:
+def _translate(call: LlmCall, upstream: Format) -> Mapping[str, Any]:
     body = call.body
-    if call.format is not upstream:
-        if upstream is Format.RESPONSES:
-            raise refuse("model", "is served only by a provider of the Responses format")
-        if call.format is Format.RESPONSES:
-            body = responses_to_chat.to_chat(body)
-        elif call.format is Format.GOOGLE:
-            body = google_to_chat.to_chat(body)
-        if upstream is Format.GOOGLE:
-            body = chat_to_google.to_google(body)
-    return to_upstream(body, upstream, upstream_model, stream=call.stream)
+    if upstream is Format.RESPONSES:
+        raise refuse("model", "is served only by a provider of the Responses format")
+    if call.format is Format.RESPONSES:
+        body = responses_to_chat.to_chat(body)
+    elif call.format is Format.GOOGLE:
+        body = google_to_chat.to_chat(body)
+    if upstream is Format.GOOGLE:
+        body = chat_to_google.to_google(body)
+    return body
