@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from gateway_core.llm.formats import chat_to_google, google_to_chat, responses_to_chat
 from gateway_core.llm.formats.answers import complete_answer, parse_answer
 from gateway_core.llm.formats.bodies import google_path, to_upstream
-from gateway_core.llm.formats.calls import Format, LlmCall, TokenUsage
+from gateway_core.llm.formats.calls import Format, InvalidAnswer, LlmCall, TokenUsage
 from gateway_core.llm.formats.chat_from_google import ChatFromGoogle, to_completion
 from gateway_core.llm.formats.chat_stream import ChatStream
 from gateway_core.llm.formats.google_from_chat import GoogleFromChat, to_generated
@@ -17,6 +19,8 @@ from gateway_core.llm.formats.streams import LlmStream
 from gateway_core.llm.formats.translated import ChunkTranslator, TranslatedStream
 from gateway_core.llm.formats.translation import refuse
 
+_MOST_BRACKETS = 200
+"""An answer with fewer can be encoded, also with the levels that a translation adds."""
 _PATHS = {Format.CHAT: "/chat/completions", Format.RESPONSES: "/responses"}
 
 
@@ -43,6 +47,16 @@ class Exchange:
 
     def complete(self, raw: bytes) -> tuple[dict[str, Any], TokenUsage]:
         """The client's answer and its usage, from a whole answer of the provider. InvalidAnswer."""
+        try:
+            document, usage = self._complete(raw)
+            if raw.count(b"[") + raw.count(b"{") > _MOST_BRACKETS:
+                # few answers have so many, of which fewer are levels
+                orjson.dumps(document)
+        except orjson.JSONEncodeError as error:
+            raise InvalidAnswer("The answer is nested too deeply.") from error
+        return document, usage
+
+    def _complete(self, raw: bytes) -> tuple[dict[str, Any], TokenUsage]:
         document = parse_answer(raw)
         usage = complete_answer(self.call, document, self.upstream)
         model_id = self.call.model_id

@@ -19,6 +19,7 @@ from gateway_core.llm.formats.calls import Format, TokenUsage
 from gateway_core.llm.formats.sse import (
     ErrorForm,
     FrameSplitter,
+    StreamBroken,
     StreamError,
     StreamFailed,
     find_error,
@@ -160,6 +161,10 @@ class LlmStream(ABC):
             except StreamFailed as error:
                 error.sent = sent + error.sent
                 raise
+            except orjson.JSONEncodeError as error:
+                # more levels are decoded than encoded
+                text = "A frame of the provider is nested too deeply."
+                raise StreamBroken(text, sent) from error
         return sent
 
 
