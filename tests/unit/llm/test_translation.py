@@ -411,7 +411,14 @@ REFUSED: list[tuple[Format, Format, dict[str, Any], str]] = [
         {"generationConfig": {"thinkingConfig": {"thinkingBudget": 5}}},
         "generationConfig",
     ),
-    (G, C, {"tools": [{"googleSearch": {"x": 1}}]}, "tools"),
+    (
+        G,
+        C,
+        {"generationConfig": {"responseSchema": {"type": "STRING"}}},
+        "generationConfig",
+    ),
+    (G, C, {"tools": [{"googleSearch": {}}]}, "tools"),
+    (C, G, {"web_search_options": {}}, "web_search_options"),
     (G, C, {"safetySettings": [{"category": "X", "threshold": "BLOCK_ALL"}]}, "safetySettings"),
     (G, C, {"contents": [{"parts": [{"executableCode": {"code": "x"}}]}]}, "contents"),
     (
