@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import orjson
 import pytest
 
 from gateway_core.llm.formats.calls import Format
 from gateway_core.llm.formats.exchange import plan_exchange
 from gateway_core.llm.formats.requests import read_chat, read_generate
+from tests.fakes.llm_streams import read_frames, run_stream, write_frames
 
 USER: dict[str, Any] = {"role": "user", "content": "hi"}
 
@@ -157,3 +159,26 @@ def test_metadata_of_an_answer_to_be_stored_is_left_out() -> None:
     assert sent == {"model": "up", "messages": [USER], "store": False}
     sent = plan_exchange(read_chat(body, 9), Format.CHAT, "up", 1).body
     assert sent["metadata"] == {"a": "b"}
+
+
+@pytest.mark.parametrize(("parallel", "count"), [(None, 3), (True, 3), (False, 1)])
+def test_answer_has_one_call_where_the_client_forbids_parallel_ones(
+    parallel: bool | None, count: int
+) -> None:
+    """Google has no such field."""
+    call = {"functionCall": {"name": "f", "args": {}}}
+    chunks = [
+        {"candidates": [{"content": {"parts": [call] * number}, "finishReason": reason}]}
+        for number, reason in ((2, None), (1, "STOP"))
+    ]
+    body = {"model": "m", "messages": [USER], "stream": True, "parallel_tool_calls": parallel}
+    made = plan_exchange(read_chat(body, 9), Format.GOOGLE, "up", 1)
+    assert made.body == {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
+    made.drop_bodies()
+    *frames, _ = read_frames(run_stream(made.open_stream(), [write_frames(chunks)]))
+    deltas = [frame["choices"][0]["delta"].get("tool_calls", []) for frame in frames]
+    assert sum(map(len, deltas)) == count
+    assert frames[-1]["choices"][0]["finish_reason"] == "tool_calls"
+    whole = {"candidates": [{"content": {"parts": [call] * 3}, "finishReason": "STOP"}]}
+    [choice] = made.complete(orjson.dumps(whole))[0]["choices"]
+    assert len(choice["message"]["tool_calls"]) == count

@@ -386,7 +386,6 @@ REFUSED: list[tuple[Format, Format, dict[str, Any], str]] = [
     (C, G, {"logit_bias": {"5": 1}}, "logit_bias"),
     (C, G, {"logprobs": True}, "logprobs"),
     (C, G, {"vendor_field": 1}, "vendor_field"),
-    (C, G, {"parallel_tool_calls": False}, "parallel_tool_calls"),
     (C, G, {"modalities": ["text", "audio"]}, "modalities"),
     (C, G, {"reasoning_effort": "extreme"}, "reasoning_effort"),
     (C, G, {"response_format": {"type": "grammar"}}, "response_format"),

@@ -67,8 +67,6 @@ def to_google(body: Mapping[str, Any]) -> dict[str, Any]:
         # an empty object turns a search on
         if body[name] == {}:
             raise refuse(name)
-    if body.get("parallel_tool_calls") is False:
-        raise refuse("parallel_tool_calls", "must not be false for this model's provider")
     if body.get("modalities") not in (None, ["text"]):
         raise refuse("modalities")
     system: list[dict[str, Any]] = []

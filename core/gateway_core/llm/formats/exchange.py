@@ -37,6 +37,8 @@ class Exchange:
     path: str
     body: dict[str, Any]
     created: int
+    most_calls: int | None = None
+    """Most function calls in an answer of Google, which cannot be told the limit."""
 
     def drop_bodies(self) -> None:
         """Keep nothing of the prompt, which may be large, but what the response repeats of it."""
@@ -62,12 +64,12 @@ class Exchange:
         model_id = self.call.model_id
         match self.call.format, self.upstream:
             case Format.CHAT, Format.GOOGLE:
-                document = to_completion(document, model_id, self.created)
+                document = to_completion(document, model_id, self.created, self.most_calls)
             case Format.GOOGLE, Format.CHAT:
                 document = to_generated(document, model_id)
             case Format.RESPONSES, Format.CHAT | Format.GOOGLE:
                 if self.upstream is Format.GOOGLE:
-                    document = to_completion(document, model_id, self.created)
+                    document = to_completion(document, model_id, self.created, self.most_calls)
                 document = to_response(document, self.call.body, model_id, self.created)
         return document, usage
 
@@ -84,7 +86,12 @@ class Exchange:
         translators: list[ChunkTranslator] = []
         if self.upstream is Format.GOOGLE:
             translators.append(
-                ChatFromGoogle(call.model_id, self.created, include_usage=call.include_usage)
+                ChatFromGoogle(
+                    call.model_id,
+                    self.created,
+                    include_usage=call.include_usage,
+                    most_calls=self.most_calls,
+                )
             )
         if call.format is Format.RESPONSES:
             translators.append(ResponsesFromChat(call.body, call.model_id, self.created))
@@ -105,7 +112,8 @@ def plan_exchange(call: LlmCall, upstream: Format, upstream_model: str, created:
         if upstream is Format.GOOGLE
         else _PATHS[upstream]
     )
-    return Exchange(call, upstream, path, body, created)
+    most_calls = 1 if call.body.get("parallel_tool_calls") is False else None
+    return Exchange(call, upstream, path, body, created, most_calls)
 
 
 def _translate(call: LlmCall, upstream: Format, upstream_model: str) -> dict[str, Any]:
