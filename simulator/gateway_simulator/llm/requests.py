@@ -43,6 +43,8 @@ def read_chat(body: dict[str, Any]) -> Ask:
         has_result=_get(messages[-1], "role") == "tool",
         schema=_read_schema(wanted, _get(_get(wanted, "json_schema"), "schema")),
         most_tokens=_read_limit(body.get("max_completion_tokens") or body.get("max_tokens")),
+        stops=_read_stops(body.get("stop")),
+        choices=_read_limit(body.get("n")) or 1,
     )
 
 
@@ -103,6 +105,8 @@ def read_generate(body: dict[str, Any], model: str, *, stream: bool) -> Ask:
         has_result=any(_pick(part, "functionResponse") is not None for part in last),
         schema=schema or ({} if is_json else None),
         most_tokens=_read_limit(_pick(config, "maxOutputTokens")),
+        stops=_read_stops(_pick(config, "stopSequences")),
+        choices=_read_limit(_pick(config, "candidateCount")) or 1,
     )
 
 
@@ -144,6 +148,11 @@ def _read_list(body: dict[str, Any], name: str) -> list[Any]:
 
 def _read_limit(value: Any) -> int | None:
     return int(value) if isinstance(value, int | float) else None
+
+
+def _read_stops(value: Any) -> list[str]:
+    found = [value] if isinstance(value, str) else _list(value)
+    return [stop for stop in found if isinstance(stop, str)]
 
 
 def _find_text(part: Any) -> str | None:

@@ -130,6 +130,17 @@ def test_fields_of_google_may_be_in_snake_case(client):
     assert answer.json()["candidates"][0]["content"]["parts"] == [{"text": "{}"}]
 
 
+def test_answers_have_the_wanted_choices_and_end_at_a_stop(client):
+    answer = chat(client, n=2, stop="there").json()
+    assert [choice["index"] for choice in answer["choices"]] == [0, 1]
+    assert {choice["message"]["content"] for choice in answer["choices"]} == {"You said: Hello "}
+    assert answer["usage"]["completion_tokens"] == 6
+    config = {"candidateCount": 2, "stopSequences": ["there"]}
+    answer = generate(client, generationConfig=config).json()
+    texts = [each["content"]["parts"][0]["text"] for each in answer["candidates"]]
+    assert texts == ["You said: Hello "] * 2
+
+
 def test_function_results_are_repeated(client):
     messages = [
         {"role": "user", "content": "weather"},
