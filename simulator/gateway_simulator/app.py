@@ -19,9 +19,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway_simulator.control import ControlRoutes
-from gateway_simulator.exchange import Answer
 from gateway_simulator.faults import EXTENSION
 from gateway_simulator.history import History
+from gateway_simulator.injector import Answer
 from gateway_simulator.ledger import Journal, Ledger
 from gateway_simulator.llm.routes import LanguageRoutes
 from gateway_simulator.moderations import ModerationRoutes

@@ -14,8 +14,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gateway_simulator.behaviours import Control
-from gateway_simulator.exchange import Answer, make_error, make_invalid
 from gateway_simulator.history import PROMPT_PREFIX
+from gateway_simulator.injector import Answer, make_error, make_invalid
 from gateway_simulator.jobs import Job, format_time
 from gateway_simulator.provider import Provider
 

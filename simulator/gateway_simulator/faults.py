@@ -1,4 +1,4 @@
-"""Answers that are wrong on purpose; used by `routes` and `exchange`, which look up the rules.
+"""Answers that are wrong on purpose; used by `routes` and `injector`, which look up the rules.
 
 Each class is an ASGI application in the place of a Starlette response. ASGI cannot close a
 connection without an answer, so `app` puts a `Wire` into the scope of each request.

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from gateway_simulator.behaviours import Incomplete, Point
-from gateway_simulator.exchange import Answer, Exchange
+from gateway_simulator.injector import Answer, FaultInjector
 from gateway_simulator.provider import Provider
 
 CATEGORIES = (
@@ -183,14 +183,14 @@ class ModerationRoutes:
         self._rulebook = provider.rulebook
         self._history = provider.history.moderations
         self._clock = provider.clock
-        self._exchange = Exchange(
+        self._injector = FaultInjector(
             *(provider.rulebook, token, ("invalid_api_key", "The API key is wrong.")),
             *(_shape_status, provider.clock),
         )
 
     def routes(self) -> list[Route]:
         """Return the route."""
-        return [Route("/v1/moderations", self._exchange.guard(self.moderate), methods=["POST"])]
+        return [Route("/v1/moderations", self._injector.guard(self.moderate), methods=["POST"])]
 
     async def moderate(self, request: Request) -> ASGIApp:
         """POST /v1/moderations: 200 with one result for each text, or one for a list of parts."""
@@ -209,7 +209,7 @@ class ModerationRoutes:
                 _leave_out(document, lack)
             return Answer(document)
 
-        return await self._exchange.carry(request, Point.MODERATE, contents, work)
+        return await self._injector.carry(request, Point.MODERATE, contents, work)
 
 
 def _leave_out(document: dict[str, Any], rule: Incomplete) -> None:

@@ -1,6 +1,6 @@
 """The provider over HTTP: /v1/jobs and /files; used by `app`.
 
-Every request goes through `exchange`, where the faults that may strike any request do.
+Every request goes through `injector`, where the faults that may strike any request do.
 """
 
 from pydantic import ValidationError
@@ -10,8 +10,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from gateway_simulator.behaviours import BadOutput, Point
-from gateway_simulator.exchange import Answer, Exchange, make_error, make_invalid, shape_error
 from gateway_simulator.faults import make_bad_output
+from gateway_simulator.injector import Answer, FaultInjector, make_error, make_invalid, shape_error
 from gateway_simulator.jobs import Job, JobRequest, State, Videos
 from gateway_simulator.provider import Provider
 
@@ -23,14 +23,14 @@ class ProviderRoutes:
         self._provider = provider
         self._rulebook = provider.rulebook
         self._videos = Videos()
-        self._exchange = Exchange(
+        self._injector = FaultInjector(
             *(provider.rulebook, token, ("unauthorized", "The bearer token is missing or wrong.")),
             *(shape_error, provider.clock),
         )
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-        guard = self._exchange.guard
+        guard = self._injector.guard
         return [
             Route("/v1/jobs", guard(self.submit), methods=["POST"]),
             Route("/v1/jobs", guard(self.look_up), methods=["GET"]),
@@ -56,7 +56,7 @@ class ProviderRoutes:
             job, replay = self._provider.submit(wanted, submission)
             return self._answer(request, job, 200 if replay else 201)
 
-        return await self._exchange.carry(request, Point.SUBMIT, (wanted.prompt,), work)
+        return await self._injector.carry(request, Point.SUBMIT, (wanted.prompt,), work)
 
     async def look_up(self, request: Request) -> ASGIApp:
         """GET /v1/jobs?client_reference=X: the jobs of that reference, oldest first."""
@@ -70,7 +70,7 @@ class ProviderRoutes:
             return Answer({"jobs": [self._provider.show(job, base_url) for job in jobs]})
 
         prompts = [job.request.prompt for job in self._provider.look_up(reference)]
-        return await self._exchange.carry(request, Point.LOOKUP, prompts, work)
+        return await self._injector.carry(request, Point.LOOKUP, prompts, work)
 
     async def poll(self, request: Request) -> ASGIApp:
         """GET /v1/jobs/{id}: the job as it is now; 404 for an unknown or lost one."""
@@ -83,7 +83,7 @@ class ProviderRoutes:
             shown = None if job is None else self._provider.poll(job, str(request.base_url))
             return _unknown_job() if shown is None else Answer({"job": shown})
 
-        return await self._exchange.carry(request, Point.POLL, _prompts(job), work)
+        return await self._injector.carry(request, Point.POLL, _prompts(job), work)
 
     async def cancel(self, request: Request) -> ASGIApp:
         """POST /v1/jobs/{id}/cancel: the job, which is cancelled unless it had ended."""
@@ -95,7 +95,7 @@ class ProviderRoutes:
             self._provider.cancel(job)
             return self._answer(request, job, 200)
 
-        return await self._exchange.carry(request, Point.CANCEL, _prompts(job), work)
+        return await self._injector.carry(request, Point.CANCEL, _prompts(job), work)
 
     async def serve_output(self, request: Request) -> ASGIApp:
         """GET /files/{name}: the MP4 of a job that is done. Needs no credential."""
@@ -111,7 +111,7 @@ class ProviderRoutes:
             rule = self._rulebook.take(BadOutput, Point.OUTPUT, _prompts(job))
             return make_bad_output(rule, video) if rule else Response(video, media_type="video/mp4")
 
-        return await self._exchange.carry(request, Point.OUTPUT, _prompts(job), work)
+        return await self._injector.carry(request, Point.OUTPUT, _prompts(job), work)
 
     def _answer(self, request: Request, job: Job, status: int) -> Answer:
         return Answer({"job": self._provider.show(job, str(request.base_url))}, status)

@@ -45,14 +45,10 @@ class Writer:
         }
         if reply.calls:
             message["tool_calls"] = self._make_chat_calls()
-        choice = {
-            "index": 0,
-            "message": message,
-            "logprobs": None,
-            "finish_reason": reply.finish,
-        }
+        choice = {"message": message, "logprobs": None, "finish_reason": reply.finish}
+        choices = [{"index": index, **choice} for index in range(reply.choices)]
         usage = {"usage": self._chat_usage()} if self._directives.usage else {}
-        return self._shape_chat("chat.completion") | {"choices": [choice]} | usage
+        return self._shape_chat("chat.completion") | {"choices": choices} | usage
 
     def chat_stream(self, *, include_usage: bool) -> list[bytes]:
         """The frames of a chat stream."""
@@ -60,8 +56,9 @@ class Writer:
         empty = {"usage": None} if include_usage else {}
 
         def frame(delta: Document, reason: str | None = None) -> bytes:
-            choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
-            return _data(shape | {"choices": [choice]} | empty)
+            choice = {"delta": delta, "logprobs": None, "finish_reason": reason}
+            choices = [{"index": index, **choice} for index in range(self._reply.choices)]
+            return _data(shape | {"choices": choices} | empty)
 
         frames = [frame({"role": "assistant", "content": "", "refusal": None})]
         frames += [frame({"content": piece}) for piece in self._reply.pieces]
@@ -244,7 +241,7 @@ class Writer:
         self, parts: list[Document], tokens: int, *, is_last: bool = True
     ) -> Document:
         reply, directives = self._reply, self._directives
-        candidate: Document = {"content": {"role": "model", "parts": parts}, "index": 0}
+        candidate: Document = {"content": {"role": "model", "parts": parts}}
         if is_last:
             candidate["finishReason"] = _GOOGLE_REASONS.get(reply.finish, "STOP")
             tokens = reply.output_tokens - directives.reasoning
@@ -258,7 +255,8 @@ class Writer:
             usage["thoughtsTokenCount"] = directives.reasoning
         if directives.cached:
             usage["cachedContentTokenCount"] = directives.cached
-        document: Document = {"candidates": [candidate]}
+        candidates = [{**candidate, "index": index} for index in range(reply.choices)]
+        document: Document = {"candidates": candidates}
         if directives.usage:
             document["usageMetadata"] = usage
         return document | {"modelVersion": self._ask.model, "responseId": self._id}

@@ -76,6 +76,8 @@ class Ask:
     has_result: bool = False
     schema: dict[str, Any] | None = None
     most_tokens: int | None = None
+    stops: Sequence[str] = ()
+    choices: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +90,17 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the model writes: pieces of text, one a chunk, and calls; and the tokens of it all."""
+    """What the model writes: pieces of text, one a chunk, and calls; and the tokens of it all.
+
+    All `choices` are the same.
+    """
 
     pieces: Sequence[str]
     calls: Sequence[Call]
     finish: str
     prompt_tokens: int
     output_tokens: int
+    choices: int
 
     @property
     def text(self) -> str:
@@ -122,6 +128,8 @@ def write_reply(ask: Ask, directives: Directives) -> Reply:
     """The model's answer to an ask."""
     calls = [] if ask.has_result else _choose_calls(ask)
     text = "" if calls else _write_text(ask, directives)
+    for stop in ask.stops:
+        text = text.partition(stop)[0] if stop else text
     pieces = _WORD.findall(text) or ([text] if text else [])
     finish = directives.finish
     if ask.most_tokens is not None and len(pieces) > ask.most_tokens:
@@ -130,7 +138,8 @@ def write_reply(ask: Ask, directives: Directives) -> Reply:
         finish = "tool_calls"
     tokens = sum(len(_WORD.findall(each)) for each in ask.texts) + IMAGE_TOKENS * ask.images
     output = len(pieces) + sum(len(call.arguments) // 4 + 1 for call in calls)
-    return Reply(pieces, calls, finish, max(tokens, 1), output + directives.reasoning)
+    output = ask.choices * (output + directives.reasoning)
+    return Reply(pieces, calls, finish, max(tokens, 1), output, ask.choices)
 
 
 def make_sample(schema: Any) -> Any:

@@ -38,11 +38,13 @@ def read_chat(body: dict[str, Any]) -> Ask:
         texts=[_get(part, "text") for _, part in parts if isinstance(_get(part, "text"), str)],
         stream=body.get("stream") is True,
         images=sum(_get(part, "type") == "image_url" for _, part in parts),
-        tools=[_make_tool(_get(tool, "function")) for tool in _list(body.get("tools"))],
+        tools=[_make_tool(_get(tool, "function")) for tool in _list_tools(body)],
         must_call=_read_choice(body.get("tool_choice")),
         has_result=_get(messages[-1], "role") == "tool",
         schema=_read_schema(wanted, _get(_get(wanted, "json_schema"), "schema")),
         most_tokens=_read_limit(body.get("max_completion_tokens") or body.get("max_tokens")),
+        stops=_read_stops(body.get("stop")),
+        choices=_read_limit(body.get("n")) or 1,
     )
 
 
@@ -63,7 +65,7 @@ def read_responses(body: dict[str, Any]) -> Ask:
         texts=[_get(part, "text") for _, part in parts if isinstance(_get(part, "text"), str)],
         stream=body.get("stream") is True,
         images=sum(_get(part, "type") == "input_image" for _, part in parts),
-        tools=[_make_tool(tool) for tool in _list(body.get("tools")) if _get(tool, "name")],
+        tools=[_make_tool(tool) for tool in _list_tools(body) if _get(tool, "name")],
         must_call=_read_choice(body.get("tool_choice")),
         has_result=_get(items[-1], "type") == "function_call_output",
         schema=_read_schema(wanted, _get(wanted, "schema")),
@@ -72,39 +74,51 @@ def read_responses(body: dict[str, Any]) -> Ask:
 
 
 def read_generate(body: dict[str, Any], model: str, *, stream: bool) -> Ask:
-    """The ask of a generateContent body."""
+    """The ask of a generateContent body, whose fields may be in camelCase or in snake_case."""
     contents = _read_list(body, "contents")
-    system = [("system", part) for part in _list(_get(body.get("systemInstruction"), "parts"))]
+    instruction = _pick(body, "systemInstruction")
+    system = [("system", part) for part in _list(_get(instruction, "parts"))]
     parts = system + [
         (_get(content, "role") or "user", part)
         for content in contents
         for part in _list(_get(content, "parts"))
     ]
     last = _list(_get(contents[-1], "parts"))
-    config = body.get("generationConfig")
-    calling = _get(body.get("toolConfig"), "functionCallingConfig")
-    allowed = _list(_get(calling, "allowedFunctionNames"))
-    schema = _get(config, "responseJsonSchema") or _get(config, "responseSchema")
+    config = _pick(body, "generationConfig")
+    calling = _pick(_pick(body, "toolConfig"), "functionCallingConfig")
+    allowed = _list(_pick(calling, "allowedFunctionNames"))
+    schema = _pick(config, "responseJsonSchema") or _pick(config, "responseSchema")
+    is_json = _pick(config, "responseMimeType") == "application/json"
     return Ask(
         model=model,
         prompt=_find_prompt(parts),
         texts=[text for _, part in parts if (text := _find_text(part)) is not None],
         stream=stream,
-        images=sum("inlineData" in part for _, part in parts if isinstance(part, dict)),
+        images=sum(_pick(part, "inlineData") is not None for _, part in parts),
         tools=[
             _make_tool(declaration)
             for tool in _list(body.get("tools"))
-            for declaration in _list(_get(tool, "functionDeclarations"))
+            for declaration in _list(_pick(tool, "functionDeclarations"))
+            if _get(calling, "mode") != "NONE"
         ],
         must_call=(allowed[0] if allowed else "") if _get(calling, "mode") == "ANY" else None,
-        has_result=any("functionResponse" in part for part in last if isinstance(part, dict)),
-        schema=schema or ({} if _get(config, "responseMimeType") == "application/json" else None),
-        most_tokens=_read_limit(_get(config, "maxOutputTokens")),
+        has_result=any(_pick(part, "functionResponse") is not None for part in last),
+        schema=schema or ({} if is_json else None),
+        most_tokens=_read_limit(_pick(config, "maxOutputTokens")),
+        stops=_read_stops(_pick(config, "stopSequences")),
+        choices=_read_limit(_pick(config, "candidateCount")) or 1,
     )
 
 
 def _get(holder: Any, name: str) -> Any:
     return holder.get(name) if isinstance(holder, dict) else None
+
+
+def _pick(holder: Any, name: str) -> Any:
+    """A field of Google's, which has a camelCase name and a snake_case one."""
+    found = _get(holder, name)
+    snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
+    return _get(holder, snake) if found is None else found
 
 
 def _list(value: Any) -> list[Any]:
@@ -136,9 +150,14 @@ def _read_limit(value: Any) -> int | None:
     return int(value) if isinstance(value, int | float) else None
 
 
+def _read_stops(value: Any) -> list[str]:
+    found = [value] if isinstance(value, str) else _list(value)
+    return [stop for stop in found if isinstance(stop, str)]
+
+
 def _find_text(part: Any) -> str | None:
     """The text of a part of Google's, or the result of a function as JSON."""
-    result = _get(part, "functionResponse")
+    result = _pick(part, "functionResponse")
     if result is not None:
         return orjson.dumps(_get(result, "response")).decode()
     text = _get(part, "text")
@@ -151,10 +170,13 @@ def _find_prompt(parts: list[tuple[Any, Any]]) -> str:
     return " ".join(text for text in texts if isinstance(text, str))
 
 
+def _list_tools(body: dict[str, Any]) -> list[Any]:
+    """The tools that the model may use."""
+    return [] if body.get("tool_choice") == "none" else _list(body.get("tools"))
+
+
 def _make_tool(function: Any) -> Tool:
-    # Google's SDK writes one of the names in snake_case
-    names = ("parameters", "parametersJsonSchema", "parameters_json_schema")
-    schema = next((found for name in names if (found := _get(function, name))), None)
+    schema = _get(function, "parameters") or _pick(function, "parametersJsonSchema")
     return Tool(str(_get(function, "name")), schema if isinstance(schema, dict) else {})
 
 

@@ -10,7 +10,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from gateway_simulator.behaviours import BreakStream, Point
-from gateway_simulator.exchange import Answer, Endpoint, Exchange, ShapeError
+from gateway_simulator.injector import Answer, Endpoint, FaultInjector, ShapeError
 from gateway_simulator.llm.formats import (
     Writer,
     google_frame,
@@ -39,10 +39,10 @@ class LanguageRoutes:
         self._provider = provider
         self._token = token
         refusal = ("invalid_api_key", "The API key is wrong.")
-        self._openai = Exchange(
+        self._openai = FaultInjector(
             provider.rulebook, token, refusal, shape_openai_error, provider.clock
         )
-        self._google = Exchange(
+        self._google = FaultInjector(
             provider.rulebook, token, refusal, shape_google_error, provider.clock
         )
 
@@ -92,7 +92,7 @@ class LanguageRoutes:
     async def _serve(
         self,
         request: Request,
-        exchange: Exchange,
+        injector: FaultInjector,
         shape_error: ShapeError,
         read: Callable[[Request, dict[str, Any]], tuple[Ask, Render]],
     ) -> ASGIApp:
@@ -111,7 +111,7 @@ class LanguageRoutes:
             writer = Writer(ask, reply, directives, int(self._provider.clock()))
             return render(writer)
 
-        return await exchange.carry(request, Point.GENERATE, (ask.prompt, ask.model), work)
+        return await injector.carry(request, Point.GENERATE, (ask.prompt, ask.model), work)
 
     def _read_chat(self, request: Request, body: dict[str, Any]) -> tuple[Ask, Render]:
         ask = read_chat(body)

@@ -105,10 +105,15 @@ def test_answer_that_is_no_object_is_invalid(raw: bytes) -> None:
         parse_answer(raw)
 
 
-@pytest.mark.parametrize("format_", [Format.CHAT, Format.RESPONSES])
+@pytest.mark.parametrize("format_", Format)
 def test_answer_without_output_is_invalid(format_: Format) -> None:
-    with pytest.raises(InvalidAnswer):
-        complete(format_, {"id": "x", "choices": None})
+    for document in ({"id": "x"}, {"id": "x", "choices": None, "candidates": None}):
+        with pytest.raises(InvalidAnswer):
+            complete(format_, document)
+
+
+def test_answer_may_begin_with_a_byte_order_mark() -> None:
+    assert parse_answer(b'\xef\xbb\xbf{"a":1}') == {"a": 1}
 
 
 def test_reasoning_outside_completion_tokens_is_added() -> None:
@@ -122,10 +127,16 @@ def test_reasoning_outside_completion_tokens_is_added() -> None:
     assert read_chat_usage(usage | {"completion_tokens": 35}) == TokenUsage(10, 35, reasoning=30)
 
 
-@pytest.mark.parametrize("junk", [-1, 1.5, "7", True, None, []])
-def test_counters_that_are_no_counts_are_zero(junk: Any) -> None:
-    usage = read_chat_usage({"prompt_tokens": junk, "completion_tokens": 2})
-    assert usage == TokenUsage(0, 2)
+@pytest.mark.parametrize("junk", [-1, 1.5, "7", True, [7], 2**53, 1e18])
+def test_usage_with_an_impossible_count_is_none(junk: Any) -> None:
+    assert read_chat_usage({"prompt_tokens": junk, "completion_tokens": 2}) is None
+    assert read_responses_usage({"input_tokens": 2, "output_tokens": junk}) is None
+    assert read_google_usage({"promptTokenCount": junk, "candidatesTokenCount": 2}) is None
+
+
+def test_counts_may_be_floats_and_details_of_no_count_are_zero() -> None:
+    usage = {"prompt_tokens": 7.0, "prompt_tokens_details": {"cached_tokens": -1}}
+    assert read_chat_usage(usage) == TokenUsage(7, 0)
 
 
 def test_usage_survives_every_format() -> None:

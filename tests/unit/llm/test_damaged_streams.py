@@ -63,3 +63,22 @@ def test_stream_with_a_wrong_byte_keeps_the_form_of_its_dialect(name: str, shift
         got, _ = run(case, cut(wire, range(0, len(wire), 200)))
         outcomes[got.error is None] += 1
     assert outcomes[False] > len(case.wire) / 10, outcomes
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_stream_may_begin_with_a_byte_order_mark(name: str) -> None:
+    case = CASES[name]
+    got, _ = run(case, [b"\xef\xbb\xbf", case.wire])
+    assert (got.text, got.error) == ("".join(TEXTS), None)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_frame_nested_too_deeply_to_encode_is_passed_or_ends_the_stream_with_an_error(
+    name: str,
+) -> None:
+    case = CASES[name]
+    deep = b'{"deep":%b%b,' % (b"[" * 500, b"]" * 500)
+    first, _, rest = case.wire.partition(b"\n\n")
+    got, _ = run(case, [first.replace(b"{", deep, 1) + b"\n\n" + rest])
+    # a translation leaves such a field out
+    assert got.text == ("" if got.error else "".join(TEXTS))

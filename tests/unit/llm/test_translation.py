@@ -386,7 +386,6 @@ REFUSED: list[tuple[Format, Format, dict[str, Any], str]] = [
     (C, G, {"logit_bias": {"5": 1}}, "logit_bias"),
     (C, G, {"logprobs": True}, "logprobs"),
     (C, G, {"vendor_field": 1}, "vendor_field"),
-    (C, G, {"parallel_tool_calls": False}, "parallel_tool_calls"),
     (C, G, {"modalities": ["text", "audio"]}, "modalities"),
     (C, G, {"reasoning_effort": "extreme"}, "reasoning_effort"),
     (C, G, {"response_format": {"type": "grammar"}}, "response_format"),
@@ -411,7 +410,14 @@ REFUSED: list[tuple[Format, Format, dict[str, Any], str]] = [
         {"generationConfig": {"thinkingConfig": {"thinkingBudget": 5}}},
         "generationConfig",
     ),
-    (G, C, {"tools": [{"googleSearch": {"x": 1}}]}, "tools"),
+    (
+        G,
+        C,
+        {"generationConfig": {"responseSchema": {"type": "STRING"}}},
+        "generationConfig",
+    ),
+    (G, C, {"tools": [{"googleSearch": {}}]}, "tools"),
+    (C, G, {"web_search_options": {}}, "web_search_options"),
     (G, C, {"safetySettings": [{"category": "X", "threshold": "BLOCK_ALL"}]}, "safetySettings"),
     (G, C, {"contents": [{"parts": [{"executableCode": {"code": "x"}}]}]}, "contents"),
     (

@@ -103,6 +103,44 @@ def test_functions_are_called_where_forced_or_named(client):
     assert "said" in chat(client, tools=tools).json()["choices"][0]["message"]["content"]
 
 
+def test_functions_are_not_called_where_the_caller_forbids_it(client):
+    tools = [{"type": "function", "function": FUNCTION}]
+    body = {"tools": tools, "tool_choice": "none"}
+    messages = [{"role": "user", "content": "weather"}]
+    assert chat(client, messages=messages, **body).json()["choices"][0]["finish_reason"] == "stop"
+    flat = [{"type": "function", **FUNCTION}]
+    [item] = respond(client, "weather", tools=flat, tool_choice="none").json()["output"]
+    assert item["type"] == "message"
+    config = {"functionCallingConfig": {"mode": "NONE"}}
+    contents = [{"parts": [{"text": "weather"}]}]
+    tools = [{"functionDeclarations": [FUNCTION]}]
+    answer = generate(client, contents=contents, tools=tools, toolConfig=config)
+    assert "text" in answer.json()["candidates"][0]["content"]["parts"][0]
+
+
+def test_fields_of_google_may_be_in_snake_case(client):
+    contents = [{"parts": [{"text": "weather"}]}]
+    tools = [{"function_declarations": [FUNCTION]}]
+    [part] = generate(client, contents=contents, tools=tools).json()["candidates"][0]["content"][
+        "parts"
+    ]
+    assert part["functionCall"]["name"] == "weather"
+    config = {"response_mime_type": "application/json"}
+    answer = generate(client, contents=contents, generation_config=config)
+    assert answer.json()["candidates"][0]["content"]["parts"] == [{"text": "{}"}]
+
+
+def test_answers_have_the_wanted_choices_and_end_at_a_stop(client):
+    answer = chat(client, n=2, stop="there").json()
+    assert [choice["index"] for choice in answer["choices"]] == [0, 1]
+    assert {choice["message"]["content"] for choice in answer["choices"]} == {"You said: Hello "}
+    assert answer["usage"]["completion_tokens"] == 6
+    config = {"candidateCount": 2, "stopSequences": ["there"]}
+    answer = generate(client, generationConfig=config).json()
+    texts = [each["content"]["parts"][0]["text"] for each in answer["candidates"]]
+    assert texts == ["You said: Hello "] * 2
+
+
 def test_function_results_are_repeated(client):
     messages = [
         {"role": "user", "content": "weather"},

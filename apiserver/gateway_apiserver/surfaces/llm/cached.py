@@ -71,7 +71,7 @@ class Tape:
         return frames
 
 
-class Exchange(Protocol):
+class AdmittedCall(Protocol):
     """An admitted call that is to be carried out."""
 
     succeeded: bool
@@ -119,13 +119,13 @@ class CachedCalls:
         return Lookup(place, model, request.format, request.stream, hit)
 
     async def serve(
-        self, call: Call, lookup: Lookup, payer: Payer, hold: Hold, exchange: Exchange
+        self, call: Call, lookup: Lookup, payer: Payer, hold: Hold, admitted: AdmittedCall
     ) -> Response | None:
-        """Answer an admitted call, by `exchange` where nothing was found."""
+        """Answer an admitted call, by `admitted` where nothing was found."""
         hit, context = lookup.hit, call.context
         context.headers.append(MISS if hit is None else HIT)
         if hit is None:
-            return await self._carry_out(lookup, exchange)
+            return await self._carry_out(lookup, admitted)
         self._service.begin(payer, hold)
         await self._service.end(
             payer, hit.priced, hold, None, failed=False, reached=False, from_cache=True
@@ -134,22 +134,22 @@ class CachedCalls:
             self._headers.add_cached(context, lookup.model)
         if not lookup.stream:
             return Response(200, hit.answer, (JSON, NO_STORE))
-        for tape in exchange.tapes:
+        for tape in admitted.tapes:
             tape.add(hit.answer)
         await send_head(call.send, 200, choose_stream_head(hit.priced.call))
         await call.send({"type": "http.response.body", "body": hit.answer})
         return None
 
-    async def _carry_out(self, lookup: Lookup, exchange: Exchange) -> Response | None:
+    async def _carry_out(self, lookup: Lookup, admitted: AdmittedCall) -> Response | None:
         tape = Tape(MOST_BYTES)
         if lookup.stream:
-            exchange.tapes += (tape,)
-        response = await exchange.run()
+            admitted.tapes += (tape,)
+        response = await admitted.run()
         answer = tape.content
         if response is not None and is_worth_keeping(lookup.format, response.body):
             answer = response.body
         # a fallback's answer is none of the model that the next call asks for
-        if answer and exchange.succeeded and exchange.model is lookup.model:
+        if answer and admitted.succeeded and admitted.model is lookup.model:
             self._cache.keep(lookup.place, answer)
         return response
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from gateway_apiserver.surfaces.llm.cached import Exchange, Tape
+from gateway_apiserver.surfaces.llm.cached import AdmittedCall, Tape
 from gateway_core.providers.redaction import redact_secrets
 from gateway_web.context import RequestContext
 from gateway_web.responses import Response
@@ -21,15 +21,15 @@ _DATA_URL = re.compile(r"data:[\w/.+-]{0,100}[;,]")
 async def log_content(
     context: RequestContext,
     prompt: str,
-    exchange: Exchange,
+    admitted: AdmittedCall,
     carrying: Awaitable[Response | None],
 ) -> Response | None:
-    """The response of `carrying`, which carries out `exchange`.
+    """The response of `carrying`, which carries out `admitted`.
 
     Adds `prompt` and the answer, as far as there is one, to the request's line in the log.
     """
     tape = Tape(MOST_BYTES, cuts=True)
-    exchange.tapes += (tape,)
+    admitted.tapes += (tape,)
     context.content = {"prompt": prompt}
     response = None
     try:

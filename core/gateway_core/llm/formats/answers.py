@@ -1,5 +1,6 @@
 """Answers that are no streams, of a provider that speaks the client's format (§7.2, §7.3, §8.4)."""
 
+from codecs import BOM_UTF8
 from typing import Any
 
 import orjson
@@ -22,6 +23,8 @@ MOST_REASONS = 16
 MOST_REASON_LENGTH = 64
 """What is kept of a provider's finish reasons for traces."""
 
+_GOOGLE = frozenset({"candidates", "promptFeedback", "usageMetadata"})
+"""Fields of which each answer of Google has one."""
 _REQUIRED = {Format.CHAT: "choices", Format.RESPONSES: "output"}
 
 
@@ -46,7 +49,7 @@ def choose_reason(reason: Any) -> str:
 def parse_answer(raw: bytes) -> dict[str, Any]:
     """The object in a provider's answer. InvalidAnswer if there is none."""
     try:
-        document = orjson.loads(raw)
+        document = orjson.loads(raw.removeprefix(BOM_UTF8))
     except orjson.JSONDecodeError as error:
         raise InvalidAnswer("The answer is not JSON.") from error
     if not isinstance(document, dict):
@@ -80,6 +83,9 @@ def complete_answer(call: LlmCall, document: dict[str, Any], upstream: Format) -
         case Format.GOOGLE:
             if "error" in document:
                 raise InvalidAnswer("The answer is an error.")
+            # a prompt that is blocked has no candidates
+            if not isinstance(document.get("candidates", []), list) or _GOOGLE.isdisjoint(document):
+                raise InvalidAnswer("The answer has no candidates.")
             usage = read_google_usage(document.get("usageMetadata"))
             document["modelVersion"] = call.model_id
     return usage or estimate_usage(call, measure_answer(upstream, document))

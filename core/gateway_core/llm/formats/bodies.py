@@ -55,6 +55,9 @@ def to_upstream(
         result.pop("model", None)
         return result
     result["model"] = upstream_model
+    if upstream is Format.CHAT and body.get("store") is True:
+        # they describe what is stored, and OpenAI refuses them without that
+        result.pop("metadata", None)
     result["store"] = False
     if stream:
         result["stream"] = True

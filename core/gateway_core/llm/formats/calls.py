@@ -112,9 +112,15 @@ def show_path(path: tuple[str | int, ...]) -> str:
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)[1:]
 
 
+MOST_TOKENS = 1_000_000_000
+"""What a provider can have counted for one call; sums of a day's calls stay exact below 2^53."""
+
+
 def read_count(value: Any) -> int:
-    """A number of tokens from a provider; 0 where it is no whole number, or negative."""
-    return value if type(value) is int and value > 0 else 0
+    """A number of tokens from a provider; 0 where it is none that a call can have."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if type(value) is int and 0 < value <= MOST_TOKENS else 0
 
 
 def as_object(value: Any) -> dict[str, Any]:

@@ -26,17 +26,24 @@ _REASONS = {
     "PROHIBITED_CONTENT": "content_filter",
     "SPII": "content_filter",
     "IMAGE_SAFETY": "content_filter",
+    "IMAGE_PROHIBITED_CONTENT": "content_filter",
+    "IMAGE_RECITATION": "content_filter",
 }
 
 
-def to_completion(document: Mapping[str, Any], model_id: str, created: int) -> dict[str, Any]:
-    """The chat completion of a generateContent answer. InvalidAnswer if it is of another kind."""
+def to_completion(
+    document: Mapping[str, Any], model_id: str, created: int, most_calls: int | None = None
+) -> dict[str, Any]:
+    """The chat completion of a generateContent answer, with at most so many calls in each choice.
+
+    InvalidAnswer if the answer is of another kind.
+    """
     candidates = as_objects(document.get("candidates"))
     if not candidates and not document.get("promptFeedback"):
         raise InvalidAnswer("The answer has no candidates.")
     choices = []
     for place, candidate in enumerate(candidates or [_blocked()]):
-        delta = _read_parts(candidate, 0)
+        delta = _read_parts(candidate, 0, most_calls)
         has_calls = "tool_calls" in delta
         for call in delta.get("tool_calls", ()):
             del call["index"]
@@ -64,9 +71,20 @@ def to_completion(document: Mapping[str, Any], model_id: str, created: int) -> d
 
 
 class ChatFromGoogle(ChunkTranslator):
-    """Chunks of a chat stream from those of Google; the usage is last, if it was asked for."""
+    """Chunks of a chat stream from those of Google; the usage is last, if it was asked for.
 
-    def __init__(self, model_id: str, created: int, *, include_usage: bool) -> None:
+    Each choice has at most `most_calls` calls.
+    """
+
+    def __init__(
+        self,
+        model_id: str,
+        created: int,
+        *,
+        include_usage: bool,
+        most_calls: int | None = None,
+    ) -> None:
+        self._most_calls = most_calls
         self._model_id = model_id
         self._created = created
         self._extra: dict[str, Any] = {"usage": None} if include_usage else {}
@@ -85,7 +103,7 @@ class ChatFromGoogle(ChunkTranslator):
             index = read_index(candidate, place)
             is_first = index not in self._calls
             before = self._calls.get(index, 0)
-            delta = _read_parts(candidate, before)
+            delta = _read_parts(candidate, before, self._most_calls)
             if is_first:
                 delta = {"role": "assistant", "content": "", **delta}
             self._calls[index] = before + len(delta.get("tool_calls", ()))
@@ -117,7 +135,7 @@ class ChatFromGoogle(ChunkTranslator):
         }
 
 
-def _read_parts(candidate: Mapping[str, Any], calls: int) -> dict[str, Any]:
+def _read_parts(candidate: Mapping[str, Any], calls: int, most_calls: int | None) -> dict[str, Any]:
     """The parts of a candidate as a delta, after `calls` earlier function calls."""
     delta: dict[str, Any] = {}
     for part in as_objects(as_object(candidate.get("content")).get("parts")):
@@ -126,6 +144,9 @@ def _read_parts(candidate: Mapping[str, Any], calls: int) -> dict[str, Any]:
             name = "reasoning_content" if part.get("thought") is True else "content"
             delta[name] = delta.get(name, "") + text
         elif isinstance(call, dict):
+            if calls == most_calls:
+                # the model may ask for it again, once it has the result of the others
+                continue
             function = {
                 "name": call.get("name"),
                 "arguments": orjson.dumps(as_object(call.get("args"))).decode(),

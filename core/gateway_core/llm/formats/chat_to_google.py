@@ -1,9 +1,10 @@
 """Chat requests for a provider that speaks Google's format."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import groupby
 from typing import Any
 
-from gateway_core.llm.formats.calls import as_object
+from gateway_core.llm.formats.calls import as_object, as_objects
 from gateway_core.llm.formats.requests import invalid
 from gateway_core.llm.formats.translation import (
     IGNORED,
@@ -16,6 +17,7 @@ from gateway_core.llm.formats.translation import (
     refuse_others,
     split_data_url,
 )
+from gateway_core.llm.unpriced import CHAT_FIELDS
 
 _CONFIG = {
     "frequency_penalty": "frequencyPenalty",
@@ -49,6 +51,10 @@ _THINKING_BUDGETS = {
     "xhigh": 24_576,
 }
 """Google's own equivalents of `reasoning_effort`, in tokens."""
+_EMPTY = frozenset(
+    {"$schema", "additionalProperties", "description", "properties", "required", "title", "type"}
+)
+"""Keywords that say nothing of parameters where there are none."""
 
 
 def to_google(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,15 +63,20 @@ def to_google(body: Mapping[str, Any]) -> dict[str, Any]:
     InvalidRequest names what cannot be translated.
     """
     refuse_others(body, _KNOWN)
-    if body.get("parallel_tool_calls") is False:
-        raise refuse("parallel_tool_calls", "must not be false for this model's provider")
+    for name in CHAT_FIELDS & body.keys():
+        # an empty object turns a search on
+        if body[name] == {}:
+            raise refuse(name)
     if body.get("modalities") not in (None, ["text"]):
         raise refuse("modalities")
     system: list[dict[str, Any]] = []
     contents: list[dict[str, Any]] = []
     names: dict[str, str] = {}
-    for place, message in enumerate(body["messages"]):
+    for place, message in _order_results(body["messages"]):
         _add_message(message, f"messages[{place}]", system, contents, names)
+    if not contents:
+        # Google answers no instruction alone
+        contents, system = [{"role": "user", "parts": system}], []
     result: dict[str, Any] = {"contents": contents}
     if system:
         result["systemInstruction"] = {"parts": system}
@@ -82,6 +93,30 @@ def to_google(body: Mapping[str, Any]) -> dict[str, Any]:
     if choice is not None and declarations:
         result["toolConfig"] = {"functionCallingConfig": _to_calling_config(choice)}
     return result
+
+
+def _order_results(messages: list[Any]) -> Iterator[tuple[int, Any]]:
+    """Messages, each with its place; results of parallel calls in the order of the calls.
+
+    Without ids Google tells the results of one function apart by their order.
+    """
+    order: dict[str, int] = {}
+    for is_result, group in groupby(
+        enumerate(messages), lambda each: _find_role(each[1]) == "tool"
+    ):
+        if is_result:
+            yield from sorted(
+                group, key=lambda each: order.get(str(each[1].get("tool_call_id")), len(order))
+            )
+            continue
+        for place, message in group:
+            for call in as_objects(as_object(message).get("tool_calls")):
+                order[str(call.get("id"))] = len(order)
+            yield place, message
+
+
+def _find_role(message: Any) -> Any:
+    return message.get("role") if isinstance(message, dict) else None
 
 
 def _add_message(
@@ -114,7 +149,7 @@ def _add_message(
             result = parse_arguments(text) or {"result": text}
             part = {"functionResponse": {"name": name, "response": result}}
             # results of parallel calls have to be in one content
-            if contents and "functionResponse" in contents[-1]["parts"][0]:
+            if contents and "functionResponse" in contents[-1]["parts"][-1]:
                 contents[-1]["parts"].append(part)
             else:
                 contents.append({"role": "user", "parts": [part]})
@@ -123,7 +158,7 @@ def _add_message(
 
 
 def _to_parts(content: Any, path: str) -> list[dict[str, Any]]:
-    if not isinstance(content, list):
+    if not isinstance(content, list) or not content:
         return [{"text": join_texts(content, path)}]
     return [_to_part(part, f"{path}[{place}]") for place, part in enumerate(content)]
 
@@ -202,9 +237,20 @@ def _to_declaration(tool: Any, path: str) -> dict[str, Any]:
         name: function[name] for name in ("name", "description") if function.get(name) is not None
     }
     schema = function.get("parameters")
-    if schema:
-        declaration["parameters" if is_in_subset(schema) else "parametersJsonSchema"] = schema
+    if schema and not _is_empty(schema):
+        is_plain = is_in_subset(schema) and schema.get("type") == "object"
+        declaration["parameters" if is_plain else "parametersJsonSchema"] = schema
     return declaration
+
+
+def _is_empty(schema: Any) -> bool:
+    """Whether a function has no parameters: Google refuses an object without properties."""
+    return (
+        as_object(schema).get("type") == "object"
+        and not schema.get("properties")
+        and schema.keys() <= _EMPTY
+        and not schema.get("additionalProperties")
+    )
 
 
 def _to_calling_config(choice: Any) -> dict[str, Any]:

@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from gateway_core.llm.formats import chat_to_google, google_to_chat, responses_to_chat
 from gateway_core.llm.formats.answers import complete_answer, parse_answer
 from gateway_core.llm.formats.bodies import google_path, to_upstream
-from gateway_core.llm.formats.calls import Format, LlmCall, TokenUsage
+from gateway_core.llm.formats.calls import Format, InvalidAnswer, LlmCall, TokenUsage
 from gateway_core.llm.formats.chat_from_google import ChatFromGoogle, to_completion
 from gateway_core.llm.formats.chat_stream import ChatStream
 from gateway_core.llm.formats.google_from_chat import GoogleFromChat, to_generated
@@ -18,6 +20,8 @@ from gateway_core.llm.formats.streams import LlmStream
 from gateway_core.llm.formats.translated import ChunkTranslator, TranslatedStream
 from gateway_core.llm.formats.translation import refuse
 
+_MOST_BRACKETS = 200
+"""An answer with fewer can be encoded, also with the levels that a translation adds."""
 _PATHS = {Format.CHAT: "/chat/completions", Format.RESPONSES: "/responses"}
 
 
@@ -34,6 +38,8 @@ class Exchange:
     path: str
     body: dict[str, Any]
     created: int
+    most_calls: int | None = None
+    """Most function calls in an answer of Google, which cannot be told the limit."""
 
     def drop_bodies(self) -> None:
         """Keep nothing of the prompt, which may be large, but what the response repeats of it."""
@@ -44,17 +50,27 @@ class Exchange:
 
     def complete(self, raw: bytes) -> tuple[dict[str, Any], TokenUsage]:
         """The client's answer and its usage, from a whole answer of the provider. InvalidAnswer."""
+        try:
+            document, usage = self._complete(raw)
+            if raw.count(b"[") + raw.count(b"{") > _MOST_BRACKETS:
+                # few answers have so many, of which fewer are levels
+                orjson.dumps(document)
+        except orjson.JSONEncodeError as error:
+            raise InvalidAnswer("The answer is nested too deeply.") from error
+        return document, usage
+
+    def _complete(self, raw: bytes) -> tuple[dict[str, Any], TokenUsage]:
         document = parse_answer(raw)
         usage = complete_answer(self.call, document, self.upstream)
         model_id = self.call.model_id
         match self.call.format, self.upstream:
             case Format.CHAT, Format.GOOGLE:
-                document = to_completion(document, model_id, self.created)
+                document = to_completion(document, model_id, self.created, self.most_calls)
             case Format.GOOGLE, Format.CHAT:
                 document = to_generated(document, model_id)
             case Format.RESPONSES, Format.CHAT | Format.GOOGLE:
                 if self.upstream is Format.GOOGLE:
-                    document = to_completion(document, model_id, self.created)
+                    document = to_completion(document, model_id, self.created, self.most_calls)
                 document = to_response(document, self.call.body, model_id, self.created)
         return document, usage
 
@@ -71,7 +87,12 @@ class Exchange:
         translators: list[ChunkTranslator] = []
         if self.upstream is Format.GOOGLE:
             translators.append(
-                ChatFromGoogle(call.model_id, self.created, include_usage=call.include_usage)
+                ChatFromGoogle(
+                    call.model_id,
+                    self.created,
+                    include_usage=call.include_usage,
+                    most_calls=self.most_calls,
+                )
             )
         if call.format is Format.RESPONSES:
             translators.append(ResponsesFromChat(call.body, call.model_id, self.created))
@@ -93,7 +114,8 @@ def plan_exchange(call: LlmCall, upstream: Format, upstream_model: str, created:
         else _PATHS[upstream]
     )
     sent = to_upstream(body, upstream, upstream_model, stream=call.stream)
-    return Exchange(call, upstream, path, sent, created)
+    most_calls = 1 if call.body.get("parallel_tool_calls") is False else None
+    return Exchange(call, upstream, path, sent, created, most_calls)
 
 
 def _translate(call: LlmCall, upstream: Format) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from gateway_core.llm.formats.calls import (
     as_objects,
     read_index,
 )
-from gateway_core.llm.formats.translated import ChunkTranslator
+from gateway_core.llm.formats.translated import ChunkTranslator, begins_call
 from gateway_core.llm.formats.translation import parse_arguments
 from gateway_core.llm.formats.usage import read_chat_usage, to_google_usage
 
@@ -45,8 +45,10 @@ class GoogleFromChat(ChunkTranslator):
     def __init__(self, model_id: str) -> None:
         self._model_id = model_id
         self._id: str | None = None
-        self._calls: dict[int, dict[int, dict[str, Any]]] = {}
-        """Function calls by choice and index."""
+        self._calls: dict[int, list[dict[str, Any]]] = {}
+        """Function calls that are not sent yet, by choice."""
+        self._last: dict[tuple[int, int], dict[str, Any]] = {}
+        """The last function calls, by choice and index."""
         self._reasons: dict[int, str] = {}
 
     def translate(self, chunk: dict[str, Any]) -> list[dict[str, Any]]:
@@ -60,7 +62,7 @@ class GoogleFromChat(ChunkTranslator):
             parts = _to_text_parts(delta)
             if choice.get("finish_reason"):
                 self._reasons[index] = str(choice["finish_reason"])
-                parts += map(_join_call, self._calls.pop(index, {}).values())
+                parts += self._take_calls(index)
             if parts:
                 candidates.append(_candidate(index, parts, None))
         return [self._shape(candidates)] if candidates else []
@@ -68,22 +70,36 @@ class GoogleFromChat(ChunkTranslator):
     def end(self, usage: TokenUsage | None) -> list[dict[str, Any]]:
         """The last chunk."""
         candidates = [
-            _candidate(index, [{"text": ""}], reason) for index, reason in self._reasons.items()
+            _candidate(
+                index,
+                self._take_calls(index) or [{"text": ""}],
+                # a provider may end its stream without one
+                self._reasons.get(index, "stop"),
+            )
+            for index in self._calls
         ]
         metadata = {} if usage is None else {"usageMetadata": to_google_usage(usage)}
         return [self._shape(candidates) | metadata]
 
     def _collect(self, index: int, delta: Mapping[str, Any]) -> None:
-        calls = self._calls.setdefault(index, {})
+        calls = self._calls.setdefault(index, [])
         for place, piece in enumerate(as_objects(delta.get("tool_calls"))):
-            number = read_index(piece, place)
-            call = calls.setdefault(number, {"name": [], "arguments": []})
+            key = index, read_index(piece, place)
+            call = self._last.get(key)
+            if call is None or begins_call(piece, call.get("id")):
+                call = self._last[key] = {"name": [], "arguments": []}
+                calls.append(call)
             if piece.get("id"):
                 call["id"] = piece["id"]
             function = as_object(piece.get("function"))
             for name in ("name", "arguments"):
                 if isinstance(function.get(name), str):
                     call[name].append(function[name])
+
+    def _take_calls(self, index: int) -> list[dict[str, Any]]:
+        """The parts of the function calls of a choice, once."""
+        calls, self._calls[index] = self._calls[index], []
+        return [_join_call(call) for call in calls]
 
     def _shape(self, candidates: list[dict[str, Any]]) -> dict[str, Any]:
         return {

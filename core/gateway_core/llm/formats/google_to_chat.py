@@ -51,7 +51,13 @@ _KNOWN_CONFIG = frozenset(
 _NO_FILTER: Mapping[str, None] = dict.fromkeys(
     ("BLOCK_NONE", "OFF", "HARM_BLOCK_THRESHOLD_UNSPECIFIED")
 )
-_MODES = {"AUTO": "auto", "MODE_UNSPECIFIED": "auto", "ANY": "required", "NONE": "none"}
+_MODES = {
+    "ANY": "required",
+    "AUTO": "auto",
+    "MODE_UNSPECIFIED": "auto",
+    "NONE": "none",
+    "VALIDATED": "auto",
+}
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mp3": "mp3", "audio/mpeg": "mp3"}
 
 
@@ -187,16 +193,21 @@ def _from_config(config: Mapping[str, Any]) -> dict[str, Any]:
     if config.get("responseModalities") not in (None, [], ["TEXT"]):
         raise refuse("generationConfig.responseModalities")
     thinking = _to_camel_keys(as_object(config.get("thinkingConfig")))
-    refuse_others(thinking, ("thinkingLevel",), "generationConfig.thinkingConfig.")
+    if thinking.get("thinkingBudget") == -1:
+        # the model is to choose
+        del thinking["thinkingBudget"]
+    # thoughts are shown beside the answer and do not change it
+    known = ("includeThoughts", "thinkingLevel")
+    refuse_others(thinking, known, "generationConfig.thinkingConfig.")
     if thinking.get("thinkingLevel"):
         result["reasoning_effort"] = str(thinking["thinkingLevel"]).lower()
+    schema = config.get("responseJsonSchema") or to_json_schema(config.get("responseSchema"))
     match config.get("responseMimeType"):
         case None | "text/plain":
-            pass
+            if schema:
+                path = "generationConfig.responseMimeType"
+                raise refuse(path, "must be application/json where there is a schema")
         case "application/json":
-            schema = config.get("responseJsonSchema") or to_json_schema(
-                config.get("responseSchema")
-            )
             result["response_format"] = (
                 {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
                 if schema
@@ -211,7 +222,10 @@ def _from_tools(body: Mapping[str, Any]) -> dict[str, Any]:
     tools: list[dict[str, Any]] = []
     for place, given in enumerate(as_objects(body.get("tools"))):
         tool = _to_camel_keys(given)
-        refuse_others(tool, ("functionDeclarations",), f"tools[{place}].")
+        for name, value in tool.items():
+            # an empty object turns a tool on
+            if name != "functionDeclarations" and value is not None:
+                raise refuse(f"tools[{place}].{name}")
         for item in as_objects(tool.get("functionDeclarations")):
             declaration = _to_camel_keys(item)
             function: dict[str, Any] = {

@@ -11,7 +11,7 @@ from gateway_core.llm.formats.calls import (
     as_objects,
     read_index,
 )
-from gateway_core.llm.formats.translated import ChunkTranslator
+from gateway_core.llm.formats.translated import ChunkTranslator, begins_call
 from gateway_core.llm.formats.usage import read_chat_usage, to_responses_usage
 
 _ECHOED: dict[str, Any] = {
@@ -78,7 +78,7 @@ class ResponsesFromChat(ChunkTranslator):
         self._texts: list[str] = []
         """Its pieces so far: joined once, as they may be many."""
         self._calls: dict[int, int] = {}
-        """Places of function calls, by their index in chat."""
+        """Places of the last function calls, by their index in chat."""
         self._arguments: dict[int, list[str]] = {}
         """Pieces of the arguments of function calls, by their place."""
 
@@ -102,9 +102,9 @@ class ResponsesFromChat(ChunkTranslator):
         if not self._items:
             events += self._open_message("output_text")
         events += self._close_message()
-        for place in self._calls.values():
+        for place, arguments in self._arguments.items():
             item = self._items[place]
-            item["arguments"] = "".join(self._arguments[place])
+            item["arguments"] = "".join(arguments)
             item["status"] = "completed"
             names = {name: item[name] for name in ("arguments", "name")}
             events += [
@@ -173,16 +173,15 @@ class ResponsesFromChat(ChunkTranslator):
     def _add_call(self, index: int, piece: Mapping[str, Any]) -> list[dict[str, Any]]:
         function = as_object(piece.get("function"))
         events: list[dict[str, Any]] = []
-        if index not in self._calls:
+        place = self._calls.get(index)
+        if place is None or begins_call(piece, self._items[place]["call_id"]):
             events += self._close_message()
-            self._calls[index] = len(self._items)
-            self._arguments[len(self._items)] = []
+            place = self._calls[index] = len(self._items)
+            self._arguments[place] = []
             self._items.append(_make_call(piece.get("id"), function.get("name")))
-            place = self._calls[index]
             events.append(
                 _item_event("response.output_item.added", place, dict(self._items[place]))
             )
-        place = self._calls[index]
         item = self._items[place]
         arguments = function.get("arguments")
         if isinstance(arguments, str) and arguments:

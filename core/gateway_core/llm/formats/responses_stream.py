@@ -77,8 +77,9 @@ class ResponsesStream(LlmStream):
         self.failed = kind == "response.failed"
         self.text_bytes += measure_event(document)
         document["sequence_number"] = self._events
+        frame = event_frame(document)
         self._events += 1
-        return event_frame(document)
+        return frame
 
     def _complete(self) -> bytes:
         if not self.ended:

@@ -1,5 +1,6 @@
 """Server-sent events of language models: frames from bytes, keep-alive and error frames."""
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -114,7 +115,8 @@ def split_frames(block: bytes) -> Iterator[bytes]:
 def read_data(frame: bytes) -> bytes:
     """The joined `data` lines of a frame; empty for comments and frames of other fields alone."""
     lines = []
-    for line in frame.splitlines():
+    # a byte order mark may begin the stream
+    for line in frame.removeprefix(BOM_UTF8).splitlines():
         name, _, value = line.partition(b":")
         if name == b"data":
             lines.append(value.removeprefix(b" "))

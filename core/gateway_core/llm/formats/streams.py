@@ -20,6 +20,7 @@ from gateway_core.llm.formats.sse import (
     DONE,
     ErrorForm,
     FrameSplitter,
+    StreamBroken,
     StreamError,
     StreamFailed,
     find_error,
@@ -163,6 +164,10 @@ class LlmStream(ABC):
             except StreamFailed as error:
                 error.sent = sent + error.sent
                 raise
+            except orjson.JSONEncodeError as error:
+                # more levels are decoded than encoded
+                text = "A frame of the provider is nested too deeply."
+                raise StreamBroken(text, sent) from error
         return sent
 
 

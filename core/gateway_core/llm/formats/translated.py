@@ -1,10 +1,16 @@
 """Streams of a provider that speaks another format than the client."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway_core.llm.formats.calls import Format, InvalidAnswer, LlmCall, TokenUsage
+from gateway_core.llm.formats.calls import (
+    Format,
+    InvalidAnswer,
+    LlmCall,
+    TokenUsage,
+    as_object,
+)
 from gateway_core.llm.formats.chat_stream import measure_chunk
 from gateway_core.llm.formats.google_stream import GoogleWriter, has_finished
 from gateway_core.llm.formats.sse import (
@@ -30,6 +36,15 @@ class ChunkTranslator(ABC):
     @abstractmethod
     def end(self, usage: TokenUsage | None) -> list[dict[str, Any]]:
         """The chunks that end the stream; `usage` is what the provider reported."""
+
+
+def begins_call(piece: Mapping[str, Any], known: Any) -> bool:
+    """Whether a piece of a function call begins one; `known` is the id of the last at its index.
+
+    Some providers give all calls one index, others each piece an id of its own.
+    """
+    call_id = piece.get("id")
+    return bool(call_id) and call_id != known and bool(as_object(piece.get("function")).get("name"))
 
 
 class TranslatedStream(LlmStream):
@@ -111,10 +126,10 @@ class TranslatedStream(LlmStream):
                 return self._google.write(b"".join(map(data_frame, chunks)))
             case Format.RESPONSES:
                 frames = []
-                for chunk in chunks:
-                    chunk["sequence_number"] = self._sequence_number
-                    self._sequence_number += 1
+                for number, chunk in enumerate(chunks, self._sequence_number):
+                    chunk["sequence_number"] = number
                     frames.append(event_frame(chunk))
+                self._sequence_number += len(frames)
                 return b"".join(frames)
 
     def _measure(self, document: dict[str, Any]) -> int:

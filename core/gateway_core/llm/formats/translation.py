@@ -7,6 +7,7 @@ import orjson
 
 from gateway_core.api.errors import InvalidRequest
 from gateway_core.llm.formats.calls import as_object, as_objects, unsupported
+from gateway_core.llm.formats.requests import to_camel
 
 T = TypeVar("T")
 
@@ -53,6 +54,12 @@ _SUBSET = frozenset(
     }
 )
 """Keywords of JSON Schema in Google's `Schema`."""
+_FORMATS = frozenset({"date-time", "double", "enum", "float", "int32", "int64"})
+"""Values of `format` in Google's `Schema`, which refuses others."""
+_COUNTS = frozenset(
+    {"maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties"}
+)
+"""Keywords that Google's JSON has as strings, being 64-bit integers."""
 _MOST_DEPTH = 50
 
 
@@ -97,13 +104,17 @@ def split_data_url(url: Any, path: str) -> tuple[str, str]:
 
 
 def is_in_subset(schema: Any, depth: int = _MOST_DEPTH) -> bool:
-    """Whether Google's `Schema` can express a JSON Schema."""
+    """Whether Google's `Schema` can express a JSON Schema; what it refuses is not in it."""
     if not isinstance(schema, dict) or not depth or not set(schema) <= _SUBSET:
         return False
-    if not isinstance(schema.get("type", ""), str):
+    kind, enum = schema.get("type", ""), schema.get("enum", [])
+    if not isinstance(kind, str) or schema.get("format", "int32") not in _FORMATS:
         return False
-    enum = schema.get("enum", [])
-    if not isinstance(enum, list) or not all(isinstance(value, str) for value in enum):
+    if kind == "object" and not schema.get("properties"):
+        return False
+    if not isinstance(enum, list) or not all(isinstance(value, str) and value for value in enum):
+        return False
+    if enum and kind != "string":
         return False
     inner = [*as_object(schema.get("properties")).values(), *as_objects(schema.get("anyOf"))]
     inner += [schema["items"]] if "items" in schema else []
@@ -117,18 +128,30 @@ def to_json_schema(schema: Any, depth: int = _MOST_DEPTH) -> Any:
     if not isinstance(schema, dict) or not depth:
         return schema
     result: dict[str, Any] = {}
-    for name, value in schema.items():
+    for given, value in schema.items():
+        name = to_camel(given)
         if name == "type" and isinstance(value, str):
             result[name] = value.lower()
         elif name == "properties" and isinstance(value, dict):
             result[name] = {key: to_json_schema(item, depth - 1) for key, item in value.items()}
         elif name in ("items", "anyOf"):
             result[name] = to_json_schema(value, depth - 1)
+        elif name in _COUNTS and isinstance(value, str) and value.isdecimal():
+            result[name] = int(value)
         elif name not in ("nullable", "propertyOrdering"):
             result[name] = value
-    if schema.get("nullable") is True and isinstance(result.get("type"), str):
-        result["type"] = [result["type"], "null"]
-    return result
+    return _make_nullable(result) if schema.get("nullable") is True else result
+
+
+def _make_nullable(schema: dict[str, Any]) -> dict[str, Any]:
+    """A JSON Schema that takes null besides."""
+    if isinstance(schema.get("anyOf"), list):
+        return schema | {"anyOf": [*schema["anyOf"], {"type": "null"}]}
+    if isinstance(schema.get("enum"), list):
+        schema = schema | {"enum": [*schema["enum"], None]}
+    if isinstance(schema.get("type"), str):
+        schema = schema | {"type": [schema["type"], "null"]}
+    return schema
 
 
 def parse_arguments(arguments: Any) -> dict[str, Any]:
@@ -148,7 +171,7 @@ def join_texts(content: Any, path: str) -> str:
         return content
     texts = []
     for place, part in enumerate(content if isinstance(content, list) else [content]):
-        text = part.get("text") if isinstance(part, dict) else None
+        text = part.get("text", part.get("refusal")) if isinstance(part, dict) else None
         if not isinstance(text, str):
             raise refuse(f"{path}[{place}]", "must be text for this model's provider")
         texts.append(text)

@@ -21,13 +21,17 @@ no stream: nothing for 2 s, while it reads, then less than hosted models write."
 
 
 def read_chat_usage(usage: Any) -> TokenUsage | None:
-    """The `usage` of a chat completion; None if it counts no tokens."""
+    """The `usage` of a chat completion; None if it counts no tokens, or absurd ones."""
     if not isinstance(usage, dict):
         return None
     prompt = read_count(usage.get("prompt_tokens"))
     completion = read_count(usage.get("completion_tokens"))
     if not prompt and not completion:
         # an empty one would make the call free
+        return None
+    if (not prompt and usage.get("prompt_tokens")) or (
+        not completion and usage.get("completion_tokens")
+    ):
         return None
     reasoning = cached = 0
     details = usage.get("completion_tokens_details")
@@ -43,7 +47,7 @@ def read_chat_usage(usage: Any) -> TokenUsage | None:
 
 
 def read_responses_usage(usage: Any) -> TokenUsage | None:
-    """The `usage` of a Responses object; None if it counts no tokens."""
+    """The `usage` of a Responses object; None if it counts no tokens, or absurd ones."""
     if not _has_counts(usage, "input_tokens", "output_tokens"):
         return None
     given = read_count(usage.get("input_tokens"))
@@ -54,7 +58,7 @@ def read_responses_usage(usage: Any) -> TokenUsage | None:
 
 
 def read_google_usage(usage: Any) -> TokenUsage | None:
-    """A `usageMetadata`; None if it counts no tokens."""
+    """A `usageMetadata`; None if it counts no tokens, or absurd ones."""
     if not _has_counts(usage, "promptTokenCount", "candidatesTokenCount"):
         return None
     prompt = read_count(usage.get("promptTokenCount"))
@@ -66,8 +70,14 @@ def read_google_usage(usage: Any) -> TokenUsage | None:
 
 
 def _has_counts(usage: Any, *names: str) -> bool:
-    """Whether a provider's usage counts anything: an empty one would make the call free."""
-    return isinstance(usage, dict) and any(read_count(usage.get(name)) for name in names)
+    """Whether a provider's usage counts anything: an empty one would make the call free.
+
+    A count that cannot be one, such as a negative one, makes the others doubtful too.
+    """
+    if not isinstance(usage, dict):
+        return False
+    counts = [(value, read_count(value)) for value in map(usage.get, names)]
+    return any(count for _, count in counts) and all(count or not value for value, count in counts)
 
 
 def to_chat_usage(usage: TokenUsage) -> dict[str, Any]:
@@ -180,8 +190,16 @@ def measure_candidates(document: dict[str, Any]) -> int:
         for part in as_objects(as_object(candidate.get("content")).get("parts")):
             size += measure_texts(part, ("text",))
             if "functionCall" in part:
-                size += len(orjson.dumps(part["functionCall"]))
+                size += _measure_call(part["functionCall"])
     return size
+
+
+def _measure_call(call: Any) -> int:
+    try:
+        return len(orjson.dumps(call))
+    except orjson.JSONEncodeError:
+        # nested too deeply
+        return 0
 
 
 def measure_texts(holder: dict[str, Any], names: tuple[str, ...]) -> int:

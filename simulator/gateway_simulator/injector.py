@@ -53,7 +53,7 @@ ShapeError = Callable[[int, str, str], Any]
 """Status, code and message to an error document in the dialect of an API."""
 
 
-class Exchange:
+class FaultInjector:
     """Carries requests out under the rules in force.
 
     `token` is what callers present, `unauthorized` code and message for those who do not,
