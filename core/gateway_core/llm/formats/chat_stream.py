@@ -14,7 +14,14 @@ from gateway_core.llm.formats.sse import (
     chat_error,
     data_frame,
 )
-from gateway_core.llm.formats.streams import NEVER, SPACES, LlmStream, parse_usual, write_field
+from gateway_core.llm.formats.streams import (
+    NEVER,
+    SPACES,
+    LlmStream,
+    add_sent,
+    parse_usual,
+    write_field,
+)
 from gateway_core.llm.formats.usage import measure_delta, read_chat_usage
 
 _MOST_LESSONS = 4
@@ -86,9 +93,8 @@ class ChatStream(LlmStream):
                 end = block.find(b"\n\n") + 2
                 frame, block = block[:end], block[end:]
                 sent += self._pass_single(frame)
-        except StreamFailed as error:
-            error.sent = sent + error.sent
-            raise
+        except (StreamFailed, orjson.JSONEncodeError) as error:
+            raise add_sent(error, sent) from error
         return sent
 
     def _pass_texts(self, block: bytes) -> tuple[bytes, bytes]:

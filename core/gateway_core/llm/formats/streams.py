@@ -161,14 +161,18 @@ class LlmStream(ABC):
                 break
             try:
                 sent += pass_on(block)
-            except StreamFailed as error:
-                error.sent = sent + error.sent
-                raise
-            except orjson.JSONEncodeError as error:
-                # more levels are decoded than encoded
-                text = "A frame of the provider is nested too deeply."
-                raise StreamBroken(text, sent) from error
+            except (StreamFailed, orjson.JSONEncodeError) as error:
+                raise add_sent(error, sent) from error
         return sent
+
+
+def add_sent(error: StreamFailed | orjson.JSONEncodeError, sent: bytes) -> StreamFailed:
+    """The error of a frame after the client's bytes `sent` for those before it."""
+    if isinstance(error, StreamFailed):
+        error.sent = sent + error.sent
+        return error
+    # more levels are decoded than encoded
+    return StreamBroken("A frame of the provider is nested too deeply.", sent)
 
 
 def parse_usual(texts: Iterable[bytes]) -> list[dict[str, Any]]:
