@@ -36,6 +36,12 @@ class McpCaller:
                 raw = raw.rstrip().rpartition(b"data: ")[2]
             return answer.status, json.loads(raw) if raw else None
 
+    async def notify(self, method: str, params: Any) -> None:
+        """Send a legacy notification."""
+        body = {"jsonrpc": "2.0", "method": method, "params": params}
+        async with self._session.post(self.url, json=body) as answer:
+            assert answer.status == 202, await answer.text()
+
     async def use(self, tool: str, arguments: Any, request_id: Any = 1) -> Any:
         """The structured content of a call that succeeds."""
         params = {"name": tool, "arguments": arguments}
