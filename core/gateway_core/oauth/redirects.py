@@ -1,7 +1,7 @@
 """Policy of redirect URIs: what may be registered, and what matches it (contract §10.5). Pure."""
 
 import re
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from gateway_core.api.oauth import MOST_URI_CHARACTERS
 
@@ -31,6 +31,8 @@ _FOREIGN = """
 """
 """Schemes of the net, which belong to no application of the user."""
 _FORBIDDEN = frozenset(f"{_EXECUTED} {_STARTING} {_FOREIGN}".split())
+_ANSWERED = frozenset({"code", "error", "error_description", "error_uri", "iss", "state"})
+"""Parameters of the response: a client may read the first of two that have one name."""
 
 
 class RedirectRefused(ValueError):
@@ -49,6 +51,8 @@ def check_redirect_uri(uri: str) -> None:
         raise RedirectRefused("has characters that no URI may have")
     if "#" in uri:
         raise RedirectRefused("may not have a fragment")
+    if any(name in _ANSWERED for name, _ in parse_qsl(uri.partition("?")[2], True)):
+        raise RedirectRefused("has a parameter of the authorization response")
     scheme, colon, rest = uri.partition(":")
     if not colon or not _SCHEME.fullmatch(scheme) or scheme in _FORBIDDEN:
         raise RedirectRefused("has a scheme that is not allowed")
