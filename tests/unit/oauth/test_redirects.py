@@ -13,6 +13,9 @@ from gateway_core.oauth.redirects import (
 )
 
 
+ONWARD = "https: http://localhost:* http://127.0.0.1:*"
+
+
 @pytest.mark.parametrize(
     "uri",
     [
@@ -132,9 +135,10 @@ def test_match_is_exact_but_for_ports_of_loopback(registered, given, same):
 @pytest.mark.parametrize(
     ("uri", "host", "source"),
     [
-        ("https://a.example:8443/cb", "a.example:8443", "https://a.example:8443"),
-        ("http://[::1]:5000/cb", "[::1]:5000", "http:"),
-        ("com.example.app:/cb", "com.example.app:", "com.example.app:"),
+        ("https://a.example:8443/cb", "a.example:8443", ONWARD),
+        ("http://localhost:5000/cb", "localhost:5000", f"http://localhost:5000 {ONWARD}"),
+        ("http://[::1]:5000/cb", "[::1]:5000", f"http: {ONWARD}"),
+        ("com.example.app:/cb", "com.example.app:", f"com.example.app: {ONWARD}"),
     ],
 )
 def test_host_and_form_target_are_named(uri, host, source):
