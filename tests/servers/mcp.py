@@ -18,7 +18,7 @@ class McpCaller:
 
     async def __aenter__(self) -> Self:
         connector = aiohttp.TCPConnector(limit=0)
-        timeout = aiohttp.ClientTimeout(total=120)
+        timeout = aiohttp.ClientTimeout(total=300)
         self._session = aiohttp.ClientSession(
             connector=connector, timeout=timeout, headers=self._headers
         )
