@@ -12,7 +12,6 @@ from gateway_core.oauth.redirects import (
     name_host,
 )
 
-
 ONWARD = "https: http://localhost:* http://127.0.0.1:*"
 
 
