@@ -42,6 +42,7 @@ from gateway_core.storage.objects import ObjectStore
 from gateway_core.tasks.creation import TaskRecorder, TaskService
 from gateway_core.tasks.finder import TaskFinder
 from gateway_mcpserver.authentication import McpAuthenticator
+from gateway_mcpserver.cancellations import Cancellations
 from gateway_mcpserver.endpoint import PATHS, McpEndpoint
 from gateway_mcpserver.failpoints import Failpoints
 from gateway_mcpserver.metrics import McpMetrics
@@ -97,6 +98,7 @@ class McpParts:
     id_key: bytes
     peppers: Mapping[int, bytes]
     intake: Intake
+    cancellations: Cancellations
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     access: AccessLog = field(default_factory=AccessLog)
     tracer: Tracer = NO_TRACER
@@ -201,12 +203,13 @@ def _build_endpoint(
         per_account=settings.mcp_max_account_waits,
     )
     metrics.follow(lambda: len(waits))
+    parts.cancellations.subscribe(waits.cancel)
     subscriptions = Subscriptions()
     drain.subscribe(waits.end_all)
     drain.subscribe(subscriptions.end_all)
     waiter = TaskWaiter(waits, finder, tables.tasks, metrics)
     identity = McpAuthenticator(authenticator, verifier, settings.mcp_url)
-    return McpEndpoint(rules, identity, tools, waiter, subscriptions, metrics)
+    return McpEndpoint(rules, identity, tools, waiter, parts.cancellations, subscriptions, metrics)
 
 
 class _Site:

@@ -23,6 +23,7 @@ from gateway_core.observability.metrics import ProcessMetrics
 from gateway_core.observability.tracing import open_tracer
 from gateway_core.storage.choice import open_store
 from gateway_mcpserver.app import McpParts
+from gateway_mcpserver.cancellations import Cancellations
 from gateway_mcpserver.settings import McpSettings
 from gateway_mcpserver.tables import Tables
 from gateway_web.middleware.connections import ConnectionTable
@@ -56,7 +57,8 @@ async def open_mcp(settings: McpSettings) -> AsyncIterator[McpParts]:
         redis: dict[str, Any] = {"namespace": settings.namespace, "note": process.note_round_trip}
         counters = Counters(settings.redis_url, **redis)
         intake_stop = IntakeStop(settings.redis_url, **redis)
-        for client in (counters, intake_stop):
+        cancellations = Cancellations(settings.redis_url, **redis)
+        for client in (counters, intake_stop, cancellations):
             stack.push_async_callback(client.close)
         preparing = asyncio.create_task(counters.prepare(PREPARE_SECONDS))
         store = await stack.enter_async_context(open_store(settings, supervisor))
@@ -68,6 +70,7 @@ async def open_mcp(settings: McpSettings) -> AsyncIterator[McpParts]:
             "key_use": key_use.run,
             "event_loop_lag": process.watch_loop,
             "intake_stop": partial(intake.follow, intake_stop),
+            "cancellations": cancellations.follow,
         }
         runs = [asyncio.create_task(supervisor.keep(*loop)) for loop in loops.items()]
         try:
@@ -82,6 +85,7 @@ async def open_mcp(settings: McpSettings) -> AsyncIterator[McpParts]:
                 id_key=id_key,
                 peppers=peppers,
                 intake=intake,
+                cancellations=cancellations,
                 registry=registry,
                 access=stack.enter_context(open_access_log(settings)),
                 tracer=tracer,

@@ -17,6 +17,7 @@ from gateway_core.api.errors import MethodNotAllowed, Unavailable
 from gateway_core.api.ids import id_to_name
 from gateway_core.concurrency import FairSemaphore
 from gateway_mcpserver.authentication import Caller, McpAuthenticator
+from gateway_mcpserver.cancellations import Cancellations
 from gateway_mcpserver.metrics import McpMetrics
 from gateway_mcpserver.protocol.addresses import (
     PREFLIGHT_HEADERS,
@@ -73,6 +74,7 @@ class McpEndpoint:
         authenticator: McpAuthenticator,
         tools: Toolbox,
         waiter: TaskWaiter,
+        cancellations: Cancellations,
         subscriptions: Subscriptions,
         metrics: McpMetrics,
     ) -> None:
@@ -80,6 +82,7 @@ class McpEndpoint:
         self._authenticator = authenticator
         self._tools = tools
         self._waiter = waiter
+        self._cancellations = cancellations
         self._subscriptions = subscriptions
         self._metrics = metrics
         self._parsing = FairSemaphore(_PARSED_BYTES, seconds=_PARSE_SECONDS, error=_too_many)
@@ -109,7 +112,7 @@ class McpEndpoint:
             del raw
             era = Era.LEGACY if message is None else choose_era(message, headers)
             if message is None or message.id is None:
-                self._take_notification(message, era, caller)
+                await self._take_notification(message, era, caller)
                 await send_empty(send, 202, ((b"content-length", b"0"),))
                 return
             await self._answer(message, era, caller, scope, body, reply)
@@ -120,13 +123,13 @@ class McpEndpoint:
             if body is not None:
                 body.close()
 
-    def _take_notification(self, message: Message | None, era: Era, caller: Caller) -> None:
+    async def _take_notification(self, message: Message | None, era: Era, caller: Caller) -> None:
         """Handle a message that has no response: only a legacy cancellation has an effect."""
         if message is None or era is Era.MODERN or message.method != "notifications/cancelled":
             return
         request_id = message.params.get("requestId")
-        if isinstance(request_id, str | int):
-            self._waiter.waits.cancel(caller.credential, request_id)
+        if is_id(request_id):
+            await self._cancellations.publish(caller.credential, request_id)
 
     async def _answer(
         self,

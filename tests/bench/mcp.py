@@ -1,9 +1,10 @@
-"""Tool calls over the same calls by REST, and the memory of calls that wait for their tasks."""
+"""Tool calls over the same calls by REST; calls that wait for their tasks."""
 
 import asyncio
 import gc
 import statistics
 import urllib.request
+from collections import Counter
 from typing import Any
 
 import psutil
@@ -28,6 +29,7 @@ async def measure_mcp(world: World, key: str, report: Report) -> None:
     with Replica(world, "mcp", GATEWAY_MCP_ALLOWED_HOSTS="bench") as replica:
         async with world.client(key) as client:
             await _measure_waits(world, key, client, replica, report)
+            await _measure_creates(world, key, client, replica, report)
             await _measure_overhead(world, key, client, replica, report)
 
 
@@ -117,6 +119,43 @@ async def _measure_waits(
     report.add(f"mcp: {WAITING} waiting calls, memory of each", grown / WAITING, "KiB", at_most=100)
     name = f"mcp: {WAITING} waiting calls, completed"
     report.add(name, completed, "calls", at_least=WAITING)
+
+
+async def _measure_creates(
+    world: World, key: str, client: Any, replica: Replica, report: Report
+) -> None:
+    """Calls that make their tasks at once, and wait for them: each ends as the only one of its key.
+
+    A call that the gateway refuses for load counts as dropped.
+    """
+    await client.simulate({"behaviour": "seconds", "seconds": str(WAITED_SECONDS)})
+    process = psutil.Process(replica.pid)
+    gc.collect()
+    before = most = process.memory_info().rss
+
+    async def use(number: int) -> Any:
+        given = describe_task(world, f"creates-{number}")
+        async with McpCaller(replica.base_url, key) as caller:
+            return await caller.use("create_task", given, number)
+
+    calls = asyncio.gather(*map(use, range(WAITING)), return_exceptions=True)
+    began = asyncio.get_running_loop().time()
+    made = 0.0
+    while not calls.done():
+        most = max(most, process.memory_info().rss)
+        if not made and _read_waiting(replica) == WAITING:
+            made = asyncio.get_running_loop().time() - began
+        await asyncio.wait({calls}, timeout=0.1)
+    results = [each for each in calls.result() if isinstance(each, dict)]
+    dropped = [each for each in calls.result() if not isinstance(each, dict)]
+    for reason, count in Counter(repr(each)[:300] for each in dropped).most_common(5):
+        print(f"dropped: {count} by {reason}")
+    ended = {each["task_id"] for each in results if each["completed"]}
+    name = f"mcp: {WAITING} calls that create at once"
+    report.add(f"{name}, completed", len(ended), "calls", at_least=WAITING)
+    report.add(f"{name}, memory of each", (most - before) / 1024 / WAITING, "KiB", at_most=200)
+    if made:
+        report.add(f"{name}, until all wait", made, "s")
 
 
 def _read_waiting(replica: Replica) -> int:

@@ -18,7 +18,7 @@ class McpCaller:
 
     async def __aenter__(self) -> Self:
         connector = aiohttp.TCPConnector(limit=0)
-        timeout = aiohttp.ClientTimeout(total=120)
+        timeout = aiohttp.ClientTimeout(total=300)
         self._session = aiohttp.ClientSession(
             connector=connector, timeout=timeout, headers=self._headers
         )
@@ -35,6 +35,12 @@ class McpCaller:
             if answer.content_type == "text/event-stream":
                 raw = raw.rstrip().rpartition(b"data: ")[2]
             return answer.status, json.loads(raw) if raw else None
+
+    async def notify(self, method: str, params: Any) -> None:
+        """Send a legacy notification."""
+        body = {"jsonrpc": "2.0", "method": method, "params": params}
+        async with self._session.post(self.url, json=body) as answer:
+            assert answer.status == 202, await answer.text()
 
     async def use(self, tool: str, arguments: Any, request_id: Any = 1) -> Any:
         """The structured content of a call that succeeds."""

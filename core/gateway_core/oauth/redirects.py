@@ -1,7 +1,7 @@
 """Policy of redirect URIs: what may be registered, and what matches it (contract §10.5). Pure."""
 
 import re
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from gateway_core.api.oauth import MOST_URI_CHARACTERS
 
@@ -31,6 +31,9 @@ _FOREIGN = """
 """
 """Schemes of the net, which belong to no application of the user."""
 _FORBIDDEN = frozenset(f"{_EXECUTED} {_STARTING} {_FOREIGN}".split())
+_ONWARD = "https: http://localhost:* http://127.0.0.1:*"
+_ANSWERED = frozenset({"code", "error", "error_description", "error_uri", "iss", "state"})
+"""Parameters of the response: a client may read the first of two that have one name."""
 
 
 class RedirectRefused(ValueError):
@@ -49,6 +52,8 @@ def check_redirect_uri(uri: str) -> None:
         raise RedirectRefused("has characters that no URI may have")
     if "#" in uri:
         raise RedirectRefused("may not have a fragment")
+    if any(name in _ANSWERED for name, _ in parse_qsl(uri.partition("?")[2], True)):
+        raise RedirectRefused("has a parameter of the authorization response")
     scheme, colon, rest = uri.partition(":")
     if not colon or not _SCHEME.fullmatch(scheme) or scheme in _FORBIDDEN:
         raise RedirectRefused("has a scheme that is not allowed")
@@ -132,9 +137,14 @@ def is_site(uri: str) -> bool:
 
 
 def list_form_targets(uri: str) -> str:
-    """The CSP source that lets a form's answer redirect to `uri`."""
+    """The CSP sources that let a form's answer redirect to `uri`, and that to pages of others.
+
+    Browsers check every hop: programs on the user's machine often send on to a page of their maker.
+    """
     parts = urlsplit(uri)
-    if parts.scheme not in ("http", "https") or parts.netloc.startswith("["):
-        # CSP has no form for IPv6 literals
-        return f"{parts.scheme}:"
-    return f"{parts.scheme}://{parts.netloc}"
+    if parts.scheme == "https":
+        return _ONWARD
+    # CSP has no form for IPv6 literals
+    is_plain = parts.scheme == "http" and not parts.netloc.startswith("[")
+    own = f"http://{parts.netloc}" if is_plain else f"{parts.scheme}:"
+    return f"{own} {_ONWARD}"

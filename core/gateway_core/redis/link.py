@@ -52,6 +52,8 @@ NoteRoundTrip = Callable[[float, bool], None]
 
 CONNECT_SECONDS = 1.0
 COMMAND_SECONDS = 2.0
+PING_SECONDS = 10.0
+"""A subscription that is silent for so long gets a ping; twice, and its connection is dead."""
 BEYOND_SECONDS = 10.0
 """For redis-py's own timers, which must not end before ours: they do not recognise a pause."""
 
@@ -80,10 +82,11 @@ class RedisLink:
             timeout=None,
             socket_connect_timeout=BEYOND_SECONDS,
             socket_timeout=None,
-            socket_keepalive=True,
             retry=Retry(NoBackoff(), 0),
             protocol=2,
             redis_connect_func=self._greet,
+            # connections of unix sockets do not take the option
+            **({} if url.startswith("unix:") else {"socket_keepalive": True}),
         )
 
     async def run(self, commands: Sequence[Command]) -> list[Reply]:
@@ -111,6 +114,35 @@ class RedisLink:
             ) from error
         self._note(time.perf_counter() - began, True)
         return replies
+
+    async def listen(self, channel: str, receive: Callable[[bytes], None]) -> None:
+        """Call `receive` with each message that is published to `channel`, until cancelled.
+
+        It holds a connection. Raises CountersUnavailable where that fails: messages are lost then.
+        """
+        connection = None
+        try:
+            async with WaitLimit(COMMAND_SECONDS):
+                connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
+                await _write(connection, (b"SUBSCRIBE", channel))
+            is_pinged = False
+            while True:
+                reply = await connection.read_response(timeout=PING_SECONDS)
+                if reply is None:
+                    if is_pinged:
+                        raise CountersUnavailable("Redis is silent")
+                    await _write(connection, (b"PING",))
+                elif reply[0] == b"message":
+                    receive(reply[2])
+                is_pinged = reply is None
+        except (RedisError, OSError) as error:
+            raise CountersUnavailable(
+                f"Redis does not answer: {type(error).__name__} {error}"
+            ) from error
+        finally:
+            if connection is not None:
+                await connection.disconnect(nowait=True)
+                await self._pool.release(connection)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -195,10 +227,7 @@ def _find_run_id(info: bytes | None) -> bytes:
 async def _send(
     connection: AbstractConnection, commands: Sequence[tuple[Argument, ...]]
 ) -> list[Reply]:
-    # the annotation is wrong: it takes a tuple for each command. hiredis packs in a tenth of the
-    # time of redis-py.
-    packed = b"".join([pack_command(command) for command in commands])  # type: ignore[arg-type]
-    await connection.send_packed_command(packed, check_health=False)
+    await _write(connection, *commands)
     replies: list[Reply] = []
     for _ in commands:
         try:
@@ -206,6 +235,13 @@ async def _send(
         except ResponseError as error:
             replies.append(error)
     return replies
+
+
+async def _write(connection: AbstractConnection, *commands: tuple[Argument, ...]) -> None:
+    # the annotation is wrong: it takes a tuple for each command. hiredis packs in a tenth of the
+    # time of redis-py.
+    packed = b"".join([pack_command(command) for command in commands])  # type: ignore[arg-type]
+    await connection.send_packed_command(packed, check_health=False)
 
 
 def check_reply(reply: Reply) -> Reply:

@@ -23,7 +23,12 @@ from mcp.types.version import (
     MODERN_PROTOCOL_VERSIONS,
 )
 
-from gateway_mcpserver.protocol.messages import HEADER_MISMATCH, Message, RpcError
+from gateway_mcpserver.protocol.messages import (
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    Message,
+    RpcError,
+)
 from gateway_web.context import Header
 
 _ENVELOPE = frozenset({PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY})
@@ -66,6 +71,9 @@ def choose_era(message: Message, headers: Iterable[Header]) -> Era:
     verdict = classify_inbound_request(body, headers=dict(pairs))
     if isinstance(verdict, InboundLadderRejection):
         raise _reject(verdict)
+    # the SDK looks whether they are there
+    if not isinstance(message.meta.get(CLIENT_CAPABILITIES_META_KEY), dict):
+        raise RpcError(INVALID_PARAMS, f"{CLIENT_CAPABILITIES_META_KEY} must be an object.")
     return Era.MODERN
 
 

@@ -2,7 +2,7 @@
 
 import gc
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import orjson
 from mcp.types import (
@@ -100,7 +100,8 @@ def _read_message(body: dict[str, Any]) -> Message | None:
         raise RpcError(INVALID_REQUEST, "The id must be a short string or an integer.")
     if "method" not in body and has_id and ("result" in body or "error" in body):
         return None
-    method, params = body.get("method"), body.get("params", {})
+    # clients in languages without absent values send null
+    method, params = body.get("method"), {} if body.get("params") is None else body["params"]
     if not isinstance(method, str):
         raise RpcError(INVALID_REQUEST, "The method must be a string.")
     if not isinstance(params, dict):
@@ -108,7 +109,7 @@ def _read_message(body: dict[str, Any]) -> Message | None:
     return Message(method, body["id"] if has_id else None, params)
 
 
-def is_id(value: object) -> bool:
+def is_id(value: object) -> TypeGuard[RequestId]:
     """Whether JSON-RPC and MCP take the value as an id, or as a progress token."""
     if isinstance(value, str):
         return len(value) <= MOST_ID_CHARACTERS

@@ -10,8 +10,9 @@ from pydantic import Field
 from gateway_core.accounts.authentication import check_act
 from gateway_core.accounts.roles import Act
 from gateway_core.admission.admission import Admission, Payer
-from gateway_core.api.errors import NotFound, TooLarge
+from gateway_core.api.errors import NotFound, TooLarge, Unavailable
 from gateway_core.api.oauth import Scope
+from gateway_core.concurrency import FairSemaphore
 from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.providers.catalog_view import CatalogView
 from gateway_core.tasks.creation import PreparedTask, TaskService
@@ -35,6 +36,10 @@ MOST_WAIT_MS = 300_000
 LEAST_POLL_MS = 1000
 USUAL_POLL_MS = 5000
 MOST_KEY_CHARACTERS = 512
+CREATES_AT_ONCE, ACCOUNT_CREATES = 32, 24
+"""Creates that the process works on at a time: the limits of their reads and writes are seconds,
+which hundreds at once would exceed by waiting for each other."""
+CREATE_WAIT_SECONDS = 60.0
 
 ServiceName = Annotated[
     str,
@@ -169,6 +174,9 @@ class CreateTask(Tool[CreateTaskArguments]):
         self._finder = finder
         self._addresses = addresses
         self._most_seconds = most_seconds
+        self._creates = FairSemaphore(
+            CREATES_AT_ONCE, alone=ACCOUNT_CREATES, seconds=CREATE_WAIT_SECONDS, error=_refuse
+        )
 
     async def call(self, arguments: Mapping[str, Any], call: ToolCall) -> CreatedTask | PendingTask:
         """The task, to be waited for if the call says so. Raises as a create by REST.
@@ -186,7 +194,8 @@ class CreateTask(Tool[CreateTaskArguments]):
             given = validate(self.arguments, arguments)
             return await self._prepare(payer, given, call)
 
-        made = await self._tasks.create(payer, context, prepare())
+        async with self._creates.take(call.account):
+            made = await self._tasks.create(payer, context, prepare())
         assert given is not None, "its problem was raised"
         context.outcome = "replayed" if made.replayed else "created"
         pending = PendingTask(
@@ -224,6 +233,10 @@ class CreateTask(Tool[CreateTaskArguments]):
             self._catalog.current, operation, given.service, values, self._addresses
         )
         return await self._tasks.prepare(payer, call.context, given.service, draft, key)
+
+
+def _refuse() -> Unavailable:
+    return Unavailable("Too many tasks are being created.")
 
 
 def _join_model(given: CreateTaskArguments) -> dict[str, Any]:

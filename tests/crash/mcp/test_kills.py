@@ -71,6 +71,25 @@ async def test_wait_cut_by_a_kill_is_continued_at_another_replica(world, payer):
     await check_money(world, payer, killed=True)
 
 
+async def test_cancellation_at_one_replica_ends_the_wait_at_another(world, payer):
+    await payer.simulate({"behaviour": "seconds", "seconds": "30"})
+    given = describe_task(world, f"cancelled-{secrets.token_hex(4)}")
+    with Replica(world, "mcp") as first, Replica(world, "mcp") as second:
+        async with (
+            McpCaller(first.base_url, payer.key) as at_first,
+            McpCaller(second.base_url, payer.key) as at_second,
+        ):
+            waiting = asyncio.create_task(at_first.use("create_task", given, 7))
+            await wait_for(lambda: list_own(world, payer), what="the task")
+            await at_second.notify("notifications/cancelled", {"requestId": 8})
+            assert not waiting.done()
+            await at_second.notify("notifications/cancelled", {"requestId": 7})
+            left = await asyncio.wait_for(waiting, 10)
+    assert (left["completed"], left["next_action"]) == (False, "get_task")
+    assert not left.get("wait_deadline_reached")
+    await payer.wait_terminal([left["task_id"]])
+
+
 async def test_replica_that_terminates_answers_its_waiting_calls(world, payer):
     await payer.simulate({"behaviour": "seconds", "seconds": "5"})
     given = describe_task(world, f"drained-{secrets.token_hex(4)}")

@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 
 from gateway_mcpserver.app import McpParts, create_app, create_health_app
+from gateway_mcpserver.cancellations import Cancellations
 from gateway_mcpserver.settings import McpSettings
 from gateway_mcpserver.tables import Tables
 from gateway_web.context import Drain
@@ -51,6 +52,7 @@ class McpGateway(Gateway):
             id_key=ID_KEY,
             peppers=PEPPERS,
             intake=self.intake,
+            cancellations=Cancellations("unix:///nowhere"),
         )
         self.mcp = create_app(self.mcp_parts, self.mcp_drain)
         self.mcp_health = create_health_app(self.mcp_parts, self.mcp_drain)

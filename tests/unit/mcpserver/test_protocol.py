@@ -135,6 +135,18 @@ async def test_incomplete_envelope_is_refused(gateway, missing):
     assert answer.json["id"] == 1
 
 
+@pytest.mark.parametrize("capabilities", [None, [], "all"])
+async def test_capabilities_that_are_no_object_are_refused(gateway, capabilities):
+    meta = {**META, "io.modelcontextprotocol/clientCapabilities": capabilities}
+    answer = await gateway.ask_modern("tools/list", {"_meta": meta})
+    assert (answer.status, answer.json["error"]["code"]) == (400, -32602)
+
+
+async def test_params_of_null_count_as_absent(gateway):
+    answer = await gateway.send({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": None})
+    assert answer.json["result"] == {}
+
+
 async def test_modern_header_without_an_envelope_is_refused(gateway):
     answer = await gateway.ask("tools/list", mcp_protocol_version=MODERN, mcp_method="tools/list")
     assert (answer.status, answer.json["error"]["code"]) == (400, -32602)

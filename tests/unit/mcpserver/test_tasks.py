@@ -1,8 +1,11 @@
 """`create_task` and `get_task` on fakes: the same task and charge as by REST."""
 
+import asyncio
+
 import orjson
 import pytest
 
+from gateway_mcpserver.tools import tasks
 from tests.unit.apiserver.gateway import PATH, body, call
 from tests.unit.mcpserver.gateway import McpGateway
 
@@ -83,3 +86,21 @@ async def test_params_nested_too_deeply_are_named(gateway):
     result = answer.json["result"]
     assert result["isError"] is True
     assert "params: are nested too deeply." in result["content"][0]["text"]
+
+
+async def test_many_creates_at_once_take_turns_and_none_is_dropped(gateway, monkeypatch):
+    create, running, most = gateway.kube.create, 0, 0
+
+    async def count(*given):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return await create(*given)
+
+    monkeypatch.setattr(gateway.kube, "create", count)
+    results = await asyncio.gather(*(gateway.create(f"key {n}") for n in range(100)))
+    assert not any(result["isError"] for result in results)
+    assert len(gateway.kube.list_objects("gatewaytasks")) == 100
+    assert most <= tasks.ACCOUNT_CREATES

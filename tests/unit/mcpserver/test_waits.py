@@ -246,13 +246,13 @@ async def test_cancellation_ends_the_wait_of_its_caller_and_never_the_task(gatew
         }
         return gateway.send(body, key=key)
 
-    waiting = asyncio.create_task(gateway.send(message(request_id=7)))
+    waiting = asyncio.create_task(gateway.send(message(request_id=1)))
     await wait_begun(gateway)
-    for key, request_id in ((gateway.other_key, 7), (gateway.key, 8), (gateway.key, {})):
+    for key, request_id in ((gateway.other_key, 1), (gateway.key, 8), (gateway.key, True)):
         assert (await cancel(key, request_id)).status == 202
     await asyncio.sleep(0.05)
     assert not waiting.done()
-    await cancel(gateway.key, 7)
+    await cancel(gateway.key, 1)
     assert read_content(await waiting)["completed"] is False
     assert len(gateway.kube.list_objects("gatewaytasks")) == 1
     assert metric(gateway, "gateway_mcp_waits_total", outcome="cancelled") == 1

@@ -12,6 +12,8 @@ from gateway_core.oauth.redirects import (
     name_host,
 )
 
+ONWARD = "https: http://localhost:* http://127.0.0.1:*"
+
 
 @pytest.mark.parametrize(
     "uri",
@@ -61,6 +63,9 @@ def test_https_loopback_and_private_schemes_are_allowed(uri):
         "https://app.example.com\\@evil.example/",
         "https://app.example.com/cb#fragment",
         "https://app.example.com/cb#",
+        "https://app.example.com/cb?x=1&code=y",
+        "https://app.example.com/cb?%69ss=",
+        "com.example.app:/cb?state",
         "https://app.example.com:99999/cb",
         "https://app..example.com/cb",
         "https://[2001:db8::1]/cb",
@@ -129,9 +134,10 @@ def test_match_is_exact_but_for_ports_of_loopback(registered, given, same):
 @pytest.mark.parametrize(
     ("uri", "host", "source"),
     [
-        ("https://a.example:8443/cb", "a.example:8443", "https://a.example:8443"),
-        ("http://[::1]:5000/cb", "[::1]:5000", "http:"),
-        ("com.example.app:/cb", "com.example.app:", "com.example.app:"),
+        ("https://a.example:8443/cb", "a.example:8443", ONWARD),
+        ("http://localhost:5000/cb", "localhost:5000", f"http://localhost:5000 {ONWARD}"),
+        ("http://[::1]:5000/cb", "[::1]:5000", f"http: {ONWARD}"),
+        ("com.example.app:/cb", "com.example.app:", f"com.example.app: {ONWARD}"),
     ],
 )
 def test_host_and_form_target_are_named(uri, host, source):
