@@ -7,6 +7,7 @@ from gateway_apiserver.surfaces.console.parts import (
     Form,
     Head,
     Hint,
+    Region,
     Screen,
     Table,
     at,
@@ -70,16 +71,18 @@ class AuditPage:
         heads = (Head("When"), Head("Who"), Head("Kind"), Head("What"), Head("Change"))
         empty = "No change matches." if word else "Nothing was changed yet."
         search = Form(
-            f"{seat.home}/audit", "Show", (Field("word", "With the word", "search", word),)
+            f"{seat.home}/audit",
+            "Show",
+            (Field("word", "With the word", "search", word),),
+            filters=True,
         )
         text = (
             f"The latest {MOST_SHOWN} changes by the console and Platform Management, 16 of each"
             " key and guardrail. Changes with kubectl, and what is deleted, are in the audit log of"
             " the cluster."
         )
-        return Screen(
-            "Audit", [search, Table("Changes", heads, rows[:MOST_SHOWN], empty), Hint(text)]
-        )
+        changes = Region([Table("Changes", heads, rows[:MOST_SHOWN], empty)])
+        return Screen("Audit", [search, changes, Hint(text)])
 
     def _name(self, by: str) -> Cell:
         kind, _, name = by.partition("/")

@@ -19,6 +19,7 @@ from gateway_apiserver.surfaces.console.parts import (
     Form,
     Head,
     Part,
+    Region,
     Screen,
     Table,
     at,
@@ -84,7 +85,7 @@ class GuardrailPages:
             title="New guardrail",
             opener="New guardrail",
         )
-        return Screen("Guardrails", [create, table])
+        return Screen("Guardrails", [create, Region([table])])
 
     async def create(self, call: Call, seat: Seat, values: Values) -> Response:
         """Make one that holds for no key yet."""
@@ -150,7 +151,7 @@ class GuardrailPages:
             opener="Delete",
             is_danger=True,
         )
-        parts = [Facts(items), keys, *forms, change, delete]
+        parts = [Facts(items), Region([keys]), *forms, change, delete]
         return Screen(each["name"], parts, back=("Guardrails", f"{seat.home}/guardrails"))
 
     async def change(self, call: Call, seat: Seat, values: Values) -> Response:

@@ -27,6 +27,7 @@ from gateway_apiserver.surfaces.console.parts import (
     Hint,
     Notice,
     Part,
+    Region,
     Screen,
     Table,
     at,
@@ -81,6 +82,7 @@ class KeyPages:
                 Field("name_contains", "Name", "search", chosen["name_contains"]),
                 Field("status", "State", "select", chosen["status"], options=_STATES),
             ),
+            filters=True,
         )
         heads = (
             Head("Name"),
@@ -107,7 +109,7 @@ class KeyPages:
             title="New key",
             opener="New key",
         )
-        return Screen("Keys", [create, search, table])
+        return Screen("Keys", [create, search, Region([table])])
 
     async def create(self, call: Call, seat: Seat, values: Values) -> Screen:
         """Make a key; its secret is on the page that answers, and nowhere else."""

@@ -48,7 +48,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells. `more` is the address of the next page, `live` that of events on changes."""
+    """Rows of cells. `more` is the address of the next page."""
 
     kind: ClassVar[str] = "table"
     label: str
@@ -57,7 +57,6 @@ class Table:
     empty: str
     more: str = ""
     first: str = ""
-    live: str = ""
     is_titled: bool = False
 
 
@@ -79,8 +78,10 @@ class Field:
 class Form:
     """A form. `token` is empty for one that only chooses what is shown (GET).
 
-    `opener` is the text of what opens it, for a form that is seldom wanted or ends something. What
-    one that `streams` is answered with is shown below it while it arrives, where scripts run.
+    One that chooses what the `Region` of its page shows `filters`: scripts send it while it is
+    filled in. `opener` is the text of what opens it, for a form that is seldom wanted or ends
+    something. What one that `streams` is answered with is shown below it while it arrives, where
+    scripts run.
     """
 
     kind: ClassVar[str] = "form"
@@ -94,6 +95,8 @@ class Form:
     opener: str = ""
     is_danger: bool = False
     streams: bool = False
+    filters: bool = False
+    uploads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,6 @@ class Facts:
     kind: ClassVar[str] = "facts"
     items: Sequence[tuple[str, Cell]]
     title: str = ""
-    live: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,19 @@ class Links:
     items: Sequence[tuple[str, str]]
 
 
-Part = Table | Form | Facts | Tiles | Plot | Videos | Code | Notice | Hint | Links
+@dataclass(frozen=True, slots=True)
+class Region:
+    """What of a page is read anew alone: by filters, by paging, and where `events` is the address
+    of events on changes, after each of them from the address `here`. A page has at most one.
+    """
+
+    kind: ClassVar[str] = "region"
+    parts: "Sequence[Part]"
+    here: str = ""
+    events: str = ""
+
+
+Part = Table | Form | Facts | Tiles | Plot | Videos | Code | Notice | Hint | Links | Region
 
 
 @dataclass(frozen=True, slots=True)
