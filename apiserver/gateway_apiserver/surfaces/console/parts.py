@@ -285,6 +285,12 @@ def show_curl(url: str, body: Any) -> str:
     )
 
 
+def show_secret(secret: str, how: str) -> list[Part]:
+    """A secret on the one page that has it, and how it is used."""
+    text = "Copy it now: it is shown this once, and is stored nowhere."
+    return [Notice(text), Code("Secret", secret, is_secret=True), Hint(how)]
+
+
 def paginate(
     table: Table, path: str, chosen: Mapping[str, str], page: Any, query: Mapping[str, str]
 ) -> Table:

@@ -10,7 +10,7 @@ import orjson
 from markupsafe import Markup
 
 from gateway_apiserver.routing import Call, RouteTable
-from gateway_apiserver.surfaces.console.parts import Notice, Part, Region, Screen
+from gateway_apiserver.surfaces.console.parts import Field, Form, Notice, Part, Region, Screen
 from gateway_apiserver.surfaces.oauth.forms import parse_pairs, read_pairs
 from gateway_apiserver.surfaces.pages.html import FormExpired, Pages, redirect
 from gateway_apiserver.surfaces.pages.sign_in import SignInRoutes, locate_sign_in
@@ -94,6 +94,10 @@ class Seat:
     def sign(self, path: str) -> str:
         """The CSRF token of the form that is sent to this path."""
         return self.signed_in.session.make_form_token(f"console {path}")
+
+    def offer(self, action: str, submit: str, fields: Sequence[Field] = (), **more: Any) -> Form:
+        """A form that is sent to this path; `more` as of `Form`."""
+        return Form(action, submit, fields, token=self.sign(action), **more)
 
 
 Values = Mapping[str, str]
@@ -274,7 +278,8 @@ class Console:
             screen=screen,
             parts=parts,
             region="" if region is None else self._fill_region(region)[0],
-            values=values or {},
+            # the form that was refused is shown as it was sent
+            sent={"path": path, "given": values} if values else None,
             sections=sections,
             accounts=[account for account in known if account and not account.suspended],
         )
