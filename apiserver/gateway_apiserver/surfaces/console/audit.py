@@ -13,7 +13,7 @@ from gateway_apiserver.surfaces.console.parts import (
     at,
 )
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, read_query
-from gateway_apiserver.surfaces.management.changes import read_changes
+from gateway_core.accounts.changes import read_changes
 from gateway_core.accounts.records import UserRecord
 from gateway_core.accounts.roles import Act
 from gateway_core.api.ids import name_to_id

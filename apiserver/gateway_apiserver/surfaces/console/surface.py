@@ -18,6 +18,7 @@ from gateway_apiserver.surfaces.console.storage import BatchPages, FilePages
 from gateway_apiserver.surfaces.console.task_index import TaskIndex
 from gateway_apiserver.surfaces.console.tasks import TaskLists, TaskPages
 from gateway_apiserver.surfaces.console.usage import UsagePages
+from gateway_apiserver.surfaces.console.webhooks import WebhookPage
 from gateway_apiserver.surfaces.management.usage import UsageRoutes
 from gateway_apiserver.surfaces.pages.html import Pages
 from gateway_apiserver.surfaces.pages.sign_in import SignInRoutes
@@ -62,6 +63,7 @@ def add_console(
     GuardrailPages(console, api)
     UsagePages(console, api, usage, limiter)
     MemberPages(console, api)
+    WebhookPage(console, api)
     AuditPage(console, repository, parts.tables.users, parts.tables.grants)
     events: Mapping[str, AccountEvents[Any]] = {
         "tasks": AccountEvents(parts.tables.open_tasks, lambda task: task.account),
