@@ -3,14 +3,12 @@
 The template `console/screen.html` renders each part by its `kind`. All texts are escaped there.
 """
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Literal
 from urllib.parse import urlencode
 
-import orjson
 from markupsafe import Markup
 
 from gateway_core.api.money import MICROS_PER_CENT
@@ -80,8 +78,8 @@ class Form:
 
     One that chooses what the `Region` of its page shows `filters`: scripts send it while it is
     filled in. `opener` is the text of what opens it, for a form that is seldom wanted or ends
-    something. What one that `streams` is answered with is shown below it while it arrives, where
-    scripts run.
+    something. `second` is name and text of another button that sends it. What one that `streams`
+    is answered with is shown below it while it arrives, where scripts run.
     """
 
     kind: ClassVar[str] = "form"
@@ -97,6 +95,7 @@ class Form:
     streams: bool = False
     filters: bool = False
     uploads: bool = False
+    second: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,11 +195,15 @@ Part = Table | Form | Facts | Tiles | Plot | Videos | Code | Notice | Hint | Lin
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """A page: its title, and its parts from the top."""
+    """A page: its title, and its parts from the top.
+
+    The form that it answers `keeps` what was filled in.
+    """
 
     title: str
     parts: Sequence[Part]
     back: tuple[str, str] | None = None
+    keeps: bool = False
 
 
 def show_micros(micros: int | None) -> str:
@@ -272,17 +275,6 @@ def locate(path: str, **values: str | int | None) -> str:
     """A local address; empty values are left out."""
     query = urlencode({name: value for name, value in values.items() if value not in (None, "")})
     return f"{path}?{query}" if query else path
-
-
-def show_curl(url: str, body: Any) -> str:
-    """A POST of a JSON body with the key of the environment, for a shell."""
-    text = shlex.quote(orjson.dumps(body, option=orjson.OPT_INDENT_2).decode())
-    return (
-        f"curl -N {shlex.quote(url)} \\\n"
-        '  -H "Authorization: Bearer $GATEWAY_API_KEY" \\\n'
-        "  -H 'Content-Type: application/json' \\\n"
-        f"  -d {text}"
-    )
 
 
 def show_secret(secret: str, how: str) -> list[Part]:

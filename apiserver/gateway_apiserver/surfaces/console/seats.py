@@ -176,9 +176,11 @@ class Console:
             if not seat.signed_in.session.check_form_token(f"console {own}", token):
                 raise FormExpired
             try:
-                return self._render(call, seat, await take(call, seat, values))
+                screen = await take(call, seat, values)
+                keeps = isinstance(screen, Screen) and screen.keeps
+                return self._render(call, seat, screen, values=values if keeps else None)
             except GatewayError as error:
-                screen: Screen | Response | None = None
+                screen = None
                 with suppress(GatewayError):
                     screen = await show(call, seat)
                 if not isinstance(screen, Screen):

@@ -12,7 +12,6 @@ from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.console.parts import (
     NOTHING,
     Cell,
-    Code,
     Facts,
     Field,
     Form,
@@ -28,12 +27,12 @@ from gateway_apiserver.surfaces.console.parts import (
     locate,
     number,
     numeric,
-    show_curl,
     show_micros,
     show_seconds,
     state,
 )
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, Values, read_query
+from gateway_apiserver.surfaces.console.snippets import show_task
 from gateway_apiserver.surfaces.console.task_index import TaskIndex
 from gateway_apiserver.surfaces.pages.html import redirect
 from gateway_core.accounts.roles import Act
@@ -215,9 +214,11 @@ class TaskPages:
                 parts.append(Form(action, button, token=seat.sign(action), text=text))
         body = await self._read_input(obj)
         url = f"{self._base_url}/api/v1/{request['service']}/{request['action']}"
-        code = Code("The same call with curl", _shorten(show_curl(url, body)))
+        code = show_task(url, body)
+        if len(code[0].text) > MOST_SHOWN_INPUT:
+            code = [replace(code[0], text=code[0].text[:MOST_SHOWN_INPUT] + "…")]
         region = Region(parts, path, f"{seat.home}/events/tasks")
-        return Screen(wire_id, [region, code], back=("Tasks", f"{seat.home}/tasks"))
+        return Screen(wire_id, [region, *code], back=("Tasks", f"{seat.home}/tasks"))
 
     async def redeliver(self, call: Call, seat: Seat, _: Values) -> Response:
         """Have the callback delivered once more."""
@@ -314,10 +315,6 @@ def _describe_callback(request: Mapping[str, Any], status: Mapping[str, Any]) ->
         ("Message id", Cell(callback.get("id") or NOTHING, "code")),
     ]
     return Facts(items, "Callback")
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= MOST_SHOWN_INPUT else text[:MOST_SHOWN_INPUT] + "…"
 
 
 def _read_cursor(text: str) -> Position:
