@@ -64,7 +64,8 @@ def add_console(
     UsagePages(console, api, usage, limiter)
     MemberPages(console, api)
     WebhookPage(console, api)
-    AuditPage(console, repository, parts.tables.users, parts.tables.grants)
+    tables = parts.tables
+    AuditPage(console, repository, parts.kube, parts.store, tables.users, tables.grants)
     events: Mapping[str, AccountEvents[Any]] = {
         "tasks": AccountEvents(parts.tables.open_tasks, lambda task: task.account),
         "batches": AccountEvents(parts.tables.open_batches, lambda account: account),
