@@ -69,7 +69,7 @@ class AuditPage:
         rows = [
             [at(change.time), *cells]
             for _, (change, kind, what) in ordered
-            for cells in [(self._name(change.by), Cell(kind), what, Cell(change.text))]
+            for cells in [(self._name(change.by), Cell(kind, "word"), what, Cell(change.text))]
             if any(folded in cell.text.casefold() for cell in cells)
         ]
         heads = (Head("When"), Head("Who"), Head("Kind"), Head("What"), Head("Change"))

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from gateway_core.api.money import MICROS_PER_CENT
 from gateway_core.api.times import parse_time
 
-CellKind = Literal["text", "number", "code", "state", "time"]
+CellKind = Literal["text", "word", "number", "code", "state", "time"]
 NOTHING = "\N{EN DASH}"
 _GOOD = frozenset({"completed", "active", "delivered", "owner"})
 _BAD = frozenset({"failed", "revoked", "undelivered", "expired", "suspended"})

@@ -62,7 +62,7 @@ class WebhookPage:
             ("Result", Cell(done["result"])),
             ("Took", Cell(f"{done['seconds']} s")),
         ]
-        return await self._compose(call, seat, Facts(items, "Test delivery"), url=url)
+        return await self._compose(call, seat, Facts(items, "Result of the test"), url=url)
 
     async def _compose(self, call: Call, seat: Seat, *results: Part, url: str = "") -> Screen:
         found: Any = await self._api.read(call, seat, _OPERATION)
