@@ -217,7 +217,7 @@ def build_table(
     AccountRoutes(OwnerIndex(parts.tables.users), limiter).add_to(table)
     public = PublicSender(Downloads(PUBLIC_BOUNDS))
     PricingRoutes(catalog, addresses, public, anonymous=settings.pricing_anonymous).add_to(table)
-    usage = add_management(table, parts, limiter, mint)
+    usage = add_management(table, parts, limiter, mint, addresses)
     pages = _add_sign_in(table, parts, mint, intake)
     NoticeReceiver(NoticeSigner(parts.id_key), parts.notices).add_to(table)
     add_operational_routes(

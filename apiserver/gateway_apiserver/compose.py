@@ -26,6 +26,7 @@ from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import Rebuilder
 from gateway_core.billing.redis_counters import Counters
 from gateway_core.billing.reservations import CallReservations
+from gateway_core.callbacks.orders import OrderLink, OrderSigner
 from gateway_core.concurrency import Supervisor
 from gateway_core.egress.addresses import DECLARED, AddressPolicy
 from gateway_core.egress.connector import GuardedSession
@@ -100,11 +101,12 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
             most_redirects=0,
         )
         stack.push_async_callback(documents.close)
-        notices = None
+        notices, orders = None, None
         if settings.operator_url:
-            replicas, signer = settings.operator_replicas, NoticeSigner(id_key)
-            link = OperatorLink(settings.operator_url, replicas, signer)
-            notices = await stack.enter_async_context(link)
+            where = settings.operator_url, settings.operator_replicas
+            notices = await stack.enter_async_context(OperatorLink(*where, NoticeSigner(id_key)))
+            signer = OrderSigner(id_key)
+            orders = await stack.enter_async_context(OrderLink(*where, signer))
         tables = Tables(partial(Informer, kube), IdMint(id_key), settings.account_defaults)
         process.follow({table.plural: table for table in tables.informers})
         scale = partial(_scale, replicas=settings.processes)
@@ -167,6 +169,7 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
                 id_key=id_key,
                 peppers=peppers,
                 notices=notices,
+                orders=orders,
                 intake=intake,
                 usable_providers=lambda: watch.states,
                 health=health,

@@ -13,6 +13,7 @@ from gateway_core.admission.intake import Intake
 from gateway_core.admission.live_calls import LiveCalls
 from gateway_core.billing.ledger import Rebuilder
 from gateway_core.billing.redis_counters import Counters
+from gateway_core.callbacks.orders import OrderLink
 from gateway_core.files.addresses import Sealer
 from gateway_core.files.fetching import Fetcher
 from gateway_core.files.quota_counters import PartLedger, StorageLedger
@@ -35,8 +36,9 @@ from gateway_web.middleware.observers import AccessLog
 class ApiParts:
     """Dependencies of the API.
 
-    `answers` is None where no answers may be kept, `notices` where providers are not to push,
-    `intake` where only maintenance can stop creates; `usable_providers` are those the API calls.
+    `answers` is None where no answers may be kept, `notices` and `orders` where no operator is
+    named, `intake` where only maintenance can stop creates; `usable_providers` are those the API
+    calls.
     """
 
     settings: ApiSettings
@@ -60,6 +62,7 @@ class ApiParts:
     id_key: bytes
     peppers: Mapping[int, bytes]
     notices: NoticeSink | None = None
+    orders: OrderLink | None = None
     intake: Intake | None = None
     usable_providers: Callable[[], Mapping[str, bool]] = dict
     health: HealthTally = field(default_factory=HealthTally)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from sys import intern
 from typing import Any
 
 from gateway_apiserver.surfaces.files.finder import LISTED_SELECTOR, project_file
@@ -15,6 +16,7 @@ from gateway_core.accounts.records import (
     project_user,
 )
 from gateway_core.api.account import AccountDefaults, GatewayAccount, GatewayUser
+from gateway_core.api.batch import GatewayBatch
 from gateway_core.api.file import GatewayFile
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.ids import IdMint
@@ -22,6 +24,7 @@ from gateway_core.api.key import GatewayKey
 from gateway_core.api.model import GatewayModel
 from gateway_core.api.oauth import GatewayGrant, GatewayOAuthClient
 from gateway_core.api.provider import GatewayProvider
+from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.files.files import FileRecord
 from gateway_core.kube.informer import Informer
@@ -64,6 +67,9 @@ class Tables:
         self.files: Informer[FileRecord] = make(
             GatewayFile.plural, read_file, field_selector=LISTED_SELECTOR
         )
+        self.open_batches: Informer[str] = make(
+            GatewayBatch.plural, _find_account, field_selector=OPEN_SELECTOR
+        )
         self._required = (
             self.keys,
             self.guardrails,
@@ -75,9 +81,18 @@ class Tables:
             self.providers,
             self.open_tasks,
         )
-        self.informers: tuple[Informer[Any], ...] = (*self._required, self.files)
+        self.informers: tuple[Informer[Any], ...] = (
+            *self._required,
+            self.files,
+            self.open_batches,
+        )
 
     @property
     def synced(self) -> bool:
-        """Whether all were listed once, except files: their lists do without."""
+        """Whether all were listed once, except what no call needs."""
         return all(table.synced for table in self._required)
+
+
+def _find_account(batch: Object) -> str:
+    """Whose a batch is: all that is kept of it, for the pages that follow it."""
+    return intern(batch["spec"]["request"]["accountName"])

@@ -58,6 +58,7 @@ from gateway_operator.billing.aggregator import UsageAggregator
 from gateway_operator.billing.journalreader import JournalReader
 from gateway_operator.billing.reservations import Reservations
 from gateway_operator.callbacks.client import CallbackClient
+from gateway_operator.callbacks.orders import WebhookOrders
 from gateway_operator.callbacks.signing import Keyring
 from gateway_operator.context import Context, Failpoints, Shards
 from gateway_operator.files.audit import OrphanRemoval, QuotaCheck
@@ -245,6 +246,7 @@ async def run_operator(
             metrics=metrics,
             signer=notices,
             take_notice=tasks.take_notice,
+            take_order=WebhookOrders(kube, callbacks, id_key, CLOCK.now).take,
         )
         stack.push_async_callback(health_server.cleanup)
 
@@ -282,12 +284,9 @@ async def run_operator(
                     context, settings, tables.keys, tables.guardrails, uploads, intake_stop
                 ),
             )
-            declared = DeclaredKeys(
-                SecretClient(kube),
-                load_peppers(settings.secrets_dir),
-                context.failpoints,
-                CLOCK.now,
-            )
+            peppers = load_peppers(settings.secrets_dir)
+            secrets = SecretClient(kube)
+            declared = DeclaredKeys(secrets, peppers, context.failpoints, CLOCK.now)
             accounts, users, keys = tables.accounts, tables.users, tables.keys
             in_use = ProvidersInUse(providers, moderations, llm_providers)
             # in the order of their references, so that a start checks each object once

@@ -1,21 +1,23 @@
 """Whether the process works: a heartbeat through the watch, and the inner port.
 
-The port serves /healthz (alive), /readyz (working), /metrics, and /notices/... Notices come through
-the API server process, which throttles floods; their signature is verified here all the same, since
-any pod of the cluster may reach this port.
+The port serves /healthz (alive), /readyz (working), /metrics, /notices/... and /orders. Notices and
+orders come from the API process, which throttles floods; their signatures are verified here all the
+same, since any pod of the cluster may reach this port.
 """
 
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import structlog
 from aiohttp import web
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from gateway_core.callbacks.orders import PATH, SIGNATURE, OrderRefused
 from gateway_core.kube.errors import KubernetesError
 from gateway_core.providers.notices import ROOT, Notice, NoticeSigner
 from gateway_operator.metrics import Metrics
@@ -23,6 +25,8 @@ from gateway_operator.metrics import Metrics
 _log = structlog.get_logger(__name__)
 
 
+MOST_ORDER = 16 * 1024
+"""Bytes of an order; a notice has none."""
 Renew = Callable[[], Awaitable[None]]
 
 
@@ -79,6 +83,7 @@ async def start_health(
     metrics: Metrics,
     signer: NoticeSigner,
     take_notice: Callable[[Notice], None],
+    take_order: Callable[[bytes, str], Awaitable[Mapping[str, Any] | None]],
 ) -> web.AppRunner:
     """Serve until the runner is cleaned up. `ready` returns None, or what is still missing."""
 
@@ -102,13 +107,22 @@ async def start_health(
         take_notice(notice)
         return web.Response(status=204)
 
-    app = web.Application()
+    async def carry_out(request: web.Request) -> web.Response:
+        body, signature = await request.read(), request.headers.get(SIGNATURE, "")
+        try:
+            done = await take_order(body, signature)
+        except OrderRefused as refusal:
+            return web.json_response({"problem": str(refusal)}, status=refusal.status)
+        return web.Response(status=404) if done is None else web.json_response(dict(done))
+
+    app = web.Application(client_max_size=MOST_ORDER)
     app.add_routes(
         [
             web.get("/healthz", healthz),
             web.get("/readyz", readyz),
             web.get("/metrics", show_metrics),
             web.post(ROOT + "{rest:.+}", hear_notice),
+            web.post(PATH, carry_out),
         ]
     )
     runner = web.AppRunner(app, access_log=None)

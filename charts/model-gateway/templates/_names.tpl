@@ -66,12 +66,10 @@ labels:
 {{- default (printf "http://%s-mcp.%s.svc%s" (include "gateway.name" .) .Release.Namespace (eq $port 80 | ternary "" (printf ":%d" $port))) .Values.mcp.url -}}
 {{- end -}}
 
-{{/* An operator replica's inner port, {ordinal} being its number; empty where push is off. */}}
+{{/* An operator replica's inner port, {ordinal} being its number. */}}
 {{- define "gateway.operatorUrl" -}}
-{{- if .Values.push.enabled -}}
 {{- $name := printf "%s-operator" (include "gateway.name" .) -}}
 http://{{ $name }}-{ordinal}.{{ $name }}.{{ .Release.Namespace }}.svc:8082
-{{- end -}}
 {{- end -}}
 
 {{- define "gateway.apiKeysSecret" -}}

@@ -8,7 +8,7 @@ import base64
 import contextlib
 import secrets
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -20,10 +20,12 @@ from gateway_cli.cluster.errors import ClusterError, OutcomeUnknown
 from gateway_cli.output import Output, print_note, print_one, print_plain
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.ids import ACCOUNT_LABEL
-from gateway_core.api.times import format_time
-
-OVERLAP = timedelta(hours=24)
-ENTRY = "secret"
+from gateway_core.callbacks.rotation import (
+    ENTRY,
+    RotationUnderWay,
+    plan_rotation,
+    refuse_second,
+)
 
 app = typer.Typer(
     add_completion=False,
@@ -81,18 +83,12 @@ def rotate(
         await cluster.create_secret(name, {ENTRY: value}, {**SECRET_LABELS, ACCOUNT_LABEL: account})
 
         def decide(obj: dict[str, Any]) -> dict[str, Any] | None:
-            old = obj["spec"].get("webhookSecretRef")
-            if old and old["name"] == name:
+            plan = plan_rotation(obj["spec"], name, now)
+            if plan is None:
                 # by an earlier attempt, whose answer was lost
                 return None
             _refuse_second(obj, now, force)
-            until = {"expirationTime": format_time(now + OVERLAP)}
-            return {
-                "spec": {
-                    "webhookSecretRef": {"name": name, "key": ENTRY},
-                    "previousWebhookSecretRef": {**old, **until} if old else None,
-                }
-            }
+            return {"spec": plan}
 
         try:
             changed = await _refer(cluster, account, name, decide)
@@ -136,15 +132,14 @@ async def _refer(
 
 def _refuse_second(obj: dict[str, Any], now: datetime, force: bool) -> None:
     """ClusterError where a rotation would end the secret that receivers may still have."""
-    previous = obj["spec"].get("previousWebhookSecretRef")
-    if previous is None or force:
+    if force:
         return
-    until = datetime.fromisoformat(previous["expirationTime"])
-    if until > now:
+    try:
+        refuse_second(obj["spec"], now)
+    except RotationUnderWay as error:
         raise ClusterError(
-            f"a rotation is under way: Secret {previous['name']} signs until"
-            f" {previous['expirationTime']}, and would cease to; --force does it all the same"
-        )
+            f"a rotation is under way: {error}, and would cease to; --force does it all the same"
+        ) from None
 
 
 def _describe(account: str, spec: dict[str, Any], value: str) -> dict[str, Any]:

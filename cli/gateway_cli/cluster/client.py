@@ -77,7 +77,9 @@ async def open_cluster(
             connection.read_token()
             namespace = namespace or connection.namespace or "default"
             kube = await stack.enter_async_context(
-                KubernetesClient(connection, namespace, call_seconds=call_seconds)
+                KubernetesClient(
+                    connection, namespace, call_seconds=call_seconds, program="gatewayctl"
+                )
             )
         except NoCluster as error:
             raise ClusterError(str(error)) from error

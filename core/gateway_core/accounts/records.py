@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from gateway_core.accounts.changes import Change, find_writers, read_changes
 from gateway_core.accounts.guardrails import NO_RULES, Rules, find_excess, read_rules
 from gateway_core.api.account import AccountDefaults, Role
 from gateway_core.api.key import KeyClass
@@ -116,6 +117,8 @@ class UserRecord:
     roles: tuple[tuple[str, Role], ...]
     password_hash: str | None = field(default=None, repr=False)
     identity: tuple[str, str] | None = None
+    changes: tuple[Change, ...] = ()
+    """Of roles, and those by other programs."""
 
     def find_role(self, account: str) -> Role | None:
         """What they are in the account; None for nothing."""
@@ -188,6 +191,7 @@ def project_user(obj: Mapping[str, Any]) -> UserRecord:
         ),
         password_hash=spec.get("passwordHash"),
         identity=(bound["issuer"], bound["subject"]) if bound else None,
+        changes=(*read_changes(obj), *find_writers(obj)),
     )
 
 

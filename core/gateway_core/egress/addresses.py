@@ -22,6 +22,13 @@ class AddressRefused(Exception):
         super().__init__(reason)
         self.reason = reason
 
+    @property
+    def problem(self) -> str:
+        """What is wrong with the value of a field that names the address."""
+        if self.reason.startswith("not "):
+            return f"must name a host: it is {self.reason}"
+        return f"must not name {self.reason}"
+
 
 # credentials and instance metadata of clouds: no configuration allows these
 _METADATA = tuple(

@@ -334,7 +334,8 @@ class Repository:
 
 def _shorten(kind: Kind, obj: Object) -> Object:
     """The object as lists keep it."""
-    obj["metadata"].pop("managedFields", None)
+    for entry in obj["metadata"].get("managedFields") or ():
+        entry.pop("fieldsV1", None)
     if kind.listed is None or "spec" not in obj:
         return obj
     spec = {name: value for name, value in obj["spec"].items() if name in kind.listed}

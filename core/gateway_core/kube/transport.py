@@ -11,6 +11,7 @@ from typing import Any, Self
 import aiohttp
 import orjson
 
+from gateway_core.api.ids import PROGRAM
 from gateway_core.api.resource import Object
 from gateway_core.kube.clock import follow_clock
 from gateway_core.kube.connection import Connection
@@ -44,7 +45,8 @@ class Transport:
     """An asynchronous context manager with one HTTP session; one for each event loop.
 
     A call, including its retries after 429, takes at most `call_seconds`. `note_full` is called
-    for each write that is rejected for lack of space.
+    for each write that is rejected for lack of space. The API server notes `program` as the manager
+    of what is written (`metadata.managedFields`).
     """
 
     def __init__(
@@ -55,7 +57,9 @@ class Transport:
         pool: int = 64,
         note_full: Callable[[], object] = lambda: None,
         call_seconds: float = CALL_SECONDS,
+        program: str = PROGRAM,
     ) -> None:
+        self._program = program
         self._connection = connection
         self._namespace = namespace
         self._pool = pool
@@ -73,6 +77,7 @@ class Transport:
                 limit=self._pool, ssl=ssl_context or True, keepalive_timeout=60
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"User-Agent": self._program},
             timeout=aiohttp.ClientTimeout(total=self._call_seconds, sock_connect=CONNECT_SECONDS),
         )
         return self

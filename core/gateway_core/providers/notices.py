@@ -9,7 +9,7 @@ from typing import Protocol
 
 import aiohttp
 
-from gateway_core.api.ids import SHARDS, shard_of
+from gateway_core.callbacks.orders import OperatorPort
 
 ROOT = "/notices/"
 _PATH = re.compile(r"/notices/([a-z0-9-]{1,63})/([0-9a-f-]{36})/([A-Za-z0-9_-]{43})")
@@ -66,37 +66,14 @@ class NoticeSink(Protocol):
 
 
 _SECONDS = 3.0
-_MOST_CONNECTIONS = 32
-ORDINAL = "{ordinal}"
 
 
-class OperatorLink:
-    """Sends notices to the replica that owns the task. An async context manager.
-
-    `url` is the address of a replica's internal port, with `{ordinal}` for its number.
-    """
+class OperatorLink(OperatorPort):
+    """Sends notices to the replica that owns the task."""
 
     def __init__(self, url: str, replicas: int, signer: NoticeSigner) -> None:
-        self._url = url.rstrip("/")
-        self._replicas = replicas
+        super().__init__(url, replicas, _SECONDS)
         self._signer = signer
-
-    async def __aenter__(self) -> "OperatorLink":
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=_MOST_CONNECTIONS),
-            timeout=aiohttp.ClientTimeout(total=_SECONDS),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=False,
-        )
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._session.close()
-
-    def find_owner(self, name: str) -> str:
-        """The address of the replica that owns the task `name`."""
-        ordinal = shard_of(name) % min(self._replicas, SHARDS)
-        return self._url.replace(ORDINAL, str(ordinal))
 
     async def deliver(self, notice: Notice) -> None:
         """Deliver a notice. NoticeUndelivered."""

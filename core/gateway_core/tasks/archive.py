@@ -3,7 +3,9 @@
 import hashlib
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
+from heapq import nlargest
 from typing import Any
 
 import orjson
@@ -14,7 +16,7 @@ from gateway_core.api.key import GatewayKey
 from gateway_core.api.resource import Object
 from gateway_core.api.task import MAX_INLINE_INPUT, TaskRequest
 from gateway_core.kube.clock import CLOCK
-from gateway_core.storage.objects import ObjectMissing, ObjectStore
+from gateway_core.storage.objects import Entry, ObjectMissing, ObjectStore
 from gateway_core.tasks.operations import MAX_BODY_BYTES
 
 RETENTION = timedelta(days=30)
@@ -47,6 +49,8 @@ async def read_archived(store: ObjectStore, account: str, name: str) -> Object |
     return obj
 
 
+_MOST_SCANNED = 5000
+"""Remains of one account that are looked through: they are kept for 30 days."""
 REMOVED_PREFIXES: Mapping[str, str] = {
     GatewayGuardrail.plural: "guardrails/",
     GatewayKey.plural: "keys/",
@@ -55,11 +59,13 @@ REMOVED_PREFIXES: Mapping[str, str] = {
 
 
 async def archive_removed(store: ObjectStore, plural: str, account: str, obj: Object) -> None:
-    """Archive the remains of a key or guardrail, some hundred bytes. StoreUnavailable."""
+    """Archive the remains of a key or guardrail, at most some KiB. StoreUnavailable."""
     meta, spec = obj["metadata"], obj["spec"]
     annotations = dict(meta.get("annotations") or {})
     annotations.pop(REPLAYS_ANNOTATION, None)
-    kept = {name: spec[name] for name in ("accountName", "createdBy") if name in spec}
+    kept = {
+        name: spec[name] for name in ("accountName", "createdBy", "displayName") if name in spec
+    }
     if spec.get("keyNames"):
         kept["keyNames"] = spec["keyNames"][:1]
     remains = {
@@ -80,6 +86,20 @@ async def read_removed(store: ObjectStore, plural: str, account: str, name: str)
     except ObjectMissing:
         return None
     return obj
+
+
+async def list_removed(store: ObjectStore, plural: str, account: str, most: int) -> list[Object]:
+    """The remains of those that were removed last, of the first thousands. StoreUnavailable."""
+    entries: list[Entry] = []
+    async for entry in store.list_entries(f"{REMOVED_PREFIXES[plural]}{account}/"):
+        entries.append(entry)
+        if len(entries) == _MOST_SCANNED:
+            break
+    found = []
+    for entry in nlargest(most, entries, key=lambda entry: entry.modified):
+        with suppress(ObjectMissing):
+            found.append(orjson.loads(await store.get(entry.key)))
+    return found
 
 
 def _removed_key(plural: str, account: str, name: str) -> str:

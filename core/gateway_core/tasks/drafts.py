@@ -121,10 +121,7 @@ def _check_callback(url: str, addresses: AddressPolicy) -> None:
     try:
         addresses.check_url_literal(url)
     except AddressRefused as refused:
-        problem = f"must not name {refused.reason}"
-        if refused.reason.startswith("not "):
-            problem = f"must name a host: it is {refused.reason}"
-        raise _invalid_field("callback_url", problem) from None
+        raise _invalid_field("callback_url", refused.problem) from None
 
 
 def _invalid_field(name: str, problem: str) -> InvalidRequest:

@@ -22,6 +22,7 @@ PAGES = (
     "/guardrails",
     "/usage",
     "/members",
+    "/webhooks",
     "/audit",
 )
 

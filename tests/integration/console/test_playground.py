@@ -2,17 +2,46 @@
 
 import ast
 import json
+import os
+import re
 import shlex
+import subprocess
+import sys
 
 import pytest
 from playwright.async_api import expect
+from tools.programs import find_program
 
 from tests.integration.console.conftest import HOSTILE, check_fits, picture
+from tests.servers.node import find_node
+
+FILES = {"curl": "call.sh", "python": "call.py", "node": "call.mjs"}
+
+
+def run_code(folder, language, text, key):
+    """What a program of a page prints."""
+    (folder / FILES[language]).write_text(text)
+    packages = folder / "node_modules"
+    if not packages.exists():
+        packages.symlink_to(find_program("node-sdks") / "node_modules")
+    program = {"curl": "bash", "python": sys.executable, "node": find_node()}[language]
+    env = {"PATH": os.environ["PATH"], "GATEWAY_API_KEY": key}
+    done = subprocess.run(
+        [program, FILES[language]],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def test_chat_streams_and_code_shows_the_same_call(people, visit):
+async def test_chat_streams_and_code_makes_the_same_call(people, visit, tmp_path):
     wide = {"width": 1280, "height": 900}
     page = await visit("member", f"/console/{people.account}/playground", viewport=wide)
     await page.get_by_label("Language model").select_option("sim-chat")
@@ -25,7 +54,10 @@ async def test_chat_streams_and_code_shows_the_same_call(people, visit):
     output = page.locator("output")
     await expect(output).not_to_have_attribute("aria-busy", "true")
     assert len(await output.text_content()) > 10
-    curl, python = await page.locator("pre code").all_text_contents()
+    curl, python, node = await page.locator("pre code").all_text_contents()
+    for language, text in (("curl", curl), ("python", python), ("node", node)):
+        printed = run_code(tmp_path, language, text, people.client.key)
+        assert len(printed) > 10
     body = json.loads(shlex.split(curl)[-1])
     assert body["messages"][0]["content"] == message
     assert body["model"] == "sim-chat"
@@ -54,6 +86,34 @@ async def test_chat_works_without_scripts(people, visit):
     await page.get_by_label("Message").fill("Hello")
     await page.get_by_role("button", name="Send").click()
     await expect(page.get_by_role("heading", name="Answer")).to_be_visible()
+
+
+async def test_code_of_a_task_runs_as_it_is(people, visit, tmp_path):
+    page = await visit("member", f"/console/{people.account}/playground")
+    form = page.locator("details.more").filter(has_text="(sim)")
+    await form.locator("summary").click()
+    await form.get_by_role("button", name="Show the code").click()
+    first = page.locator("pre code").first
+    await expect(first).to_contain_text("your prompt")
+    await form.get_by_label("Prompt").fill(HOSTILE)
+    await form.get_by_label("Reference image urls").fill("https://example.com/a.png")
+    await form.get_by_label("Duration seconds").fill("3")
+    await form.get_by_label("Audio", exact=True).select_option("No")
+    await form.get_by_role("button", name="Show the code").click()
+    await expect(first).not_to_contain_text("your prompt")
+    await expect(form.get_by_label("Prompt")).to_have_value(HOSTILE)
+    await check_fits(page)
+    await picture(page, "light-playground-task")
+    texts = await page.locator("pre code").all_text_contents()
+    for language, text in zip(("curl", "python", "node"), texts, strict=True):
+        printed = run_code(tmp_path, language, text, people.client.key)
+        assert ("processing" if language == "curl" else "completed") in printed
+    made = re.search("task_[a-z0-9]+", printed)[0]
+    await page.goto(f"{people.home}/tasks/{made}")
+    shown = await page.locator("pre code").all_text_contents()
+    assert all("duration_seconds" in text for text in shown)
+    assert len(shown) == 3
+    await check_fits(page)
 
 
 async def test_task_is_started_and_shown(people, visit):

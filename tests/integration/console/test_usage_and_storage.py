@@ -56,11 +56,10 @@ async def test_batch_is_made_and_its_output_downloaded(people, visit):
     await page.get_by_label("File id").fill(file.id)
     await page.get_by_role("button", name="Run the batch").click()
     await expect(page.get_by_role("heading", level=1)).to_contain_text("batch_")
-    for _ in range(100):
-        if await page.get_by_role("link", name="Output file").count():
-            break
-        await page.wait_for_timeout(200)
-        await page.reload()
+    await page.evaluate("window.unchanged = true")
+    output = page.get_by_role("link", name="Output file")
+    await expect(output).to_be_visible(timeout=20_000)
+    assert await page.evaluate("window.unchanged")
     await expect(page.get_by_role("main")).to_contain_text("3 of 3")
     await check_fits(page)
     await picture(page, "light-batch")
@@ -76,6 +75,46 @@ async def test_batch_is_made_and_its_output_downloaded(people, visit):
     await page.get_by_text("Delete", exact=True).click()
     await page.get_by_role("button", name="Delete the file").click()
     await expect(page.get_by_role("status")).to_have_text("It is deleted.")
+
+
+async def upload(page, name, data, purpose="For prompts"):
+    await page.locator("summary", has_text="Upload a file").click()
+    await page.get_by_label("Purpose").first.select_option(purpose)
+    await page.get_by_label("File", exact=True).set_input_files(
+        {"name": name, "mimeType": "application/octet-stream", "buffer": data}
+    )
+    await page.get_by_role("button", name="Upload").click()
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+async def test_file_is_uploaded_and_downloaded(people, visit, scripts):
+    page = await visit("member", java_script_enabled=scripts)
+    await page.goto(f"{people.home}/files")
+    data = bytes(range(256)) * 4096
+    name = HOSTILE[:60]
+    await upload(page, name, data)
+    await expect(page.get_by_role("status")).to_have_text("The file is stored.")
+    await expect(page.get_by_role("main")).to_contain_text("1.0 MiB")
+    async with page.expect_download() as waiting:
+        await page.get_by_role("link", name="Download").click()
+    assert (await (await waiting.value).path()).read_bytes() == data
+
+
+async def test_upload_is_refused_with_the_reason(people, visit):
+    page = await visit("member", f"/console/{people.account}/files")
+    await upload(page, "empty.jsonl", b"", "Requests of a batch")
+    await expect(page.get_by_role("alert")).to_contain_text("must not be empty")
+    await page.goto(f"{people.home}/files")
+    await page.evaluate("document.querySelector('[data-most]').dataset.most = 3")
+    await upload(page, "large.bin", b"12345")
+    field = page.get_by_label("File", exact=True)
+    assert await field.evaluate("e => e.validationMessage") == "The file is too large."
+    assert page.url == f"{people.home}/files"
+    await page.evaluate("document.querySelector('form[enctype]').action += 'x'")
+    await field.set_input_files({"name": "a", "mimeType": "text/plain", "buffer": b"a"})
+    await page.get_by_role("button", name="Upload").click()
+    await expect(page.get_by_role("alert")).to_contain_text("This form is no longer valid")
+    page.complaints.clear()
 
 
 async def test_viewer_may_look_and_not_touch(people, visit):

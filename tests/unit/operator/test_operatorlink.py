@@ -6,12 +6,14 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import ClientSession, web
 
+from gateway_core.callbacks.orders import Order, OrderLink, OrderRefused, OrderSigner
 from gateway_core.providers.notices import Notice, NoticeSigner, NoticeUndelivered, OperatorLink
 from gateway_operator.context import Shards
 from gateway_operator.health import start_health
 from gateway_operator.metrics import Metrics
 
 SIGNER = NoticeSigner(b"k" * 32)
+ORDERS = OrderSigner(b"k" * 32)
 NOTICE = Notice("task-abc", "5f0c1d9e-1111-4222-8333-444455556666")
 
 
@@ -20,9 +22,19 @@ class Inner:
 
     def __init__(self) -> None:
         self.taken: list[Notice] = []
+        self.orders: list[Order] = []
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = int(probe.getsockname()[1])
+
+    async def take_order(self, body: bytes, signature: str) -> dict[str, object] | None:
+        order = ORDERS.read(body, signature)
+        if order is None:
+            return None
+        if order.action == "rotate":
+            raise OrderRefused(409, "not now")
+        self.orders.append(order)
+        return {"delivered": True}
 
     @property
     def url(self) -> str:
@@ -39,6 +51,7 @@ async def inner() -> AsyncIterator[Inner]:
         metrics=Metrics(),
         signer=SIGNER,
         take_notice=made.taken.append,
+        take_order=made.take_order,
     )
     yield made
     await runner.cleanup()
@@ -97,3 +110,35 @@ async def test_a_redirect_is_not_followed(inner: Inner) -> None:
     finally:
         await runner.cleanup()
     assert inner.taken == []
+
+
+async def test_order_is_carried_out_or_refused_with_the_reason(inner: Inner) -> None:
+    order = Order("test", "demo", {"url": "https://example.com"})
+    async with OrderLink(inner.url, 1, ORDERS) as link:
+        assert await link.give(order) == {"delivered": True}
+        with pytest.raises(OrderRefused, match="not now") as refusal:
+            await link.give(Order("rotate", "demo", {}))
+    assert refusal.value.status == 409
+    assert inner.orders == [order]
+
+
+async def test_order_of_a_stranger_is_unknown(inner: Inner) -> None:
+    old = OrderSigner(b"k" * 32, lambda: 1_000_000.0)
+    for signer in (OrderSigner(b"x" * 32), old):
+        async with OrderLink(inner.url, 1, signer) as link:
+            with pytest.raises(OrderRefused):
+                await link.give(Order("test", "demo", {"url": "https://example.com"}))
+    async with ClientSession() as session:
+        for signature in ("", "1.2", "x.y", "\u0661.00"):
+            answer = await session.post(
+                f"{inner.url}/orders", data=b"{}", headers={"x-gateway-order": signature}
+            )
+            assert answer.status == 404
+    assert inner.orders == []
+
+
+async def test_order_without_an_operator_was_not_carried_out() -> None:
+    async with OrderLink("http://127.0.0.1:9", 1, ORDERS) as link:
+        with pytest.raises(OrderRefused) as refusal:
+            await link.give(Order("test", "demo", {"url": "https://example.com"}))
+    assert refusal.value.status == 503

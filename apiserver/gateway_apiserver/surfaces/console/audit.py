@@ -1,4 +1,7 @@
-"""Who changed what: keys, guardrails and access of applications, from the record."""
+"""Who changed what: the account, keys, guardrails, roles and applications, from the record."""
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
 
 from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.console.parts import (
@@ -7,20 +10,30 @@ from gateway_apiserver.surfaces.console.parts import (
     Form,
     Head,
     Hint,
+    Region,
     Screen,
     Table,
     at,
 )
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, read_query
-from gateway_apiserver.surfaces.management.changes import read_changes
+from gateway_core.accounts.changes import Change, find_writers, read_changes
 from gateway_core.accounts.records import UserRecord
 from gateway_core.accounts.roles import Act
+from gateway_core.api.account import GatewayAccount
 from gateway_core.api.ids import name_to_id
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import KubernetesError
 from gateway_core.kube.informer import Cache
 from gateway_core.kube.repository import GUARDRAILS, KEYS, Repository
 from gateway_core.oauth.records import GrantRecord
+from gateway_core.storage.objects import ObjectStore, StoreUnavailable
+from gateway_core.tasks.archive import list_removed
 
 MOST_SHOWN = 100
+MOST_REMOVED = 25
+"""Removed objects of a kind whose remains are read, the latest ones."""
+_Entry = tuple[Change, str, Cell]
+"""A change, the kind of what was changed, and its name."""
 
 
 class AuditPage:
@@ -30,10 +43,14 @@ class AuditPage:
         self,
         console: Console,
         repository: Repository,
+        kube: KubernetesClient,
+        store: ObjectStore,
         users: Cache[UserRecord],
         grants: Cache[GrantRecord],
     ) -> None:
         self._repository = repository
+        self._kube = kube
+        self._store = store
         self._users = users
         self._grants = grants
         console.add_section(Section("Audit", "/audit", Act.GOVERN, confined=False))
@@ -43,46 +60,70 @@ class AuditPage:
         """The latest changes, those with a word in any column if one is given."""
         seat.require(Act.GOVERN, confined=False)
         word = read_query(call).get("word", "").strip()
-        found: list[tuple[tuple[str, int], list[Cell]]] = []
-        for kind, noun in ((KEYS, "keys"), (GUARDRAILS, "guardrails")):
-            listing = await self._repository.list_all(kind, seat.account.name)
-            for name, obj in listing.objects.items():
-                link = f"{seat.home}/{noun}/{name_to_id(name)}"
-                what = Cell(obj["spec"]["displayName"], href=link)
-                found += [
-                    (
-                        (one.time, place),
-                        [self._name(one.by), Cell(kind.title), what, Cell(one.text)],
-                    )
-                    for place, one in enumerate(read_changes(obj))
-                ]
-        for _, grant in [*self._grants.items()]:
-            if grant.account == seat.account.name:
-                who = self._name(f"user/{grant.user}")
-                cells = [who, Cell("Application"), Cell(grant.client_name), Cell("access given")]
-                found.append(((grant.created_at, 0), cells))
+        found = [entry async for entry in self._list(seat)]
+        # of one second the one that was noted later is the newer one
+        ordered = sorted(
+            enumerate(found), key=lambda entry: (entry[1][0].time, entry[0]), reverse=True
+        )
         folded = word.casefold()
         rows = [
-            [at(time), *cells]
-            for (time, _), cells in sorted(found, key=lambda entry: entry[0], reverse=True)
+            [at(change.time), *cells]
+            for _, (change, kind, what) in ordered
+            for cells in [(self._name(change.by), Cell(kind, "word"), what, Cell(change.text))]
             if any(folded in cell.text.casefold() for cell in cells)
         ]
         heads = (Head("When"), Head("Who"), Head("Kind"), Head("What"), Head("Change"))
         empty = "No change matches." if word else "Nothing was changed yet."
         search = Form(
-            f"{seat.home}/audit", "Show", (Field("word", "With the word", "search", word),)
+            f"{seat.home}/audit",
+            "Show",
+            (Field("word", "With the word", "search", word),),
+            filters=True,
         )
         text = (
-            f"The latest {MOST_SHOWN} changes by the console and Platform Management, 16 of each"
-            " key and guardrail. Changes with kubectl, and what is deleted, are in the audit log of"
-            " the cluster."
+            f"The latest {MOST_SHOWN} changes, 16 of each key, guardrail and member. Of a change"
+            " with kubectl or gatewayctl the record knows the program and the time, and of what was"
+            " deleted so nothing: the audit log of the cluster has both, with the person."
         )
-        return Screen(
-            "Audit", [search, Table("Changes", heads, rows[:MOST_SHOWN], empty), Hint(text)]
-        )
+        changes = Region([Table("Changes", heads, rows[:MOST_SHOWN], empty)])
+        return Screen("Audit", [search, changes, Hint(text)])
+
+    async def _list(self, seat: Seat) -> AsyncIterator[_Entry]:
+        account = seat.account.name
+        with suppress(KubernetesError):
+            obj = await self._kube.get(GatewayAccount.plural, account)
+            for change in (*read_changes(obj), *find_writers(obj)):
+                yield change, "Account", Cell(seat.account.display_name)
+        for kind, noun in ((KEYS, "keys"), (GUARDRAILS, "guardrails")):
+            listing = await self._repository.list_all(kind, account)
+            for name, obj in listing.objects.items():
+                link = f"{seat.home}/{noun}/{name_to_id(name)}"
+                for change in (*read_changes(obj), *find_writers(obj)):
+                    yield change, kind.title, Cell(obj["spec"]["displayName"], href=link)
+            removed = []
+            with suppress(StoreUnavailable):
+                removed = await list_removed(self._store, kind.plural, account, MOST_REMOVED)
+            for obj in removed:
+                known = name_to_id(obj["metadata"]["name"])
+                for change in read_changes(obj):
+                    yield change, kind.title, Cell(obj["spec"].get("displayName", known))
+        for _, user in [*self._users.items()]:
+            if user.find_role(account) is None:
+                continue
+            # what another program has written may be about another account
+            is_only_here = len(user.roles) == 1
+            for change in user.changes:
+                if change.account == account or (is_only_here and not change.account):
+                    yield change, "Member", Cell(user.display_name)
+        for _, grant in [*self._grants.items()]:
+            if grant.account == account:
+                change = Change(grant.created_at, f"user/{grant.user}", "access given")
+                yield change, "Application", Cell(grant.client_name)
 
     def _name(self, by: str) -> Cell:
         kind, _, name = by.partition("/")
+        if kind == "client":
+            return Cell(f"Administrator, by {name}")
         if kind != "user":
             return Cell(name_to_id(name), "code")
         user = self._users.get(name)

@@ -48,6 +48,11 @@ class InnerApi:
         inner = self._enter(call, seat, "GET", path, b"", [*call.headers], call.receive)
         return await self._run(inner, seat, counts=False)
 
+    async def forward(self, call: Call, seat: Seat, path: str) -> Any:
+        """The body that a POST is answered with, whose body is the call's own."""
+        inner = self._enter(call, seat, "POST", path, b"", [*call.headers], call.receive)
+        return await self._read(inner, seat, counts=True)
+
     async def stream(self, call: Call, seat: Seat, path: str, body: Any) -> Response | None:
         """Have the operation of a POST answer the call itself, by a stream."""
         raw = orjson.dumps(body)
@@ -70,7 +75,10 @@ class InnerApi:
             headers = (*headers, _JSON_TYPE, (b"content-length", b"%d" % len(raw)))
         receive = _make_receive(raw, call)
         inner = self._enter(call, seat, method, path, query, [*headers], receive)
-        response = await self._run(inner, seat, counts=method != "GET")
+        return await self._read(inner, seat, counts=method != "GET")
+
+    async def _read(self, inner: Call, seat: Seat, *, counts: bool) -> Any:
+        response = await self._run(inner, seat, counts=counts)
         assert response is not None, "only streams are sent by their handlers"
         return orjson.loads(response.body)
 

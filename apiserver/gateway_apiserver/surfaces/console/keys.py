@@ -1,79 +1,60 @@
-"""Standard keys: the list, one with its limits and state, and the forms that change it.
-
-All is done by the operations of Platform Management (`surfaces/management`).
-"""
+"""Standard keys: the list, one with its limits and state, and the forms that change it."""
 
 import secrets
 from collections.abc import Sequence
 from typing import Any, get_args
 
 from gateway_apiserver.routing import Call
-from gateway_apiserver.surfaces.console.inner import InnerApi
-from gateway_apiserver.surfaces.console.limits import (
+from gateway_apiserver.surfaces.console.governed import (
+    GovernedPages,
     limit_fields,
     read_limits,
-    share_used,
-    show_limit,
     show_lists,
+    show_use,
 )
+from gateway_apiserver.surfaces.console.inner import InnerApi
 from gateway_apiserver.surfaces.console.parts import (
     NOTHING,
     Cell,
-    Code,
     Facts,
     Field,
     Form,
     Head,
-    Hint,
     Notice,
     Part,
+    Region,
     Screen,
     Table,
     at,
-    number,
     numeric,
     paginate,
-    show_cents,
     show_count,
+    show_secret,
     state,
 )
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, Values, read_query
-from gateway_apiserver.surfaces.management import ROOT as MANAGEMENT
 from gateway_apiserver.surfaces.management.responses import KeyState
 from gateway_apiserver.surfaces.pages.html import redirect
 from gateway_core.accounts.roles import Act
 from gateway_web.responses import Response
 
-PER_PAGE = 20
 _STATES = [("", "Any"), *((word, word) for word in get_args(KeyState))]
 _DAY = 86_400
 _OVERLAPS = [("0", "at once"), ("3600", "after an hour"), (str(_DAY), "after a day")]
 
 
-class KeyPages:
+class KeyPages(GovernedPages):
     """Standard keys."""
 
     def __init__(self, console: Console, api: InnerApi) -> None:
-        self._api = api
-        console.add_section(Section("Keys", "/keys", Act.GOVERN))
-        one = "/keys/{key_id}"
-        console.add_page("/keys", self.show_list, "keys")
-        console.add_form("/keys", self.create, "key_create", self.show_list)
-        console.add_page(one, self.show, "key")
-        for word, take in (
-            ("change", self.change),
-            ("rotate", self.rotate),
-            ("revoke", self.revoke),
-        ):
-            console.add_form(f"{one}/{word}", take, f"key_{word}", self.show)
+        section = Section("Keys", "/keys", Act.GOVERN)
+        super().__init__(console, api, "keys", section, "change", "rotate", "revoke")
 
     async def show_list(self, call: Call, seat: Seat) -> Screen:
         """A page of keys, and the form for a new one."""
         query, path = read_query(call), f"{seat.home}/keys"
         chosen = {name: query.get(name, "").strip() for name in ("name_contains", "status")}
-        page = await self._api.read(
-            call, seat, f"{MANAGEMENT}/keys", limit=PER_PAGE, after=query.get("after"), **chosen
-        )
+        page = await self.read_page(call, seat, **chosen)
         search = Form(
             path,
             "Show",
@@ -81,6 +62,7 @@ class KeyPages:
                 Field("name_contains", "Name", "search", chosen["name_contains"]),
                 Field("status", "State", "select", chosen["status"], options=_STATES),
             ),
+            filters=True,
         )
         heads = (
             Head("Name"),
@@ -94,50 +76,32 @@ class KeyPages:
         rows = [_show_row(path, key) for key in page["data"]]
         empty = "No key matches." if any(chosen.values()) else "There are no keys yet."
         table = paginate(Table("Keys", heads, rows, empty), path, chosen, page, query)
-        create = Form(
-            path,
-            "Make a key",
-            (
-                Field("name", "Name", required=True, most=100),
-                *limit_fields({}),
-                Field("expires_at", "Ends on", "date", hint="At the start of this day, in UTC."),
-            ),
-            hidden=(("idempotency_key", secrets.token_urlsafe(18)),),
-            token=seat.sign(path),
-            title="New key",
-            opener="New key",
-        )
-        return Screen("Keys", [create, search, table])
+        hint = "At the start of this day, in UTC."
+        end = Field("expires_at", "Ends on", "date", hint=hint)
+        create = self.offer_creation(seat, "New key", "Make a key", *limit_fields({}), end)
+        return Screen("Keys", [create, search, Region([table])])
+
+    def read(self, values: Values) -> dict[str, Any]:
+        """What a form says of one, as the operations take it. InvalidRequest."""
+        return {"name": values.get("name", ""), **read_limits(values)}
 
     async def create(self, call: Call, seat: Seat, values: Values) -> Screen:
         """Make a key; its secret is on the page that answers, and nowhere else."""
-        body = {"name": values.get("name", ""), **read_limits(values)}
-        if values.get("expires_at"):
-            body["expires_at"] = f"{values['expires_at']}T00:00:00Z"
-        key = await self._api.write(
-            call,
-            seat,
-            "POST",
-            f"{MANAGEMENT}/keys",
-            {name: value for name, value in body.items() if value not in (None, [])},
-            key=values.get("idempotency_key", ""),
-        )
-        return _show_secret(seat, key)
+        day = values.get("expires_at")
+        end = {"expires_at": f"{day}T00:00:00Z"} if day else {}
+        return _show_secret(seat, await self.make(call, seat, values, **end))
 
     async def show(self, call: Call, seat: Seat) -> Screen:
         """One key, its limits, and what may be done with it."""
-        wire_id = call.scope["path_params"]["key_id"]
-        key = await self._api.read(call, seat, f"{MANAGEMENT}/keys/{wire_id}")
-        path = f"{seat.home}/keys/{wire_id}"
+        key = await self._api.read(call, seat, self.operation(call))
         items = [
             ("State", state(key["status"])),
             ("Id", Cell(key["id"], "code")),
             ("Secret", Cell(key["hint"], "code")),
-            ("Used", number(show_cents(key["used_cents"]), share_used(key))),
-            ("Limit", Cell(show_limit(key))),
+            *show_use(key).items(),
             ("Less is used from", at(key["reset_at"])),
             ("Calls a minute", Cell(show_count(key["rpm_limit"]))),
-            ("Made by", Cell((key["created_by"] or {}).get("name", NOTHING))),
+            ("Made by", _show_maker(key)),
             ("Made", at(key["created_at"])),
             ("Changed", at(key["updated_at"])),
             ("Last used", at(key["last_used_at"], otherwise="never")),
@@ -148,39 +112,42 @@ class KeyPages:
         ]
         parts: list[Part] = [Facts(items)]
         if key["status"] != "revoked":
-            parts += _key_forms(seat, path, key)
+            parts += self._offer_changes(seat, self.locate(call, seat), key)
         return Screen(key["name"], parts, back=("Keys", f"{seat.home}/keys"))
 
     async def change(self, call: Call, seat: Seat, values: Values) -> Response:
         """Change name, state and limits."""
-        wire_id = call.scope["path_params"]["key_id"]
-        body = {
-            "name": values.get("name", ""),
-            "disabled": values.get("disabled") == "true",
-            **read_limits(values),
-        }
-        await self._api.write(call, seat, "PATCH", f"{MANAGEMENT}/keys/{wire_id}", body)
-        return redirect(f"{seat.home}/keys/{wire_id}?done=changed")
+        body = {**self.read(values), "disabled": values.get("disabled") == "true"}
+        await self._api.write(call, seat, "PATCH", self.operation(call), body)
+        return redirect(f"{self.locate(call, seat)}?done=changed")
 
     async def rotate(self, call: Call, seat: Seat, values: Values) -> Screen:
         """Give the key a new secret, which the answer shows."""
-        wire_id = call.scope["path_params"]["key_id"]
-        seconds = values.get("overlap_seconds", "0")
-        key = await self._api.write(
-            call,
-            seat,
-            "POST",
-            f"{MANAGEMENT}/keys/{wire_id}/rotate",
-            {"overlap_seconds": int(seconds) if seconds.isdigit() else seconds},
-            key=values.get("idempotency_key", ""),
-        )
-        return _show_secret(seat, key)
+        seconds, once = values.get("overlap_seconds", "0"), values.get("idempotency_key", "")
+        body = {"overlap_seconds": int(seconds) if seconds.isdigit() else seconds}
+        path = f"{self.operation(call)}/rotate"
+        return _show_secret(seat, await self._api.write(call, seat, "POST", path, body, key=once))
 
     async def revoke(self, call: Call, seat: Seat, _: Values) -> Response:
         """Revoke it for good."""
-        wire_id = call.scope["path_params"]["key_id"]
-        await self._api.write(call, seat, "DELETE", f"{MANAGEMENT}/keys/{wire_id}")
-        return redirect(f"{seat.home}/keys/{wire_id}?done=revoked")
+        await self._api.write(call, seat, "DELETE", self.operation(call))
+        return redirect(f"{self.locate(call, seat)}?done=revoked")
+
+    def _offer_changes(self, seat: Seat, path: str, key: Any) -> list[Form]:
+        disabled = Field("disabled", "Disabled", "checkbox", "true" if key["disabled"] else "")
+        change = "Change name, state and limits"
+        overlap = Field("overlap_seconds", "The old secret ends", "select", options=_OVERLAPS)
+        once = (("idempotency_key", secrets.token_urlsafe(18)),)
+        text = "Calls with it are refused from then on. This cannot be undone."
+        return [
+            self.offer_change(seat, path, change, key["name"], disabled, *limit_fields(key)),
+            seat.offer(
+                f"{path}/rotate", "Make a new secret", (overlap,), hidden=once, opener="New secret"
+            ),
+            seat.offer(
+                f"{path}/revoke", "Revoke the key", text=text, opener="Revoke", is_danger=True
+            ),
+        ]
 
 
 def _show_row(path: str, key: Any) -> Sequence[Cell]:
@@ -188,45 +155,14 @@ def _show_row(path: str, key: Any) -> Sequence[Cell]:
         Cell(key["name"], href=f"{path}/{key['id']}"),
         Cell(key["hint"], "code"),
         state(key["status"]),
-        number(show_cents(key["used_cents"]), share_used(key)),
-        number(show_limit(key)),
+        *show_use(key).values(),
         at(key["last_used_at"], otherwise="never"),
-        Cell((key["created_by"] or {}).get("name", NOTHING)),
+        _show_maker(key),
     ]
 
 
-def _key_forms(seat: Seat, path: str, key: Any) -> list[Form]:
-    once = (("idempotency_key", secrets.token_urlsafe(18)),)
-    return [
-        Form(
-            f"{path}/change",
-            "Save",
-            (
-                Field("name", "Name", value=key["name"], required=True, most=100),
-                Field("disabled", "Disabled", "checkbox", "true" if key["disabled"] else ""),
-                *limit_fields(key),
-            ),
-            token=seat.sign(f"{path}/change"),
-            title="Change",
-            opener="Change name, state and limits",
-        ),
-        Form(
-            f"{path}/rotate",
-            "Make a new secret",
-            (Field("overlap_seconds", "The old secret ends", "select", options=_OVERLAPS),),
-            hidden=once,
-            token=seat.sign(f"{path}/rotate"),
-            opener="New secret",
-        ),
-        Form(
-            f"{path}/revoke",
-            "Revoke the key",
-            token=seat.sign(f"{path}/revoke"),
-            text="Calls with it are refused from then on. This cannot be undone.",
-            opener="Revoke",
-            is_danger=True,
-        ),
-    ]
+def _show_maker(key: Any) -> Cell:
+    return Cell((key["created_by"] or {}).get("name", NOTHING))
 
 
 def _show_secret(seat: Seat, key: Any) -> Screen:
@@ -234,12 +170,5 @@ def _show_secret(seat: Seat, key: Any) -> Screen:
     if key["secret"] is None:
         text = "This was done already, and its secret was shown then. Rotate the key for a new one."
         return Screen("Secret", [Notice(text, is_problem=True)], back=back)
-    return Screen(
-        "The key's secret",
-        [
-            Notice("Copy it now: it is shown this once, and is stored nowhere."),
-            Code("Secret", key["secret"], is_secret=True),
-            Hint("Send it as: Authorization: Bearer, a space, and the secret."),
-        ],
-        back=back,
-    )
+    how = "Send it as: Authorization: Bearer, a space, and the secret."
+    return Screen("The key's secret", show_secret(key["secret"], how), back=back)

@@ -1,40 +1,46 @@
-"""Server-sent events of an account's tasks: that something has changed, at most once a second.
+"""Server-sent events: that a task or batch of the account has changed, at most once a second.
 
 Pages read themselves anew then. A stream carries no data, so it can leak none.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
 
 from starlette.types import Message, Receive
 
 from gateway_apiserver.routing import Call, RouteTable
-from gateway_apiserver.surfaces.console.seats import ROOT, Console
-from gateway_core.api.errors import TooManyCalls
+from gateway_apiserver.surfaces.console.seats import ROOT, Console, read_header
+from gateway_core.api.errors import NotFound, TooManyCalls
 from gateway_core.concurrency import FairSemaphore
 from gateway_core.kube.informer import Cache
-from gateway_core.tasks.finder import TaskRecord
+from gateway_web.context import Header
 from gateway_web.responses import Response, send_head
 
 PER_USER, PER_PROCESS = 12, 256
 """Streams at once, which accounts share fairly. A browser has six connections to one host, and each
 page one stream."""
+T = TypeVar("T")
 LIFE_SECONDS = 120.0
 """How long one lasts: the browser opens the next, and the session is checked anew."""
 BEAT_SECONDS = 10.0
 PAUSE_SECONDS = 1.0
+_HEADERS: tuple[Header, ...] = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+)
 
 
-class TaskEvents:
-    """Follows the table of tasks, and wakes the streams of the account of each that changes."""
+class AccountEvents(Generic[T]):
+    """Follows a table of open work, and wakes the streams of the account of each that changes."""
 
-    def __init__(self, table: Cache[TaskRecord]) -> None:
+    def __init__(self, table: Cache[T], find_account: Callable[[T], str]) -> None:
         self._table = table
+        self._find_account = find_account
         self._streams: dict[str, set[asyncio.Event]] = {}
-        # a task that has left the table no longer says whose it was
-        self._account_of = {
-            name: task.account for name, task in [*table.items()] if task.terminal is None
-        }
+        # what has left the table no longer says whose it was
+        self._account_of = {name: find_account(entry) for name, entry in [*table.items()]}
         table.subscribe(self._note)
 
     def open(self, account: str) -> asyncio.Event:
@@ -50,21 +56,23 @@ class TaskEvents:
             del self._streams[account]
 
     def _note(self, name: str) -> None:
-        record = self._table.get(name)
-        if record is not None and record.terminal is None:
-            account: str | None = record.account
-            self._account_of[name] = record.account
+        entry = self._table.get(name)
+        if entry is None:
+            account = self._account_of.pop(name, None)
         else:
-            account = self._account_of.pop(name, None if record is None else record.account)
+            account = self._account_of[name] = self._find_account(entry)
         for event in self._streams.get(account or "", ()):
             event.set()
 
 
 class LiveRoutes:
-    """The stream of an account."""
+    """The streams of an account; `events` by the noun in their address."""
 
     def __init__(
-        self, console: Console, events: TaskEvents, is_leaving: Callable[[], bool]
+        self,
+        console: Console,
+        events: Mapping[str, AccountEvents[Any]],
+        is_leaving: Callable[[], bool],
     ) -> None:
         self._console = console
         self._events = events
@@ -74,26 +82,30 @@ class LiveRoutes:
 
     def add_to(self, table: RouteTable) -> None:
         """Add the route."""
-        table.add("GET", f"{ROOT}/{{account}}/events", self.serve, "console_events", has_head=False)
+        path = f"{ROOT}/{{account}}/events/{{noun}}"
+        table.add("GET", path, self.serve, "console_events", has_head=False)
 
     async def serve(self, call: Call) -> Response | None:
         """Send an event after each change, until the client leaves or the time is over."""
         seat = await self._console.find_seat(call)
         if seat is None:
-            # the browser does not ask again after this
-            return Response(204, b"", ())
+            # the page closes the stream at this
+            return Response(200, b"event: gone\ndata:\n\n", _HEADERS)
+        events = self._events.get(call.scope["path_params"]["noun"])
+        if events is None:
+            raise NotFound("Not found.")
         account, user = seat.account.name, seat.signed_in.user.name
         if not (self._of_accounts.has_room(account) and self._of_users.has_room(user)):
             raise TooManyCalls("Too many pages are open.", retry_after=60)
         self._of_accounts.acquire_nowait(account)
         self._of_users.acquire_nowait(user)
-        event = self._events.open(account)
+        event = events.open(account)
         leaving = asyncio.ensure_future(_wait_left(call.receive))
         try:
             await self._stream(call, event, leaving)
         finally:
             leaving.cancel()
-            self._events.close(account, event)
+            events.close(account, event)
             self._of_accounts.release(account)
             self._of_users.release(user)
         return None
@@ -101,13 +113,11 @@ class LiveRoutes:
     async def _stream(
         self, call: Call, event: asyncio.Event, leaving: asyncio.Future[None]
     ) -> None:
-        headers = (
-            (b"content-type", b"text/event-stream"),
-            (b"cache-control", b"no-store"),
-            (b"x-accel-buffering", b"no"),
-        )
-        await send_head(call.send, 200, headers)
-        await _send(call, b"retry: 3000\n\n")
+        await send_head(call.send, 200, _HEADERS)
+        await _send(call, b"retry: 3000\nid: 0\n\n")
+        if read_header(call, b"last-event-id"):
+            # what has happened between two streams of a page is not known
+            event.set()
         loop = asyncio.get_running_loop()
         end = loop.time() + LIFE_SECONDS
         beat = loop.time() + BEAT_SECONDS
@@ -116,7 +126,7 @@ class LiveRoutes:
             await asyncio.wait([leaving], timeout=PAUSE_SECONDS)
             if event.is_set():
                 event.clear()
-                await _send(call, b"event: change\ndata: tasks\n\n")
+                await _send(call, b"event: change\ndata:\n\n")
             elif loop.time() > beat:
                 beat = loop.time() + BEAT_SECONDS
                 await _send(call, b": alive\n\n")

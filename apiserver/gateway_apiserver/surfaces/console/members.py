@@ -11,6 +11,7 @@ from gateway_apiserver.surfaces.console.parts import (
     Head,
     Hint,
     Part,
+    Region,
     Screen,
     Table,
     at,
@@ -57,7 +58,7 @@ class MemberPages:
         table = paginate(
             Table("Members", heads, rows, "The account has no members."), path, {}, page, query
         )
-        parts: list[Part] = [table]
+        parts: list[Part] = [Region([table])]
         if seat.may(Act.APPOINT) and page["data"]:
             people = [
                 (str(each["id"]), f"{each['name']} ({each['email']})") for each in page["data"]

@@ -3,20 +3,18 @@
 The template `console/screen.html` renders each part by its `kind`. All texts are escaped there.
 """
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Literal
 from urllib.parse import urlencode
 
-import orjson
 from markupsafe import Markup
 
 from gateway_core.api.money import MICROS_PER_CENT
 from gateway_core.api.times import parse_time
 
-CellKind = Literal["text", "number", "code", "state", "time"]
+CellKind = Literal["text", "word", "number", "code", "state", "time"]
 NOTHING = "\N{EN DASH}"
 _GOOD = frozenset({"completed", "active", "delivered", "owner"})
 _BAD = frozenset({"failed", "revoked", "undelivered", "expired", "suspended"})
@@ -48,7 +46,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells. `more` is the address of the next page, `live` that of events on changes."""
+    """Rows of cells. `more` is the address of the next page."""
 
     kind: ClassVar[str] = "table"
     label: str
@@ -57,7 +55,6 @@ class Table:
     empty: str
     more: str = ""
     first: str = ""
-    live: str = ""
     is_titled: bool = False
 
 
@@ -79,8 +76,10 @@ class Field:
 class Form:
     """A form. `token` is empty for one that only chooses what is shown (GET).
 
-    `opener` is the text of what opens it, for a form that is seldom wanted or ends something. What
-    one that `streams` is answered with is shown below it while it arrives, where scripts run.
+    One that chooses what the `Region` of its page shows `filters`: scripts send it while it is
+    filled in. `opener` is the text of what opens it, for a form that is seldom wanted or ends
+    something. `second` is name and text of another button that sends it. What one that `streams`
+    is answered with is shown below it while it arrives, where scripts run.
     """
 
     kind: ClassVar[str] = "form"
@@ -94,6 +93,9 @@ class Form:
     opener: str = ""
     is_danger: bool = False
     streams: bool = False
+    filters: bool = False
+    uploads: bool = False
+    second: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,6 @@ class Facts:
     kind: ClassVar[str] = "facts"
     items: Sequence[tuple[str, Cell]]
     title: str = ""
-    live: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,16 +178,32 @@ class Links:
     items: Sequence[tuple[str, str]]
 
 
-Part = Table | Form | Facts | Tiles | Plot | Videos | Code | Notice | Hint | Links
+@dataclass(frozen=True, slots=True)
+class Region:
+    """What of a page is read anew alone: by filters, by paging, and where `events` is the address
+    of events on changes, after each of them from the address `here`. A page has at most one.
+    """
+
+    kind: ClassVar[str] = "region"
+    parts: "Sequence[Part]"
+    here: str = ""
+    events: str = ""
+
+
+Part = Table | Form | Facts | Tiles | Plot | Videos | Code | Notice | Hint | Links | Region
 
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """A page: its title, and its parts from the top."""
+    """A page: its title, and its parts from the top.
+
+    The form that it answers `keeps` what was filled in.
+    """
 
     title: str
     parts: Sequence[Part]
     back: tuple[str, str] | None = None
+    keeps: bool = False
 
 
 def show_micros(micros: int | None) -> str:
@@ -260,15 +277,10 @@ def locate(path: str, **values: str | int | None) -> str:
     return f"{path}?{query}" if query else path
 
 
-def show_curl(url: str, body: Any) -> str:
-    """A POST of a JSON body with the key of the environment, for a shell."""
-    text = shlex.quote(orjson.dumps(body, option=orjson.OPT_INDENT_2).decode())
-    return (
-        f"curl -N {shlex.quote(url)} \\\n"
-        '  -H "Authorization: Bearer $GATEWAY_API_KEY" \\\n'
-        "  -H 'Content-Type: application/json' \\\n"
-        f"  -d {text}"
-    )
+def show_secret(secret: str, how: str) -> list[Part]:
+    """A secret on the one page that has it, and how it is used."""
+    text = "Copy it now: it is shown this once, and is stored nowhere."
+    return [Notice(text), Code("Secret", secret, is_secret=True), Hint(how)]
 
 
 def paginate(

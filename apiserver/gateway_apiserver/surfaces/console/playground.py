@@ -1,24 +1,22 @@
 """Playground: a streamed chat, a new task, and the same calls with curl and an SDK."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
-
-import orjson
 
 from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.console.inner import InnerApi
 from gateway_apiserver.surfaces.console.parts import (
     Code,
     Field,
-    Form,
     Hint,
     Notice,
     Part,
     Screen,
-    show_curl,
 )
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, Values
+from gateway_apiserver.surfaces.console.snippets import CHAT_PATH, show_chat, show_task
 from gateway_apiserver.surfaces.pages.html import redirect
 from gateway_apiserver.surfaces.validation import refuse_fields
 from gateway_core.accounts.roles import Act
@@ -30,7 +28,7 @@ from gateway_web.responses import Response
 
 MOST_MESSAGE = 8000
 MOST_PROMPT = 4000
-_CHAT_PATH = "/v1/chat/completions"
+_EXAMPLES = {"urls": ["https://example.com/a"]}
 _MODEL, _MESSAGE = "your-model", "your message"
 
 
@@ -51,7 +49,7 @@ class PlaygroundPages:
     async def show(self, call: Call, seat: Seat) -> Screen:
         """The forms of what the catalog has models for."""
         seat.require(Act.CREATE)
-        return self._compose(seat)
+        return self._compose(seat, self._show_chat({}))
 
     async def chat(self, call: Call, seat: Seat, values: Values) -> Screen | Response | None:
         """Have a model answer: as a stream of events where the script asks for it."""
@@ -61,13 +59,14 @@ class PlaygroundPages:
             "messages": [{"role": "user", "content": values.get("message", "")}],
         }
         if values.get("stream") == "true":
-            return await self._api.stream(call, seat, _CHAT_PATH, {**body, "stream": True})
-        answer = await self._api.write(call, seat, "POST", _CHAT_PATH, body)
+            return await self._api.stream(call, seat, CHAT_PATH, {**body, "stream": True})
+        answer = await self._api.write(call, seat, "POST", CHAT_PATH, body)
         text = answer["choices"][0]["message"].get("content") or ""
-        return self._compose(seat, values, text)
+        shown = self._compose(seat, self._show_chat(values), Code("Answer", text))
+        return replace(shown, keeps=True)
 
-    async def create_task(self, call: Call, seat: Seat, values: Values) -> Response:
-        """Start a task, and go to its page."""
+    async def create_task(self, call: Call, seat: Seat, values: Values) -> Screen | Response:
+        """Start a task, and go to its page; or show the programs that start it."""
         seat.require(Act.CREATE)
         service, _, action = values.get("operation", "").partition("/")
         operation = self._catalog.current.find_task_operation(service, action)
@@ -79,11 +78,24 @@ class PlaygroundPages:
             if (value := _read_value(field, values.get(field.name, ""))) is not None
         }
         path = f"/api/v1/{service}/{action}"
+        if values.get("show"):
+            missing = {
+                field.name: _EXAMPLES.get(field.type, f"your {field.name}")
+                for field in operation.fields
+                if field.required and field.name not in body
+            }
+            code = show_task(self._base_url + path, {**body, **missing})
+            return replace(self._compose(seat, code), keeps=True)
         key = values.get("idempotency_key", "")
         made = await self._api.write(call, seat, "POST", path, body, key=key)
         return redirect(f"{seat.home}/tasks/{made['id']}")
 
-    def _compose(self, seat: Seat, values: Values | None = None, answer: str = "") -> Screen:
+    def _show_chat(self, values: Values) -> list[Code]:
+        model, message = values.get("model", _MODEL), values.get("message", _MESSAGE)
+        return show_chat(self._base_url, model, message)
+
+    def _compose(self, seat: Seat, code: Sequence[Part], *answer: Part) -> Screen:
+        """The forms, an answer to the chat, and programs."""
         models = sorted(
             {
                 model_id
@@ -92,31 +104,17 @@ class PlaygroundPages:
                 for model_id in served
             }
         )
-        if not models:
-            notice = Notice("No language model is in the catalog.")
-            return Screen("Playground", [notice, *self._task_forms(seat)])
-        given = values or {}
-        path = f"{seat.home}/playground/chat"
-        form = Form(
-            path,
-            "Send",
-            (
+        parts: list[Part] = [Notice("No language model is in the catalog.")]
+        if models:
+            fields = (
                 Field("model", "Language model", "select", options=[(one, one) for one in models]),
                 Field("message", "Message", "textarea", required=True, most=MOST_MESSAGE),
-            ),
-            token=seat.sign(path),
-            title="Chat",
-            streams=True,
-        )
-        code = show_chat_code(
-            self._base_url, given.get("model", _MODEL), given.get("message", _MESSAGE)
-        )
-        parts: list[Part] = [form]
-        if answer:
-            parts.append(Code("Answer", answer))
+            )
+            path = f"{seat.home}/playground/chat"
+            parts = [seat.offer(path, "Send", fields, title="Chat", streams=True)]
+        parts += (*answer, *self._task_forms(seat))
         parts.append(Hint("The account pays for what is sent here, as for any call."))
-        parts += self._task_forms(seat)
-        return Screen("Playground", [*parts, *(Code(title, text) for title, text in code.items())])
+        return Screen("Playground", [*parts, *code])
 
     def _task_forms(self, seat: Seat) -> list[Part]:
         path = f"{seat.home}/playground/task"
@@ -136,35 +134,17 @@ class PlaygroundPages:
                 ("idempotency_key", secrets.token_urlsafe(18)),
             )
             title = f"{operation.summary} ({service})"
-            forms.append(
-                Form(path, "Start the task", fields, hidden, seat.sign(path), title, opener=title)
+            form = seat.offer(
+                path,
+                "Start the task",
+                fields,
+                hidden=hidden,
+                title=title,
+                opener=title,
+                second=("show", "Show the code"),
             )
+            forms.append(form)
         return forms
-
-
-def show_chat_code(base_url: str, model: str, message: str) -> Mapping[str, str]:
-    """The call with curl and with the OpenAI SDK for Python."""
-    body = {"model": model, "messages": [{"role": "user", "content": message}], "stream": True}
-    # a JSON string is a Python string too
-    model_text, message_text = (orjson.dumps(text).decode() for text in (model, message))
-    python = f"""import os
-
-from openai import OpenAI
-
-client = OpenAI(base_url="{base_url}/v1", api_key=os.environ["GATEWAY_API_KEY"])
-stream = client.chat.completions.create(
-    model={model_text},
-    messages=[{{"role": "user", "content": {message_text}}}],
-    stream=True,
-)
-for chunk in stream:
-    if chunk.choices:
-        print(chunk.choices[0].delta.content or "", end="", flush=True)
-"""
-    return {
-        "The same call with curl": show_curl(base_url + _CHAT_PATH, body),
-        "The same call in Python": python,
-    }
 
 
 def _make_control(field: InputField) -> Field:

@@ -1,12 +1,16 @@
 """Who uses the console, and the frame of its pages: sign-in, choice of account, role, forms."""
 
-from collections.abc import Awaitable, Callable, Mapping
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import orjson
+from markupsafe import Markup
+
 from gateway_apiserver.routing import Call, RouteTable
-from gateway_apiserver.surfaces.console.parts import Notice, Screen
+from gateway_apiserver.surfaces.console.parts import Field, Form, Notice, Part, Region, Screen
 from gateway_apiserver.surfaces.oauth.forms import parse_pairs, read_pairs
 from gateway_apiserver.surfaces.pages.html import FormExpired, Pages, redirect
 from gateway_apiserver.surfaces.pages.sign_in import SignInRoutes, locate_sign_in
@@ -19,8 +23,9 @@ from gateway_core.accounts.throttle import Allowance, Throttle
 from gateway_core.api.account import Role
 from gateway_core.api.errors import Forbidden, GatewayError, InvalidRequest, NotFound
 from gateway_core.kube.read_through import ReadThrough
+from gateway_web.context import Header
 from gateway_web.errors import list_error_headers
-from gateway_web.responses import Response
+from gateway_web.responses import NO_STORE, Response
 
 CONSOLE_ALLOWANCES: Mapping[str, Allowance] = {"console": Allowance(600, 60, optional=True)}
 """Pages, forms and streams of one user a minute."""
@@ -32,6 +37,7 @@ DONE: Mapping[str, str] = {
     "changed": "The change is made.",
     "revoked": "The key is revoked. Calls with it end within seconds.",
     "deleted": "It is deleted.",
+    "uploaded": "The file is stored.",
     "redelivered": "The callback is delivered once more.",
     "cancelled": "The batch is being cancelled.",
     "assigned": "The guardrail holds for the key now.",
@@ -88,6 +94,10 @@ class Seat:
     def sign(self, path: str) -> str:
         """The CSRF token of the form that is sent to this path."""
         return self.signed_in.session.make_form_token(f"console {path}")
+
+    def offer(self, action: str, submit: str, fields: Sequence[Field] = (), **more: Any) -> Form:
+        """A form that is sent to this path; `more` as of `Form`."""
+        return Form(action, submit, fields, token=self.sign(action), **more)
 
 
 Values = Mapping[str, str]
@@ -147,12 +157,17 @@ class Console:
         full = f"{ROOT}/{{account}}{path}"
         self._table.add("GET", full, self._pages.guard(serve), f"console_{label}")
 
-    def add_form(self, path: str, take: Taken, label: str, show: Shown) -> None:
-        """Add what takes a form. After an error `show` is shown again, with the problem on top."""
+    def add_form(
+        self, path: str, take: Taken, label: str, show: Shown, *, uploads: bool = False
+    ) -> None:
+        """Add what takes a form. After an error `show` is shown again, with the problem on top.
+
+        Of one that `uploads` the body is left to `take`: its token stands in the address.
+        """
 
         async def serve(call: Call) -> Response | None:
             self._pages.check_same_origin(call)
-            values = dict(await read_pairs(call))
+            values = read_query(call) if uploads else dict(await read_pairs(call))
             seat, problem = await self._seat(call)
             if seat is None:
                 return problem
@@ -161,9 +176,11 @@ class Console:
             if not seat.signed_in.session.check_form_token(f"console {own}", token):
                 raise FormExpired
             try:
-                return self._render(call, seat, await take(call, seat, values))
+                screen = await take(call, seat, values)
+                keeps = isinstance(screen, Screen) and screen.keeps
+                return self._render(call, seat, screen, values=values if keeps else None)
             except GatewayError as error:
-                screen: Screen | Response | None = None
+                screen = None
                 with suppress(GatewayError):
                     screen = await show(call, seat)
                 if not isinstance(screen, Screen):
@@ -198,8 +215,13 @@ class Console:
 
     async def _seat(self, call: Call) -> tuple[Seat | None, Response]:
         query = f"?{call.query.decode('latin-1')}" if call.query else ""
-        away = redirect(locate_sign_in(call.scope["path"] + query))
-        return await self.find_seat(call), away
+        sign_in = locate_sign_in(call.scope["path"] + query)
+        if read_header(call, b"hx-request"):
+            # scripts would show the page of the sign-in as a part of this one
+            return await self.find_seat(call), Response(
+                204, b"", (NO_STORE, (b"hx-redirect", sign_in.encode()))
+            )
+        return await self.find_seat(call), redirect(sign_in)
 
     async def _enter(self, call: Call) -> Response:
         """Send the user to their first account."""
@@ -230,6 +252,8 @@ class Console:
             return screen
         signed_in, path = seat.signed_in, call.scope["path"]
         parts = [*screen.parts]
+        if read_header(call, b"hx-target") == b"region" and call.scope["method"] == "GET":
+            return self._render_region(call, parts, error)
         done = DONE.get(read_query(call).get("done", "")) if error is None else None
         if done:
             parts.insert(0, Notice(done))
@@ -241,22 +265,59 @@ class Console:
             for section in self._sections
             if seat.may(section.act, confined=section.confined)
         ]
+        headers = [] if error is None else list_error_headers(error)
+        region = next((part for part in parts if isinstance(part, Region)), None)
         return self._pages.render(
             "console/screen.html",
             signed_in,
             status=200 if error is None else error.status,
-            headers=() if error is None else tuple(list_error_headers(error)),
+            headers=(*headers, *_keep_address(call)),
             sources=(
-                f"connect-src 'self'; script-src {self._pages.script_url};"
+                f"connect-src 'self'; script-src {self._pages.script_urls};"
                 f" media-src {self._media_url}"
             ),
             seat=seat,
             screen=screen,
             parts=parts,
-            values=values or {},
+            region="" if region is None else self._fill_region(region)[0],
+            # the form that was refused is shown as it was sent
+            sent={"path": path, "given": values} if values else None,
             sections=sections,
             accounts=[account for account in known if account and not account.suspended],
         )
+
+    def _render_region(
+        self, call: Call, parts: Sequence[Part], error: GatewayError | None
+    ) -> Response:
+        """What scripts put in the place of the page's region; 304 where they have it already."""
+        region = next((part for part in parts if isinstance(part, Region)), Region(()))
+        if error is not None:
+            region = replace(region, parts=(Notice(describe_problem(error), is_problem=True),))
+        text, tag = self._fill_region(region)
+        if error is None and read_header(call, b"if-none-match") == tag:
+            return Response(304, b"", (NO_STORE,))
+        headers = [] if error is None else list_error_headers(error)
+        own = ((b"content-type", b"text/html; charset=utf-8"), NO_STORE)
+        return Response(200 if error is None else error.status, text.encode(), (*own, *headers))
+
+    def _fill_region(self, region: Region) -> tuple[Markup, bytes]:
+        """The region's text, and the tag of its content."""
+        inner = self._pages.fill("console/inner.html", region=region)
+        tag = f'"{hashlib.sha256(inner.encode()).hexdigest()[:24]}"'
+        seen = orjson.dumps({"If-None-Match": tag}).decode()
+        return self._pages.fill(
+            "console/region.html", region=region, inner=inner, seen=seen
+        ), tag.encode()
+
+
+def _keep_address(call: Call) -> list[Header]:
+    """For scripts: what a form is answered with itself has no address to be opened anew."""
+    return [(b"hx-push-url", b"false")] if call.scope["method"] == "POST" else []
+
+
+def read_header(call: Call, name: bytes) -> bytes:
+    """The value of a request's header; empty without one."""
+    return dict(call.headers).get(name, b"")
 
 
 def _is_within(path: str, home: str, section: str) -> bool:

@@ -1,5 +1,7 @@
 """Batches and files of the account: lists, one batch with its outputs, downloads, deletion."""
 
+from collections.abc import Mapping
+
 from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.batches.models import ENDPOINT, WINDOW
 from gateway_apiserver.surfaces.console.inner import InnerApi
@@ -14,9 +16,11 @@ from gateway_apiserver.surfaces.console.parts import (
     Links,
     Notice,
     Part,
+    Region,
     Screen,
     Table,
     at,
+    locate,
     number,
     numeric,
     paginate,
@@ -27,11 +31,13 @@ from gateway_apiserver.surfaces.console.parts import (
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, Values, read_query
 from gateway_apiserver.surfaces.pages.html import redirect
 from gateway_core.accounts.roles import Act
+from gateway_core.files.files import DIRECT_LIMITS, Purpose
 from gateway_web.responses import Response
 
 PER_PAGE = 20
 MOST_ERRORS = 20
 _OPEN = ("validating", "in_progress", "finalizing")
+_TITLES: Mapping[Purpose, str] = {"user_data": "For prompts", "batch": "Requests of a batch"}
 _PURPOSES = [("", "Any"), *((word, word) for word in ("user_data", "batch", "batch_output"))]
 
 
@@ -67,7 +73,9 @@ class BatchPages:
                 ]
             )
         empty = "There are no batches yet."
-        parts: list[Part] = [paginate(Table("Batches", heads, rows, empty), path, {}, page, query)]
+        table = paginate(Table("Batches", heads, rows, empty), path, {}, page, query)
+        here = locate(path, after=query.get("after"))
+        parts: list[Part] = [Region([table], here, f"{seat.home}/events/batches")]
         if seat.may(Act.CREATE):
             hint = "A file of purpose batch: one moderation request in each line."
             create = Form(
@@ -126,20 +134,22 @@ class BatchPages:
                 ]
             )
         )
+        path = f"{seat.home}/batches/{wire_id}"
         if each["status"] in _OPEN and seat.may(Act.CREATE):
-            path = f"{seat.home}/batches/{wire_id}/cancel"
+            action = f"{path}/cancel"
             text = "Lines that are done stay, and are paid for."
             parts.append(
                 Form(
-                    path,
+                    action,
                     "Cancel the batch",
-                    token=seat.sign(path),
+                    token=seat.sign(action),
                     text=text,
                     opener="Cancel",
                     is_danger=True,
                 )
             )
-        return Screen(wire_id, parts, back=("Batches", f"{seat.home}/batches"))
+        region = Region(parts, path, f"{seat.home}/events/batches")
+        return Screen(wire_id, [region], back=("Batches", f"{seat.home}/batches"))
 
     async def cancel(self, call: Call, seat: Seat, _: Values) -> Response:
         """End it early."""
@@ -158,6 +168,8 @@ class FilePages:
         console.add_page("/files", self.show_list, "files")
         console.add_page(f"{one}/content", self.download, "file_content")
         console.add_form(f"{one}/delete", self.delete, "file_delete", self.show)
+        upload = "/files/upload"
+        console.add_form(upload, self.upload, "file_upload", self.show_list, uploads=True)
         console.add_page(one, self.show, "file")
 
     async def show_list(self, call: Call, seat: Seat) -> Screen:
@@ -171,6 +183,7 @@ class FilePages:
             path,
             "Show",
             (Field("purpose", "Purpose", "select", chosen["purpose"], options=_PURPOSES),),
+            filters=True,
         )
         heads = (Head("Name"), Head("Id"), Head("Purpose"), numeric("Size"), Head("Created"))
         rows = [
@@ -185,7 +198,17 @@ class FilePages:
         ]
         empty = "No file matches." if chosen["purpose"] else "There are no files yet."
         table = paginate(Table("Files", heads, rows, empty), path, chosen, page, query)
-        return Screen("Files", [search, table, Hint("Files are uploaded over the API: /v1/files.")])
+        parts: list[Part] = [search, Region([table])]
+        if seat.may(Act.CREATE):
+            parts.insert(0, _offer_upload(seat))
+        parts.append(Hint("Larger files are uploaded in parts, over the API: /v1/uploads."))
+        return Screen("Files", parts)
+
+    async def upload(self, call: Call, seat: Seat, _: Values) -> Response:
+        """Store the file of the form."""
+        seat.require(Act.CREATE)
+        made = await self._api.forward(call, seat, "/v1/files")
+        return redirect(f"{seat.home}/files/{made['id']}?done=uploaded")
 
     async def show(self, call: Call, seat: Seat) -> Screen:
         """One file."""
@@ -223,3 +246,29 @@ class FilePages:
         wire_id = call.scope["path_params"]["file_id"]
         await self._api.write(call, seat, "DELETE", f"/v1/files/{wire_id}")
         return redirect(f"{seat.home}/files?done=deleted")
+
+
+def _offer_upload(seat: Seat) -> Form:
+    path = f"{seat.home}/files/upload"
+    limits = ", ".join(
+        f"{_TITLES[purpose]} up to {show_bytes(most)}" for purpose, most in DIRECT_LIMITS.items()
+    )
+    return Form(
+        path,
+        "Upload",
+        (
+            Field("purpose", "Purpose", "select", options=[*_TITLES.items()]),
+            Field(
+                "file",
+                "File",
+                "file",
+                hint=f"{limits}.",
+                required=True,
+                most=max(DIRECT_LIMITS.values()),
+            ),
+        ),
+        token=seat.sign(path),
+        title="New file",
+        opener="Upload a file",
+        uploads=True,
+    )

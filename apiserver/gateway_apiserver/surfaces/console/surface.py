@@ -1,6 +1,7 @@
 """The console's pages, put together."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from gateway_apiserver.parts import ApiParts
 from gateway_apiserver.routing import RouteTable
@@ -8,7 +9,7 @@ from gateway_apiserver.surfaces.console.audit import AuditPage
 from gateway_apiserver.surfaces.console.guardrails import GuardrailPages
 from gateway_apiserver.surfaces.console.inner import InnerApi
 from gateway_apiserver.surfaces.console.keys import KeyPages
-from gateway_apiserver.surfaces.console.live import LiveRoutes, TaskEvents
+from gateway_apiserver.surfaces.console.live import AccountEvents, LiveRoutes
 from gateway_apiserver.surfaces.console.members import MemberPages
 from gateway_apiserver.surfaces.console.overview import OverviewPage
 from gateway_apiserver.surfaces.console.playground import PlaygroundPages
@@ -17,6 +18,7 @@ from gateway_apiserver.surfaces.console.storage import BatchPages, FilePages
 from gateway_apiserver.surfaces.console.task_index import TaskIndex
 from gateway_apiserver.surfaces.console.tasks import TaskLists, TaskPages
 from gateway_apiserver.surfaces.console.usage import UsagePages
+from gateway_apiserver.surfaces.console.webhooks import WebhookPage
 from gateway_apiserver.surfaces.management.usage import UsageRoutes
 from gateway_apiserver.surfaces.pages.html import Pages
 from gateway_apiserver.surfaces.pages.sign_in import SignInRoutes
@@ -61,6 +63,11 @@ def add_console(
     GuardrailPages(console, api)
     UsagePages(console, api, usage, limiter)
     MemberPages(console, api)
-    AuditPage(console, repository, parts.tables.users, parts.tables.grants)
-    events = TaskEvents(parts.tables.tasks)
+    WebhookPage(console, api)
+    tables = parts.tables
+    AuditPage(console, repository, parts.kube, parts.store, tables.users, tables.grants)
+    events: Mapping[str, AccountEvents[Any]] = {
+        "tasks": AccountEvents(parts.tables.open_tasks, lambda task: task.account),
+        "batches": AccountEvents(parts.tables.open_batches, lambda account: account),
+    }
     LiveRoutes(console, events, lambda: not is_ready()).add_to(table)

@@ -12,7 +12,6 @@ from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.console.parts import (
     NOTHING,
     Cell,
-    Code,
     Facts,
     Field,
     Form,
@@ -20,6 +19,7 @@ from gateway_apiserver.surfaces.console.parts import (
     Hint,
     Notice,
     Part,
+    Region,
     Screen,
     Table,
     Videos,
@@ -27,12 +27,12 @@ from gateway_apiserver.surfaces.console.parts import (
     locate,
     number,
     numeric,
-    show_curl,
     show_micros,
     show_seconds,
     state,
 )
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, Values, read_query
+from gateway_apiserver.surfaces.console.snippets import show_task
 from gateway_apiserver.surfaces.console.task_index import TaskIndex
 from gateway_apiserver.surfaces.pages.html import redirect
 from gateway_core.accounts.roles import Act
@@ -176,27 +176,28 @@ class TaskPages:
             (
                 Field("phase", "State", "select", phase, options=[*PHASES.items()]),
                 Field("model", "Model", "search", model),
-                Field("id", "Task id", "search", hint="Any task of the last 30 days"),
             ),
+            filters=True,
         )
+        hint = "Any task of the last 30 days"
+        find = Form(path, "Open", (Field("id", "Task id", "search", hint=hint, required=True),))
         empty = "No task matches." if phase or model else "There are no tasks yet."
         table = replace(
             tabulate_tasks(seat, page.objects, "Tasks", empty=empty),
             more=locate(path, **chosen, after=page.more) if page.more else "",
             first=locate(path, **chosen) if after else "",
-            live=f"{seat.home}/events",
         )
-        text = (
-            "Open tasks, and tasks that ended in the last hour. Search for an older task by its id."
-        )
-        return Screen("Tasks", [search, table, Hint(text)])
+        text = "Open tasks, and tasks that ended in the last hour. Open an older task by its id."
+        region = Region([table], locate(path, **chosen, after=after), f"{seat.home}/events/tasks")
+        return Screen("Tasks", [search, region, find, Hint(text)])
 
     async def show(self, call: Call, seat: Seat) -> Screen:
         """One task."""
         wire_id = call.scope["path_params"]["task_id"]
         obj = await self._finder.show(seat.account.name, wire_id)
         request, status = obj["spec"]["request"], obj.get("status") or {}
-        parts: list[Part] = [Facts(_describe(obj), live=f"{seat.home}/events")]
+        path = f"{seat.home}/tasks/{wire_id}"
+        parts: list[Part] = [Facts(_describe(obj))]
         failure = status.get("failure")
         if failure:
             text = failure.get("message") or "The task failed."
@@ -207,14 +208,17 @@ class TaskPages:
         if request.get("callbackUrl"):
             parts.append(_describe_callback(request, status))
             if seat.may(Act.CREATE) and status.get("phase") in ("Completed", "Failed"):
-                path = f"{seat.home}/tasks/{wire_id}/redeliver"
+                action = f"{path}/redeliver"
                 text = "The receiver gets the same id and the same body once more."
                 button = "Deliver the callback again"
-                parts.append(Form(path, button, token=seat.sign(path), text=text))
+                parts.append(Form(action, button, token=seat.sign(action), text=text))
         body = await self._read_input(obj)
         url = f"{self._base_url}/api/v1/{request['service']}/{request['action']}"
-        parts.append(Code("The same call with curl", _shorten(show_curl(url, body))))
-        return Screen(wire_id, parts, back=("Tasks", f"{seat.home}/tasks"))
+        code = show_task(url, body)
+        if len(code[0].text) > MOST_SHOWN_INPUT:
+            code = [replace(code[0], text=code[0].text[:MOST_SHOWN_INPUT] + "…")]
+        region = Region(parts, path, f"{seat.home}/events/tasks")
+        return Screen(wire_id, [region, *code], back=("Tasks", f"{seat.home}/tasks"))
 
     async def redeliver(self, call: Call, seat: Seat, _: Values) -> Response:
         """Have the callback delivered once more."""
@@ -311,10 +315,6 @@ def _describe_callback(request: Mapping[str, Any], status: Mapping[str, Any]) ->
         ("Message id", Cell(callback.get("id") or NOTHING, "code")),
     ]
     return Facts(items, "Callback")
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= MOST_SHOWN_INPUT else text[:MOST_SHOWN_INPUT] + "…"
 
 
 def _read_cursor(text: str) -> Position:

@@ -19,6 +19,7 @@ from gateway_apiserver.surfaces.console.parts import (
     Hint,
     Links,
     Part,
+    Region,
     Screen,
     Table,
     locate,
@@ -65,17 +66,16 @@ class UsagePages:
         first, last, lines = await self._read(call, seat)
         path = f"{seat.home}/usage"
         chosen = {"start": first.isoformat(), "end": last.isoformat()}
-        parts: list[Part] = [
-            Form(
-                path,
-                "Show",
-                (
-                    Field("start", "From", "date", chosen["start"]),
-                    Field("end", "To", "date", chosen["end"]),
-                ),
+        search = Form(
+            path,
+            "Show",
+            (
+                Field("start", "From", "date", chosen["start"]),
+                Field("end", "To", "date", chosen["end"]),
             ),
-            Links([("Download as CSV", locate(f"{path}/csv", **chosen))]),
-        ]
+            filters=True,
+        )
+        parts: list[Part] = [Links([("Download as CSV", locate(f"{path}/csv", **chosen))])]
         days = [(first + timedelta(day)).isoformat() for day in range((last - first).days + 1)]
         parts += draw_days(lines, days)
         names = await self._name_keys(call, seat)
@@ -83,7 +83,7 @@ class UsagePages:
         parts.append(_tabulate("By key", "Key", sum_lines(lines, ["key"]), names))
         if seat.may(Act.GOVERN, confined=False):
             parts.append(await self._show_balance(seat))
-        return Screen("Usage", parts)
+        return Screen("Usage", [search, Region(parts)])
 
     async def download(self, call: Call, seat: Seat) -> Response:
         """All lines by day, key, model and operation."""

@@ -1,46 +1,18 @@
-"""Who changed a key or guardrail: noted on the object, in the write that makes the change. Pure.
-
-The latest changes of each object are kept, without any value: what changed, when, and by whom.
-"""
-
-from dataclasses import dataclass
-
-import orjson
+"""Changes of a caller, as `core/accounts/changes.py` notes them on objects."""
 
 from gateway_apiserver.routing import Call
-from gateway_core.api.ids import CHANGES_ANNOTATION
+from gateway_core.accounts.changes import note_change
 from gateway_core.api.resource import Object
-from gateway_core.api.times import format_time
 from gateway_core.kube.clock import CLOCK
-
-MOST_CHANGES = 16
-_MOST_TEXT = 300
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A change at `time` (RFC 3339). `by` is `user/<name>` or `key/<name>`."""
-
-    time: str
-    by: str
-    text: str
 
 
 def record_change(obj: Object | None, call: Call, text: str) -> dict[str, str]:
     """Annotations of the object's next version, in which the caller's change is noted."""
+    return note_change(obj, name_caller(call), text, CLOCK.now())
+
+
+def name_caller(call: Call) -> str:
+    """`user/<name>` of who is signed in, else `key/<name>`."""
     key, user = call.caller.key, call.caller.creator
     # what a session acts with has no secret
-    by = f"user/{user.name}" if user is not None and not key.tokens else f"key/{key.name}"
-    known = [] if obj is None else read_changes(obj)
-    latest = Change(format_time(CLOCK.now()), by, text[:_MOST_TEXT])
-    kept = [(one.time, one.by, one.text) for one in (*known, latest)[-MOST_CHANGES:]]
-    return {CHANGES_ANNOTATION: orjson.dumps(kept).decode()}
-
-
-def read_changes(obj: Object) -> list[Change]:
-    """The changes that are noted on an object, the oldest first."""
-    text = (obj["metadata"].get("annotations") or {}).get(CHANGES_ANNOTATION, "[]")
-    try:
-        return [Change(str(time), str(by), str(what)) for time, by, what in orjson.loads(text)]
-    except (ValueError, TypeError):
-        return []  # an admin has written something else there
+    return f"user/{user.name}" if user is not None and not key.tokens else f"key/{key.name}"

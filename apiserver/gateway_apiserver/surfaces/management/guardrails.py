@@ -158,8 +158,11 @@ class GuardrailRoutes:
                 raise Conflict(
                     f"The guardrail holds for keys ({assigned}): take them out, or add ?force=true."
                 )
+            annotations = obj["metadata"].get("annotations") or {}
+            noted = {**annotations, **record_change(obj, call, "deleted")}
+            remains = {**obj, "metadata": {**obj["metadata"], "annotations": noted}}
             # first, so that replays and cursors never miss it
-            await self._objects.keep_removed(GUARDRAILS, call.account, obj)
+            await self._objects.keep_removed(GUARDRAILS, call.account, remains)
             if await self._repository.remove(GUARDRAILS, obj):
                 return to_json(DeletedGuardrail(id=call.wire_id))
         raise Unavailable("The guardrail is being changed by others.", retry_after=1)

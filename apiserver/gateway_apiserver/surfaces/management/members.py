@@ -10,10 +10,12 @@ import structlog
 
 from gateway_apiserver.routing import Call, Docs, RouteTable
 from gateway_apiserver.surfaces.management import LABEL, ROOT
+from gateway_apiserver.surfaces.management.changes import name_caller
 from gateway_apiserver.surfaces.management.requests import ListQuery
 from gateway_apiserver.surfaces.management.responses import Member, render_member
 from gateway_apiserver.surfaces.models import Page, Request
 from gateway_apiserver.surfaces.validation import read_body, read_query
+from gateway_core.accounts.changes import note_change
 from gateway_core.accounts.records import UserRecord, project_user
 from gateway_core.accounts.roles import Act, Grant, find_grant
 from gateway_core.accounts.sign_in import USERS
@@ -22,6 +24,7 @@ from gateway_core.api.account import Role
 from gateway_core.api.errors import Conflict, Forbidden, NotFound
 from gateway_core.api.resource import Object
 from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.informer import Cache
 from gateway_core.kube.lists import take_page, wrap_page
 from gateway_core.kube.repository import writing
@@ -99,7 +102,9 @@ class MemberRoutes:
                 {**entry, "role": role} if entry["accountName"] == account else entry
                 for entry in obj["spec"]["memberships"]
             ]
-            return {"spec": {"memberships": memberships}}
+            text = f"role changed from {known} to {role}"
+            changes = note_change(obj, name_caller(call), text, CLOCK.now(), account)
+            return {"metadata": {"annotations": changes}, "spec": {"memberships": memberships}}
 
         async with writing(USERS, member.name):
             changed = await self._kube.update(USERS.plural, read, decide)

@@ -151,6 +151,32 @@ class Member(Shape):
     created_at: str
 
 
+class SecretState(Shape):
+    """Whether callbacks can be signed, and until when the secret before signs too."""
+
+    object: Literal["webhook_secret"] = "webhook_secret"
+    is_set: bool
+    previous_signs_until: str | None
+
+
+class RotatedSecret(Shape):
+    """A new secret, which is shown here alone."""
+
+    object: Literal["webhook_secret"] = "webhook_secret"
+    secret: str
+    previous_signs_until: str | None
+
+
+class TestResult(Shape):
+    """What has become of a test: the receiver's status, none without an answer."""
+
+    object: Literal["webhook_test"] = "webhook_test"
+    delivered: bool
+    status: int | None
+    result: str
+    seconds: float
+
+
 @dataclass(frozen=True, slots=True)
 class BudgetView:
     """Micro-dollars used, and left below the limit with holds taken off; None: not known, no limit.

@@ -11,17 +11,24 @@ from gateway_apiserver.surfaces.management.members import MemberRoutes
 from gateway_apiserver.surfaces.management.objects import ManagedObjects
 from gateway_apiserver.surfaces.management.responses import BudgetReader
 from gateway_apiserver.surfaces.management.usage import UsageRoutes
+from gateway_apiserver.surfaces.management.webhooks import WEBHOOK_ALLOWANCES, WebhookRoutes
+from gateway_core.accounts.throttle import Throttle
 from gateway_core.admission.rates import RateLimiter
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.ids import IdMint
 from gateway_core.api.key import GatewayKey
 from gateway_core.billing.reports import UsageReader
+from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.kube.informer import Cache
 from gateway_core.kube.repository import ListLimiter, Repository
 
 
 def add_management(
-    table: RouteTable, parts: ApiParts, limiter: RateLimiter, mint: IdMint
+    table: RouteTable,
+    parts: ApiParts,
+    limiter: RateLimiter,
+    mint: IdMint,
+    addresses: AddressPolicy,
 ) -> UsageRoutes:
     """Add the routes; those of the usage, which the console reads too."""
     tables: dict[str, Cache[Any]] = {
@@ -43,4 +50,6 @@ def add_management(
     usage = UsageRoutes(UsageReader(parts.kube, parts.store, lists), parts.tables.keys)
     usage.add_to(table)
     MemberRoutes(parts.tables.users, parts.kube).add_to(table)
+    throttle = Throttle(parts.transient, WEBHOOK_ALLOWANCES, parts.id_key)
+    WebhookRoutes(parts.kube, parts.orders, addresses, throttle, parts.id_key).add_to(table)
     return usage

@@ -9,6 +9,7 @@ from typing import Any
 
 import jinja2
 import structlog
+from markupsafe import Markup
 from starlette.requests import ClientDisconnect
 
 from gateway_apiserver.routing import Call, RouteTable
@@ -38,7 +39,11 @@ def _add_asset(name: str, media_type: bytes) -> str:
 
 
 STYLE_PATH = _add_asset("style.css", b"text/css; charset=utf-8")
-SCRIPT_PATH = _add_asset("console.js", b"text/javascript; charset=utf-8")
+SCRIPT_PATHS = [
+    _add_asset(name, b"text/javascript; charset=utf-8")
+    # HTMX and its extension as in the packages that tools/node pins
+    for name in ("htmx.min.js", "sse.min.js", "console.js")
+]
 _HTML: Header = (b"content-type", b"text/html; charset=utf-8")
 _NO_REFERRER: Header = (b"referrer-policy", b"no-referrer")
 _HEADERS: tuple[Header, ...] = (
@@ -68,12 +73,12 @@ class Pages:
         )
 
     @property
-    def script_url(self) -> str:
-        """The one script of pages: other paths of the origin may have bytes of tenants."""
-        return self._origin + SCRIPT_PATH
+    def script_urls(self) -> str:
+        """The scripts of pages: other paths of the origin may have bytes of tenants."""
+        return " ".join(self._origin + path for path in SCRIPT_PATHS)
 
     def add_to(self, table: RouteTable) -> None:
-        """Add the style sheet and the script, the only files that pages load."""
+        """Add the style sheet and the scripts, the only files that pages load."""
 
         async def show(call: Call) -> Response:
             content, media_type = _ASSETS[call.scope["path"]]
@@ -108,15 +113,20 @@ class Pages:
             f" frame-ancestors 'none'; form-action {forms}"
         )
         policy = f"{policy}; {sources}" if sources else policy
-        text = self._templates.get_template(template).render(
+        text = self.fill(
+            template,
             style=STYLE_PATH,
-            script=SCRIPT_PATH,
+            scripts=SCRIPT_PATHS,
             signed_in=signed_in,
             sign_out_token=signed_in.session.make_form_token("sign-out") if signed_in else "",
             **values,
         )
         security = (b"content-security-policy", policy.encode())
         return Response(status, text.encode(), (*_HEADERS, security, *headers))
+
+    def fill(self, template: str, **values: Any) -> Markup:
+        """The text of a template, which is a part of a page."""
+        return Markup(self._templates.get_template(template).render(**values))  # noqa: S704
 
     def guard(self, handler: PageHandler) -> PageHandler:
         """The handler, whose errors are shown as pages."""

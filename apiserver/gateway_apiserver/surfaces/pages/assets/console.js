@@ -1,48 +1,73 @@
-// Pages work without this script: it keeps parts of them current, copies, and streams answers.
+// Pages work without scripts. HTMX sends forms and reads parts anew; the rest is here.
 'use strict';
 
-// A part is read anew from its own page when an event says that something has changed.
-let isWanted = false, isBusy = false;
-async function refresh() {
-  isWanted = true;
-  if (isBusy) return;
-  isBusy = true;
-  // nobody looks at a hidden page: it is read once it is shown
-  while (isWanted && !document.hidden) {
-    isWanted = false;
-    const began = performance.now();
-    await load();
-    // a list that is slow to read is read seldom
-    await new Promise(done => setTimeout(done, 9 * (performance.now() - began)));
-  }
-  isBusy = false;
+// The live region: a hidden page reads nothing, a slow one reads seldom, and what is in use stays.
+let isStale = false, readAgainAt = 0, timer = 0;
+function refresh() {
+  timer = 0;
+  if (isStale && !document.hidden) htmx.trigger('#region', 'stale');
 }
-async function load() {
-  const parts = [...document.querySelectorAll('[data-live]')];
-  try {
-    const answer = await fetch(location.href, {headers: {Accept: 'text/html'}});
-    if (!answer.ok || answer.redirected) return;
-    const page = new DOMParser().parseFromString(await answer.text(), 'text/html');
-    for (const part of parts) {
-      const fresh = page.getElementById(part.id);
-      if (fresh && !part.contains(document.activeElement) && fresh.innerHTML !== part.innerHTML) {
-        part.replaceChildren(...fresh.childNodes);
-      }
-    }
-  } catch (error) {
-    if (!(error instanceof TypeError)) throw error; // the network: the next event tries again
-  }
+function isRead(event) { // of the region by itself, not of a filter
+  return event.detail.requestConfig.elt.id === 'region';
 }
-const live = document.querySelector('[data-live]');
-if (live) {
-  const events = new EventSource(live.dataset.live);
-  events.addEventListener('change', refresh);
-  document.addEventListener('visibilitychange', () => isWanted && refresh());
-  addEventListener('pagehide', () => events.close());
+document.addEventListener('visibilitychange', refresh);
+document.addEventListener('focusout', () => setTimeout(refresh));
+document.addEventListener('htmx:beforeRequest', event => {
+  if (!isRead(event)) return;
+  const wait = readAgainAt - performance.now();
+  isStale = document.hidden || wait > 0;
+  if (!isStale) {
+    event.detail.elt.beganAt = performance.now();
+    return;
+  }
+  event.preventDefault();
+  if (wait > 0) timer ||= setTimeout(refresh, wait);
+});
+document.addEventListener('htmx:afterRequest', event => {
+  if (!isRead(event)) return;
+  const now = performance.now();
+  readAgainAt = now + 9 * (now - event.detail.elt.beganAt);
+});
+document.addEventListener('htmx:beforeSwap', event => {
+  const {target, serverResponse, shouldSwap} = event.detail;
+  const isWhole = serverResponse.includes(`id="${target.id}"`); // else of a proxy, or cut off
+  isStale = isRead(event) && target.contains(document.activeElement);
+  event.detail.shouldSwap = shouldSwap && isWhole && !isStale;
+  if (!isRead(event)) showTrouble(shouldSwap && !isWhole);
+});
+document.addEventListener('htmx:sendError', event => isRead(event) || showTrouble(true));
+function showTrouble(isShown) {
+  const trouble = document.getElementById('trouble');
+  if (trouble) trouble.hidden = !isShown;
 }
 
-for (const button of document.querySelectorAll('[data-copy]')) {
-  if (!navigator.clipboard) continue;
+// After an action the first thing to know is read out, and the keyboard goes on from there.
+document.addEventListener('htmx:afterSettle', event => {
+  if (event.target.id !== 'main') return;
+  const first = ['[role=alert]:not([hidden])', '[role=status]', 'h1']
+    .map(selector => event.target.querySelector(selector)).find(Boolean);
+  first.tabIndex = -1;
+  first.focus({preventScroll: true});
+});
+
+// Elements that a swap brings are made ready too.
+document.addEventListener('htmx:load', event => {
+  const all = selector => [...event.detail.elt.querySelectorAll(selector)];
+  all('[data-copy]').forEach(offerCopy);
+  all('form[data-stream]').forEach(streamAnswer);
+  all('[data-most]').forEach(boundFile);
+});
+
+function boundFile(input) { // what is too large is refused before it is sent
+  input.addEventListener('change', () => {
+    const isLarge = input.files[0]?.size > Number(input.dataset.most);
+    input.setCustomValidity(isLarge ? 'The file is too large.' : '');
+    input.reportValidity();
+  });
+}
+
+function offerCopy(button) {
+  if (!navigator.clipboard) return;
   button.hidden = false;
   button.addEventListener('click', async () => {
     await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
@@ -64,7 +89,7 @@ async function* readEvents(body) {
     }
   }
 }
-for (const form of document.querySelectorAll('form[data-stream]')) {
+function streamAnswer(form) {
   const button = form.querySelector('button[type=submit]');
   const output = form.querySelector('output');
   form.addEventListener('submit', async event => {

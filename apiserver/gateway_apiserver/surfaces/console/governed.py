@@ -1,0 +1,204 @@
+"""What the pages of keys and guardrails share: their limits, lists and forms.
+
+All is done by the operations of Platform Management (`surfaces/management`).
+"""
+
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any, get_args
+
+from gateway_apiserver.routing import Call
+from gateway_apiserver.surfaces.console.inner import InnerApi
+from gateway_apiserver.surfaces.console.parts import (
+    NOTHING,
+    Cell,
+    Field,
+    Form,
+    Screen,
+    number,
+    show_cents,
+)
+from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, Values, read_query
+from gateway_apiserver.surfaces.management import ROOT as MANAGEMENT
+from gateway_apiserver.surfaces.pages.html import redirect
+from gateway_apiserver.surfaces.validation import refuse_fields
+from gateway_core.api.limits import Window
+from gateway_web.responses import Response
+
+PER_PAGE = 20
+
+_WINDOWS = [("", "No limit"), *((window, window) for window in get_args(Window))]
+_LISTS = ("allowed_models", "allowed_providers", "denied_models", "denied_providers")
+
+
+class GovernedPages(ABC):
+    """Pages of keys, or of guardrails: `noun` is the one in their addresses.
+
+    `words` name the forms of one of them and the methods that take these.
+    """
+
+    def __init__(
+        self, console: Console, api: InnerApi, noun: str, section: Section, *words: str
+    ) -> None:
+        self._api = api
+        self._noun = noun
+        console.add_section(section)
+        console.add_page(f"/{noun}", self.show_list, noun)
+        console.add_form(f"/{noun}", self.create, f"{noun}_create", self.show_list)
+        one = f"/{noun}/{{wire_id}}"
+        console.add_page(one, self.show, f"{noun}_one")
+        for word in words:
+            console.add_form(f"{one}/{word}", getattr(self, word), f"{noun}_{word}", self.show)
+
+    @abstractmethod
+    async def show_list(self, call: Call, seat: Seat) -> Screen:
+        """A page of them, and the form for a new one."""
+
+    @abstractmethod
+    async def show(self, call: Call, seat: Seat) -> Screen:
+        """One of them, and what may be done with it."""
+
+    @abstractmethod
+    async def create(self, call: Call, seat: Seat, values: Values) -> Screen | Response:
+        """Make one."""
+
+    @abstractmethod
+    def read(self, values: Values) -> dict[str, Any]:
+        """What a form says of one, as the operations take it. InvalidRequest."""
+
+    async def change(self, call: Call, seat: Seat, values: Values) -> Response:
+        """Change what the form shows of it."""
+        await self._api.write(call, seat, "PATCH", self.operation(call), self.read(values))
+        return redirect(f"{self.locate(call, seat)}?done=changed")
+
+    def operation(self, call: Call) -> str:
+        """The path of the operations of the one that a page is about."""
+        return f"{MANAGEMENT}/{self._noun}/{call.scope['path_params']['wire_id']}"
+
+    def locate(self, call: Call, seat: Seat) -> str:
+        """The address of its page."""
+        return f"{seat.home}/{self._noun}/{call.scope['path_params']['wire_id']}"
+
+    async def read_page(self, call: Call, seat: Seat, path: str = "", **chosen: str) -> Any:
+        """A page of the list that the address names, or of another one."""
+        after = read_query(call).get("after")
+        path = path or f"{MANAGEMENT}/{self._noun}"
+        return await self._api.read(call, seat, path, limit=PER_PAGE, after=after, **chosen)
+
+    async def make(self, call: Call, seat: Seat, values: Values, **more: Any) -> Any:
+        """What was made of a form, once however often it is sent."""
+        body = {**self.read(values), **more}
+        given = {name: value for name, value in body.items() if value not in (None, [])}
+        key = values.get("idempotency_key", "")
+        return await self._api.write(
+            call, seat, "POST", f"{MANAGEMENT}/{self._noun}", given, key=key
+        )
+
+    def offer_creation(self, seat: Seat, title: str, submit: str, *fields: Field) -> Form:
+        """The form for a new one."""
+        name = Field("name", "Name", required=True, most=100)
+        once = (("idempotency_key", secrets.token_urlsafe(18)),)
+        path = f"{seat.home}/{self._noun}"
+        return seat.offer(path, submit, (name, *fields), hidden=once, title=title, opener=title)
+
+    def offer_change(self, seat: Seat, path: str, opener: str, name: str, *fields: Field) -> Form:
+        """The form that changes it."""
+        own = Field("name", "Name", value=name, required=True, most=100)
+        return seat.offer(f"{path}/change", "Save", (own, *fields), title="Change", opener=opener)
+
+
+def show_use(each: Any) -> Mapping[str, Cell]:
+    """Used, limit and calls a minute of a key or guardrail."""
+    return {
+        "Used": number(show_cents(each["used_cents"]), share_used(each)),
+        "Limit": number(show_limit(each)),
+    }
+
+
+def read_limits(values: Values) -> dict[str, Any]:
+    """Limits as the operations take them; an empty field is none. InvalidRequest."""
+    limits: dict[str, Any] = {
+        "limit_cents": _read_cents(values.get("limit", "")),
+        "limit_window": values.get("limit_window") or None,
+        "rpm_limit": _read_count(values.get("rpm_limit", "")),
+    }
+    for name in _LISTS[:2]:
+        limits[name] = values.get(name, "").split() or None
+    return limits
+
+
+def read_guardrail(values: Values) -> dict[str, Any]:
+    """Limits of a guardrail as the operations take them. InvalidRequest."""
+    lists = {name: values.get(name, "").split() or None for name in _LISTS}
+    return {**read_limits(values), "description": values.get("description") or None, **lists}
+
+
+def _read_cents(text: str) -> int | None:
+    if not text.strip():
+        return None
+    try:
+        cents = Decimal(text.strip()) * 100
+    except InvalidOperation:
+        raise refuse_fields({"limit": ["must be an amount in dollars"]}) from None
+    if not cents.is_finite() or cents != cents.to_integral_value() or abs(cents) > 10**15:
+        raise refuse_fields({"limit": ["must be an amount in whole cents"]})
+    return int(cents)
+
+
+def _read_count(text: str) -> int | None:
+    if not text.strip():
+        return None
+    if not (text.strip().isascii() and text.strip().isdigit() and len(text) < 12):
+        raise refuse_fields({"rpm_limit": ["must be a whole number"]})
+    return int(text)
+
+
+def limit_fields(each: Any) -> list[Field]:
+    """Controls of the limits of a key, with what it has."""
+    cents, rate = each.get("limit_cents"), each.get("rpm_limit")
+    hint = "With spaces between; a * at the end of one stands for any rest. Empty: all."
+    return [
+        Field("limit", "Limit in dollars", "number", "" if cents is None else f"{cents / 100:.2f}"),
+        Field("limit_window", "Window", "select", each.get("limit_window") or "", options=_WINDOWS),
+        Field("rpm_limit", "Calls a minute", "number", "" if rate is None else str(rate)),
+        *(
+            Field(name, title, value=" ".join(each.get(name) or ()), hint=hint, most=4000)
+            for name, title in zip(_LISTS[:2], ("Allowed models", "Allowed providers"), strict=True)
+        ),
+    ]
+
+
+def guardrail_fields(each: Any) -> list[Field]:
+    """Controls of the limits of a guardrail, with what it has."""
+    return [
+        Field("description", "Description", value=each.get("description") or "", most=1000),
+        *limit_fields(each),
+        *(
+            Field(name, title, value=" ".join(each.get(name) or ()), most=4000)
+            for name, title in zip(_LISTS[2:], ("Denied models", "Denied providers"), strict=True)
+        ),
+    ]
+
+
+def show_lists(each: Any) -> list[tuple[str, Cell]]:
+    """The lists of models and providers that are set."""
+    return [
+        (name.replace("_", " ").capitalize(), Cell(", ".join(each[name]) or "none"))
+        for name in _LISTS
+        if each.get(name) is not None
+    ]
+
+
+def share_used(each: Any) -> float | None:
+    """The part of the limit that is used, 0 to 1; None where it is not known."""
+    limit, used = each["limit_cents"], each["used_cents"]
+    return used / limit if limit and used is not None else None
+
+
+def show_limit(each: Any) -> str:
+    """The limit and its window."""
+    if each["limit_cents"] is None:
+        return NOTHING
+    return f"{show_cents(each['limit_cents'])} ({each['limit_window']})"

@@ -1,0 +1,69 @@
+"""Who changed an object: noted on it, in the write that makes the change. Pure.
+
+The latest changes of each object are kept, without any value: what changed, when, and by whom.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from gateway_core.api.ids import CHANGES_ANNOTATION, PROGRAM
+from gateway_core.api.resource import Object
+from gateway_core.api.times import format_time
+
+MOST_CHANGES = 16
+_MOST_TEXT = 300
+_OWN = (PROGRAM, "Python")
+"""Names under which the gateway's processes write: before they had one, their HTTP client's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change at `time` (RFC 3339). `by` is `user/<name>`, `key/<name>` or `client/<program>`.
+
+    `account` is the one that it concerns, where its object is of several.
+    """
+
+    time: str
+    by: str
+    text: str
+    account: str = ""
+
+
+def note_change(
+    obj: Object | None, by: str, text: str, now: datetime, account: str = ""
+) -> dict[str, str]:
+    """Annotations of the object's next version, in which a change is noted."""
+    known = [] if obj is None else read_changes(obj)
+    latest = Change(format_time(now), by, text[:_MOST_TEXT], account)
+    kept = [
+        (one.time, one.by, one.text, *([one.account] if one.account else []))
+        for one in (*known, latest)[-MOST_CHANGES:]
+    ]
+    return {CHANGES_ANNOTATION: orjson.dumps(kept).decode()}
+
+
+def read_changes(obj: Mapping[str, Any]) -> list[Change]:
+    """The changes that are noted on an object, the oldest first."""
+    text = (obj["metadata"].get("annotations") or {}).get(CHANGES_ANNOTATION, "[]")
+    try:
+        return [Change(*map(str, entry)) for entry in orjson.loads(text)]
+    except (ValueError, TypeError):
+        return []  # an admin has written something else there
+
+
+def find_writers(obj: Mapping[str, Any]) -> list[Change]:
+    """The latest write of each other program, such as kubectl, that has written what it holds now.
+
+    The API server notes programs, and no persons.
+    """
+    return [
+        Change(entry["time"], f"client/{entry['manager']}", "written")
+        for entry in obj["metadata"].get("managedFields") or ()
+        if entry.get("manager", PROGRAM) not in _OWN
+        and "time" in entry
+        and not entry.get("subresource")
+    ]

@@ -1,0 +1,119 @@
+"""Orders of the API process to the operator, which alone reads and writes secrets of callbacks."""
+
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
+
+import aiohttp
+import orjson
+
+from gateway_core.api.ids import SHARDS, shard_of
+from gateway_core.kube.clock import CLOCK
+
+PATH = "/orders"
+SIGNATURE = "x-gateway-order"
+LIFE_SECONDS = 30
+ORDER_SECONDS = 25.0
+"""For an order: a test waits for its turn and for the receiver."""
+_MOST_CONNECTIONS = 32
+_MOST_ANSWER = 64 * 1024
+ORDINAL = "{ordinal}"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be done for an account: `values` are those of the action."""
+
+    action: Literal["rotate", "test"]
+    account: str
+    values: Mapping[str, str]
+
+
+class OrderSigner:
+    """Signs orders with a key derived from the id key: any pod may reach the operator's port."""
+
+    def __init__(self, id_key: bytes, now: Callable[[], float] = CLOCK.time) -> None:
+        self._key = hmac.digest(id_key, b"orders", hashlib.sha256)
+        self._now = now
+
+    def sign(self, body: bytes) -> str:
+        """The signature of an order's bytes at this moment."""
+        time = str(int(self._now()))
+        return f"{time}.{self._digest(time, body)}"
+
+    def read(self, body: bytes, signature: str) -> Order | None:
+        """The order, None where it is forged or old."""
+        time, _, digest = signature.partition(".")
+        if not hmac.compare_digest(self._digest(time, body).encode(), digest.encode()):
+            return None
+        return None if abs(self._now() - int(time)) > LIFE_SECONDS else Order(**orjson.loads(body))
+
+    def _digest(self, time: str, body: bytes) -> str:
+        return hmac.new(self._key, time.encode() + b"." + body, hashlib.sha256).hexdigest()
+
+
+class OrderRefused(Exception):
+    """The operator does not do it; the text, for the caller, says why. `status` is as in HTTP."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class OperatorPort:
+    """The internal ports of the operator's replicas. An async context manager.
+
+    `url` is the address of one, with `{ordinal}` for its number; `seconds` bounds an exchange.
+    """
+
+    def __init__(self, url: str, replicas: int, seconds: float) -> None:
+        self._url = url.rstrip("/")
+        self._replicas = replicas
+        self._seconds = seconds
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=_MOST_CONNECTIONS),
+            timeout=aiohttp.ClientTimeout(total=self._seconds),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+
+    def find_owner(self, name: str) -> str:
+        """The address of the replica that owns the shard of the object `name`."""
+        ordinal = shard_of(name) % min(self._replicas, SHARDS)
+        return self._url.replace(ORDINAL, str(ordinal))
+
+
+class OrderLink(OperatorPort):
+    """Gives orders to the replica that owns the account."""
+
+    def __init__(self, url: str, replicas: int, signer: OrderSigner) -> None:
+        super().__init__(url, replicas, ORDER_SECONDS)
+        self._signer = signer
+
+    async def give(self, order: Order) -> Mapping[str, Any]:
+        """What the operator answers. OrderRefused; of status 504 where the outcome is unknown."""
+        body = orjson.dumps(asdict(order))
+        url = self.find_owner(order.account) + PATH
+        headers = {SIGNATURE: self._signer.sign(body)}
+        try:
+            async with self._session.post(
+                url, data=body, headers=headers, allow_redirects=False
+            ) as answer:
+                found = orjson.loads(await answer.content.read(_MOST_ANSWER))
+        except aiohttp.ClientConnectorError:
+            raise OrderRefused(503, "This cannot be done now.") from None
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+            text = "It is not known whether this was done. Send the same again."
+            raise OrderRefused(504, text) from None
+        if answer.status != 200:
+            raise OrderRefused(answer.status, found["problem"])
+        result: Mapping[str, Any] = found
+        return result

@@ -1,0 +1,157 @@
+"""Orders of the API process: a new secret for an account's callbacks, and a callback as a test."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import orjson
+import structlog
+
+from gateway_core.accounts.changes import note_change
+from gateway_core.api.account import GatewayAccount
+from gateway_core.api.ids import ACCOUNT_LABEL
+from gateway_core.api.key import Secret
+from gateway_core.api.resource import Object
+from gateway_core.callbacks.orders import OrderRefused, OrderSigner
+from gateway_core.callbacks.rotation import (
+    ENTRY,
+    RotationUnderWay,
+    choose_name,
+    derive_secret,
+    name_secrets,
+    plan_rotation,
+    refuse_second,
+)
+from gateway_core.callbacks.schedule import Verdict, judge
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import (
+    AlreadyExists,
+    KubernetesUnavailable,
+    ObjectNotFound,
+    RequestForbidden,
+    RequestRejected,
+    WriteConflict,
+    WriteOutcomeUnknown,
+)
+from gateway_core.kube.secrets import SecretClient
+from gateway_operator.callbacks.client import CallbackClient, Message
+from gateway_operator.callbacks.signing import READ_SECONDS, NoKey
+
+TURN_SECONDS = 5.0
+"""How long a test waits behind the account's callbacks."""
+_TEST = orjson.dumps(
+    {"id": f"task_{'0' * 26}", "status": "completed", "videos": [], "usage": {"cost": 0}}
+)
+"""The body of a test: a completed task that there is not."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class WebhookOrders:
+    """Carries orders out."""
+
+    kube: KubernetesClient
+    client: CallbackClient
+    id_key: bytes
+    now: Callable[[], datetime]
+
+    async def take(self, body: bytes, signature: str) -> Mapping[str, Any] | None:
+        """Carry one out; None where it is forged. OrderRefused."""
+        order = OrderSigner(self.id_key).read(body, signature)
+        if order is None:
+            return None
+        try:
+            if order.action == "test":
+                return await self._test(order.account, order.values["url"])
+            return await self._rotate(order.account, order.values["nonce"], order.values["by"])
+        except ObjectNotFound:
+            raise OrderRefused(404, "There is no such account.") from None
+        except (AlreadyExists, KubernetesUnavailable, WriteConflict):
+            raise OrderRefused(503, "This cannot be done now.") from None
+        except WriteOutcomeUnknown:
+            text = "It is not known whether this was done. Send the same again."
+            raise OrderRefused(504, text) from None
+
+    async def _test(self, account: str, url: str) -> Mapping[str, Any]:
+        """Send one callback, in its turn among the account's own."""
+        message = Message(account, url, f"msg_{secrets.token_hex(13)}", _TEST)
+        try:
+            await self.client.check_keys(account)
+            turn = asyncio.timeout(TURN_SECONDS)
+            async with turn, self.client.wait_turn(account, url) as receiver:
+                turn.reschedule(None)
+                began = time.monotonic()
+                outcome = await self.client.send(message, receiver)
+        except NoKey as problem:
+            _log.info("callback not tested", account=account, problem=str(problem))
+            text = "Callbacks cannot be signed: the account has no usable secret."
+            raise OrderRefused(409, text) from None
+        except TimeoutError:
+            raise OrderRefused(503, "Other callbacks of the account are in turn.") from None
+        return {
+            "delivered": judge(outcome.status) is Verdict.DELIVERED,
+            "status": outcome.status,
+            "result": outcome.answer,
+            "seconds": round(time.monotonic() - began, 1),
+        }
+
+    async def _rotate(self, account: str, nonce: str, by: str) -> Mapping[str, Any]:
+        """Write the new secret into the Secret that does not sign, and refer to it.
+
+        A repetition finds its own secret signing, and changes nothing.
+        """
+        spec = (await self.kube.get(GatewayAccount.plural, account))["spec"]
+        value = derive_secret(self.id_key, account, nonce).encode()
+        try:
+            if not await self._signs(account, spec, value):
+                # replicas may sign for a while with what they have read of this Secret
+                refuse_second(spec, self.now() - timedelta(seconds=2 * READ_SECONDS))
+                name = choose_name(account, spec)
+                await self._write(account, name, value)
+                spec = await self._refer(account, name, by)
+        except RotationUnderWay as error:
+            raise OrderRefused(
+                409, f"The secret was changed already: the one before signs until {error.until}."
+            ) from None
+        except (RequestForbidden, RequestRejected) as error:
+            _log.warning("webhook secret not rotated", account=account, problem=str(error))
+            text = "The gateway may not write this account's secrets; ask its administrator."
+            raise OrderRefused(403, text) from None
+        previous = spec.get("previousWebhookSecretRef") or {}
+        return {"previous_signs_until": previous.get("expirationTime")}
+
+    async def _signs(self, account: str, spec: Mapping[str, Any], value: bytes) -> bool:
+        name = (spec.get("webhookSecretRef") or {}).get("name")
+        if name not in name_secrets(account):
+            return False
+        secret = await SecretClient(self.kube).find(name)
+        return secret is not None and secret.data.get(ENTRY) == value
+
+    async def _write(self, account: str, name: str, value: bytes) -> None:
+        old = await SecretClient(self.kube).find(name)
+        if old is not None and old.labels.get(ACCOUNT_LABEL) != account:
+            raise OrderRefused(409, f"Secret {name} is not of this account.")
+        version = "" if old is None else old.version
+        labels = {ACCOUNT_LABEL: account}
+        await SecretClient(self.kube).write(Secret(name, {ENTRY: value}, labels, version=version))
+
+    async def _refer(self, account: str, name: str, by: str) -> Mapping[str, Any]:
+        async def read() -> Object:
+            return await self.kube.get(GatewayAccount.plural, account)
+
+        def decide(obj: Object) -> Mapping[str, Any] | None:
+            plan = plan_rotation(obj["spec"], name, self.now())
+            if plan is None:
+                return None
+            changes = note_change(obj, by, "new webhook secret", self.now())
+            return {"metadata": {"annotations": changes}, "spec": plan}
+
+        changed = await self.kube.update(GatewayAccount.plural, read, decide)
+        _log.info("webhook secret rotated", account=account, secret=name)
+        spec: Mapping[str, Any] = changed["spec"]
+        return spec
