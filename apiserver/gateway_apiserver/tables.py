@@ -5,6 +5,13 @@ from functools import partial
 from sys import intern
 from typing import Any
 
+from gateway_apiserver.surfaces.console.row_index import RowIndex
+from gateway_apiserver.surfaces.console.rows import (
+    BatchRow,
+    TaskRow,
+    project_batch_row,
+    project_task_row,
+)
 from gateway_apiserver.surfaces.files.finder import LISTED_SELECTOR, project_file
 from gateway_core.accounts.guardrails import Guardrail, read_guardrail
 from gateway_core.accounts.records import (
@@ -64,6 +71,10 @@ class Tables:
             GatewayTask.plural, project_task, field_selector=OPEN_SELECTOR
         )
         self.tasks = TaskCache(self.open_tasks)
+        self.task_rows = RowIndex[TaskRow](make, GatewayTask.plural, project_task_row, "tasks")
+        self.batch_rows = RowIndex[BatchRow](
+            make, GatewayBatch.plural, project_batch_row, "batches"
+        )
         self.files: Informer[FileRecord] = make(
             GatewayFile.plural, read_file, field_selector=LISTED_SELECTOR
         )

@@ -3,20 +3,14 @@
 import asyncio
 import json
 import time
-from datetime import UTC, datetime
 
 import psutil
 
-from gateway_core.api.ids import ACCOUNT_LABEL, FOLDED_LABEL, SHARD_LABEL, shard_of
-from gateway_core.api.resource import skeleton
-from gateway_core.api.task import GatewayTask
-from gateway_core.api.times import format_label_time, format_time
-from tests.bench.harness import ACCOUNT
+from tests.bench.history import create_finished
 from tests.bench.report import Report
 from tests.servers.world import World, wait_for
 
 TASKS = 20_000
-AT_ONCE = 32
 KEEP = {"GATEWAY_SWEEP_SECONDS": "5"}
 REMOVE = {
     "GATEWAY_SWEEP_SECONDS": "1",
@@ -64,51 +58,3 @@ def _count(world: World) -> int:
 def _first_page(world: World) -> str:
     namespace = world.config.namespace
     return f"/apis/modelgateway.dev/v1alpha1/namespaces/{namespace}/gatewaytasks?limit=1"
-
-
-async def create_finished(world: World, count: int) -> None:
-    """Tasks as they are once they are archived and folded, of some 3 kB each."""
-    now = datetime.now(UTC)
-    prompt = "A lighthouse at dawn, waves, gulls. " * 30
-    values = json.dumps({"prompt": prompt, "reference_image_urls": ["https://example.com/a.png"]})
-    request = {
-        "accountName": ACCOUNT,
-        "service": "sim",
-        "action": "reference_to_video",
-        "modelId": "sim-q4",
-        "input": values,
-        "fingerprint": "f" * 64,
-        "reservedMicros": 300_000,
-    }
-    video = {
-        "url": "https://media.example.com/media/x/0/" + "s" * 40,
-        "key": "media/x/0",
-        "bytes": 1,
-        "sha256": "0" * 64,
-        "contentType": "video/mp4",
-    }
-    status = {
-        "phase": "Completed",
-        "work": "Settled",
-        "chargedMicros": 300_000,
-        "cost": "0.30",
-        "completionTime": format_time(now),
-        "upstream": {"providerName": "simulated", "upstreamModel": "q4", "jobId": "job_1"},
-        "result": {"videos": [video]},
-    }
-    numbers = iter(range(count))
-    async with world.kube() as kube:
-
-        async def create() -> None:
-            for number in numbers:
-                name = f"task-finished-{number:06}"
-                labels = {
-                    ACCOUNT_LABEL: ACCOUNT,
-                    SHARD_LABEL: str(shard_of(name)),
-                    FOLDED_LABEL: format_label_time(now),
-                }
-                head = skeleton(GatewayTask, name, labels=labels)
-                made = await kube.create(GatewayTask.plural, {**head, "spec": {"request": request}})
-                await kube.patch_status(GatewayTask.plural, made, status)
-
-        await asyncio.gather(*(create() for _ in range(AT_ONCE)))

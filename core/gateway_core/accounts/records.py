@@ -52,6 +52,7 @@ class KeyRecord:
     expires_at: float
     tokens: tuple[TokenRecord, ...]
     rules: Rules
+    display_name: str = ""
     logs_content: bool = False
 
 
@@ -149,6 +150,7 @@ def project_key(obj: Mapping[str, Any]) -> KeyRecord:
             if opens
         ),
         rules=read_rules(spec) if opens else NO_RULES,
+        display_name=spec["displayName"],
         logs_content=spec.get("logContent", False),
     )
 

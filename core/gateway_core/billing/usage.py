@@ -149,7 +149,7 @@ def sum_usage(objects: Sequence[Mapping[str, Any]], subjects: Iterable[str] = ()
         if "day" not in obj["spec"]
         for uid in list_pending(obj.get("status") or {})
     }
-    charged, by_day, aggregated = 0, Counter[str](), set[str]()
+    charged, by_day = 0, Counter[str]()
     journals: dict[str, dict[str, int]] = {}
     for obj in objects:
         status = obj.get("status") or {}
@@ -160,11 +160,20 @@ def sum_usage(objects: Sequence[Mapping[str, Any]], subjects: Iterable[str] = ()
             continue
         by_day[day] += micros
         journals[day] = list_journals(status)
-        aggregated.update(list_pending(status))
         if obj["metadata"]["uid"] not in rolled_up:
             charged += micros
     spent = sum_spending(objects, rolled_up, subjects)
-    return Balance(charged, by_day, frozenset(aggregated), spent, journals)
+    return Balance(charged, by_day, find_aggregated(objects), spent, journals)
+
+
+def find_aggregated(objects: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """The uids of runs that the usage objects of days name as added."""
+    return frozenset(
+        uid
+        for obj in objects
+        if "day" in obj["spec"]
+        for uid in list_pending(obj.get("status") or {})
+    )
 
 
 def _describe_amounts(charge: Charge) -> Sums:

@@ -32,7 +32,6 @@ MOST_RUNS = 200
 """Runs in one write."""
 _ATTEMPTS = 8
 _READS_AT_ONCE = 16
-_DAYS_AT_ONCE = 8
 
 
 class AggregationDeferred(KubernetesUnavailable):
@@ -188,6 +187,19 @@ def _name_kind(name: str) -> str:
     return GatewayBatch.plural if is_batch(name) else GatewayTask.plural
 
 
+async def read_runs(kube: KubernetesClient, names: Collection[str]) -> list[Object]:
+    """The tasks and batches of these names that are not labelled as aggregated."""
+
+    async def read(name: str) -> Object | None:
+        try:
+            return await kube.get(_name_kind(name), name)
+        except ObjectNotFound:
+            return None
+
+    found = await map_bounded(_READS_AT_ONCE, read, names)
+    return [run for run in found if run is not None and not is_aggregated(run)]
+
+
 async def _read_run(kube: KubernetesClient, name: str, uid: str) -> Object | None:
     try:
         run = await kube.get(_name_kind(name), name)
@@ -209,17 +221,20 @@ async def archive_day(store: ObjectStore, day: Object) -> None:
     await store.put(key, orjson.dumps(document, option=orjson.OPT_SORT_KEYS))
 
 
-async def read_archived_days(
+async def list_archived_days(
     store: ObjectStore, account: str, first: str, last: str
-) -> list[dict[str, Any]]:
-    """The account's archived days from `first` to `last` (`2026-11-21`). StoreUnavailable."""
-    folder, keys = _folder(account), list[str]()
+) -> dict[str, str]:
+    """Keys of the account's archived days from `first` to `last`, by uid. StoreUnavailable.
+
+    What is under a key never changes.
+    """
+    folder, keys = _folder(account), dict[str, str]()
     async for entry in store.list_entries(folder, start_after=folder + first):
-        if entry.key.removeprefix(folder)[: len(last)] > last:
+        day, _, rest = entry.key.removeprefix(folder).partition(".")
+        if day > last:
             break
-        keys.append(entry.key)
-    documents = await map_bounded(_DAYS_AT_ONCE, store.get, keys)
-    return [orjson.loads(document) for document in documents]
+        keys[rest.removesuffix(".json")] = entry.key
+    return keys
 
 
 def _folder(account: str) -> str:

@@ -25,7 +25,7 @@ HEARTBEAT_SECONDS = 3
 RESYNC_SECONDS = 600.0
 FIRST_SECONDS = 0.1
 LONGEST_SECONDS = 3.0
-_MAX_TOMBSTONES = 20_000
+MOST_TOMBSTONES = 20_000
 
 _log = structlog.get_logger(__name__)
 
@@ -70,7 +70,7 @@ class Informer(Cache[T], Generic[T]):
     """Cache that follows the API server.
 
     `project` makes the entry of an object; None leaves the object out. An object that it fails on
-    counts as absent, and harms no other.
+    counts as absent, and harms no other. Tombstones are needed only where objects are upserted.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class Informer(Cache[T], Generic[T]):
         field_selector: str = "",
         heartbeat_seconds: int = HEARTBEAT_SECONDS,
         resync_seconds: float = RESYNC_SECONDS,
+        most_tombstones: int = MOST_TOMBSTONES,
     ) -> None:
         self.plural = plural
         self.repairs = 0
@@ -90,6 +91,7 @@ class Informer(Cache[T], Generic[T]):
         self._selector = field_selector
         self._heartbeat = heartbeat_seconds
         self._resync = resync_seconds
+        self._most_tombstones = most_tombstones
         self._entries: dict[str, T] = {}
         self._versions: dict[str, int] = {}
         # versions of deleted objects: a read that began before the deletion must not restore one
@@ -246,7 +248,7 @@ class Informer(Cache[T], Generic[T]):
         self._versions.pop(name, None)
         self._entries.pop(name, None)
         self._tombstones[name] = version
-        if len(self._tombstones) > _MAX_TOMBSTONES:
+        if len(self._tombstones) > self._most_tombstones:
             self._tombstones.popitem(last=False)
         self._notify(name)
 

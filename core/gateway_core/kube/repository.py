@@ -234,17 +234,38 @@ class Repository:
                 return [name for _, _, name in found], more
             raise KubernetesUnavailable(f"{kind.plural} cannot be listed in time")
 
-    async def list_positions(self, kind: Kind, account: str) -> list[Position]:
-        """Where each of the account's objects stands in the order of creation. Unavailable.
+    async def list_some(
+        self,
+        kind: Kind,
+        account: str,
+        *,
+        after: Position | None,
+        limit: int,
+        order: Order,
+        is_wanted: Callable[[Object], bool],
+    ) -> tuple[list[Object], bool]:
+        """The account's whole objects after a position; and whether there are more. Unavailable.
 
-        Objects whose deletion has begun are left out.
+        Memory: one page and `limit` objects, so only for kinds whose objects are small.
         """
-        listing = await self.list_all(kind, account, names_only=True)
-        return [
-            find_position(obj)
-            for obj in listing.objects.values()
-            if not obj["metadata"].get("deletionTimestamp")
-        ]
+        async with _reading(kind), self._lists.take(account):
+            for _ in range(_MOST_LISTS):
+                found: list[Object] = []
+                more = False
+                try:
+                    async for page in self._walk(kind, account, names_only=False):
+                        found, beyond = take_page(
+                            [*found, *filter(is_wanted, page.items)],
+                            find_position,
+                            after=after,
+                            limit=limit,
+                            order=order,
+                        )
+                        more = more or beyond
+                except VersionExpired:
+                    continue
+                return found, more
+            raise KubernetesUnavailable(f"{kind.plural} cannot be listed in time")
 
     async def read_version(self, kind: Kind) -> str:
         """The version of the record now. Unavailable."""

@@ -24,6 +24,7 @@ from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import Rebuilder
 from gateway_core.billing.reservations import CallReservations
 from gateway_core.files.addresses import Sealer
+from gateway_core.kube.informer import Informer
 from gateway_core.llm.answer_store import CacheBounds
 from gateway_core.llm.cache import AnswerCache
 from gateway_core.llm.upstream import LlmUpstream
@@ -177,7 +178,10 @@ class Gateway:
         self.mint = IdMint(ID_KEY)
         made: dict[str, FakeInformer[Any]] = {}
 
-        def make(plural: str, *projection: Any, **selectors: Any) -> FakeInformer[Any]:
+        def make(plural: str, *projection: Any, **selectors: Any) -> Any:
+            if "heartbeat_seconds" in selectors:
+                # of one account, and made by a page, which waits for its first list
+                return Informer(self.kube, plural, *projection, **selectors)
             made[plural] = FakeInformer(self.kube, plural, *projection, **selectors)
             return made[plural]
 

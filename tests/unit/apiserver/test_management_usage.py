@@ -7,7 +7,9 @@ import orjson
 import pytest
 
 from gateway_core.billing.charges import Charge
+from gateway_core.billing.reports import UsageReader
 from gateway_core.billing.usage import add_charges
+from gateway_core.kube.repository import ListLimiter
 from tests.unit.apiserver.gateway import COMPLETED, Gateway
 from tests.unit.apiserver.management import Office
 
@@ -46,6 +48,10 @@ def put_task(office: Office, name: str, micros: int, when: str) -> dict[str, Any
     obj = office.gateway.put_task(name, keyName="key-a", status=status)
     labelled = {**obj["metadata"], "labels": {"modelgateway.dev/account": "demo"}}
     return office.gateway.kube.put("gatewaytasks", {**obj, "metadata": labelled})
+
+
+def make_reader(office: Office) -> UsageReader:
+    return UsageReader(office.gateway.kube, office.gateway.store, ListLimiter())
 
 
 async def report(office: Office, query: str = "") -> list[dict[str, Any]]:
@@ -172,6 +178,33 @@ async def test_archived_days_are_read_once_from_store(
     by_day = await report(office, f"group_by=day&start={day(30)}")
     assert [(row["day"], row["cost_micros"]) for row in by_day] == [(day(20), 20), (day(10), 10)]
     assert (await report(office, f"start={day(60)}"))[0]["cost_micros"] == 90
+
+
+async def test_archived_day_is_parsed_once_and_changed_days_anew(office: Office) -> None:
+    reader, today = make_reader(office), datetime.now(UTC).date()
+    moved = put_day(office, day(20), describe_row("key-a", "m", 20))
+    key = f"usage/demo/{day(20)}.{moved['metadata']['uid']}.json"
+    await office.gateway.store.put(key, orjson.dumps(moved))
+    office.gateway.kube.remove("gatewayusages", moved["metadata"]["name"])
+    for micros in (5, 7):
+        put_day(office, day(0), describe_row("key-a", "m", micros))
+        lines = await reader.read("demo", today - timedelta(30), today)
+        assert [line.micros for line in lines] == [micros, 20]
+        await office.gateway.store.put(key, b"is read no more")
+
+
+async def test_lines_are_the_same_where_owed_runs_are_named(office: Office) -> None:
+    reader, today = make_reader(office), datetime.now(UTC).date()
+    put_day(office, day(0), describe_row("key-a", "m", 5))
+    put_task(office, "task_a", 700, day(0))
+    added = put_task(office, "task_b", 40, day(0))
+    labels = {**added["metadata"]["labels"], "modelgateway.dev/folded": "x"}
+    metadata = {**added["metadata"], "labels": labels}
+    office.gateway.kube.put("gatewaytasks", {**added, "metadata": metadata})
+    listed = await reader.read("demo", today, today)
+    assert sorted(line.micros for line in listed) == [5, 700]
+    owed = ["task-a", "task-b", "task-gone"]
+    assert await reader.read("demo", today, today, owed) == listed
 
 
 async def test_usage_of_other_accounts_is_not_shown(office: Office) -> None:

@@ -35,9 +35,16 @@ _HEADERS: tuple[Header, ...] = (
 class AccountEvents(Generic[T]):
     """Follows a table of open work, and wakes the streams of the account of each that changes."""
 
-    def __init__(self, table: Cache[T], find_account: Callable[[T], str]) -> None:
+    def __init__(
+        self,
+        table: Cache[T],
+        find_account: Callable[[T], str],
+        is_behind: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        """`is_behind` tells of an account whether a page that was just answered may be old."""
         self._table = table
         self._find_account = find_account
+        self._is_behind = is_behind
         self._streams: dict[str, set[asyncio.Event]] = {}
         # what has left the table no longer says whose it was
         self._account_of = {name: find_account(entry) for name, entry in [*table.items()]}
@@ -47,6 +54,8 @@ class AccountEvents(Generic[T]):
         """An event that is set at each change, until it is closed."""
         event = asyncio.Event()
         self._streams.setdefault(account, set()).add(event)
+        if self._is_behind(account):
+            event.set()
         return event
 
     def close(self, account: str, event: asyncio.Event) -> None:
@@ -61,7 +70,11 @@ class AccountEvents(Generic[T]):
             account = self._account_of.pop(name, None)
         else:
             account = self._account_of[name] = self._find_account(entry)
-        for event in self._streams.get(account or "", ()):
+        self.wake(account or "")
+
+    def wake(self, account: str) -> None:
+        """Note a change of something of the account."""
+        for event in self._streams.get(account, ()):
             event.set()
 
 

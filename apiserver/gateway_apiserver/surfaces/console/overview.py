@@ -6,14 +6,16 @@ from statistics import median
 from typing import Any
 
 from gateway_apiserver.routing import Call
-from gateway_apiserver.surfaces.console.inner import InnerApi
 from gateway_apiserver.surfaces.console.parts import (
+    BEING_READ,
     NOTHING,
     Cell,
     Head,
+    Hint,
     Notice,
     Part,
     Plot,
+    Region,
     Screen,
     Table,
     Tile,
@@ -26,23 +28,54 @@ from gateway_apiserver.surfaces.console.parts import (
     show_seconds,
 )
 from gateway_apiserver.surfaces.console.plots import Bar, draw_bars
+from gateway_apiserver.surfaces.console.row_index import RowIndex, RowPage
+from gateway_apiserver.surfaces.console.rows import BatchRow, TaskRow
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section
-from gateway_apiserver.surfaces.console.tasks import TaskLists, read_seconds, tabulate_tasks
-from gateway_apiserver.surfaces.management import ROOT as MANAGEMENT
+from gateway_apiserver.surfaces.console.tasks import tabulate_tasks
 from gateway_apiserver.surfaces.management.usage import UsageRoutes
-from gateway_core.accounts.records import work_out_balance
+from gateway_core.accounts.guardrails import Guardrail
+from gateway_core.accounts.records import KeyRecord, work_out_balance
 from gateway_core.accounts.roles import Act
 from gateway_core.admission.rates import RateLimiter
 from gateway_core.api.errors import Unavailable
+from gateway_core.api.ids import name_to_id
+from gateway_core.api.limits import subject_of_guardrail, subject_of_key
 from gateway_core.api.money import MICROS_PER_CENT, MICROS_PER_DOLLAR
 from gateway_core.billing.charges import Amounts
+from gateway_core.billing.counters import Budget
 from gateway_core.billing.reports import sum_lines
 from gateway_core.kube.clock import CLOCK
+from gateway_core.kube.informer import Cache
 
 DAYS = 30
 LATEST = 10
-"""Tasks of which the page shows the states and durations: each is one read."""
+"""Tasks of which the page shows the states and durations."""
 MOST_LIMITS = 20
+
+
+class SeatUsage:
+    """Reads what a seat may see of the usage, with the help of the indexes of runs."""
+
+    def __init__(
+        self, usage: UsageRoutes, tasks: RowIndex[TaskRow], batches: RowIndex[BatchRow]
+    ) -> None:
+        self._usage = usage
+        self._tasks = tasks
+        self._batches = batches
+
+    async def is_ready(self, seat: Seat) -> bool:
+        """Whether the usage can be read soon; False while the account's tasks are being listed."""
+        return await self._tasks.wait_listed(seat.account.name)
+
+    async def read(self, seat: Seat, first: date, last: date) -> list[Amounts]:
+        """The lines of these days. Unavailable."""
+        account = seat.account.name
+        tasks = self._tasks.find(account, lambda row: row.is_owed)
+        batches = self._batches.find(account, lambda row: row.is_owed)
+        owed = None
+        if tasks is not None and batches is not None:
+            owed = [row.name for row in (*tasks, *batches)]
+        return await self._usage.read(seat.principal, first, last, owed)
 
 
 class OverviewPage:
@@ -51,13 +84,15 @@ class OverviewPage:
     def __init__(
         self,
         console: Console,
-        api: InnerApi,
-        tasks: TaskLists,
-        usage: UsageRoutes,
+        keys: Cache[KeyRecord],
+        guardrails: Cache[Guardrail],
+        tasks: RowIndex[TaskRow],
+        usage: SeatUsage,
         limiter: RateLimiter,
         clock: Callable[[], datetime] = CLOCK.now,
     ) -> None:
-        self._api = api
+        self._keys = keys
+        self._guardrails = guardrails
         self._tasks = tasks
         self._usage = usage
         self._limiter = limiter
@@ -70,22 +105,28 @@ class OverviewPage:
         today = self._clock().astimezone(UTC).date()
         parts: list[Part] = []
         lines: list[Amounts] | None = None
+        page: RowPage[TaskRow] = RowPage([])
+        try:
+            page = await self._tasks.read_page(seat.account.name, limit=LATEST)
+            if not page.is_read:
+                return Screen("Overview", [wait_for_tasks(seat, seat.home)])
+        except Unavailable as error:
+            parts.append(Notice(error.message, is_problem=True))
         if seat.may(Act.GOVERN):
             try:
                 first = min(today - timedelta(DAYS - 1), today.replace(day=1))
-                lines = await self._usage.read(seat.principal, first, today)
+                lines = sum_lines(await self._usage.read(seat, first, today), ["day"])
             except Unavailable as error:
                 parts.append(Notice(error.message, is_problem=True))
-        page = await self._tasks.read_page(seat.account.name, limit=LATEST)
-        parts.append(Tiles(await self._list_tiles(seat, lines, today, page.objects)))
+        parts.append(Tiles(await self._list_tiles(seat, lines, today, page)))
         if lines is not None:
             parts += _draw(lines, today)
-            parts += await self._show_limits(call, seat)
-        latest = tabulate_tasks(seat, page.objects, "Latest tasks", is_titled=True)
+            parts += await self._show_limits(seat)
+        latest = tabulate_tasks(seat, page, "Latest tasks", is_titled=True)
         return Screen("Overview", [*parts, latest])
 
     async def _list_tiles(
-        self, seat: Seat, lines: list[Amounts] | None, today: date, tasks: Sequence[Any]
+        self, seat: Seat, lines: list[Amounts] | None, today: date, page: RowPage[TaskRow]
     ) -> list[Tile]:
         tiles = []
         if lines is not None:
@@ -105,7 +146,7 @@ class OverviewPage:
             if seat.account.unlimited:
                 hint, share = "This account needs no balance", None
             tiles.append(Tile("Balance", show_cents(balance.balance_cents), hint, share))
-        seconds = [taken for task in tasks if (taken := read_seconds(task)) is not None]
+        seconds = [row.seconds for row in page.rows if row.seconds is not None]
         count = (
             f"Median of the latest {len(seconds)} that ended" if seconds else "No task has ended"
         )
@@ -115,36 +156,57 @@ class OverviewPage:
         tiles.append(Tile("Calls a minute", rate, "The most paid calls of all keys together"))
         return tiles
 
-    async def _show_limits(self, call: Call, seat: Seat) -> list[Part]:
-        rows = []
-        for noun, title, confined in (("keys", "Key", True), ("guardrails", "Guardrail", False)):
-            if not seat.may(Act.GOVERN, confined=confined):
-                continue
-            found = await self._api.read(call, seat, f"{MANAGEMENT}/{noun}", limit=MOST_LIMITS)
-            for each in found["data"]:
-                if each["limit_cents"] is None or each.get("status") == "revoked":
-                    continue
-                link = f"{seat.home}/{noun}/{each['id']}"
-                rows.append([Cell(title), Cell(each["name"], href=link), *show_budget(each)])
+    async def _show_limits(self, seat: Seat) -> list[Part]:
+        account, user = seat.account.name, seat.principal.confined_to
+        limited: list[tuple[str, KeyRecord | Guardrail, Budget]] = []
+        kinds: list[tuple[str, Cache[Any], Callable[[str], str]]] = [
+            ("keys", self._keys, subject_of_key)
+        ]
+        if seat.may(Act.GOVERN, confined=False):
+            kinds.append(("guardrails", self._guardrails, subject_of_guardrail))
+        for noun, table, find_subject in kinds:
+            for _, each in [*table.items()]:
+                is_own = each.account == account and user in (None, getattr(each, "creator", None))
+                if is_own and each.rules.limit is not None:
+                    budget = Budget(find_subject(each.name), each.rules.limit, each.rules.window)
+                    limited.append((noun, each, budget))
+        budgets = [budget for _, _, budget in limited]
+        states = await self._limiter.read_budgets(account, budgets) if budgets else []
+        used: Sequence[int | None] = [None] * len(limited)
+        if states is not None:
+            used = [state.used for state in states]
+        rows = [
+            _show_limit(seat, noun, each, budget, spent)
+            for (noun, each, budget), spent in zip(limited, used, strict=True)
+        ]
+        # those that end first
+        rows.sort(key=lambda row: row[2].share or 0.0, reverse=True)
         heads = (Head("Kind"), Head("Name"), numeric("Used"), numeric("Limit"), Head("Window"))
         empty = "No key or guardrail has a limit."
-        return [Table("Limits", heads, rows, empty, is_titled=True)]
+        return [Table("Limits", heads, rows[:MOST_LIMITS], empty, is_titled=True)]
 
 
-def show_budget(each: Any) -> list[Cell]:
-    """Used, limit and window of a key or guardrail."""
-    limit, used = each["limit_cents"], each["used_cents"]
-    share = used / limit if limit and used is not None else None
+def wait_for_tasks(seat: Seat, here: str) -> Region:
+    """In the place of a page's parts, until the account's tasks are listed."""
+    return Region([Hint(BEING_READ)], here, f"{seat.home}/events/tasks")
+
+
+def _show_limit(
+    seat: Seat, noun: str, each: KeyRecord | Guardrail, budget: Budget, used: int | None
+) -> list[Cell]:
+    limit = budget.limit or 0
     return [
-        number(show_cents(used), share),
-        number(show_cents(limit)),
-        Cell(each["limit_window"] or NOTHING),
+        Cell("Key" if noun == "keys" else "Guardrail"),
+        Cell(each.display_name, href=f"{seat.home}/{noun}/{name_to_id(each.name)}"),
+        number(_show_sum(used), used / limit if limit and used is not None else None),
+        number(_show_sum(limit)),
+        Cell(budget.window or NOTHING),
     ]
 
 
-def _show_sum(micros: int) -> str:
+def _show_sum(micros: int | None) -> str:
     """Dollars, from one on to the cent, to fit a tile; the usage page has all digits."""
-    if micros < MICROS_PER_DOLLAR:
+    if micros is None or micros < MICROS_PER_DOLLAR:
         return show_micros(micros)
     return show_cents(round(micros / MICROS_PER_CENT))
 

@@ -16,6 +16,7 @@ from gateway_core.api.times import parse_time
 
 CellKind = Literal["text", "word", "number", "code", "state", "time"]
 NOTHING = "\N{EN DASH}"
+BEING_READ = "The list is being read. If it does not appear in a moment, reload the page."
 _GOOD = frozenset({"completed", "active", "delivered", "owner"})
 _BAD = frozenset({"failed", "revoked", "undelivered", "expired", "suspended"})
 

@@ -6,6 +6,7 @@ from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.batches.models import ENDPOINT, WINDOW
 from gateway_apiserver.surfaces.console.inner import InnerApi
 from gateway_apiserver.surfaces.console.parts import (
+    BEING_READ,
     NOTHING,
     Cell,
     Facts,
@@ -28,9 +29,12 @@ from gateway_apiserver.surfaces.console.parts import (
     show_count,
     state,
 )
+from gateway_apiserver.surfaces.console.row_index import RowIndex
+from gateway_apiserver.surfaces.console.rows import BatchRow
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, Values, read_query
 from gateway_apiserver.surfaces.pages.html import redirect
 from gateway_core.accounts.roles import Act
+from gateway_core.api.ids import name_to_id
 from gateway_core.files.files import DIRECT_LIMITS, Purpose
 from gateway_web.responses import Response
 
@@ -44,8 +48,9 @@ _PURPOSES = [("", "Any"), *((word, word) for word in ("user_data", "batch", "bat
 class BatchPages:
     """Batches."""
 
-    def __init__(self, console: Console, api: InnerApi) -> None:
+    def __init__(self, console: Console, api: InnerApi, rows: RowIndex[BatchRow]) -> None:
         self._api = api
+        self._rows = rows
         console.add_section(Section("Batches", "/batches"))
         one = "/batches/{batch_id}"
         console.add_page("/batches", self.show_list, "batches")
@@ -56,25 +61,31 @@ class BatchPages:
     async def show_list(self, call: Call, seat: Seat) -> Screen:
         """A page of batches, the newest first."""
         query, path = read_query(call), f"{seat.home}/batches"
-        page = await self._api.read(
-            call, seat, "/v1/batches", limit=PER_PAGE, after=query.get("after")
-        )
+        after = query.get("after", "")
+        page = await self._rows.read_page(seat.account.name, after=after, limit=PER_PAGE)
         heads = (Head("Batch"), Head("State"), numeric("Done"), numeric("Failed"), Head("Created"))
         rows = []
-        for each in page["data"]:
-            counts = each["request_counts"]
+        for row in page.rows:
+            wire_id = name_to_id(row.name)
             rows.append(
                 [
-                    Cell(each["id"], "code", f"{path}/{each['id']}"),
-                    state(each["status"]),
-                    number(f"{show_count(counts['completed'])} of {show_count(counts['total'])}"),
-                    number(show_count(counts["failed"])),
-                    at(each["created_at"]),
+                    Cell(wire_id, "code", f"{path}/{wire_id}"),
+                    state(row.status),
+                    number(f"{show_count(row.completed)} of {show_count(row.total)}"),
+                    number(show_count(row.failed)),
+                    at(row.created),
                 ]
             )
-        empty = "There are no batches yet."
-        table = paginate(Table("Batches", heads, rows, empty), path, {}, page, query)
-        here = locate(path, after=query.get("after"))
+        empty = "There are no batches yet." if page.is_read else BEING_READ
+        table = Table(
+            "Batches",
+            heads,
+            rows,
+            empty,
+            more=locate(path, after=page.more) if page.more else "",
+            first=path if after else "",
+        )
+        here = locate(path, after=after)
         parts: list[Part] = [Region([table], here, f"{seat.home}/events/batches")]
         if seat.may(Act.CREATE):
             hint = "A file of purpose batch: one moderation request in each line."

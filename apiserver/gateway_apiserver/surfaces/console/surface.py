@@ -11,12 +11,11 @@ from gateway_apiserver.surfaces.console.inner import InnerApi
 from gateway_apiserver.surfaces.console.keys import KeyPages
 from gateway_apiserver.surfaces.console.live import AccountEvents, LiveRoutes
 from gateway_apiserver.surfaces.console.members import MemberPages
-from gateway_apiserver.surfaces.console.overview import OverviewPage
+from gateway_apiserver.surfaces.console.overview import OverviewPage, SeatUsage
 from gateway_apiserver.surfaces.console.playground import PlaygroundPages
 from gateway_apiserver.surfaces.console.seats import CONSOLE_ALLOWANCES, Console
 from gateway_apiserver.surfaces.console.storage import BatchPages, FilePages
-from gateway_apiserver.surfaces.console.task_index import TaskIndex
-from gateway_apiserver.surfaces.console.tasks import TaskLists, TaskPages
+from gateway_apiserver.surfaces.console.tasks import TaskPages
 from gateway_apiserver.surfaces.console.usage import UsagePages
 from gateway_apiserver.surfaces.console.webhooks import WebhookPage
 from gateway_apiserver.surfaces.management.usage import UsageRoutes
@@ -52,22 +51,26 @@ def add_console(
         media_url=parts.settings.media_url,
     )
     api = InnerApi(table)
-    lists = TaskLists(repository, TaskIndex(repository, parts.tables.tasks))
-    OverviewPage(console, api, lists, usage, limiter)
+    task_rows, batch_rows = parts.tables.task_rows, parts.tables.batch_rows
+    seat_usage = SeatUsage(usage, task_rows, batch_rows)
+    OverviewPage(
+        console, parts.tables.keys, parts.tables.guardrails, task_rows, seat_usage, limiter
+    )
     base_url = parts.settings.base_url
-    TaskPages(console, lists, finder, repository, parts.store, base_url)
+    TaskPages(console, task_rows, finder, repository, parts.store, base_url)
     PlaygroundPages(console, api, CatalogView(parts.tables.models), base_url)
-    BatchPages(console, api)
+    BatchPages(console, api, batch_rows)
     FilePages(console, api)
     KeyPages(console, api)
     GuardrailPages(console, api)
-    UsagePages(console, api, usage, limiter)
+    UsagePages(console, parts.tables.keys, usage, seat_usage, limiter)
     MemberPages(console, api)
     WebhookPage(console, api)
     tables = parts.tables
     AuditPage(console, repository, parts.kube, parts.store, tables.users, tables.grants)
-    events: Mapping[str, AccountEvents[Any]] = {
-        "tasks": AccountEvents(parts.tables.open_tasks, lambda task: task.account),
-        "batches": AccountEvents(parts.tables.open_batches, lambda account: account),
-    }
+    tasks = AccountEvents(tables.open_tasks, lambda task: task.account, task_rows.is_new)
+    batches = AccountEvents(tables.open_batches, lambda account: account, batch_rows.is_new)
+    task_rows.subscribe(tasks.wake)
+    batch_rows.subscribe(batches.wake)
+    events: Mapping[str, AccountEvents[Any]] = {"tasks": tasks, "batches": batches}
     LiveRoutes(console, events, lambda: not is_ready()).add_to(table)

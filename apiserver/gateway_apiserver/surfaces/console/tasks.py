@@ -1,15 +1,16 @@
 """Tasks of the account: the list, one task with its videos and callback, and redelivery."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.console.parts import (
+    BEING_READ,
     NOTHING,
     Cell,
     Facts,
@@ -31,17 +32,16 @@ from gateway_apiserver.surfaces.console.parts import (
     show_seconds,
     state,
 )
+from gateway_apiserver.surfaces.console.row_index import RowIndex, RowPage
+from gateway_apiserver.surfaces.console.rows import TaskRow, count_seconds
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, Values, read_query
 from gateway_apiserver.surfaces.console.snippets import show_task
-from gateway_apiserver.surfaces.console.task_index import TaskIndex
 from gateway_apiserver.surfaces.pages.html import redirect
 from gateway_core.accounts.roles import Act
 from gateway_core.api.errors import InvalidRequest
 from gateway_core.api.ids import name_to_id
 from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
-from gateway_core.api.times import parse_time
-from gateway_core.kube.lists import Position, find_position
 from gateway_core.kube.repository import TASKS, Repository
 from gateway_core.storage.objects import ObjectStore, StoreUnavailable
 from gateway_core.tasks.archive import InputDamaged, load_input
@@ -57,81 +57,8 @@ PHASES: Mapping[str, str] = {
     "Failed": "Failed",
 }
 PER_PAGE = 20
-MOST_STEPS = 3
-"""Reads of a page's worth of tasks for one page, whose filter leaves some out."""
 MOST_SHOWN_INPUT = 20_000
-_CURSOR = re.compile(r"(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z)~(\d{1,20})~([a-z0-9-]{1,63})", re.A)
 _MODEL = re.compile(r"[A-Za-z0-9._:/@-]{1,253}", re.A)
-
-
-@dataclass(frozen=True, slots=True)
-class TaskPage:
-    """Whole tasks, the newest first, and the cursor of the next page."""
-
-    objects: list[Object]
-    more: str = ""
-
-
-class TaskLists:
-    """Pages of an account's tasks in the Kubernetes API: open ones, and recently ended ones."""
-
-    def __init__(self, repository: Repository, index: TaskIndex) -> None:
-        self._repository = repository
-        self._index = index
-
-    async def read_page(
-        self, account: str, *, after: str = "", phase: str = "", model: str = "", limit: int
-    ) -> TaskPage:
-        """A page after a cursor. InvalidRequest, Unavailable."""
-        if phase not in PHASES:
-            raise InvalidRequest("There is no such state.")
-        if model and not _MODEL.fullmatch(model):
-            raise InvalidRequest("This is no id of a model.")
-        position = _read_cursor(after) if after else None
-        found = await self._search(account, position, phase, model, limit + 1)
-        if found is None:
-            # of many tasks few match: the API server finds them, and the list of them is short
-            selector = f",status.phase={phase}" if phase else ""
-            selector += f",spec.request.modelId={model}" if model else ""
-            kind = replace(TASKS, selector=selector)
-            names, _ = await self._repository.list_names(
-                kind, account, after=position, limit=limit + 1, order="desc"
-            )
-            found = await self._repository.show_each(kind, account, names, lambda obj: obj)
-        objects = found[:limit]
-        has_more = len(found) > limit
-        return TaskPage(objects, "~".join(map(str, find_position(objects[-1]))) if has_more else "")
-
-    async def _search(
-        self, account: str, position: Position | None, phase: str, model: str, limit: int
-    ) -> list[Object] | None:
-        """The newest tasks before a position that match; None where too few of those read do."""
-        found: list[Object] = []
-        for step_number in range(1, MOST_STEPS + 1):
-            step = await self._index.list_before(account, position, limit)
-            names = [name for _, _, name in step]
-            read = await self._repository.show_each(TASKS, account, names, lambda obj: obj)
-            there = {obj["metadata"]["name"]: obj for obj in read if _is_of(obj, account)}
-            self._index.drop(account, {each for each in step if each[2] not in there})
-            found += [obj for obj in there.values() if _matches(obj, phase, model)]
-            if len(found) >= limit or len(step) < limit:
-                return found[:limit]
-            # at this rate of matches the steps that are left would not fill the page
-            if MOST_STEPS * len(found) < step_number * limit:
-                return None
-            position = step[-1]
-        return None
-
-
-def _is_of(obj: Object, account: str) -> bool:
-    """Whether a task is the account's and stays."""
-    owner: str = obj["spec"]["request"]["accountName"]
-    return owner == account and not obj["metadata"].get("deletionTimestamp")
-
-
-def _matches(obj: Object, phase: str, model: str) -> bool:
-    found = (obj.get("status") or {}).get("phase")
-    return phase in ("", found) and model in ("", obj["spec"]["request"]["modelId"])
 
 
 class TaskPages:
@@ -140,14 +67,14 @@ class TaskPages:
     def __init__(
         self,
         console: Console,
-        lists: TaskLists,
+        index: RowIndex[TaskRow],
         finder: TaskFinder,
         repository: Repository,
         store: ObjectStore,
         base_url: str,
     ) -> None:
         self._base_url = base_url
-        self._lists = lists
+        self._index = index
         self._finder = finder
         self._repository = repository
         self._store = store
@@ -166,8 +93,15 @@ class TaskPages:
             # the id of a task is checked where it is shown
             return redirect(f"{path}/{wanted if re.fullmatch('[a-z0-9_-]+', wanted) else '-'}")
         phase, model, after = (query.get(name, "").strip() for name in ("phase", "model", "after"))
-        page = await self._lists.read_page(
-            seat.account.name, after=after, phase=phase, model=model, limit=PER_PAGE
+        if phase not in PHASES:
+            raise InvalidRequest("There is no such state.")
+        if model and not _MODEL.fullmatch(model):
+            raise InvalidRequest("This is no id of a model.")
+        page = await self._index.read_page(
+            seat.account.name,
+            after=after,
+            limit=PER_PAGE,
+            matches=lambda row: phase in ("", row.phase) and model in ("", row.model),
         )
         chosen = {"phase": phase, "model": model}
         search = Form(
@@ -183,7 +117,7 @@ class TaskPages:
         find = Form(path, "Open", (Field("id", "Task id", "search", hint=hint, required=True),))
         empty = "No task matches." if phase or model else "There are no tasks yet."
         table = replace(
-            tabulate_tasks(seat, page.objects, "Tasks", empty=empty),
+            tabulate_tasks(seat, page, "Tasks", empty=empty),
             more=locate(path, **chosen, after=page.more) if page.more else "",
             first=locate(path, **chosen) if after else "",
         )
@@ -242,7 +176,7 @@ class TaskPages:
 
 def tabulate_tasks(
     seat: Seat,
-    objects: Sequence[Object],
+    page: RowPage[TaskRow],
     label: str,
     *,
     empty: str = "There are no tasks yet.",
@@ -259,44 +193,34 @@ def tabulate_tasks(
         Head("Callback"),
     )
     rows = []
-    for obj in objects:
-        wire_id = name_to_id(obj["metadata"]["name"])
-        status = obj.get("status") or {}
-        callback = (status.get("callback") or {}).get("state")
+    for row in page.rows:
+        wire_id = name_to_id(row.name)
         rows.append(
             [
                 Cell(wire_id, "code", f"{seat.home}/tasks/{wire_id}"),
-                Cell(obj["spec"]["request"]["modelId"]),
-                state(status.get("phase") or "Accepted"),
-                at(obj["metadata"]["creationTimestamp"]),
-                number(show_seconds(read_seconds(obj))),
-                number(show_micros(status.get("chargedMicros"))),
-                state(callback) if callback else Cell(NOTHING),
+                Cell(row.model),
+                state(row.phase),
+                at(row.created),
+                number(show_seconds(row.seconds)),
+                number(show_micros(row.micros)),
+                state(row.callback) if row.callback else Cell(NOTHING),
             ]
         )
-    return Table(label, heads, rows, empty, is_titled=is_titled)
-
-
-def read_seconds(obj: Object) -> float | None:
-    """Seconds from the creation of a task to its end; None before."""
-    ended = (obj.get("status") or {}).get("completionTime")
-    if not ended:
-        return None
-    created = parse_time(obj["metadata"]["creationTimestamp"])
-    return max(0.0, (parse_time(ended) - created).total_seconds())
+    return Table(label, heads, rows, empty if page.is_read else BEING_READ, is_titled=is_titled)
 
 
 def _describe(obj: Object) -> list[tuple[str, Cell]]:
     request, status = obj["spec"]["request"], obj.get("status") or {}
     reserved = status.get("reservedMicros") or request.get("reservedMicros")
     key = request.get("keyName")
+    created, ended = obj["metadata"]["creationTimestamp"], status.get("completionTime") or ""
     return [
         ("State", state(status.get("phase") or "Accepted")),
         ("Model", Cell(request["modelId"])),
-        ("Created", at(obj["metadata"]["creationTimestamp"])),
+        ("Created", at(created)),
         ("Started", at(status.get("startTime"))),
-        ("Ended", at(status.get("completionTime"))),
-        ("Took", Cell(show_seconds(read_seconds(obj)))),
+        ("Ended", at(ended)),
+        ("Took", Cell(show_seconds(count_seconds(created, ended)))),
         ("Cost", Cell(show_micros(status.get("chargedMicros")))),
         ("Reserved", Cell(show_micros(reserved))),
         ("Key", Cell(name_to_id(key) if key else NOTHING, "code")),
@@ -315,10 +239,3 @@ def _describe_callback(request: Mapping[str, Any], status: Mapping[str, Any]) ->
         ("Message id", Cell(callback.get("id") or NOTHING, "code")),
     ]
     return Facts(items, "Callback")
-
-
-def _read_cursor(text: str) -> Position:
-    found = _CURSOR.fullmatch(text)
-    if found is None:
-        raise InvalidRequest("The address is malformed.")
-    return found[1], int(found[2]), found[3]

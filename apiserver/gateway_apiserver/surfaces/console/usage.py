@@ -1,14 +1,13 @@
 """What was charged by day, key and model, as plots, tables and CSV; and the balance."""
 
+import asyncio
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date, timedelta
-from typing import Any
 
 from gateway_apiserver.routing import Call
-from gateway_apiserver.surfaces.console.inner import InnerApi
-from gateway_apiserver.surfaces.console.overview import draw_days
+from gateway_apiserver.surfaces.console.overview import SeatUsage, draw_days, wait_for_tasks
 from gateway_apiserver.surfaces.console.parts import (
     NOTHING,
     Cell,
@@ -30,16 +29,16 @@ from gateway_apiserver.surfaces.console.parts import (
     show_micros,
 )
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, read_query
-from gateway_apiserver.surfaces.management import ROOT as MANAGEMENT
 from gateway_apiserver.surfaces.management.usage import UsageQuery, UsageRoutes
 from gateway_apiserver.surfaces.validation import validate
-from gateway_core.accounts.records import work_out_balance
+from gateway_core.accounts.records import KeyRecord, work_out_balance
 from gateway_core.accounts.roles import Act
 from gateway_core.admission.rates import RateLimiter
 from gateway_core.api.ids import name_to_id
 from gateway_core.api.money import to_decimal_text
 from gateway_core.billing.charges import Amounts
-from gateway_core.billing.reports import Dimension, sum_lines
+from gateway_core.billing.reports import sum_lines
+from gateway_core.kube.informer import Cache
 from gateway_web.responses import NO_STORE, Response
 
 MOST_ROWS = 100
@@ -52,9 +51,15 @@ class UsagePages:
     """The report and its CSV."""
 
     def __init__(
-        self, console: Console, api: InnerApi, usage: UsageRoutes, limiter: RateLimiter
+        self,
+        console: Console,
+        keys: Cache[KeyRecord],
+        usage: UsageRoutes,
+        reader: SeatUsage,
+        limiter: RateLimiter,
     ) -> None:
-        self._api = api
+        self._keys = keys
+        self._reader = reader
         self._usage = usage
         self._limiter = limiter
         console.add_section(Section("Usage", "/usage", Act.GOVERN))
@@ -63,7 +68,7 @@ class UsagePages:
 
     async def show(self, call: Call, seat: Seat) -> Screen:
         """Plots and sums of the days that were chosen."""
-        first, last, lines = await self._read(call, seat)
+        first, last = self._choose_days(call, seat)
         path = f"{seat.home}/usage"
         chosen = {"start": first.isoformat(), "end": last.isoformat()}
         search = Form(
@@ -75,20 +80,30 @@ class UsagePages:
             ),
             filters=True,
         )
+        if not await self._reader.is_ready(seat):
+            return Screen("Usage", [search, wait_for_tasks(seat, locate(path, **chosen))])
+        lines = await self._reader.read(seat, first, last)
         parts: list[Part] = [Links([("Download as CSV", locate(f"{path}/csv", **chosen))])]
         days = [(first + timedelta(day)).isoformat() for day in range((last - first).days + 1)]
         parts += draw_days(lines, days)
-        names = await self._name_keys(call, seat)
-        parts.append(_tabulate("By model", "Model", sum_lines(lines, ["model"]), {}))
-        parts.append(_tabulate("By key", "Key", sum_lines(lines, ["key"]), names))
+        parts.append(_tabulate("By model", "Model", sum_lines(lines, ["model"]), _name_model))
+        parts.append(_tabulate("By key", "Key", sum_lines(lines, ["key"]), self._name_key))
         if seat.may(Act.GOVERN, confined=False):
             parts.append(await self._show_balance(seat))
         return Screen("Usage", [search, Region(parts)])
 
     async def download(self, call: Call, seat: Seat) -> Response:
         """All lines by day, key, model and operation."""
-        first, last, lines = await self._read(call, seat)
-        text = write_csv(sum_lines(lines, ["day", "key", "model", "operation"]))
+        first, last = self._choose_days(call, seat)
+        lines = await self._reader.read(seat, first, last)
+        by_day: dict[str, list[Amounts]] = {}
+        for line in lines:
+            by_day.setdefault(line.day or "", []).append(line)
+        parts = [write_csv([], with_head=True)]
+        for day in sorted(by_day):
+            parts.append(write_csv(sum_lines(by_day[day], ["day", "key", "model", "operation"])))
+            # all days at once would keep other requests waiting for half a second
+            await asyncio.sleep(0)
         name = f"usage-{seat.account.name}-{first}-{last}.csv"
         headers = (
             (b"content-type", b"text/csv; charset=utf-8"),
@@ -96,19 +111,22 @@ class UsagePages:
             (b"x-content-type-options", b"nosniff"),
             NO_STORE,
         )
-        return Response(200, text.encode(), headers)
+        return Response(200, "".join(parts).encode(), headers)
 
-    async def _read(self, call: Call, seat: Seat) -> tuple[date, date, list[Amounts]]:
+    def _choose_days(self, call: Call, seat: Seat) -> tuple[date, date]:
         seat.require(Act.GOVERN)
         query = read_query(call)
         given = {name: query[name] for name in ("start", "end") if query.get(name)}
-        first, last = self._usage.choose_days(validate(UsageQuery, given))
-        return first, last, await self._usage.read(seat.principal, first, last)
+        return self._usage.choose_days(validate(UsageQuery, given))
 
-    async def _name_keys(self, call: Call, seat: Seat) -> dict[str, str]:
-        """Names of the account's newest keys by id; of others only the id is shown."""
-        page = await self._api.read(call, seat, f"{MANAGEMENT}/keys", limit=100)
-        return {key["id"]: key["name"] for key in page["data"]}
+    def _name_key(self, line: Amounts) -> str:
+        """The name of a line's key; the id of one that is there no more."""
+        if not line.key_name:
+            return NOTHING
+        if line.key_name.startswith("session-"):
+            return "Playground"
+        key = self._keys.get(line.key_name)
+        return name_to_id(line.key_name) if key is None else key.display_name
 
     async def _show_balance(self, seat: Seat) -> Facts:
         account = seat.account
@@ -126,11 +144,12 @@ class UsagePages:
         return Facts(items, "Balance and funds")
 
 
-def write_csv(lines: Sequence[Amounts]) -> str:
+def write_csv(lines: Sequence[Amounts], *, with_head: bool = False) -> str:
     """The lines as CSV (RFC 4180). Names cannot be formulas of a spreadsheet."""
     out = io.StringIO()
     writer = csv.writer(out)
-    writer.writerow((*_COLUMNS, *_TOKENS, "cost_usd"))
+    if with_head:
+        writer.writerow((*_COLUMNS, *_TOKENS, "cost_usd"))
     for line in lines:
         key = name_to_id(line.key_name) if line.key_name else ""
         names = (line.day or "", key, line.model_id or "", line.operation or "")
@@ -152,9 +171,8 @@ def _quote(text: str) -> str:
 
 
 def _tabulate(
-    title: str, noun: str, lines: Sequence[Amounts], names: dict[str, str]
+    title: str, noun: str, lines: Sequence[Amounts], name: Callable[[Amounts], str]
 ) -> Table | Hint:
-    dimension: Dimension = "key" if noun == "Key" else "model"
     ordered = sorted(lines, key=lambda line: line.micros, reverse=True)
     most = ordered[0].micros if ordered else 0
     heads = (
@@ -167,7 +185,7 @@ def _tabulate(
     )
     rows = [
         [
-            _name_line(line, dimension, names),
+            Cell(name(line)),
             number(show_micros(line.micros), line.micros / most if most else None),
             number(show_count(line.requests)),
             number(show_count(line.failed)),
@@ -179,12 +197,5 @@ def _tabulate(
     return Table(title, heads, rows, "Nothing was charged in these days.", is_titled=True)
 
 
-def _name_line(line: Amounts, dimension: Dimension, names: dict[str, Any]) -> Cell:
-    if dimension == "model":
-        return Cell(line.model_id or NOTHING)
-    if not line.key_name:
-        return Cell(NOTHING)
-    key = name_to_id(line.key_name)
-    if key.startswith("session_"):
-        return Cell("Playground")
-    return Cell(names.get(key, key))
+def _name_model(line: Amounts) -> str:
+    return line.model_id or NOTHING

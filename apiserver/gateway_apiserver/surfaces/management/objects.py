@@ -9,6 +9,7 @@ object carries the digest of its input. Contract §2.2, §9.
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from gateway_apiserver.surfaces.management import ROOT
 from gateway_apiserver.surfaces.management.changes import record_change
 from gateway_apiserver.surfaces.management.requests import ListQuery
 from gateway_apiserver.surfaces.validation import read_idempotency_key
-from gateway_core.api.errors import KeyReused, Unavailable
+from gateway_core.api.errors import KeyReused, NotFound, Unavailable
 from gateway_core.api.ids import (
     FINGERPRINT_ANNOTATION,
     REPLAYS_ANNOTATION,
@@ -28,7 +29,7 @@ from gateway_core.api.ids import (
     id_to_name,
 )
 from gateway_core.api.resource import Object
-from gateway_core.kube.lists import Position, find_position, take_page
+from gateway_core.kube.lists import Position, find_position
 from gateway_core.kube.repository import Kind, Repository, unknown
 from gateway_core.storage.objects import ObjectStore, StoreUnavailable
 from gateway_core.tasks.archive import archive_removed, read_removed
@@ -99,18 +100,20 @@ class ManagedObjects:
         query: ListQuery,
         is_wanted: Callable[[Object], bool] = lambda _: True,
     ) -> tuple[list[Object], bool]:
-        """The whole objects of a page; and whether there are more. NotFound, Unavailable.
-
-        `is_wanted` gets an object with the fields that lists keep.
-        """
-        listing = await self._repository.list_all(kind, account)
-        after = await self.find_cursor(kind, account, query.after, listing.objects)
-        wanted = [obj for obj in listing.objects.values() if is_wanted(obj)]
-        page, more = take_page(
-            wanted, find_position, after=after, limit=query.limit, order=query.order
+        """The whole objects of a page; and whether there are more. NotFound, Unavailable."""
+        known: dict[str, Object] = {}
+        if query.after is not None:
+            with suppress(NotFound):
+                cursor = await self._repository.find(kind, account, query.after)
+                known[cursor["metadata"]["name"]] = cursor
+        return await self._repository.list_some(
+            kind,
+            account,
+            after=await self.find_cursor(kind, account, query.after, known),
+            limit=query.limit,
+            order=query.order,
+            is_wanted=is_wanted,
         )
-        names = [obj["metadata"]["name"] for obj in page]
-        return await self._repository.show_each(kind, account, names, lambda obj: obj), more
 
     async def find_cursor(
         self, kind: Kind, account: str, wire_id: str | None, objects: Mapping[str, Object]

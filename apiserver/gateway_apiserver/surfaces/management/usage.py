@@ -1,7 +1,7 @@
 """`/usage`: what the account was charged, by day, key, model and operation (contract §9)."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any
 
@@ -121,9 +121,11 @@ class UsageRoutes:
             }
         )
 
-    async def read(self, caller: Principal, first: date, last: date) -> list[Amounts]:
-        """The lines of these days that the caller may see. Unavailable."""
-        lines = await self._reader.read(caller.account.name, first, last)
+    async def read(
+        self, caller: Principal, first: date, last: date, owed: Collection[str] | None = None
+    ) -> list[Amounts]:
+        """The lines of these days that the caller may see; `owed` as in the reader. Unavailable."""
+        lines = await self._reader.read(caller.account.name, first, last, owed)
         user = caller.confined_to
         return lines if user is None else [line for line in lines if self._is_own(line, user)]
 

@@ -1,0 +1,289 @@
+"""Rows of an account's tasks or batches, kept in memory while people read its pages.
+
+The Kubernetes API lists by name alone, and a list of thousands takes seconds. So the first page of
+an account begins an informer of its objects, which ends some minutes after the last page. Memory: a
+row of about 600 bytes for each object of these accounts.
+"""
+
+import asyncio
+import re
+import time
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
+from typing import Any, Generic, TypeVar
+
+from gateway_core.api.errors import InvalidRequest, Unavailable
+from gateway_core.kube.informer import Informer
+from gateway_core.kube.lists import Position
+from gateway_core.kube.retries import GIVE_UP_SECONDS
+
+MOST_ACCOUNTS, MOST_ROWS = 64, 200_000
+"""Kept at once, of all accounts; those go first whose pages were read longest ago."""
+LIFE_SECONDS = 600.0
+"""How long an account is followed after its last page."""
+PATIENCE_SECONDS = 0.05
+"""How long a page waits for the first list, before it says that they are being read."""
+NEW_SECONDS = 5.0
+"""A page that was answered before its account was listed opens its event stream within this."""
+LISTS_AT_ONCE = 2
+_HEARTBEAT_SECONDS = 10
+_QUIET_SECONDS = _HEARTBEAT_SECONDS + 10.0
+_RESYNC_SECONDS = 86_400.0
+"""A watch shows every change, or fails and lists anew: a resync would cost as much as a list."""
+_LOOK_SECONDS = 30.0
+
+
+_CURSOR = re.compile(r"(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z)~(\d{1,20})~([a-z0-9-]{1,63})", re.A)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What lists show of an object, beginning with its place in the order of creation."""
+
+    created: str
+    sequence: int
+    name: str
+
+    @property
+    def position(self) -> Position:
+        """Its place in the order of creation."""
+        return self.created, self.sequence, self.name
+
+
+R = TypeVar("R", bound=Row)
+
+
+@dataclass(frozen=True, slots=True)
+class RowPage(Generic[R]):
+    """Rows, the newest first, and the cursor of the next page; none while they are being read."""
+
+    rows: list[R]
+    more: str = ""
+    is_read: bool = True
+
+
+_POSITION = attrgetter("created", "sequence", "name")
+
+
+class _Account(Generic[R]):
+    """Rows of one account in the order of creation; `changed` is called after each change."""
+
+    def __init__(
+        self, informer: Informer[R], clock: Callable[[], float], changed: Callable[[], None]
+    ) -> None:
+        self.informer = informer
+        self.rows: list[R] = []
+        self.read_at = clock()
+        self.heard_at: float | None = None
+        self.listed_at: float | None = None
+        self.is_too_long = False
+        self.following: asyncio.Task[None] | None = None
+        self._gone = 0
+        self._clock = clock
+        self._changed = changed
+        informer.subscribe(self._note)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether what is known may be old, or the first list does not come on."""
+        if self.informer.synced:
+            return self.informer.staleness > _QUIET_SECONDS
+        return self.heard_at is not None and self._clock() - self.heard_at > GIVE_UP_SECONDS
+
+    def walk(self, position: Position | None, matches: Callable[[R], bool], limit: int) -> list[R]:
+        """At most `limit` rows older than a position that match, the newest first."""
+        rows, found, get = self.rows, list[R](), self.informer.get
+        place = len(rows) if position is None else bisect_left(rows, position, key=_POSITION)
+        while place and len(found) < limit:
+            place -= 1
+            row = rows[place]
+            if matches(row) and get(row.name) is row:
+                found.append(row)
+        return found
+
+    def end(self) -> None:
+        """Stop following, and forget the rows."""
+        if self.following is not None:
+            self.following.cancel()
+        self.rows = []
+
+    def _note(self, name: str) -> None:
+        self.heard_at = self._clock()
+        row, rows = self.informer.get(name), self.rows
+        if row is None:
+            self._gone += 1
+            # a row that has gone is left out by each walk: its place is not known here
+            if self._gone > 100 + len(rows) // 2:
+                self.rows = [row for row in rows if self.informer.get(row.name) is row]
+                self._gone = 0
+        else:
+            place = bisect_left(rows, row.position, key=_POSITION)
+            if place < len(rows) and rows[place].name == name:
+                rows[place] = row
+            else:
+                rows.insert(place, row)
+        if self.listed_at is not None:
+            self._changed()
+
+
+class RowIndex(Generic[R]):
+    """Rows of one kind by account, made of its objects by `project`; `noun` names several.
+
+    `make` returns an informer, as `Informer` with its client given.
+    """
+
+    def __init__(
+        self,
+        make: Callable[..., Informer[R]],
+        plural: str,
+        project: Callable[[Mapping[str, Any]], R | None],
+        noun: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.plural = plural
+        self._make = make
+        self._project = project
+        self._noun = noun
+        self._clock = clock
+        self._kept: OrderedDict[str, _Account[R]] = OrderedDict()
+        self._listeners: list[Callable[[str], None]] = []
+        self._lists = asyncio.Semaphore(LISTS_AT_ONCE)
+
+    def subscribe(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with the account after each change of its rows, and once it is listed."""
+        self._listeners.append(listener)
+
+    def is_new(self, account: str) -> bool:
+        """Whether pages that were answered a moment ago may lack the account's rows."""
+        kept = self._kept.get(account)
+        if kept is None or kept.listed_at is None:
+            return False
+        return self._clock() - kept.listed_at < NEW_SECONDS
+
+    async def read_page(
+        self,
+        account: str,
+        *,
+        after: str = "",
+        limit: int,
+        matches: Callable[[R], bool] = lambda _: True,
+    ) -> RowPage[R]:
+        """A page of the rows that match, after a cursor. InvalidRequest, Unavailable."""
+        position = _read_cursor(after) if after else None
+        is_listed = await self.wait_listed(account)
+        # others may have taken its place meanwhile
+        kept = self._use(account)
+        if kept.is_too_long:
+            raise Unavailable(
+                f"The account has more than {MOST_ROWS:,} {self._noun}, too many for a list."
+                " Those whose ids are known can be opened.",
+                retry_after=60,
+            )
+        if kept.is_silent:
+            raise Unavailable(f"The {self._noun} cannot be read now.", retry_after=1)
+        if not is_listed:
+            return RowPage([], is_read=False)
+        found = kept.walk(position, matches, limit + 1)
+        rows = found[:limit]
+        return RowPage(rows, "~".join(map(str, rows[-1].position)) if len(found) > limit else "")
+
+    async def wait_listed(self, account: str) -> bool:
+        """False while the account is being listed for the first time, after a short wait."""
+        kept = self._use(account)
+        if not (kept.informer.synced or kept.is_too_long or kept.is_silent):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    await kept.informer.wait_synced()
+        return kept.informer.synced or kept.is_too_long or kept.is_silent
+
+    def find(self, account: str, matches: Callable[[R], bool]) -> list[R] | None:
+        """All rows that match; None where the account is not listed yet, or silent."""
+        kept = self._use(account)
+        if kept.is_too_long or kept.is_silent or not kept.informer.synced:
+            return None
+        return kept.walk(None, matches, len(kept.rows))
+
+    async def run(self) -> None:
+        """Stop following accounts whose pages nobody reads; all of them when cancelled."""
+        try:
+            while True:
+                await asyncio.sleep(_LOOK_SECONDS)
+                oldest = self._clock() - LIFE_SECONDS
+                while self._kept and next(iter(self._kept.values())).read_at < oldest:
+                    self._drop_oldest()
+        finally:
+            while self._kept:
+                self._drop_oldest()
+
+    def _use(self, account: str) -> _Account[R]:
+        kept = self._kept.get(account) or self._follow(account)
+        self._kept.move_to_end(account)
+        kept.read_at = self._clock()
+        return kept
+
+    def _follow(self, account: str) -> _Account[R]:
+        informer = self._make(
+            self.plural,
+            self._project,
+            field_selector=f"spec.request.accountName={account}",
+            heartbeat_seconds=_HEARTBEAT_SECONDS,
+            resync_seconds=_RESYNC_SECONDS,
+            most_tombstones=0,
+        )
+        kept = _Account(informer, self._clock, partial(self._tell, account))
+        informer.subscribe(lambda _: self._bound(kept))
+        self._kept[account] = kept
+        if len(self._kept) > MOST_ACCOUNTS:
+            self._drop_oldest()
+        kept.following = asyncio.create_task(self._run(account, kept))
+        return kept
+
+    async def _run(self, account: str, kept: _Account[R]) -> None:
+        async with self._lists:
+            kept.heard_at = self._clock()
+            running = asyncio.create_task(kept.informer.run())
+            running.add_done_callback(lambda _: self._forget(account, kept))
+            try:
+                await kept.informer.wait_synced()
+            except asyncio.CancelledError:
+                running.cancel()
+                raise
+        kept.listed_at = self._clock()
+        self._tell(account)
+        await running
+
+    def _forget(self, account: str, kept: _Account[R]) -> None:
+        """Begin anew at the next page, where an account is no longer followed."""
+        if self._kept.get(account) is kept and not kept.is_too_long:
+            del self._kept[account]
+            kept.end()
+
+    def _tell(self, account: str) -> None:
+        for listener in self._listeners:
+            listener(account)
+
+    def _bound(self, kept: _Account[R]) -> None:
+        total = sum(len(each.rows) for each in self._kept.values())
+        while total > MOST_ROWS and len(self._kept) > 1:
+            total -= self._drop_oldest()
+        if total > MOST_ROWS:
+            kept.is_too_long = True
+            kept.end()
+
+    def _drop_oldest(self) -> int:
+        _, oldest = self._kept.popitem(last=False)
+        rows = len(oldest.rows)
+        oldest.end()
+        return rows
+
+
+def _read_cursor(text: str) -> Position:
+    found = _CURSOR.fullmatch(text)
+    if found is None:
+        raise InvalidRequest("The address is malformed.")
+    return found[1], int(found[2]), found[3]
