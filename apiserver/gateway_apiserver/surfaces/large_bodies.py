@@ -38,9 +38,9 @@ _SIGNS = (b"[", b"{", b",")
 
 
 def take_usual_body(call: Call) -> bytes | None:
-    """The JSON body where it came with its head and is not large, the usual case; else None.
+    """The JSON body if it has arrived and declares no large length, the usual case; else None.
 
-    UnsupportedMediaType.
+    Raises UnsupportedMediaType.
     """
     declared = read_json_length(call.headers)
     if 0 < declared <= LARGE_BYTES and isinstance(call.receive, RequestBody):

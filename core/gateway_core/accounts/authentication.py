@@ -67,12 +67,12 @@ class Principal:
 
 _Found = tuple[KeyRecord | None, AccountRecord | None, UserRecord | None]
 _Known = tuple[Principal, int, float, float]
-"""A principal, the changes to the tables before it was found, until when they are current at least,
-by the monotonic clock, and when its key or token expires, in Unix seconds."""
+"""A principal; the count of changes before it was looked up; the monotonic time until which the
+tables are current; the Unix time at which its key or token expires."""
 
 
 class Changes:
-    """Counts the changes to tables: what was found in them is good while the count stays."""
+    """Invalidation counter of tables: a memo is valid while the count is unchanged."""
 
     __slots__ = ("count",)
 
@@ -169,6 +169,7 @@ class Authenticator:
         keys, accounts, users = self._keys, self._accounts, self._users
         if not (keys.table.synced and accounts.table.synced and users.table.synced):
             raise Unavailable("The gateway is starting.", retry_after=1)
+        count = self._changes.count
         name = self._match(parsed.id, plaintext)
         if keys.is_quiet or accounts.is_quiet or users.is_quiet:
             key, account, user = await self._read_through(name)
@@ -193,7 +194,7 @@ class Authenticator:
                 self._known.clear()
             until = time.monotonic() + QUIET_SECONDS - silence
             expires_at = min(key.expires_at, expires_at)
-            self._known[memo] = caller, self._changes.count, until, expires_at
+            self._known[memo] = caller, count, until, expires_at
         return caller
 
     def _look_up(self, name: str | None) -> _Found:

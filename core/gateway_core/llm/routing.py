@@ -55,7 +55,7 @@ class CircuitBreaker:
 
     @property
     def is_rested(self) -> bool:
-        """Whether calls pass for sure."""
+        """Whether calls pass, if that is known without the clock."""
         return self._until == 0.0 and self._probe_at is None
 
     def count_rest(self, now: float) -> float:
@@ -200,7 +200,7 @@ class CredentialRing:
 
     @property
     def is_rested(self) -> bool:
-        """Whether there is one credential, which is usable for sure."""
+        """Whether there is one credential and it is usable, if that is known without the clock."""
         return self._until == [0.0]
 
     def take(self, now: float) -> int | None:

@@ -44,7 +44,7 @@ from gateway_core.providers.upstream import (
 from gateway_core.tasks.operations import CHAT
 
 
-# not frozen, which takes three times as long to create, as below
+# not frozen, as OpenCall: a frozen instance takes three times as long to create
 @dataclass(slots=True)
 class PricedCall:
     """A valid call of a model, with the most tokens that it can use and cost (micro-dollars)."""
@@ -62,7 +62,7 @@ class PricedCall:
 
 
 MOST_ALLOWED = 10_000
-"""Models of keys that are remembered, some 200 bytes each."""
+"""Allowed models that are remembered, some 200 bytes each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,9 @@ class LlmService:
         self._providers = providers
         self._calls = calls
         self._clock = clock
-        # the model of an id that a key may call, by the catalog and the policy of that time
-        self._allowed: dict[tuple[str, str], tuple[Catalog, Policy, Model]] = {}
+        # by key and model id, with the policy that allows it; of one catalog
+        self._allowed: dict[tuple[str, str], tuple[Policy, Model]] = {}
+        self._allowed_by: Catalog | None = None
 
     def price(self, call: LlmCall, payer: Payer, *, is_large: bool = False) -> PricedCall:
         """The model of a call and the most that the call can cost.
@@ -119,14 +120,15 @@ class LlmService:
             Conflict: the model has no price now.
         """
         catalog, policy = self._catalog(), payer.policy
+        if catalog is not self._allowed_by or len(self._allowed) >= MOST_ALLOWED:
+            self._allowed_by = catalog
+            self._allowed.clear()
         known = self._allowed.get((policy.key_name, call.model_id))
-        if known is not None and known[0] is catalog and known[1] is policy:
-            model = known[2]
+        if known is not None and known[0] is policy:
+            model = known[1]
         else:
             model = find_allowed_model(catalog, CHAT.action, call.model_id, policy)
-            if len(self._allowed) >= MOST_ALLOWED:
-                self._allowed.clear()
-            self._allowed[policy.key_name, call.model_id] = catalog, policy, model
+            self._allowed[policy.key_name, call.model_id] = policy, model
         return price_call(call, model, self._clock(), is_large=is_large)
 
     def make_hold(self, priced: PricedCall, payer: Payer) -> Hold:

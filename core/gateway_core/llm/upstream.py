@@ -131,7 +131,7 @@ class LlmUpstream:
 
     @property
     def is_rested(self) -> bool:
-        """Whether `count_rest` is 0 for sure, as mostly: found without a look at the clock."""
+        """Whether `count_rest` is 0, if that is known without the clock; the usual case."""
         return self._pace is None and self._breaker.is_rested and self._credentials.is_rested
 
     def count_rest(self) -> float:

@@ -5,6 +5,9 @@ A histogram of the Prometheus client costs six times as much CPU for each value.
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from math import inf
+
+from prometheus_client.utils import floatToGoString
 
 
 class Distribution:
@@ -26,7 +29,8 @@ class Distribution:
     def list_buckets(self) -> list[tuple[str, float]]:
         """The upper bound of each bucket, and how many values are at most as large."""
         so_far, buckets = 0, list[tuple[str, float]]()
-        for bound, count in zip((*self._bounds, "+Inf"), self._counts, strict=True):
+        for bound, count in zip((*self._bounds, inf), self._counts, strict=True):
             so_far += count
-            buckets.append((str(bound), so_far))
+            # as the Prometheus client writes it: "1.0", so that series go on over an upgrade
+            buckets.append((floatToGoString(bound), so_far))  # type: ignore[no-untyped-call]
         return buckets

@@ -63,12 +63,13 @@ class ClientExchange(Protocol):
 
     def respond(self, status: int, headers: Iterable[Header], body: bytes) -> None:
         """Send a whole response at once, of the Content-Length in `headers`; not while the client
-        is behind, and not for a HEAD."""
+        is behind."""
         ...
 
 
 class HttpExchange:
-    """A request of a connection of uvicorn's, which reads some of its attributes."""
+    """A request on a connection and its response; uvicorn's server reads `response_complete` and
+    sets `keep_alive`."""
 
     __slots__ = (
         "_body",
@@ -118,7 +119,7 @@ class HttpExchange:
         """Whether the client sends the body without being asked to."""
         self._body: bytes | bytearray = b""
         self._event: asyncio.Event | None = None
-        """Set where a `receive` waits, which most requests have none of."""
+        """Wakes a `receive` that waits; most requests never wait."""
         self._has_news = False
         self._head = b""
         self._chunked: bool | None = None
@@ -126,9 +127,10 @@ class HttpExchange:
         """Bytes of the body that are still to be sent, by Content-Length."""
 
     async def run(self, app: ASGIApp, tasks: set[asyncio.Task[None]]) -> None:
-        """Have `app` serve the request; what it raises is logged and ends the connection.
+        """Have `app` serve the request. An exception is logged and ends the connection.
 
-        The task that runs this leaves `tasks` in the end: a callback would cost a turn of the loop.
+        Removes the current task from `tasks` at the end: a done callback would cost one more turn
+        of the event loop.
         """
         try:
             await app(self.scope, self.receive, self.send)
@@ -139,6 +141,8 @@ class HttpExchange:
                 return
             _log.error("The ASGI application has not completed the response.")
         finally:
+            # it belongs to the connection, which refers to this exchange
+            self._on_response = ignore
             task: Any = asyncio.current_task()
             tasks.discard(task)
         if self.response_started:
@@ -176,11 +180,12 @@ class HttpExchange:
         """What has arrived of the body and was not received yet; None if the client has left."""
         if self.disconnected:
             return None
+        self._flow.resume_reading()
         body, self._body = self._body, b""
         return bytes(body)
 
     async def receive(self) -> Message:
-        """The next part of the request, or that the client has left, as ASGI has it."""
+        """The next ASGI message: a part of the body, or `http.disconnect`."""
         if not self._is_continued and not self._transport.is_closing():
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._is_continued = True
@@ -244,7 +249,7 @@ class HttpExchange:
         if self._left != len(body):
             raise RuntimeError("Response content of another length than Content-Length")
         head, self._head, self._left = self._head, b"", 0
-        self._transport.write(head + body)
+        self._transport.write(head if self.scope["method"] == "HEAD" else head + body)
         self._end()
 
     async def send(self, message: Any) -> None:
@@ -315,7 +320,8 @@ class HttpExchange:
         self.scope = _ENDED
         if not self.keep_alive:
             self._transport.close()
-        self._on_response()
+        on_response, self._on_response = self._on_response, ignore
+        on_response()
 
 
 def ignore() -> None:

@@ -27,7 +27,8 @@ MOST_DRAINED_BYTES = 4 * 1024 * 1024
 see the answer otherwise, and then no further."""
 DRAIN_SECONDS = 10.0
 """How long the rest of such a body may take."""
-HEAD_PIECE_BYTES = 16 * 1024
+PIECE_BYTES = 16 * 1024
+"""What is parsed at once: of a head that is too large, no more is kept beyond its bound."""
 MOST_PIPELINED = 8
 """Requests that wait for the response to one before them; uvicorn holds any number."""
 MOST_REFUSED = 128
@@ -73,7 +74,8 @@ class Protocol(HttpToolsProtocol):
         self._over_bound = False
         self._in_body = False
         self._raw_bytes = 0
-        """Bytes received since the head began, or since the last piece of body."""
+        """Bytes of an unfinished head, or of unfinished trailers, but for those in the first piece
+        that has some."""
         self._drained_bytes = 0
         self._wait: _Wait | None = None
         """What the connection waits for its client to do; None while a request is under way."""
@@ -113,22 +115,23 @@ class Protocol(HttpToolsProtocol):
         self.flow.resume_writing()
         if exc is None:
             self.transport.close()
-        # it refers to this connection
-        self.parser = None  # type: ignore[assignment]
         if self._running is not None:
             self._running.leave()
         if self.cycle is not None and self.cycle is not self._running:
             self.cycle.leave()
+        # the parser and the exchanges refer to this connection
+        self.parser = None  # type: ignore[assignment]
+        self._running = self.cycle = None
+        self._pipelined.clear()
 
     def data_received(self, data: bytes) -> None:
         """Parses what has come, and refuses a head that is too large."""
         if self._refused:
             self._refuse(503, "Too many connections.")
             return
-        while data:
-            # of a head in pieces, so that little of one that is too large is kept
-            size = len(data) if self._in_body else HEAD_PIECE_BYTES
-            piece, data = data[:size], data[size:]
+        view = memoryview(data)
+        for start in range(0, len(data), PIECE_BYTES):
+            piece = view[start : start + PIECE_BYTES]
             self._raw_bytes += len(piece)
             try:
                 self.parser.feed_data(piece)
@@ -139,7 +142,7 @@ class Protocol(HttpToolsProtocol):
                 self._refuse_head()
             if self.transport.is_closing():
                 return
-            if (self._head_begun or self._in_body) and self._is_too_large():
+            if (self._head_begun or self._in_body) and self._is_beyond_bounds():
                 self._refuse(431, "The headers are too large.")
                 return
         self._note_state()
@@ -174,14 +177,9 @@ class Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """A request begins."""
-        # exactly, at the end of the head; before it `_is_too_large` bounds what is kept
+        self._check_head()
         headers = self.headers
-        size = len(self.url) + sum(map(len, chain.from_iterable(headers))) + 4 * len(headers)
-        if (
-            size > self._bounds.head_bytes
-            or len(headers) > self._bounds.headers
-            or len(self._pipelined) >= MOST_PIPELINED
-        ):
+        if len(self._pipelined) >= MOST_PIPELINED:
             self._stop_parsing()
         self._head_begun, self._in_body = False, True
         self._raw_bytes = self._drained_bytes = 0
@@ -210,6 +208,10 @@ class Protocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The next head may come."""
+        # the trailers count too
+        self._check_head()
+        # the request has them; the connection keeps none of them
+        self.headers = []
         self._in_body = False
         self._table.set_busy(self)
         self._raw_bytes = 0
@@ -302,10 +304,17 @@ class Protocol(HttpToolsProtocol):
             not self.cycle.response_complete or bool(self._pipelined)
         )
 
-    def _is_too_large(self) -> bool:
-        """Whether an unfinished head, or the trailers of a body, are over a bound."""
+    def _is_beyond_bounds(self) -> bool:
+        """Whether an unfinished head, or unfinished trailers, are over a bound for sure."""
         bounds = self._bounds
         return self._raw_bytes > bounds.head_bytes or len(self.headers) > bounds.headers
+
+    def _check_head(self) -> None:
+        """Stop at a head that is over a bound, or is with the trailers."""
+        headers, bounds = self.headers, self._bounds
+        size = len(self.url) + sum(map(len, chain.from_iterable(headers))) + 4 * len(headers)
+        if size > bounds.head_bytes or len(headers) > bounds.headers:
+            self._stop_parsing()
 
     def _stop_parsing(self) -> NoReturn:
         """Ends the parser from within; `data_received` answers then."""

@@ -80,17 +80,19 @@ class ChatStream(LlmStream):
         sent = b""
         try:
             while block and not self.ended:
+                end = block.find(b"\n\n") + 2
                 if self._before and block.startswith(self._before):
-                    passed, rest = self._pass_texts(block)
+                    # both ends first: to divide the block for each of its frames would be quadratic
+                    is_usual = block.endswith(self._after, 0, end)
+                    passed, rest = self._pass_texts(block) if is_usual else (b"", b"")
                     if passed:
                         sent += passed
                         block = rest
                         continue
-                elif not self._lessons:
+                if not self._lessons and end < len(block):
                     # the bytes around the texts vary
                     sent += super()._pass(block)
                     break
-                end = block.find(b"\n\n") + 2
                 frame, block = block[:end], block[end:]
                 sent += self._pass_single(frame)
         except (StreamFailed, orjson.JSONEncodeError) as error:
@@ -98,8 +100,10 @@ class ChatStream(LlmStream):
         return sent
 
     def _pass_texts(self, block: bytes) -> tuple[bytes, bytes]:
-        """The client's bytes for the first chunks of `block`, which differ from the last one in
-        their texts alone, and the frames after them; none where the texts are damaged."""
+        """The client's bytes for the usual chunks that `block` begins with, and the rest of it.
+
+        Both ends of the first one are as learned. No bytes where a text is damaged.
+        """
         texts = block[len(self._before) :].split(self._between)
         last, _, rest = texts[-1].partition(self._after)
         texts[-1] = last
