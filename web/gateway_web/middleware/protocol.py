@@ -2,7 +2,7 @@
 
 uvicorn's protocol with `ConnectionBounds`: the size and time of a head, idle time, pipelined
 requests, the rest of a body that was answered early, and a client that takes nothing of its
-response. Refusals that never become a request are JSON with a request id (contract §0.8).
+response. What never becomes a request is refused by `refusals`, with a request id (contract §0.8).
 """
 
 import asyncio
@@ -13,7 +13,6 @@ from typing import Any, Literal, NoReturn
 from urllib.parse import unquote
 
 import httptools
-import orjson
 import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -21,6 +20,7 @@ from gateway_core.api.ids import mint_request_id
 from gateway_web.context import SCOPE_KEY, RequestContext
 from gateway_web.middleware.connections import ConnectionTable
 from gateway_web.middleware.exchange import EXCHANGE_KEY, HttpExchange
+from gateway_web.middleware.refusals import write_refusal
 
 MOST_DRAINED_BYTES = 4 * 1024 * 1024
 """Of a body that was answered before its end: read on, as a client that is still sending may not
@@ -33,7 +33,6 @@ MOST_PIPELINED = 8
 MOST_REFUSED = 128
 """Refused connections that are kept open until their request can be answered with 503."""
 REFUSED_SECONDS = 2.0
-RETRY_SECONDS = 5
 
 SEND_BUFFER_BYTES = 64 * 1024
 """Of the kernel for each connection, which would take megabytes of a slow reader's response. The
@@ -41,12 +40,6 @@ kernel counts twice as much for its own records."""
 
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 _Wait = Literal["head", "idle", "drain", "refused"]
-_PHRASES = {
-    408: "Request Timeout",
-    400: "Bad Request",
-    431: "Request Header Fields Too Large",
-    503: "Service Unavailable",
-}
 
 _log = structlog.get_logger(__name__)
 
@@ -63,6 +56,8 @@ class Protocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, table: ConnectionTable, **options: Any) -> None:
         super().__init__(*args, **options)
+        self.url = b""
+        self.headers = []
         self._pipelined = deque[HttpExchange]()
         self._running: HttpExchange | None = None
         """The exchange whose response is under way; `cycle` is that of the latest request."""
@@ -210,6 +205,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The next head may come."""
+        self.url = b""
         self._in_body = False
         self._table.set_busy(self)
         self._raw_bytes = 0
@@ -388,17 +384,9 @@ class Protocol(HttpToolsProtocol):
             # a second response would stand in the middle of the first
             transport.close()
             return
-        request_id, body = mint_request_id(), orjson.dumps({"error": text})
-        retry = f"retry-after: {RETRY_SECONDS}\r\n" if status == 503 else ""
-        head = (
-            f"HTTP/1.1 {status} {_PHRASES[status]}\r\n"
-            "content-type: application/json\r\n"
-            "cache-control: no-store\r\n"
-            f"content-length: {len(body)}\r\n"
-            f"x-request-id: {request_id}\r\n"
-            f"{retry}"
-            "connection: close\r\n\r\n"
-        )
-        transport.write(head.encode() + body)
+        parser: Any = self.parser
+        request_id, target = mint_request_id(), self.url
+        method = parser.get_method().decode("ascii") if target else ""
+        transport.write(write_refusal(status, text, request_id, method, target, self.headers))
         transport.close()
         _log.info("refused", request_id=request_id, status=status)
