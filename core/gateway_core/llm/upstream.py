@@ -264,7 +264,7 @@ class LlmUpstream:
     ) -> UpstreamError | None:
         if response.is_whole:
             return UpstreamUnclear("The provider's response is empty.")
-        refusal = find_refusal(response.chunks[0]) if response.chunks else None
+        refusal = find_refusal(b"".join(response.chunks))
         if refusal is None:
             return None
         if refusal.status is None:

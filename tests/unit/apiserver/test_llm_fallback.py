@@ -140,12 +140,12 @@ async def test_calls_beyond_a_providers_rate_go_to_another_or_get_429() -> None:
         assert (len(first.received), len(second.received)) == (1, 1)
 
 
-def begin(first: bytes) -> Any:
-    """A provider whose stream begins, and ends, with these bytes."""
+def begin(*pieces: bytes) -> Any:
+    """A provider whose stream is these pieces, sent at once."""
 
     async def script(reply: Reply, _: Received) -> None:
         await reply.begin()
-        await reply.chunk(first)
+        await reply.raw(b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces))
         await reply.end()
 
     return script
@@ -172,6 +172,7 @@ FAILED_STREAMS = {
     "nothing": (end, 502),
     "error frame": (begin(b'data: {"error": {"message": "no", "code": 429}}\n\n'), 429),
     "error event": (begin(b': hi\n\nevent: error\ndata: {"type":"error","code":"x"}\n\n'), 502),
+    "pieces": (begin(b"event: error\n", b'data: {"error": {"code": 503}}\n\n'), 503),
     "refused input": (begin(b'data: {"error":{"message":"bad","code":400}}\r\n\r\n'), 400),
 }
 

@@ -156,7 +156,7 @@ def find_error(document: dict[str, Any]) -> StreamError | None:
 
 def begins_stream(data: bytes) -> bool:
     """Whether the first bytes of a provider's response are surely no error (`find_refusal`)."""
-    if data.startswith(_DOCUMENTS):
+    if data.startswith((*_DOCUMENTS, b"event: error", b"event:error")):
         return False
     return data.startswith(b"event: response.") or not data.count(b'"error"')
 
