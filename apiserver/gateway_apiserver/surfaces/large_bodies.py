@@ -13,7 +13,7 @@ from starlette.types import Message
 from gateway_apiserver.routing import Call
 from gateway_core.api.errors import TooLarge, Unavailable
 from gateway_core.concurrency import FairSemaphore, HeldUnits
-from gateway_core.tasks.validation import parse_body
+from gateway_core.tasks.validation import parse_exact_body
 from gateway_web.middleware.bodies import RequestBody, read_json_body, read_json_length
 
 T = TypeVar("T")
@@ -94,7 +94,7 @@ class LargeBodies:
             began = clock()
             raw = await read_json_body(call.headers, call.receive, self._most_bytes)
             call.context.waited += clock() - began
-            return read(parse_body(raw), len(raw))
+            return read(parse_exact_body(raw), len(raw))
         has_place, received = False, 0
         try:
             async with asyncio.timeout(None) as patience:
@@ -119,7 +119,7 @@ class LargeBodies:
         except TimeoutError as error:
             raise Unavailable("The body did not come in time.") from error
         if len(raw) <= LARGE_BYTES:
-            return read(parse_body(raw), len(raw))
+            return read(parse_exact_body(raw), len(raw))
         return await asyncio.to_thread(_parse, raw, read)
 
     async def take_slot(self, account: str, slots: HeldUnits, size: int) -> None:
@@ -138,7 +138,7 @@ def _parse(raw: bytes, read: Callable[[dict[str, Any], int], T]) -> T:
             f"A body of more than {LARGE_BYTES} bytes must have at most {MOST_SIGNS} commas and"
             " opening brackets."
         )
-    return read(parse_body(raw), len(raw))
+    return read(parse_exact_body(raw), len(raw))
 
 
 def _count_signs(raw: bytes) -> int:

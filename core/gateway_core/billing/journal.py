@@ -75,7 +75,11 @@ class CallRecord:
         )
 
 
-_AMOUNTS = ("micros", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
+_TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
+_AMOUNTS = ("micros", *_TOKENS)
+_MOST_TOKENS = 2**32
+"""More than a call can use. A record with an absurd count is read with this one instead: the sums
+of a day must stay below 2^53, or the account's charges can no longer be aggregated."""
 _NAMES = {
     "call": "call",
     "account": "accountName",
@@ -176,6 +180,7 @@ def _decode(part: Any) -> CallRecord:
     amounts = [values[field] for field in _AMOUNTS if field in values]
     if any(type(amount) is not int or amount < 0 for amount in amounts):
         raise ValueError("an amount is not a number")
+    values |= {name: min(values[name], _MOST_TOKENS) for name in _TOKENS if name in values}
     values["time"] = datetime.fromisoformat(part["time"])
     if values["time"].tzinfo is None:
         raise ValueError("a time has no zone")

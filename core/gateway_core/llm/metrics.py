@@ -63,8 +63,8 @@ class _Series:
     __slots__ = ("first", "outcomes", "overhead", "speed", "tokens", "upstream")
 
     def __init__(self) -> None:
-        self.outcomes = dict.fromkeys(_OUTCOMES, 0)
-        self.tokens = dict.fromkeys(_KINDS, 0)
+        self.outcomes: dict[str, int] = dict.fromkeys(_OUTCOMES, 0)
+        self.tokens: dict[str, int] = dict.fromkeys(_KINDS, 0)
         self.first = Distribution(_SECONDS)
         self.upstream = Distribution(_SECONDS)
         self.overhead = Distribution(_OVERHEAD)

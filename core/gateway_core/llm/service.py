@@ -186,9 +186,9 @@ class LlmService:
     async def open(self, priced: PricedCall, account: str, times: CallTimes) -> OpenCall:
         """Send the call to the providers of its model until one answers; notes when, in `times`.
 
-        A provider that fails before the first byte of its answer is followed by another, of the
-        same priority by weight, then of the next one, and in the end one whose circuit is open.
-        Input that a provider rejects is not tried elsewhere.
+        A provider that fails before the first byte of its answer, or whose stream begins with an
+        error, is followed by another, of the same priority by weight, then of the next one, and in
+        the end one whose circuit is open. Input that a provider rejects is not tried elsewhere.
 
         Raises GatewayError, for the client (contract §1.3).
         """
@@ -234,6 +234,7 @@ class LlmService:
                     account=account,
                     upstream_model=upstream_model,
                     note_sent=times.note_sent,
+                    is_stream=priced.call.stream,
                     is_last=is_last,
                 )
             except BaseException as error:

@@ -1,5 +1,6 @@
 """One provider of LLM calls: its address, credentials in turn, circuit breaker and slots."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,6 +12,7 @@ from gateway_core.concurrency import FairSemaphore
 from gateway_core.kube.clock import CLOCK
 from gateway_core.llm.client import Client
 from gateway_core.llm.connection import Timeouts
+from gateway_core.llm.formats.sse import begins_stream, find_refusal
 from gateway_core.llm.response import Response
 from gateway_core.llm.routing import CircuitBreaker, CredentialRing, Pace
 from gateway_core.providers.checks import check_provider
@@ -41,6 +43,9 @@ LIMITED_SECONDS = 1.0
 """The same for a rate limit without a Retry-After, which may concern a single request."""
 MOST_ERROR_BYTES = 64 * 1024
 _TOO_MANY = "The provider is sent more calls than it takes."
+BEGIN_SECONDS = 0.25
+"""How long the head of a stream is kept from its client: an error that comes instead of the first
+frame lets another provider answer. The client gets the head before the first token (§7.2)."""
 MOST_HEADS = 256
 """Prepared heads kept: one for each path and credential."""
 
@@ -176,9 +181,10 @@ class LlmUpstream:
         account: str,
         upstream_model: str,
         note_sent: Callable[[], None],
+        is_stream: bool = False,
         is_last: bool = False,
     ) -> SentCall:
-        """POST a call; returns when the provider has answered 2xx.
+        """POST a call; returns when the provider has answered 2xx, and begun its stream.
 
         The account holds one of the provider's slots, of which it gets at most half, until the
         call is closed. `note_sent` is called just before the first byte is sent.
@@ -209,6 +215,8 @@ class LlmUpstream:
             )
             if not 200 <= response.status < 300:
                 await self._check(response, number, upstream_model)
+            elif is_stream and not (response.chunks and begins_stream(response.chunks[0])):
+                await self._check_begin(response, number, upstream_model)
         except BaseException as error:
             self._slots.release(account)
             self._note(error, account, now)
@@ -226,8 +234,7 @@ class LlmUpstream:
         return head
 
     async def _check(self, response: Response, number: int, upstream_model: str) -> None:
-        """Raise the error of a response without success; note what caused it."""
-        now = time.monotonic()
+        """Raise the error of a response without success."""
         raw = b""
         try:
             with suppress(UpstreamUnclear):
@@ -236,8 +243,42 @@ class LlmUpstream:
             response.abort()
         retry_after = response.headers.get(b"retry-after", b"").decode("latin-1")
         answer = Answer(response.status, raw, parse_retry_after(retry_after, CLOCK.time()))
+        raise self._judge(answer, _find_message(answer), number, upstream_model)
+
+    async def _check_begin(self, response: Response, number: int, upstream_model: str) -> None:
+        """Raise the error of a stream that fails before its first frame, or with it."""
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BEGIN_SECONDS):
+                    await response.wait_for_body()
+        except BaseException:
+            response.abort()
+            raise
+        error = self._find_begin_error(response, number, upstream_model)
+        if error is not None:
+            response.abort()
+            raise error
+
+    def _find_begin_error(
+        self, response: Response, number: int, upstream_model: str
+    ) -> UpstreamError | None:
+        if response.is_whole:
+            return UpstreamUnclear("The provider's response is empty.")
+        refusal = find_refusal(b"".join(response.chunks))
+        if refusal is None:
+            return None
+        if refusal.status is None:
+            return UpstreamUnclear("The provider answered with an error instead of a stream.")
+        answer = Answer(refusal.status, None, None)
+        return self._judge(answer, refusal.message, number, upstream_model)
+
+    def _judge(
+        self, answer: Answer, message: str, number: int, upstream_model: str
+    ) -> UpstreamError:
+        """The error of an answer without success; notes what caused it."""
+        now = time.monotonic()
         error = find_call_error(answer)
-        if response.status == 401:
+        if answer.status == 401:
             # 402 and 403 may concern a single request
             self._credentials.rest(number, DENIED_SECONDS, now, limited=False)
         elif isinstance(error, UpstreamLimited):
@@ -246,11 +287,11 @@ class LlmUpstream:
         elif isinstance(error, UpstreamBusy) and error.retry_after:
             self._breaker.pause(error.retry_after, now)
         if error is not None:
-            raise error
-        if response.status == 404:
+            return error
+        if answer.status == 404:
             # model and URL come from resources, so this is no error of the client
-            raise UpstreamDenied("The provider knows no such model or address (HTTP status 404).")
-        raise UpstreamRejected(self.clean(_find_message(answer), upstream_model))
+            return UpstreamDenied("The provider knows no such model or address (HTTP status 404).")
+        return UpstreamRejected(self.clean(message, upstream_model))
 
     def _note(self, error: BaseException, account: str, began: float) -> None:
         """Note the outcome of a call that failed before its response."""

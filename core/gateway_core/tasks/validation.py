@@ -49,8 +49,17 @@ class _Bad(ValueError):
 
 def parse_body(raw: bytes) -> dict[str, Any]:
     """The JSON object in `raw`. InvalidRequest in the simple form if there is none."""
+    return _read_object(raw, _parse)
+
+
+def parse_exact_body(raw: bytes) -> dict[str, Any]:
+    """The same of a body that is passed on: a number beyond a double makes it invalid."""
+    return _read_object(raw, orjson.loads)
+
+
+def _read_object(raw: bytes, parse: Callable[[bytes], Any]) -> dict[str, Any]:
     try:
-        body = _parse(raw)
+        body = parse(raw)
     except orjson.JSONDecodeError:
         raise InvalidRequest("The body is not valid JSON.", code="invalid_json") from None
     if not isinstance(body, dict):

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway_apiserver.surfaces.large_bodies import LargeBodies
+from gateway_apiserver.surfaces.large_bodies import LARGE_BYTES, LargeBodies
 from gateway_apiserver.surfaces.llm import calls
 from gateway_core.billing.journal import CallRecord, decode_object
 from gateway_web.middleware.exchange import EXCHANGE_KEY
@@ -355,6 +355,19 @@ async def test_file_that_is_named_often_is_refused_before_it_is_read() -> None:
         found = await gateway.chat(messages=[{"role": "user", "content": [part] * 17}])
 
         assert (found.status, found.json["error"]["code"]) == (413, "request_too_large")
+        assert not provider.received
+
+
+@pytest.mark.parametrize("padding", [0, LARGE_BYTES], ids=["usual", "large"])
+@pytest.mark.parametrize("number", ["1e999", "9" * 400])
+async def test_number_beyond_a_double_is_invalid_json(number: str, padding: int) -> None:
+    """It could not be passed on as it is."""
+    async with serve(answer) as (gateway, provider):
+        text = orjson.dumps({**BODY, "user": "u" * padding}).decode()
+        raw = f'{text[:-1]},"temperature":{number}}}'.encode()
+        found = await gateway.create(raw, path=CHAT)
+
+        assert (found.status, found.json["error"]["code"]) == (400, "invalid_json")
         assert not provider.received
 
 

@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from gateway_apiserver.surfaces.llm import large_answers
+from gateway_core.llm import upstream
 from gateway_core.llm.bounds import ITEM_TOKENS, TEMPLATE_TOKENS
 from gateway_core.llm.formats import usage
 from tests.servers.llm_provider import Received, Reply, make_chat_answer, make_chat_chunks
@@ -19,8 +20,10 @@ from tests.unit.apiserver.test_llm_calls import BODY, CHAT, read_frames, serve
 @pytest.mark.parametrize("begins", [False, True])
 @pytest.mark.parametrize("streams", [False, True])
 async def test_call_of_a_silent_provider_is_504_and_pays_its_prompt(
-    *, begins: bool, streams: bool
+    monkeypatch: pytest.MonkeyPatch, *, begins: bool, streams: bool
 ) -> None:
+    monkeypatch.setattr(upstream, "BEGIN_SECONDS", 0.01)
+
     async def script(reply: Reply, _: Received) -> None:
         if begins:
             await reply.begin()

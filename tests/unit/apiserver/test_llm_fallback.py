@@ -1,13 +1,17 @@
 """Which provider answers a call while others fail, are limited or work again."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 from unittest.mock import patch
 
+import pytest
+
+from gateway_core.llm import upstream
 from gateway_core.llm.routing import LEAST_FAILURES, Pace
-from tests.servers.llm_provider import LlmProvider, Received, Reply
-from tests.unit.apiserver.test_llm_calls import LlmGateway, answer
+from tests.servers.llm_provider import LlmProvider, Received, Reply, make_chat_chunks
+from tests.unit.apiserver.test_llm_calls import LlmGateway, answer, stream
 
 
 async def fail(reply: Reply, _: Received) -> None:
@@ -134,3 +138,70 @@ async def test_calls_beyond_a_providers_rate_go_to_another_or_get_429() -> None:
         assert [found.status for found in answers] == [200, 200, 429]
         assert int(answers[2].headers["retry-after"]) > 1
         assert (len(first.received), len(second.received)) == (1, 1)
+
+
+def begin(*pieces: bytes) -> Any:
+    """A provider whose stream is these pieces, sent at once."""
+
+    async def script(reply: Reply, _: Received) -> None:
+        await reply.begin()
+        await reply.raw(b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces))
+        await reply.end()
+
+    return script
+
+
+async def cut(reply: Reply, _: Received) -> None:
+    await reply.begin()
+    reply.cut()
+
+
+async def end(reply: Reply, _: Received) -> None:
+    await reply.begin()
+    await reply.end()
+
+
+async def report(reply: Reply, _: Received) -> None:
+    await reply.whole({"error": {"message": "overloaded", "code": 503}})
+
+
+FAILED_STREAMS = {
+    "whole answer": (answer, 502),
+    "error object": (report, 503),
+    "connection that breaks off": (cut, 502),
+    "nothing": (end, 502),
+    "error frame": (begin(b'data: {"error": {"message": "no", "code": 429}}\n\n'), 429),
+    "error event": (begin(b': hi\n\nevent: error\ndata: {"type":"error","code":"x"}\n\n'), 502),
+    "pieces": (begin(b"event: error\n", b'data: {"error": {"code": 503}}\n\n'), 503),
+    "refused input": (begin(b'data: {"error":{"message":"bad","code":400}}\r\n\r\n'), 400),
+}
+
+
+@pytest.mark.parametrize(("script", "status"), FAILED_STREAMS.values(), ids=FAILED_STREAMS)
+async def test_stream_that_fails_as_it_begins_is_answered_by_the_next_provider(
+    script: Any, status: int
+) -> None:
+    async with serve(script, stream("Hello")) as (gateway, first, second):
+        found = await gateway.chat(stream=True)
+        # what one provider refuses is not tried elsewhere
+        assert found.status == (400 if status == 400 else 200)
+        assert (b"Hello" in found.body) == (status != 400)
+
+        first.scripts, second.scripts = [fail], [script]
+        found = await gateway.chat(stream=True)
+        assert (found.status, list(found.json)) == (status, ["error"])
+
+
+async def test_stream_without_a_first_byte_begins_in_time() -> None:
+    async def pause(reply: Reply, _: Received) -> None:
+        await reply.begin()
+        await asyncio.sleep(0.2)
+        for frame in make_chat_chunks("Hello"):
+            await reply.chunk(frame)
+        await reply.end()
+
+    async with serve(pause, fail) as (gateway, _, other):
+        with patch.object(upstream, "BEGIN_SECONDS", 0.01):
+            assert b"Hello" in (await gateway.chat(stream=True)).body
+        assert b"Hello" in (await gateway.chat(stream=True)).body
+        assert not other.received

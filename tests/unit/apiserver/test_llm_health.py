@@ -1,7 +1,7 @@
 """What LLM calls add to the health of their providers and models."""
 
 from gateway_core.providers.health import Report
-from tests.servers.llm_provider import LlmProvider, Received, Reply
+from tests.servers.llm_provider import LlmProvider, Received, Reply, make_chat_chunks
 from tests.unit.apiserver.test_llm_calls import LlmGateway, answer, serve, stream
 
 
@@ -67,7 +67,12 @@ async def test_rejected_input_counts_for_nothing() -> None:
 
 
 async def test_stream_that_breaks_off_is_a_failure() -> None:
-    async with serve(cut) as (gateway, _):
+    async def begin(reply: Reply, _: Received) -> None:
+        await reply.begin()
+        await reply.chunk(make_chat_chunks("Hello")[0])
+        reply.cut()
+
+    async with serve(begin) as (gateway, _):
         total = await count(gateway, 200, streams=True)
     for figures in (total.providers["provider-0"], total.models["chat-1"]):
         assert (figures.calls, figures.failures, figures.answered) == (1, 1, 0)

@@ -290,6 +290,18 @@ def test_an_object_is_read_as_it_was_written() -> None:
     assert parse_name("journal/p/7.json") is None
 
 
+@in_virtual_time
+async def test_a_record_with_an_absurd_count_lets_the_day_hold_its_sums() -> None:
+    kube, store = FakeKubernetes(), FakeObjects()
+    absurd = make_record(1, input_tokens=2**53, output_tokens=2**62)
+    await store_object(store, "p", 1, absurd, make_record(2))
+    await fold_round(kube, store)
+    [usage] = kube.list_objects(USAGES)
+    GatewayUsage.model_validate(usage)
+    assert usage["status"]["requests"] == 2
+    assert usage["status"]["inputTokens"] == 2**32 + 10
+
+
 @pytest.mark.parametrize(
     "data",
     [

@@ -126,6 +126,37 @@ async def test_a_head_has_at_most_32_kib(form: str) -> None:
         assert (await port.ask(fits)).split()[1] == b"200"
 
 
+@pytest.mark.parametrize(
+    ("start", "error"),
+    [
+        ("GET /", "text"),
+        ("GET /api/v1/me", "text"),
+        ("POST /v1/chat/completions", {"param": None, "type": "invalid_request_error"}),
+        ("POST /v1/models/a:generateContent", {"status": "INVALID_ARGUMENT", "details": []}),
+        ("GET /v1/models?key=x", {"status": "INVALID_ARGUMENT", "details": []}),
+        ("GET /v1beta/models", {"status": "INVALID_ARGUMENT", "details": []}),
+    ],
+)
+async def test_a_refused_head_is_answered_in_the_dialect_of_its_path(
+    start: str, error: dict[str, object] | str
+) -> None:
+    first = start.encode() + b" HTTP/1.1\r\n"
+    many = b"".join(b"a:b\r\n" for _ in range(101))
+    heads = {400: b"a b: c\r\n\r\n", 431: many + b"\r\n"}
+    async with serve() as port:
+        for status, headers in heads.items():
+            answer = await port.ask(first + headers)
+            assert int(answer.split()[1]) == status
+            found = orjson.loads(answer.partition(b"\r\n\r\n")[2])["error"]
+            if isinstance(error, str):
+                assert isinstance(found, str)
+            else:
+                assert found.items() >= error.items()
+        for before in (b"GOOD /v1 HTTP/1.1\r\n\r\n", b"\x16\x03\x01" + first):
+            answer = await port.ask(before)
+            assert isinstance(orjson.loads(answer.partition(b"\r\n\r\n")[2])["error"], str)
+
+
 async def test_trailers_count_with_the_headers() -> None:
     start = b"POST /body HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"
     async with serve() as port:

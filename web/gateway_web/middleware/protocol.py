@@ -2,7 +2,7 @@
 
 uvicorn's protocol with `ConnectionBounds`: the size and time of a head, idle time, pipelined
 requests, the rest of a body that was answered early, and a client that takes nothing of its
-response. Refusals that never become a request are JSON with a request id (contract §0.8).
+response. What never becomes a request is refused by `refusals`, with a request id (contract §0.8).
 """
 
 import asyncio
@@ -13,7 +13,6 @@ from typing import Any, Literal, NoReturn
 from urllib.parse import unquote
 
 import httptools
-import orjson
 import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -21,6 +20,7 @@ from gateway_core.api.ids import mint_request_id
 from gateway_web.context import SCOPE_KEY, RequestContext
 from gateway_web.middleware.connections import ConnectionTable
 from gateway_web.middleware.exchange import EXCHANGE_KEY, HttpExchange
+from gateway_web.middleware.refusals import write_refusal
 
 MOST_DRAINED_BYTES = 4 * 1024 * 1024
 """Of a body that was answered before its end: read on, as a client that is still sending may not
@@ -34,7 +34,6 @@ MOST_PIPELINED = 8
 MOST_REFUSED = 128
 """Refused connections that are kept open until their request can be answered with 503."""
 REFUSED_SECONDS = 2.0
-RETRY_SECONDS = 5
 
 SEND_BUFFER_BYTES = 64 * 1024
 """Of the kernel for each connection, which would take megabytes of a slow reader's response. The
@@ -42,12 +41,6 @@ kernel counts twice as much for its own records."""
 
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 _Wait = Literal["head", "idle", "drain", "refused"]
-_PHRASES = {
-    408: "Request Timeout",
-    400: "Bad Request",
-    431: "Request Header Fields Too Large",
-    503: "Service Unavailable",
-}
 
 _log = structlog.get_logger(__name__)
 
@@ -61,9 +54,12 @@ class Protocol(HttpToolsProtocol):
 
     # of the latest request; uvicorn's server reads its state
     cycle: Any
+    parser: Any
 
     def __init__(self, *args: Any, table: ConnectionTable, **options: Any) -> None:
         super().__init__(*args, **options)
+        self.url = b""
+        self.headers = []
         self._pipelined = deque[HttpExchange]()
         self._running: HttpExchange | None = None
         """The exchange whose response is under way; `cycle` is that of the latest request."""
@@ -74,8 +70,7 @@ class Protocol(HttpToolsProtocol):
         self._over_bound = False
         self._in_body = False
         self._raw_bytes = 0
-        """Bytes of an unfinished head, or of unfinished trailers, but for those in the first piece
-        that has some."""
+        """Bytes of an unfinished head, or of unfinished trailers, beyond their first piece."""
         self._drained_bytes = 0
         self._wait: _Wait | None = None
         """What the connection waits for its client to do; None while a request is under way."""
@@ -120,7 +115,7 @@ class Protocol(HttpToolsProtocol):
         if self.cycle is not None and self.cycle is not self._running:
             self.cycle.leave()
         # the parser and the exchanges refer to this connection
-        self.parser = None  # type: ignore[assignment]
+        self.parser = None
         self._running = self.cycle = None
         self._pipelined.clear()
 
@@ -212,6 +207,7 @@ class Protocol(HttpToolsProtocol):
         self._check_head()
         # the request has them; the connection keeps none of them
         self.headers = []
+        self.url = b""
         self._in_body = False
         self._table.set_busy(self)
         self._raw_bytes = 0
@@ -242,9 +238,8 @@ class Protocol(HttpToolsProtocol):
     def _refuse_head(self) -> None:
         """Answers what the parser refused."""
         if self._over_bound:
-            self._refuse(431, "The headers are too large.")
-        else:
-            self._refuse(400, "The request is not valid HTTP.")
+            return self._refuse(431, "The headers are too large.")
+        return self._refuse(400, "The request is not valid HTTP.")
 
     def is_authenticated(self) -> bool:
         """Whether the account of the latest request is known, or a response to it has begun."""
@@ -268,7 +263,7 @@ class Protocol(HttpToolsProtocol):
 
     def _make_exchange(self) -> HttpExchange:
         """The exchange of the request whose head is complete."""
-        parser: Any = self.parser
+        parser = self.parser
         version: str = parser.get_http_version()
         url = httptools.parse_url(self.url)
         raw_path = url.path
@@ -397,17 +392,9 @@ class Protocol(HttpToolsProtocol):
             # a second response would stand in the middle of the first
             transport.close()
             return
-        request_id, body = mint_request_id(), orjson.dumps({"error": text})
-        retry = f"retry-after: {RETRY_SECONDS}\r\n" if status == 503 else ""
-        head = (
-            f"HTTP/1.1 {status} {_PHRASES[status]}\r\n"
-            "content-type: application/json\r\n"
-            "cache-control: no-store\r\n"
-            f"content-length: {len(body)}\r\n"
-            f"x-request-id: {request_id}\r\n"
-            f"{retry}"
-            "connection: close\r\n\r\n"
-        )
-        transport.write(head.encode() + body)
+        parser: Any = self.parser
+        request_id, target = mint_request_id(), self.url
+        method = parser.get_method().decode("ascii") if target else ""
+        transport.write(write_refusal(status, text, request_id, method, target, self.headers))
         transport.close()
         _log.info("refused", request_id=request_id, status=status)

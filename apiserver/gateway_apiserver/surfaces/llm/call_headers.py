@@ -105,7 +105,7 @@ def describe_headers(shown: ShownHeaders, *, has_cache: bool) -> dict[str, Heade
             ),
             _UPSTREAM: HeaderDocs(
                 "Milliseconds from the request to the provider to the end of its answer, for a"
-                " stream to its head; absent from kept answers.",
+                " stream to its first bytes; absent from kept answers.",
                 milliseconds,
                 always=not has_cache,
             ),

@@ -54,7 +54,7 @@ from gateway_core.llm.spans import end_attempt, note_error, note_reasons
 from gateway_core.observability.tracing import NO_SPAN
 from gateway_core.providers.catalog import Model
 from gateway_core.providers.upstream import UpstreamError, UpstreamSilent
-from gateway_core.tasks.validation import parse_body
+from gateway_core.tasks.validation import parse_exact_body
 from gateway_web.errors import NO_RETRY, describe_error
 from gateway_web.middleware.exchange import ignore
 from gateway_web.responses import JSON, NO_STORE, Response, send_head
@@ -133,7 +133,7 @@ class LlmCalls:
         account, is_largest = payer.account.name, False
         raw = take_usual_body(call)
         if raw is not None:
-            parsed, size = read_shallow(read, parse_body(raw), len(raw))
+            parsed, size = read_shallow(read, parse_exact_body(raw), len(raw))
         else:
             # one of an undeclared length is of the usual size, or refused
             is_largest = call.declared_length > MOST_USUAL_BYTES

@@ -2,6 +2,7 @@
 
 from codecs import BOM_UTF8
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,8 @@ from gateway_core.llm.formats.calls import Format
 MOST_FRAME_BYTES = 1024 * 1024
 DONE = b"data: [DONE]\n\n"
 """Last frame of a chat stream."""
+_DOCUMENTS = (b"{", b"[", b"<")
+"""How JSON and HTML begin, and no line of a stream does."""
 
 
 class StreamFailed(Exception):
@@ -149,6 +152,33 @@ def find_error(document: dict[str, Any]) -> StreamError | None:
     return StreamError(
         str(error.get("message") or ""), name if isinstance(name, str) else None, status
     )
+
+
+def begins_stream(data: bytes) -> bool:
+    """Whether the first bytes of a provider's response are surely no error (`find_refusal`)."""
+    if data.startswith((*_DOCUMENTS, b"event: error", b"event:error")):
+        return False
+    return data.startswith(b"event: response.") or not data.count(b'"error"')
+
+
+def find_refusal(data: bytes) -> StreamError | None:
+    """The error that the first bytes of a provider's response report instead of a stream.
+
+    A whole document, as of a provider that knows no streams, is one too.
+    """
+    if data.startswith(_DOCUMENTS):
+        with suppress(orjson.JSONDecodeError):
+            found = orjson.loads(data)
+            found = found[0] if isinstance(found, list) and found else found
+            error = find_error(found) if isinstance(found, dict) else None
+            if error is not None:
+                return error
+        return StreamError("The provider's response is no stream.", None, None)
+    with suppress(StreamBroken):
+        for frame in split_frames(FrameSplitter().feed(data)):
+            if text := read_data(frame):
+                return find_error(parse_data(text))
+    return None
 
 
 def data_frame(document: dict[str, Any]) -> bytes:

@@ -1,0 +1,44 @@
+"""Responses of a connection in place of the application, to what never becomes a request."""
+
+from collections.abc import Sequence
+from urllib.parse import unquote
+
+from gateway_core.api.errors import GatewayError
+from gateway_web.context import Header
+from gateway_web.errors import choose_dialect, render_error
+
+RETRY_SECONDS = 5
+_KINDS = {
+    400: ("Bad Request", "invalid_http"),
+    408: ("Request Timeout", "request_timeout"),
+    431: ("Request Header Fields Too Large", "headers_too_large"),
+    503: ("Service Unavailable", "service_unavailable"),
+}
+"""Reason phrase and code of each status."""
+
+
+def write_refusal(
+    status: int, text: str, request_id: str, method: str, target: bytes, headers: Sequence[Header]
+) -> bytes:
+    """The response that refuses a request of which so much is known; `target` may be empty.
+
+    In the dialect of the request's path (contract §0.1).
+    """
+    phrase, code = _KINDS[status]
+    error = GatewayError(text, code=code)
+    error.status = status
+    path, _, query = target.partition(b"?")
+    known = {"path": unquote(path.decode("latin-1")), "query_string": query}
+    dialect = choose_dialect({**known, "method": method, "headers": headers})
+    body = render_error(error, dialect).body
+    retry = f"retry-after: {RETRY_SECONDS}\r\n" if status == 503 else ""
+    head = (
+        f"HTTP/1.1 {status} {phrase}\r\n"
+        "content-type: application/json\r\n"
+        "cache-control: no-store\r\n"
+        f"content-length: {len(body)}\r\n"
+        f"x-request-id: {request_id}\r\n"
+        f"{retry}"
+        "connection: close\r\n\r\n"
+    )
+    return head.encode() + body
