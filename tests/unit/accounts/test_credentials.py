@@ -114,6 +114,31 @@ async def test_key_that_has_just_opened_expires_in_time(gateway: Gateway, is_tok
         await authenticator.authenticate(headers)
 
 
+async def test_suspension_during_a_read_through_ends_the_next_call(gateway: Gateway) -> None:
+    gateway.put_user("ann", {"demo": "owner"})
+    key = gateway.put_key("demo", createdBy="ann")
+    headers = [(b"authorization", f"Bearer {key}".encode())]
+    tables = gateway.keys, gateway.accounts, gateway.users
+
+    class Users(ReadThrough[Any]):
+        async def read(self, name: str) -> Any:
+            # the watches come back while the user is read, with what they have missed
+            gateway.put_account("demo", suspended=True)
+            for table in tables:
+                table.staleness = 0.0
+            return await super().read(name)
+
+    keys = ReadThrough(gateway.keys, gateway.kube, "gatewaykeys")
+    accounts = ReadThrough(gateway.accounts, gateway.kube, "gatewayaccounts")
+    users = Users(gateway.users, gateway.kube, "gatewayusers")
+    authenticator = Authenticator(keys, accounts, users, PEPPERS)
+    for table in tables:
+        table.staleness = 6.0
+    await authenticator.authenticate(headers)
+    with pytest.raises(Unauthenticated):
+        await authenticator.authenticate(headers)
+
+
 async def test_both_tokens_of_a_key_that_is_rotated(gateway: Gateway) -> None:
     first, second = mint_key(), mint_key()
     tokens = [

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import time
 import tracemalloc
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from ipaddress import ip_network
@@ -16,9 +17,10 @@ from gateway_web.context import get_context
 from gateway_web.errors import Dialect
 from gateway_web.middleware import bodies, protocol
 from gateway_web.middleware.connections import ConnectionBounds, ConnectionTable
+from gateway_web.middleware.protocol import Protocol
 from gateway_web.middleware.requests import RequestMiddleware
 from gateway_web.responses import Response, send_response
-from tests.servers.listener import listen
+from tests.servers.listener import build_protocol, listen
 from tests.servers.world import wait_for
 
 GOOD = b"GET /good HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -168,6 +170,60 @@ async def test_trailers_count_with_the_headers() -> None:
                     await writer.drain()
             assert b" 200 " not in await end_of(reader)
             writer.transport.abort()
+
+
+async def test_trailers_that_end_with_the_message_count_too() -> None:
+    chunked = b"POST /body HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"
+    async with serve() as port:
+        for count, ending in ((10, b"200"), (12_000, b"")):
+            reader, writer = await port.open(chunked)
+            with suppress(ConnectionError):
+                writer.write(b"ab:\r\n" * count + b"\r\n")
+                await writer.drain()
+            if ending:
+                assert (await reader.readline()).split()[1] == ending
+            else:
+                # a second response would stand in the middle of the first
+                assert b" 200 " not in await end_of(reader)
+            writer.transport.abort()
+
+
+async def test_unfinished_head_behind_a_body_is_bounded() -> None:
+    async with serve() as port:
+        first = b"POST /held HTTP/1.1\r\ncontent-length: 1\r\n\r\n"
+        reader, writer = await port.open(first)
+        with suppress(ConnectionError):
+            writer.write(b"XGET /good HTTP/1.1\r\na: " + b"b" * 240_000)
+            await writer.drain()
+        await end_of(reader)
+        writer.transport.abort()
+
+
+async def test_closed_connection_is_freed_without_the_garbage_collector() -> None:
+    table = ConnectionTable(ConnectionBounds())
+    protocols: list[weakref.ref[Protocol]] = []
+
+    async def reply(scope: Scope, receive: Receive, send: Send) -> None:
+        await send_response(send, Response(200, b"ok"))
+
+    def build() -> Protocol:
+        protocol = build_protocol(reply, table)
+        protocols.append(weakref.ref(protocol))
+        return protocol
+
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(build, "127.0.0.1", 0)
+    gc.collect()
+    gc.disable()
+    try:
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(GOOD)
+        await reader.readuntil(b"ok")
+        writer.close()
+        await wait_for(lambda: protocols[0]() is None, what="the end of the connection", seconds=10)
+    finally:
+        gc.enable()
+        server.close()
 
 
 async def test_pipelined_requests_are_few() -> None:

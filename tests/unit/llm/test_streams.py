@@ -164,6 +164,36 @@ def test_nothing_follows_done() -> None:
     assert run_stream(stream, [upstream, upstream, b": more\n\n"]) == expect("chat")
 
 
+def test_chunks_that_vary_behind_their_text_are_not_divided_for_each_frame(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def write(number: int) -> bytes:
+        # OpenAI pads its chunks by a field that differs in each
+        chunk = {
+            "id": "c",
+            "object": "chat.completion.chunk",
+            "model": "up-1",
+            "choices": [{"index": 0, "delta": {"content": "x"}, "finish_reason": None}],
+            "obfuscation": f"{number:04}",
+        }
+        return b"data: %b\n\n" % orjson.dumps(chunk)
+
+    divided = 0
+    divide = ChatStream._pass_texts
+
+    def count(self: ChatStream, block: bytes) -> tuple[bytes, bytes]:
+        nonlocal divided
+        divided += 1
+        return divide(self, block)
+
+    monkeypatch.setattr(ChatStream, "_pass_texts", count)
+    stream = ChatStream("public", include_usage=False)
+    passed = b"".join(stream.feed(write(number)) for number in range(8))
+    passed += stream.feed(b"".join(map(write, range(8, 600))))
+    assert passed == b"".join(map(write, range(600))).replace(b"up-1", b"public")
+    assert divided < 8
+
+
 def test_responses_events_change_in_model_and_missing_counters_alone() -> None:
     frames = read_frames(expect("responses"))
     expected = responses_events(*TEXTS)
