@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from ssl import SSLContext
 from typing import Any, Self
 
 import aiohttp
@@ -42,9 +43,11 @@ _SHRINK = 4
 
 
 class Transport:
-    """An asynchronous context manager with one HTTP session; one for each event loop.
+    """An asynchronous context manager; one for each event loop.
 
-    A call, including its retries after 429, takes at most `call_seconds`. `note_full` is called
+    Calls share `pool` connections. Streams have their own, without a bound: a watch holds its
+    connection, and the informers of a process bound their number. A call, including its retries
+    after 429, takes at most `call_seconds`. `note_full` is called
     for each write that is rejected for lack of space. The API server notes `program` as the manager
     of what is written (`metadata.managedFields`).
     """
@@ -66,25 +69,31 @@ class Transport:
         self._note_full = note_full
         self._call_seconds = call_seconds
         self._token: tuple[float, str | None] = (-TOKEN_LIFE_SECONDS, None)
-        self._session: aiohttp.ClientSession | None = None
+        self._calls: aiohttp.ClientSession | None = None
+        self._streams: aiohttp.ClientSession | None = None
         self._pages: defaultdict[tuple[str, str], PageSize] = defaultdict(PageSize)
 
     async def __aenter__(self) -> Self:
         # loads the trusted certificates: some 30 ms of CPU
         ssl_context = await asyncio.to_thread(self._connection.build_ssl)
-        self._session = aiohttp.ClientSession(
+        self._calls = self._open_session(ssl_context, self._pool)
+        self._streams = self._open_session(ssl_context, 0)
+        return self
+
+    def _open_session(self, context: SSLContext | None, connections: int) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=self._pool, ssl=ssl_context or True, keepalive_timeout=60
+                limit=connections, ssl=context or True, keepalive_timeout=60
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": self._program},
             timeout=aiohttp.ClientTimeout(total=self._call_seconds, sock_connect=CONNECT_SECONDS),
         )
-        return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._session is not None:
-            await self._session.close()
+        for session in (self._calls, self._streams):
+            if session is not None:
+                await session.close()
 
     async def call(
         self,
@@ -133,7 +142,7 @@ class Transport:
             sent = time.monotonic()
             try:
                 async with self._request(
-                    method, path, params=query, data=data, headers=headers
+                    self._calls, method, path, params=query, data=data, headers=headers
                 ) as response:
                     follow_clock(response, sent)
                     status, raw = response.status, await _read_body(response, most)
@@ -190,7 +199,7 @@ class Transport:
         sent = time.monotonic()
         try:
             async with self._request(
-                "GET", path, headers={"Accept": accept}, **options
+                self._streams, "GET", path, headers={"Accept": accept}, **options
             ) as response:
                 follow_clock(response, sent)
                 if response.status != 200:
@@ -199,14 +208,22 @@ class Transport:
         except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError) as error:
             raise KubernetesUnavailable(f"{what}: {type(error).__name__}") from error
 
-    def _request(self, method: str, path: str, *, headers: dict[str, str], **options: Any) -> Any:
-        if self._session is None:
+    def _request(
+        self,
+        session: aiohttp.ClientSession | None,
+        method: str,
+        path: str,
+        *,
+        headers: dict[str, str],
+        **options: Any,
+    ) -> Any:
+        if session is None:
             raise RuntimeError("the Kubernetes client is used outside its context")
         token = self._read_token()
         if token:
             headers = {**headers, "Authorization": f"Bearer {token}"}
         url = f"{self._connection.server}{path}"
-        return self._session.request(method, url, headers=headers, allow_redirects=False, **options)
+        return session.request(method, url, headers=headers, allow_redirects=False, **options)
 
     def _read_token(self) -> str | None:
         read_at, token = self._token

@@ -1,10 +1,12 @@
 """The index of rows behind the console's lists: complete, in order, bounded, and listed once."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial, wraps
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -184,9 +186,60 @@ async def test_accounts_beyond_the_bounds_are_forgotten(scene: Scene) -> None:
         await scene.read()
         await scene.read(account="guest")
         assert [*scene.index._kept] == ["guest"]
+
+
+@on_scene
+async def test_account_beyond_its_bound_is_listed_once_and_evicts_no_other(scene: Scene) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_index, "MOST_OF_ACCOUNT", 2)
+        patch.setattr(row_index, "MOST_ROWS", 4)
+        scene.kube.away = True
+        assert await scene.read() is None
+        assert await scene.read(account="guest") is None
+        scene.kube.away = False
+        await asyncio.sleep(1)
+        assert sorted(scene.told) == ["demo", "guest"]
+        lists = scene.count_lists()
+        for _ in range(3):
+            with pytest.raises(Unavailable, match="more than 2 tasks"):
+                await scene.read()
+            assert scene.index.find("demo", lambda _: True) is None
+            assert await scene.read(account="guest") == [9]
+        assert scene.count_lists() == lists
+        scene.kube.remove(KIND, "task-3")
+        await asyncio.sleep(LIFE_SECONDS + 60)
+        assert await scene.read() == [2, 1]
+
+
+@on_scene
+async def test_account_that_grows_evicts_others_and_not_itself(scene: Scene) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_index, "MOST_ROWS", 4)
+        await scene.read()
+        await scene.read(account="guest")
         scene.put(4)
+        await asyncio.sleep(0.1)
+        assert [*scene.index._kept] == ["demo"]
+        assert await scene.read() == [4, 3, 2, 1]
+        assert scene.count_lists() == 2
+
+
+@on_scene
+async def test_account_beyond_its_bound_takes_no_memory(scene: Scene) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_index, "MOST_OF_ACCOUNT", 3)
+        await scene.read()
+        informer = ref(scene.index._kept["demo"].informer)
+        gc.disable()
+        try:
+            scene.put(4)
+            await asyncio.sleep(60)
+            assert informer() is None
+        finally:
+            gc.enable()
         with pytest.raises(Unavailable, match="more than 3 tasks"):
             await scene.read()
+        assert not scene.index._kept
 
 
 @on_scene

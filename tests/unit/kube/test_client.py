@@ -1,9 +1,10 @@
-"""How many objects one page of a list has, so that its bytes are bounded for every kind.
+"""Pages of lists, whose bytes are bounded for every kind, and the connections of calls.
 
 200 KB each is much for 500 at a time, and 50 are few where each has one: 100,000 files would take
 2,000 pages.
 """
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, cast
@@ -158,3 +159,37 @@ async def test_small_page_that_does_not_come_is_an_error() -> None:
     with pytest.raises(KubernetesUnavailable):
         await filed.read(2)
     assert filed.limits == [50, 500, 500, 500, 50]
+
+
+async def test_open_watches_take_no_connection_from_calls() -> None:
+    """Each account whose pages are read has a watch of its own (I11)."""
+    watched, opened = 6, asyncio.Semaphore(0)
+    ended = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            return web.json_response({"metadata": {"name": "k1"}})
+        response = web.StreamResponse()
+        await response.prepare(request)
+        opened.release()
+        await ended.wait()
+        return response
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    async with TestServer(app) as server:
+        connection = Connection(str(server.make_url("")).rstrip("/"))
+        async with KubernetesClient(connection, "default", pool=2, call_seconds=5) as kube:
+
+            async def follow() -> None:
+                async for _ in kube.watch("gatewaytasks", resource_version="1", timeout_seconds=60):
+                    pass
+
+            async with asyncio.timeout(5), asyncio.TaskGroup() as watches:
+                for _ in range(watched):
+                    watches.create_task(follow())
+                for _ in range(watched):
+                    await opened.acquire()
+                found = await asyncio.gather(*(kube.get("gatewaykeys", "k1") for _ in range(4)))
+                ended.set()
+    assert [obj["metadata"]["name"] for obj in found] == ["k1"] * 4

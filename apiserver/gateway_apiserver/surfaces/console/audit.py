@@ -10,7 +10,6 @@ from gateway_apiserver.surfaces.console.parts import (
     Form,
     Head,
     Hint,
-    Region,
     Screen,
     Table,
     at,
@@ -24,7 +23,7 @@ from gateway_core.api.ids import name_to_id
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import KubernetesError
 from gateway_core.kube.informer import Cache
-from gateway_core.kube.repository import GUARDRAILS, KEYS, Repository
+from gateway_core.kube.repository import GUARDRAILS, KEYS, ListLimiter, Repository
 from gateway_core.oauth.records import GrantRecord
 from gateway_core.storage.objects import ObjectStore, StoreUnavailable
 from gateway_core.tasks.archive import list_removed
@@ -53,6 +52,7 @@ class AuditPage:
         self._store = store
         self._users = users
         self._grants = grants
+        self._views = ListLimiter()
         console.add_section(Section("Audit", "/audit", Act.GOVERN, confined=False))
         console.add_page("/audit", self.show, "audit")
 
@@ -60,7 +60,9 @@ class AuditPage:
         """The latest changes, those with a word in any column if one is given."""
         seat.require(Act.GOVERN, confined=False)
         word = read_query(call).get("word", "").strip()
-        found = [entry async for entry in self._list(seat)]
+        # a view reads dozens of objects from the store, which the limiter of lists does not bound
+        async with self._views.take(seat.account.name):
+            found = [entry async for entry in self._list(seat)]
         # of one second the one that was noted later is the newer one
         ordered = sorted(
             enumerate(found), key=lambda entry: (entry[1][0].time, entry[0]), reverse=True
@@ -74,18 +76,16 @@ class AuditPage:
         ]
         heads = (Head("When"), Head("Who"), Head("Kind"), Head("What"), Head("Change"))
         empty = "No change matches." if word else "Nothing was changed yet."
+        # no filter that is sent while one types: each view reads all anew
         search = Form(
-            f"{seat.home}/audit",
-            "Show",
-            (Field("word", "With the word", "search", word),),
-            filters=True,
+            f"{seat.home}/audit", "Show", (Field("word", "With the word", "search", word),)
         )
         text = (
             f"The latest {MOST_SHOWN} changes, 16 of each key, guardrail and member. Of a change"
             " with kubectl or gatewayctl the record knows the program and the time, and of what was"
             " deleted so nothing: the audit log of the cluster has both, with the person."
         )
-        changes = Region([Table("Changes", heads, rows[:MOST_SHOWN], empty)])
+        changes = Table("Changes", heads, rows[:MOST_SHOWN], empty)
         return Screen("Audit", [search, changes, Hint(text)])
 
     async def _list(self, seat: Seat) -> AsyncIterator[_Entry]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
+from weakref import ref
 
 from gateway_core.api.errors import InvalidRequest, Unavailable
 from gateway_core.kube.informer import Informer
@@ -24,6 +25,8 @@ from gateway_core.kube.retries import GIVE_UP_SECONDS
 
 MOST_ACCOUNTS, MOST_ROWS = 64, 200_000
 """Kept at once, of all accounts; those go first whose pages were read longest ago."""
+MOST_OF_ACCOUNT = MOST_ROWS // 2
+"""Rows of one account: with more it is not followed, and the others keep their rows."""
 LIFE_SECONDS = 600.0
 """How long an account is followed after its last page."""
 PATIENCE_SECONDS = 0.05
@@ -71,22 +74,17 @@ _POSITION = attrgetter("created", "sequence", "name")
 
 
 class _Account(Generic[R]):
-    """Rows of one account in the order of creation; `changed` is called after each change."""
+    """Rows of one account in the order of creation."""
 
-    def __init__(
-        self, informer: Informer[R], clock: Callable[[], float], changed: Callable[[], None]
-    ) -> None:
+    def __init__(self, informer: Informer[R], clock: Callable[[], float]) -> None:
         self.informer = informer
         self.rows: list[R] = []
         self.read_at = clock()
         self.heard_at: float | None = None
         self.listed_at: float | None = None
-        self.is_too_long = False
         self.following: asyncio.Task[None] | None = None
         self._gone = 0
         self._clock = clock
-        self._changed = changed
-        informer.subscribe(self._note)
 
     @property
     def is_silent(self) -> bool:
@@ -107,12 +105,14 @@ class _Account(Generic[R]):
         return found
 
     def end(self) -> None:
-        """Stop following, and forget the rows."""
+        """Stop following."""
         if self.following is not None:
             self.following.cancel()
-        self.rows = []
+            # a cancelled task refers to its frames: a cycle with what they refer to
+            self.following = None
 
-    def _note(self, name: str) -> None:
+    def note(self, name: str) -> None:
+        """Take a change of an object over from the informer."""
         self.heard_at = self._clock()
         row, rows = self.informer.get(name), self.rows
         if row is None:
@@ -127,8 +127,6 @@ class _Account(Generic[R]):
                 rows[place] = row
             else:
                 rows.insert(place, row)
-        if self.listed_at is not None:
-            self._changed()
 
 
 class RowIndex(Generic[R]):
@@ -151,6 +149,7 @@ class RowIndex(Generic[R]):
         self._noun = noun
         self._clock = clock
         self._kept: OrderedDict[str, _Account[R]] = OrderedDict()
+        self._too_long: dict[str, float] = {}
         self._listeners: list[Callable[[str], None]] = []
         self._lists = asyncio.Semaphore(LISTS_AT_ONCE)
 
@@ -175,18 +174,18 @@ class RowIndex(Generic[R]):
     ) -> RowPage[R]:
         """A page of the rows that match, after a cursor. InvalidRequest, Unavailable."""
         position = _read_cursor(after) if after else None
-        is_listed = await self.wait_listed(account)
-        # others may have taken its place meanwhile
-        kept = self._use(account)
-        if kept.is_too_long:
+        await self.wait_listed(account)
+        if account in self._too_long:
             raise Unavailable(
-                f"The account has more than {MOST_ROWS:,} {self._noun}, too many for a list."
+                f"The account has more than {MOST_OF_ACCOUNT:,} {self._noun}, too many for a list."
                 " Those whose ids are known can be opened.",
                 retry_after=60,
             )
+        # others may have taken its place meanwhile
+        kept = self._use(account)
         if kept.is_silent:
             raise Unavailable(f"The {self._noun} cannot be read now.", retry_after=1)
-        if not is_listed:
+        if not kept.informer.synced:
             return RowPage([], is_read=False)
         found = kept.walk(position, matches, limit + 1)
         rows = found[:limit]
@@ -194,17 +193,21 @@ class RowIndex(Generic[R]):
 
     async def wait_listed(self, account: str) -> bool:
         """False while the account is being listed for the first time, after a short wait."""
+        if account in self._too_long:
+            return True
         kept = self._use(account)
-        if not (kept.informer.synced or kept.is_too_long or kept.is_silent):
+        if not (kept.informer.synced or kept.is_silent):
             with suppress(TimeoutError):
                 async with asyncio.timeout(PATIENCE_SECONDS):
                     await kept.informer.wait_synced()
-        return kept.informer.synced or kept.is_too_long or kept.is_silent
+        return kept.informer.synced or account in self._too_long or kept.is_silent
 
     def find(self, account: str, matches: Callable[[R], bool]) -> list[R] | None:
         """All rows that match; None where the account is not listed yet, or silent."""
+        if account in self._too_long:
+            return None
         kept = self._use(account)
-        if kept.is_too_long or kept.is_silent or not kept.informer.synced:
+        if kept.is_silent or not kept.informer.synced:
             return None
         return kept.walk(None, matches, len(kept.rows))
 
@@ -216,6 +219,10 @@ class RowIndex(Generic[R]):
                 oldest = self._clock() - LIFE_SECONDS
                 while self._kept and next(iter(self._kept.values())).read_at < oldest:
                     self._drop_oldest()
+                for account, found_at in [*self._too_long.items()]:
+                    # its tasks may have been deleted since
+                    if found_at < oldest:
+                        del self._too_long[account]
         finally:
             while self._kept:
                 self._drop_oldest()
@@ -235,8 +242,9 @@ class RowIndex(Generic[R]):
             resync_seconds=_RESYNC_SECONDS,
             most_tombstones=0,
         )
-        kept = _Account(informer, self._clock, partial(self._tell, account))
-        informer.subscribe(lambda _: self._bound(kept))
+        kept = _Account(informer, self._clock)
+        # with a strong reference both would stay in memory until the next garbage collection
+        informer.subscribe(partial(self._note, account, ref(kept)))
         self._kept[account] = kept
         if len(self._kept) > MOST_ACCOUNTS:
             self._drop_oldest()
@@ -259,7 +267,7 @@ class RowIndex(Generic[R]):
 
     def _forget(self, account: str, kept: _Account[R]) -> None:
         """Begin anew at the next page, where an account is no longer followed."""
-        if self._kept.get(account) is kept and not kept.is_too_long:
+        if self._kept.get(account) is kept:
             del self._kept[account]
             kept.end()
 
@@ -267,19 +275,33 @@ class RowIndex(Generic[R]):
         for listener in self._listeners:
             listener(account)
 
-    def _bound(self, kept: _Account[R]) -> None:
+    def _note(self, account: str, known: "ref[_Account[R]]", name: str) -> None:
+        kept = known()
+        # the informer of one that was dropped still reads the rest of a page
+        if kept is None or self._kept.get(account) is not kept:
+            return
+        kept.note(name)
+        self._bound(account, kept)
+        if kept.listed_at is not None:
+            self._tell(account)
+
+    def _bound(self, account: str, kept: _Account[R]) -> None:
+        # `rows` has removed ones too
+        if len(kept.informer.items()) > MOST_OF_ACCOUNT:
+            self._too_long[account] = self._clock()
+            del self._kept[account]
+            kept.end()
+            self._tell(account)
+            return
         total = sum(len(each.rows) for each in self._kept.values())
         while total > MOST_ROWS and len(self._kept) > 1:
-            total -= self._drop_oldest()
-        if total > MOST_ROWS:
-            kept.is_too_long = True
-            kept.end()
+            total -= self._drop_oldest(spared=kept)
 
-    def _drop_oldest(self) -> int:
-        _, oldest = self._kept.popitem(last=False)
-        rows = len(oldest.rows)
+    def _drop_oldest(self, spared: _Account[R] | None = None) -> int:
+        account = next(name for name, each in self._kept.items() if each is not spared)
+        oldest = self._kept.pop(account)
         oldest.end()
-        return rows
+        return len(oldest.rows)
 
 
 def _read_cursor(text: str) -> Position:
