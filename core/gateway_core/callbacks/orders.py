@@ -28,6 +28,10 @@ WAIT_SECONDS = 5.0
 """How long a test waits for others to end."""
 _MOST_CONNECTIONS = 32
 _MOST_ANSWER = 64 * 1024
+_ANSWERED = (200, 403, 409, 503, 504)
+"""Statuses that the operator itself gives an order that it has read."""
+_NOT_NOW = "This cannot be done now."
+_UNKNOWN = "It is not known whether this was done. Send the same again."
 ORDINAL = "{ordinal}"
 
 
@@ -140,12 +144,17 @@ class OrderLink(OperatorPort):
             async with self._session.post(
                 url, data=body, headers=headers, allow_redirects=False
             ) as answer:
-                found = orjson.loads(await answer.content.read(_MOST_ANSWER))
+                text = await answer.content.read(_MOST_ANSWER)
+                found = orjson.loads(text) if answer.status in _ANSWERED else None
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
-            raise OrderRefused(503, "This cannot be done now.") from None
+            raise OrderRefused(503, _NOT_NOW) from None
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
-            text = "It is not known whether this was done. Send the same again."
-            raise OrderRefused(504, text) from None
+            raise OrderRefused(504, _UNKNOWN) from None
+        if answer.status == 404:
+            # forged, by clocks too far apart, or unknown to an older operator: not carried out
+            raise OrderRefused(503, _NOT_NOW)
+        if found is None:
+            raise OrderRefused(504, _UNKNOWN)
         if answer.status != 200:
             raise OrderRefused(answer.status, found["problem"])
         result: Mapping[str, Any] = found

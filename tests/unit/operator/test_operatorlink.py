@@ -133,8 +133,9 @@ async def test_order_of_a_stranger_is_unknown(inner: Inner) -> None:
     old = OrderSigner(b"k" * 32, lambda: 1_000_000.0)
     for signer in (OrderSigner(b"x" * 32), old):
         async with OrderLink(inner.url, 1, signer, 15) as link:
-            with pytest.raises(OrderRefused):
+            with pytest.raises(OrderRefused) as refusal:
                 await link.give(Order("test", "demo", {"url": "https://example.com"}))
+        assert refusal.value.status == 503
     async with ClientSession() as session:
         for signature in ("", "1.2", "x.y", "\u0661.00"):
             answer = await session.post(
@@ -142,6 +143,16 @@ async def test_order_of_a_stranger_is_unknown(inner: Inner) -> None:
             )
             assert answer.status == 404
     assert inner.orders == []
+
+
+async def test_outcome_of_an_order_that_fails_in_the_operator_is_unknown(
+    inner: Inner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inner.answering, "wait", None)
+    async with OrderLink(inner.url, 1, ORDERS, 15) as link:
+        with pytest.raises(OrderRefused) as refusal:
+            await link.give(Order("test", "demo", {"url": "https://example.com"}))
+    assert refusal.value.status == 504
 
 
 async def test_order_without_an_operator_was_not_carried_out() -> None:
