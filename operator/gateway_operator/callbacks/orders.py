@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,7 +13,7 @@ import structlog
 
 from gateway_core.accounts.changes import note_change
 from gateway_core.api.account import GatewayAccount
-from gateway_core.api.ids import ACCOUNT_LABEL
+from gateway_core.api.ids import ACCOUNT_LABEL, API_VERSION
 from gateway_core.api.key import Secret
 from gateway_core.api.resource import Object
 from gateway_core.callbacks.orders import OrderRefused, OrderSigner
@@ -144,7 +144,8 @@ class WebhookOrders:
         """Have the value sign for the account; its spec then. RotationUnderWay, OrderRefused."""
         # before the account: then no Secret that another replica refers to meanwhile is overwritten
         found = {name: await self.secrets.find(name) for name in name_secrets(account)}
-        spec: Mapping[str, Any] = (await self.kube.get(GatewayAccount.plural, account))["spec"]
+        obj = await self.kube.get(GatewayAccount.plural, account)
+        spec: Mapping[str, Any] = obj["spec"]
         if _has(found.get(_name_current(spec)), value):
             return spec
         # replicas may sign for a while with what they have read of this Secret
@@ -153,9 +154,7 @@ class WebhookOrders:
         old = found[name]
         if old is not None and old.labels.get(ACCOUNT_LABEL) != account:
             raise OrderRefused(409, f"Secret {name} is not of this account.")
-        version = "" if old is None else old.version
-        labels = {ACCOUNT_LABEL: account}
-        await self.secrets.write(Secret(name, {ENTRY: value}, labels, version=version))
+        await self.secrets.write(_describe(obj, old or Secret(name, {}), value))
         spec = await self._refer(account, name, spec, by)
         if not _has(await self.secrets.find(_name_current(spec)), value):
             raise _refuse_late()
@@ -182,6 +181,16 @@ class WebhookOrders:
         _log.info("webhook secret rotated", account=account, secret=name)
         spec: Mapping[str, Any] = changed["spec"]
         return spec
+
+
+def _describe(obj: Object, old: Secret, value: bytes) -> Secret:
+    """The Secret to write. The account owns it, so that it is deleted with the account."""
+    name, uid = obj["metadata"]["name"], obj["metadata"]["uid"]
+    mine = {"apiVersion": API_VERSION, "kind": GatewayAccount.kind_name, "name": name, "uid": uid}
+    # other owners are kept, except an account of the name that was deleted
+    others = [owner for owner in old.owners if owner.get("kind") != GatewayAccount.kind_name]
+    labels = {**old.labels, ACCOUNT_LABEL: name}
+    return replace(old, data={ENTRY: value}, labels=labels, owners=(*others, mine))
 
 
 def _name_current(spec: Mapping[str, Any]) -> str:

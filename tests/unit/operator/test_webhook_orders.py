@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway_core.api.ids import ACCOUNT_LABEL
+from gateway_core.api.ids import ACCOUNT_LABEL, API_VERSION
 from gateway_core.api.key import Secret
 from gateway_core.callbacks.orders import OrderRefused, OrderSigner
 from gateway_core.callbacks.rotation import ENTRY, derive_secret
@@ -121,3 +121,16 @@ async def test_secret_of_another_account_is_not_written(stage: Stage) -> None:
     stage.secrets.put(Secret("demo-webhook-a", {ENTRY: b"theirs"}, {ACCOUNT_LABEL: "guest"}))
     assert await stage.rotate(stage.start(), "a") == "409"
     assert stage.secrets.stored["demo-webhook-a"].data[ENTRY] == b"theirs"
+
+
+async def test_secret_is_owned_by_the_account_beside_its_other_owners(stage: Stage) -> None:
+    obj: Any = stage.kube.find("gatewayaccounts", "demo")
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "tool", "uid": "1"}
+    gone = {"apiVersion": "x/v1", "kind": "GatewayAccount", "name": "demo", "uid": "2"}
+    labels = {ACCOUNT_LABEL: "demo", "tool": "x"}
+    stage.secrets.put(Secret("demo-webhook-a", {}, labels, owners=(other, gone)))
+    await stage.rotate(stage.start(), "a")
+    secret = stage.secrets.stored["demo-webhook-a"]
+    mine = {"kind": "GatewayAccount", "name": "demo", "uid": obj["metadata"]["uid"]}
+    assert [other, {"apiVersion": API_VERSION, **mine}] == [*secret.owners]
+    assert secret.labels == labels
