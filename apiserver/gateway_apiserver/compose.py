@@ -105,8 +105,9 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
         if settings.operator_url:
             where = settings.operator_url, settings.operator_replicas
             notices = await stack.enter_async_context(OperatorLink(*where, NoticeSigner(id_key)))
-            signer = OrderSigner(id_key)
-            orders = await stack.enter_async_context(OrderLink(*where, signer))
+            seconds = settings.callback_timeout_seconds
+            link = OrderLink(*where, OrderSigner(id_key), seconds)
+            orders = await stack.enter_async_context(link)
         tables = Tables(partial(Informer, kube), IdMint(id_key), settings.account_defaults)
         process.follow({table.plural: table for table in tables.informers})
         scale = partial(_scale, replicas=settings.processes)

@@ -7,6 +7,7 @@ from pydantic_settings import NoDecode
 
 from gateway_core.accounts.sso import SignOnPolicy
 from gateway_core.api.ids import SHARDS
+from gateway_core.callbacks.schedule import CALLBACK_SECONDS, CallbackSeconds
 from gateway_web.settings import (
     Count,
     HeaderName,
@@ -99,6 +100,8 @@ class ApiSettings(ServiceSettings):
     """Where notices of providers go, `{ordinal}` being the replica's number; empty for nowhere."""
     operator_replicas: Annotated[int, Field(ge=1, le=SHARDS)] = 1
     """Replicas of the operator: the number of a shard's owner follows from it."""
+    callback_timeout_seconds: CallbackSeconds = CALLBACK_SECONDS
+    """The operator's, for as long as the API waits for a test delivery."""
 
     @property
     def processes(self) -> int:

@@ -246,7 +246,7 @@ async def run_operator(
             metrics=metrics,
             signer=notices,
             take_notice=tasks.take_notice,
-            take_order=WebhookOrders(kube, callbacks, id_key, CLOCK.now).take,
+            take_order=WebhookOrders(kube, SecretClient(kube), callbacks, id_key, CLOCK.now).take,
         )
         stack.push_async_callback(health_server.cleanup)
 

@@ -10,7 +10,7 @@ from pydantic_settings import NoDecode
 from gateway_core.api.account import ACCOUNT_BYTES, PAID_RPM, AccountDefaults, StorageBytes
 from gateway_core.api.ids import SHARDS
 from gateway_core.api.limits import RequestsPerMinute
-from gateway_core.callbacks.schedule import SCHEDULE
+from gateway_core.callbacks.schedule import CALLBACK_SECONDS, SCHEDULE, CallbackSeconds
 from gateway_core.storage.objects import StoreSettings
 from gateway_operator.context import Shards
 from gateway_operator.retention.objects import (
@@ -58,7 +58,7 @@ class Settings(StoreSettings):
         tuple[Delay, ...], NoDecode, Field(min_length=1, max_length=100)
     ] = SCHEDULE
     """Seconds before each attempt: 0, as the first is at the task's end, then since the last."""
-    callback_timeout_seconds: Annotated[float, Field(gt=0, le=60, allow_inf_nan=False)] = 15.0
+    callback_timeout_seconds: CallbackSeconds = CALLBACK_SECONDS
     """How long a receiver of a callback may take to answer."""
     log_level: str = "info"
     """The least severe lines that are logged: debug, info, warning or error."""

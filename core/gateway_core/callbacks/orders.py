@@ -10,15 +10,28 @@ import aiohttp
 import orjson
 
 from gateway_core.api.ids import SHARDS, shard_of
+from gateway_core.concurrency import FairSemaphore
 from gateway_core.kube.clock import CLOCK
 
 PATH = "/orders"
 SIGNATURE = "x-gateway-order"
 LIFE_SECONDS = 30
 ORDER_SECONDS = 25.0
-"""For an order: a test waits for its turn and for the receiver."""
+"""The least for an order, to the operator's answer."""
+TEST_SECONDS = 10.0
+"""For a test besides its receiver's time: its turn behind the account's callbacks, and reads."""
+CONNECT_SECONDS = 5.0
+MOST_TESTS = 24
+TESTS_PER_ACCOUNT = 2
+"""Tests at a time, as receivers may hang: of this process, and of one account."""
+WAIT_SECONDS = 5.0
+"""How long a test waits for others to end."""
 _MOST_CONNECTIONS = 32
 _MOST_ANSWER = 64 * 1024
+_ANSWERED = (200, 403, 409, 503, 504)
+"""Statuses that the operator itself gives an order that it has read."""
+_NOT_NOW = "This cannot be done now."
+_UNKNOWN = "It is not known whether this was done. Send the same again."
 ORDINAL = "{ordinal}"
 
 
@@ -65,18 +78,22 @@ class OrderRefused(Exception):
 class OperatorPort:
     """The internal ports of the operator's replicas. An async context manager.
 
-    `url` is the address of one, with `{ordinal}` for its number; `seconds` bounds an exchange.
+    `url` is the address of one, with `{ordinal}` for its number; `seconds` bounds an exchange, and
+    `most` their number at a time, 0 leaving it to the caller.
     """
 
-    def __init__(self, url: str, replicas: int, seconds: float) -> None:
+    def __init__(
+        self, url: str, replicas: int, seconds: float, most: int = _MOST_CONNECTIONS
+    ) -> None:
         self._url = url.rstrip("/")
         self._replicas = replicas
-        self._seconds = seconds
+        self.seconds = seconds
+        self._most = most
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=_MOST_CONNECTIONS),
-            timeout=aiohttp.ClientTimeout(total=self._seconds),
+            connector=aiohttp.TCPConnector(limit=self._most),
+            timeout=aiohttp.ClientTimeout(total=self.seconds, connect=CONNECT_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
         )
@@ -92,14 +109,34 @@ class OperatorPort:
 
 
 class OrderLink(OperatorPort):
-    """Gives orders to the replica that owns the account."""
+    """Gives orders to the replica that owns the account.
 
-    def __init__(self, url: str, replicas: int, signer: OrderSigner) -> None:
-        super().__init__(url, replicas, ORDER_SECONDS)
+    Tests are bounded, and no other order waits for them. `callback_seconds` is the operator's limit
+    for a receiver's answer.
+    """
+
+    def __init__(
+        self, url: str, replicas: int, signer: OrderSigner, callback_seconds: float
+    ) -> None:
+        seconds = max(ORDER_SECONDS, callback_seconds + TEST_SECONDS)
+        super().__init__(url, replicas, seconds, most=0)
         self._signer = signer
+        self._tests = FairSemaphore(
+            MOST_TESTS,
+            alone=MOST_TESTS,
+            per_holder=TESTS_PER_ACCOUNT,
+            seconds=WAIT_SECONDS,
+            error=lambda: OrderRefused(503, "Other tests are under way. Try again in a moment."),
+        )
 
     async def give(self, order: Order) -> Mapping[str, Any]:
         """What the operator answers. OrderRefused; of status 504 where the outcome is unknown."""
+        if order.action != "test":
+            return await self._give(order)
+        async with self._tests.take(order.account):
+            return await self._give(order)
+
+    async def _give(self, order: Order) -> Mapping[str, Any]:
         body = orjson.dumps(asdict(order))
         url = self.find_owner(order.account) + PATH
         headers = {SIGNATURE: self._signer.sign(body)}
@@ -107,12 +144,17 @@ class OrderLink(OperatorPort):
             async with self._session.post(
                 url, data=body, headers=headers, allow_redirects=False
             ) as answer:
-                found = orjson.loads(await answer.content.read(_MOST_ANSWER))
-        except aiohttp.ClientConnectorError:
-            raise OrderRefused(503, "This cannot be done now.") from None
+                text = await answer.content.read(_MOST_ANSWER)
+                found = orjson.loads(text) if answer.status in _ANSWERED else None
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
+            raise OrderRefused(503, _NOT_NOW) from None
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
-            text = "It is not known whether this was done. Send the same again."
-            raise OrderRefused(504, text) from None
+            raise OrderRefused(504, _UNKNOWN) from None
+        if answer.status == 404:
+            # forged, by clocks too far apart, or unknown to an older operator: not carried out
+            raise OrderRefused(503, _NOT_NOW)
+        if found is None:
+            raise OrderRefused(504, _UNKNOWN)
         if answer.status != 200:
             raise OrderRefused(answer.status, found["problem"])
         result: Mapping[str, Any] = found

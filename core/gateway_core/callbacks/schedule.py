@@ -4,7 +4,13 @@ from collections.abc import Sequence
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from enum import Enum
+from typing import Annotated
 
+from pydantic import Field
+
+CallbackSeconds = Annotated[float, Field(gt=0, le=60, allow_inf_nan=False)]
+CALLBACK_SECONDS = 15.0
+"""For a whole attempt, to the receiver's answer."""
 SCHEDULE = (0.0, 5.0, 30.0, 120.0, 600.0, 1800.0, 7200.0, 18000.0, 36000.0)
 """Seconds after the terminal state, then after each attempt: about 18 hours in total."""
 JITTER = 0.1

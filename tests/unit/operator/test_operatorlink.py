@@ -1,11 +1,13 @@
 """From the API to the operator replica that works the task, over its inner port."""
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import ClientSession, web
 
+from gateway_core.callbacks import orders
 from gateway_core.callbacks.orders import Order, OrderLink, OrderRefused, OrderSigner
 from gateway_core.providers.notices import Notice, NoticeSigner, NoticeUndelivered, OperatorLink
 from gateway_operator.context import Shards
@@ -23,6 +25,9 @@ class Inner:
     def __init__(self) -> None:
         self.taken: list[Notice] = []
         self.orders: list[Order] = []
+        self.answering = asyncio.Event()
+        self.answering.set()
+        self.begun: asyncio.Queue[str] = asyncio.Queue()
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = int(probe.getsockname()[1])
@@ -34,6 +39,8 @@ class Inner:
         if order.action == "rotate":
             raise OrderRefused(409, "not now")
         self.orders.append(order)
+        self.begun.put_nowait(order.account)
+        await self.answering.wait()
         return {"delivered": True}
 
     @property
@@ -114,7 +121,7 @@ async def test_a_redirect_is_not_followed(inner: Inner) -> None:
 
 async def test_order_is_carried_out_or_refused_with_the_reason(inner: Inner) -> None:
     order = Order("test", "demo", {"url": "https://example.com"})
-    async with OrderLink(inner.url, 1, ORDERS) as link:
+    async with OrderLink(inner.url, 1, ORDERS, 15) as link:
         assert await link.give(order) == {"delivered": True}
         with pytest.raises(OrderRefused, match="not now") as refusal:
             await link.give(Order("rotate", "demo", {}))
@@ -125,9 +132,10 @@ async def test_order_is_carried_out_or_refused_with_the_reason(inner: Inner) -> 
 async def test_order_of_a_stranger_is_unknown(inner: Inner) -> None:
     old = OrderSigner(b"k" * 32, lambda: 1_000_000.0)
     for signer in (OrderSigner(b"x" * 32), old):
-        async with OrderLink(inner.url, 1, signer) as link:
-            with pytest.raises(OrderRefused):
+        async with OrderLink(inner.url, 1, signer, 15) as link:
+            with pytest.raises(OrderRefused) as refusal:
                 await link.give(Order("test", "demo", {"url": "https://example.com"}))
+        assert refusal.value.status == 503
     async with ClientSession() as session:
         for signature in ("", "1.2", "x.y", "\u0661.00"):
             answer = await session.post(
@@ -137,8 +145,50 @@ async def test_order_of_a_stranger_is_unknown(inner: Inner) -> None:
     assert inner.orders == []
 
 
+async def test_outcome_of_an_order_that_fails_in_the_operator_is_unknown(
+    inner: Inner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inner.answering, "wait", None)
+    async with OrderLink(inner.url, 1, ORDERS, 15) as link:
+        with pytest.raises(OrderRefused) as refusal:
+            await link.give(Order("test", "demo", {"url": "https://example.com"}))
+    assert refusal.value.status == 504
+
+
 async def test_order_without_an_operator_was_not_carried_out() -> None:
-    async with OrderLink("http://127.0.0.1:9", 1, ORDERS) as link:
+    async with OrderLink("http://127.0.0.1:9", 1, ORDERS, 15) as link:
         with pytest.raises(OrderRefused) as refusal:
             await link.give(Order("test", "demo", {"url": "https://example.com"}))
     assert refusal.value.status == 503
+
+
+async def test_tests_of_receivers_that_hang_hold_up_no_other_account_and_no_rotation(
+    inner: Inner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(orders, "WAIT_SECONDS", 0.05)
+    inner.answering.clear()
+
+    async def send_test(account: str) -> int:
+        try:
+            await link.give(Order("test", account, {"url": "https://example.com"}))
+        except OrderRefused as refusal:
+            return refusal.status
+        return 200
+
+    async with OrderLink(inner.url, 1, ORDERS, 15) as link:
+        sent = [asyncio.create_task(send_test("busy")) for _ in range(10)]
+        ended = asyncio.as_completed(sent)
+        assert [await next(ended) for _ in range(8)] == [503] * 8
+        with pytest.raises(OrderRefused, match="not now"):
+            await link.give(Order("rotate", "busy", {}))
+        other = asyncio.create_task(send_test("other"))
+        assert [await inner.begun.get() for _ in range(3)] == ["busy", "busy", "other"]
+        inner.answering.set()
+        assert await asyncio.gather(other, next(ended), next(ended)) == [200] * 3
+    assert len(inner.orders) == 3
+
+
+@pytest.mark.parametrize(("receiver", "least"), [(1, 25), (15, 25), (60, 65)])
+def test_order_is_waited_for_longer_than_a_receiver_may_take(receiver: float, least: float) -> None:
+    link = OrderLink("http://127.0.0.1:9", 1, ORDERS, receiver)
+    assert link.seconds >= least

@@ -99,6 +99,35 @@ class Form:
     second: tuple[str, str] | None = None
 
 
+ONCE = "idempotency_key"
+"""The hidden control by which a form that is sent again is the same request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A form as it was sent to this path, to be shown so again.
+
+    What became of one that `is_open` is not known: sent again it has to be the same request.
+    """
+
+    path: str
+    given: Mapping[str, str]
+    is_open: bool = False
+
+    def is_of(self, form: Form) -> bool:
+        """Whether this form was sent, of several with one address."""
+        own = ((name, value) for name, value in form.hidden if name != ONCE)
+        return form.action == self.path and all(
+            self.given.get(name) == value for name, value in own
+        )
+
+    def hide(self, form: Form) -> list[tuple[str, str]]:
+        """The hidden controls of the form, which was sent."""
+        if not self.is_open:
+            return [*form.hidden]
+        return [(name, self.given.get(name, value)) for name, value in form.hidden]
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """Names and values of one thing."""

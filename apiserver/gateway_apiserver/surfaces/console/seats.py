@@ -10,7 +10,16 @@ import orjson
 from markupsafe import Markup
 
 from gateway_apiserver.routing import Call, RouteTable
-from gateway_apiserver.surfaces.console.parts import Field, Form, Notice, Part, Region, Screen
+from gateway_apiserver.surfaces.console.parts import (
+    ONCE,
+    Field,
+    Form,
+    Notice,
+    Part,
+    Region,
+    Screen,
+    Sent,
+)
 from gateway_apiserver.surfaces.oauth.forms import parse_pairs, read_pairs
 from gateway_apiserver.surfaces.pages.html import FormExpired, Pages, redirect
 from gateway_apiserver.surfaces.pages.sign_in import SignInRoutes, locate_sign_in
@@ -30,6 +39,8 @@ from gateway_web.responses import NO_STORE, Response
 CONSOLE_ALLOWANCES: Mapping[str, Allowance] = {"console": Allowance(600, 60, optional=True)}
 """Pages, forms and streams of one user a minute."""
 ROOT = "/console"
+_OPEN = (429, 503, 504)
+"""After these a form that was sent before may still have been carried out."""
 _IMPOSSIBLE = "This is not possible"
 _UNKNOWN = "There is no such account, or you are no member of it."
 
@@ -178,14 +189,16 @@ class Console:
             try:
                 screen = await take(call, seat, values)
                 keeps = isinstance(screen, Screen) and screen.keeps
-                return self._render(call, seat, screen, values=values if keeps else None)
+                sent = Sent(own, values, is_open=True) if keeps and values else None
+                return self._render(call, seat, screen, sent=sent)
             except GatewayError as error:
+                sent = Sent(own, values, error.status in _OPEN) if values else None
                 screen = None
                 with suppress(GatewayError):
                     screen = await show(call, seat)
                 if not isinstance(screen, Screen):
-                    screen = Screen(_IMPOSSIBLE, ())
-                return self._render(call, seat, screen, error=error, values=values)
+                    screen = Screen(_IMPOSSIBLE, _offer_again(seat, sent))
+                return self._render(call, seat, screen, error=error, sent=sent)
 
         full = f"{ROOT}/{{account}}{path}"
         self._table.add("POST", full, self._pages.guard(serve), f"console_{label}")
@@ -246,7 +259,7 @@ class Console:
         screen: Screen | Response | None,
         *,
         error: GatewayError | None = None,
-        values: Values | None = None,
+        sent: Sent | None = None,
     ) -> Response | None:
         if not isinstance(screen, Screen):
             return screen
@@ -281,7 +294,7 @@ class Console:
             parts=parts,
             region="" if region is None else self._fill_region(region)[0],
             # the form that was refused is shown as it was sent
-            sent={"path": path, "given": values} if values else None,
+            sent=sent,
             sections=sections,
             accounts=[account for account in known if account and not account.suspended],
         )
@@ -308,6 +321,13 @@ class Console:
         return self._pages.fill(
             "console/region.html", region=region, inner=inner, seen=seen
         ), tag.encode()
+
+
+def _offer_again(seat: Seat, sent: Sent | None) -> list[Form]:
+    """What sends the same request again, where the page of its form cannot be shown."""
+    if sent is None or not sent.is_open or ONCE not in sent.given:
+        return []
+    return [seat.offer(sent.path, "Send the same again", hidden=tuple(sent.given.items()))]
 
 
 def _keep_address(call: Call) -> list[Header]:

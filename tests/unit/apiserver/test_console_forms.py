@@ -1,0 +1,121 @@
+"""Forms of the console that are refused: when the one shown then is the same request again."""
+
+from typing import Any
+
+import pytest
+
+from gateway_apiserver.surfaces.console.inner import InnerApi
+from gateway_core.api.errors import (
+    Conflict,
+    GatewayError,
+    InvalidRequest,
+    OutcomeUnknown,
+    TooManyCalls,
+    Unavailable,
+)
+from tests.servers.browser import Form, Page
+from tests.unit.apiserver.browsing import AppBrowser, enter, put_person
+from tests.unit.apiserver.gateway import Gateway
+
+HOME = "/console/demo"
+TASK = f"{HOME}/playground/task"
+LOST = OutcomeUnknown("It is not known whether this was done. Send the same again.")
+
+
+@pytest.fixture
+async def browser(gateway: Gateway) -> AppBrowser:
+    put_person(gateway, "ann", demo="owner")
+    gateway.put_model("other-one", "other")
+    return await enter(gateway, "ann")
+
+
+@pytest.fixture
+def refuse(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Have every operation that writes end so; the Idempotency-Keys that they were given."""
+
+    def begin(error: GatewayError) -> list[str]:
+        keys: list[str] = []
+
+        async def write(*_: Any, key: str = "", **__: Any) -> Any:
+            keys.append(key)
+            raise error
+
+        monkeypatch.setattr(InnerApi, "write", write)
+        return keys
+
+    return begin
+
+
+def find_form(page: Page, action: str, operation: str | None = None) -> Form:
+    (found,) = (
+        form
+        for form in page.forms
+        if form.action == action
+        and form.method == "post"
+        and form.fields.get("operation") == operation
+    )
+    return found
+
+
+PAGES = [
+    ("/webhooks", "/webhooks/rotate", None),
+    ("/keys", "/keys", None),
+    ("/playground", "/playground/task", "sim/reference_to_video"),
+]
+
+
+@pytest.mark.parametrize(("page", "action", "operation"), PAGES)
+@pytest.mark.parametrize(
+    "error", [LOST, Unavailable("not now"), TooManyCalls("too many", retry_after=1)]
+)
+async def test_form_of_unknown_outcome_is_the_same_request_when_sent_again(
+    browser: AppBrowser, refuse: Any, error: GatewayError, page: str, action: str, operation: str
+) -> None:
+    first = find_form(await browser.get(HOME + page), HOME + action, operation)
+    keys = refuse(error)
+    fields = {**first.fields, "name": "one"}
+    shown = await browser.post(first.action, fields)
+    assert shown.status == error.status
+    again = find_form(shown, first.action, operation)
+    await browser.post(again.action, again.fields)
+    assert keys == [first.fields["idempotency_key"]] * 2
+    assert keys[0]
+
+
+@pytest.mark.parametrize("error", [InvalidRequest("no"), Conflict("no")])
+async def test_form_that_was_not_carried_out_is_a_new_request(
+    browser: AppBrowser, refuse: Any, error: GatewayError
+) -> None:
+    first = find_form(await browser.get(f"{HOME}/keys"), f"{HOME}/keys")
+    refuse(error)
+    again = find_form(await browser.post(first.action, first.fields), first.action)
+    assert again.fields["idempotency_key"] != first.fields["idempotency_key"]
+
+
+async def test_task_that_is_sent_again_leaves_forms_of_other_operations_alone(
+    browser: AppBrowser, refuse: Any
+) -> None:
+    operations = "sim/reference_to_video", "other/reference_to_video"
+    page = await browser.get(f"{HOME}/playground")
+    first, other = (find_form(page, TASK, operation) for operation in operations)
+    refuse(LOST)
+    shown = await browser.post(TASK, {**first.fields, "prompt": "a cat"})
+    keys = [find_form(shown, TASK, name).fields["idempotency_key"] for name in operations]
+    assert keys[0] == first.fields["idempotency_key"]
+    assert keys[1] not in (keys[0], other.fields["idempotency_key"])
+    assert shown.text.count("a cat") == 1
+
+
+async def test_form_can_be_sent_again_where_its_page_cannot_be_read(
+    browser: AppBrowser, refuse: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = find_form(await browser.get(f"{HOME}/webhooks"), f"{HOME}/webhooks/rotate")
+    keys = refuse(LOST)
+
+    async def read(*_: Any, **__: Any) -> Any:
+        raise Unavailable("not now")
+
+    monkeypatch.setattr(InnerApi, "read", read)
+    shown = await browser.post(first.action, first.fields)
+    await browser.submit(shown, first.action)
+    assert keys == [first.fields["idempotency_key"]] * 2
