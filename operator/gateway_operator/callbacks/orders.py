@@ -194,7 +194,7 @@ def _describe(obj: Object, old: Secret, value: bytes) -> Secret:
 
 
 def _name_current(spec: Mapping[str, Any]) -> str:
-    return (spec.get("webhookSecretRef") or {}).get("name", "")
+    return str((spec.get("webhookSecretRef") or {}).get("name", ""))
 
 
 def _has(secret: Secret | None, value: bytes) -> bool:

@@ -94,6 +94,22 @@ async def test_rotation_of_another_replica_is_not_overwritten(stage: Stage) -> N
     assert told == [stage.signing]
 
 
+async def test_rotation_of_another_replica_after_the_account_is_read_is_not_overwritten(
+    stage: Stage,
+) -> None:
+    read, told = stage.kube.get, []
+
+    async def read_then_rotate(plural: str, name: str) -> Any:
+        stage.kube.get = read  # type: ignore[method-assign]
+        obj = await read(plural, name)
+        told.append(await stage.rotate(stage.start(), "b"))
+        return obj
+
+    stage.kube.get = read_then_rotate  # type: ignore[method-assign]
+    assert await stage.rotate(stage.start(), "a") == "503"
+    assert told == [stage.signing]
+
+
 async def test_rotation_is_refused_where_references_change_meanwhile(stage: Stage) -> None:
     orders = stage.start()
     read = stage.kube.get
