@@ -21,8 +21,9 @@ from gateway_core.api.resource import Object
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import ObjectNotFound
 from gateway_core.kube.informer import Cache
+from gateway_core.kube.kinds import Kind
 from gateway_core.kube.read_through import ReadThrough
-from gateway_core.kube.repository import Kind, writing
+from gateway_core.kube.repository import writing
 
 SIGN_IN_ALLOWANCES: Mapping[str, Allowance] = {
     "sign-in-email": Allowance(100, 3600),

@@ -8,28 +8,18 @@ replica's tables at once.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import structlog
 
-from gateway_core.api.batch import TERMINAL_PHASES, GatewayBatch
 from gateway_core.api.errors import Internal, NotFound, OutcomeUnknown, Unavailable
-from gateway_core.api.file import GatewayFile
-from gateway_core.api.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
 from gateway_core.api.ids import (
-    BATCH_PREFIX,
-    FILE_PREFIX,
-    TASK_PREFIX,
-    UPLOAD_PREFIX,
     IdMint,
     Ownership,
     id_to_name,
 )
-from gateway_core.api.key import KEY_PREFIX, GatewayKey
 from gateway_core.api.resource import Object
-from gateway_core.api.task import GatewayTask
-from gateway_core.api.upload import GatewayUpload
 from gateway_core.concurrency import FairSemaphore
 from gateway_core.kube.client import KubernetesClient, Page
 from gateway_core.kube.errors import (
@@ -42,6 +32,7 @@ from gateway_core.kube.errors import (
     WriteOutcomeUnknown,
 )
 from gateway_core.kube.informer import Cache
+from gateway_core.kube.kinds import KEYS, Kind
 from gateway_core.kube.lists import Order, Position, find_position, list_pages, take_page
 from gateway_core.kube.retries import GIVE_UP_SECONDS, attempts
 
@@ -52,57 +43,9 @@ MOST_LISTS = 4
 _log = structlog.get_logger(__name__)
 
 Shown = TypeVar("Shown")
+T = TypeVar("T")
 Decide = Callable[[Object], Mapping[str, Any] | None]
 """The merge patch that an object needs, None for none; asked again where it has changed since."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind that accounts hold. `selector` leaves out what is not governed here.
-
-    `owner` is where the account's name stands. `listed` are the fields of the spec that lists keep,
-    all of them where it is None: an account may have thousands of objects of 16 KiB.
-    """
-
-    plural: str
-    prefix: str
-    title: str
-    selector: str = ""
-    owner: tuple[str, ...] = ("spec", "accountName")
-    plural_title: str = ""
-    listed: frozenset[str] | None = None
-
-
-KEYS = Kind(
-    GatewayKey.plural,
-    KEY_PREFIX,
-    "Key",
-    ",spec.class=Standard",
-    listed=frozenset(
-        {"accountName", "displayName", "createdBy", "revoked", "disabled", "expirationTime"}
-    ),
-)
-GUARDRAILS = Kind(
-    GatewayGuardrail.plural,
-    GUARDRAIL_PREFIX,
-    "Guardrail",
-    listed=frozenset({"accountName", "displayName", "keyNames"}),
-)
-BATCHES = Kind(
-    GatewayBatch.plural,
-    BATCH_PREFIX,
-    "Batch",
-    owner=("spec", "request", "accountName"),
-    plural_title="Batches",
-)
-TASKS = Kind(GatewayTask.plural, TASK_PREFIX, "Task", owner=("spec", "request", "accountName"))
-FILES = Kind(GatewayFile.plural, FILE_PREFIX, "File", owner=("spec", "request", "accountName"))
-UPLOADS = Kind(
-    GatewayUpload.plural, UPLOAD_PREFIX, "Upload", owner=("spec", "request", "accountName")
-)
-OPEN_BATCHES = replace(
-    BATCHES, selector="".join(f",status.phase!={phase}" for phase in TERMINAL_PHASES)
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,25 +157,15 @@ class Repository:
         Objects whose deletion has begun are left out. Memory: one page of metadata and `limit`
         positions, however many objects there are.
         """
-        async with _reading(kind), self._lists.take(account):
-            for _ in range(_MOST_LISTS):
-                found: list[Position] = []
-                more = False
-                try:
-                    async for page in self._walk(kind, account, names_only=True):
-                        found += [
-                            find_position(obj)
-                            for obj in page.items
-                            if not obj["metadata"].get("deletionTimestamp")
-                        ]
-                        found, beyond = take_page(
-                            found, lambda each: each, after=after, limit=limit, order=order
-                        )
-                        more = more or beyond
-                except VersionExpired:
-                    continue
-                return [name for _, _, name in found], more
-            raise KubernetesUnavailable(f"{kind.plural} cannot be listed in time")
+
+        def read(obj: Object) -> Position | None:
+            return None if obj["metadata"].get("deletionTimestamp") else find_position(obj)
+
+        listing = self._list_page(
+            kind, account, read, lambda each: each, True, after=after, limit=limit, order=order
+        )
+        found, more = await listing
+        return [name for _, _, name in found], more
 
     async def list_some(
         self,
@@ -248,19 +181,32 @@ class Repository:
 
         Memory: one page and `limit` objects, so only for kinds whose objects are small.
         """
+
+        def read(obj: Object) -> Object | None:
+            return obj if is_wanted(obj) else None
+
+        return await self._list_page(
+            kind, account, read, find_position, False, after=after, limit=limit, order=order
+        )
+
+    async def _list_page(
+        self,
+        kind: Kind,
+        account: str,
+        read: Callable[[Object], T | None],
+        position: Callable[[T], Position],
+        names_only: bool,
+        **page: Any,
+    ) -> tuple[list[T], bool]:
+        """What `read` makes of the objects, of those the `page` of `take_page`. Unavailable."""
         async with _reading(kind), self._lists.take(account):
             for _ in range(_MOST_LISTS):
-                found: list[Object] = []
+                found: list[T] = []
                 more = False
                 try:
-                    async for page in self._walk(kind, account, names_only=False):
-                        found, beyond = take_page(
-                            [*found, *filter(is_wanted, page.items)],
-                            find_position,
-                            after=after,
-                            limit=limit,
-                            order=order,
-                        )
+                    async for listed in self._walk(kind, account, names_only=names_only):
+                        found += [made for obj in listed.items if (made := read(obj)) is not None]
+                        found, beyond = take_page(found, position, **page)
                         more = more or beyond
                 except VersionExpired:
                     continue

@@ -27,7 +27,8 @@ from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import ObjectNotFound, WriteConflict
 from gateway_core.kube.informer import Cache
-from gateway_core.kube.repository import Kind, writing
+from gateway_core.kube.kinds import Kind
+from gateway_core.kube.repository import writing
 from gateway_core.oauth.records import ClientRecord
 from gateway_core.oauth.redirects import RedirectRefused, check_redirect_uri
 from gateway_core.oauth.room import ClientIndex

@@ -10,7 +10,8 @@ from gateway_core.api.oauth import GRANT_PREFIX, GatewayGrant
 from gateway_core.concurrency import back_off
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import KubernetesError
-from gateway_core.kube.repository import Kind, writing
+from gateway_core.kube.kinds import Kind
+from gateway_core.kube.repository import writing
 from gateway_core.kube.retries import retry_write
 
 GRANTS = Kind(GatewayGrant.plural, GRANT_PREFIX, "Grant")

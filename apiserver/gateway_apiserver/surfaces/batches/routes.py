@@ -42,8 +42,9 @@ from gateway_core.api.resource import Object, skeleton
 from gateway_core.api.times import format_time
 from gateway_core.batches.rendering import has_ended, read_status, render_batch
 from gateway_core.kube.clock import CLOCK
+from gateway_core.kube.kinds import BATCHES, OPEN_BATCHES
 from gateway_core.kube.lists import find_position, wrap_page
-from gateway_core.kube.repository import BATCHES, OPEN_BATCHES, Repository
+from gateway_core.kube.repository import Repository
 from gateway_core.tasks.validation import fingerprint
 from gateway_web.responses import Response, to_json
 

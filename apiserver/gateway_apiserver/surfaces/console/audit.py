@@ -23,7 +23,8 @@ from gateway_core.api.ids import name_to_id
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import KubernetesError
 from gateway_core.kube.informer import Cache
-from gateway_core.kube.repository import GUARDRAILS, KEYS, ListLimiter, Repository
+from gateway_core.kube.kinds import GUARDRAILS, KEYS
+from gateway_core.kube.repository import ListLimiter, Repository
 from gateway_core.oauth.records import GrantRecord
 from gateway_core.storage.objects import ObjectStore, StoreUnavailable
 from gateway_core.tasks.archive import list_removed

@@ -42,7 +42,8 @@ from gateway_core.api.errors import InvalidRequest
 from gateway_core.api.ids import name_to_id
 from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
-from gateway_core.kube.repository import TASKS, Repository
+from gateway_core.kube.kinds import TASKS
+from gateway_core.kube.repository import Repository
 from gateway_core.storage.objects import ObjectStore, StoreUnavailable
 from gateway_core.tasks.archive import InputDamaged, load_input
 from gateway_core.tasks.delivery import request_redelivery

@@ -12,7 +12,8 @@ from gateway_core.files.files import FileRecorder, NewFile, build_file
 from gateway_core.files.quota import StorageFull, StorageQuota
 from gateway_core.kube.client import Created
 from gateway_core.kube.clock import CLOCK
-from gateway_core.kube.repository import FILES, writing
+from gateway_core.kube.kinds import FILES
+from gateway_core.kube.repository import writing
 from gateway_core.storage.content import pool_of
 from gateway_core.storage.limits import StreamLimiter
 from gateway_core.storage.objects import (

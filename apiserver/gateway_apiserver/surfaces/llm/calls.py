@@ -103,8 +103,7 @@ class LlmCalls:
                     priced = lookup.hit.priced
             hold = None if priced is None else self._service.make_hold(priced, payer)
             await self._admission.reserve(payer, call.context, hold, problem)
-            assert priced is not None, "its problem was raised"
-            assert hold is not None
+            assert priced is not None and hold is not None, "the problem was raised"  # noqa: PT018
             # the gateway's time: what it waited for the client is none
             times = CallTimes(began + call.context.waited, parent=call.context.span)
             exchange = _RunningCall(

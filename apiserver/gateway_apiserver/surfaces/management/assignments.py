@@ -39,8 +39,9 @@ from gateway_core.api.ids import (
 from gateway_core.api.limits import MOST_GUARDRAILS
 from gateway_core.api.resource import Object
 from gateway_core.kube.clock import CLOCK
+from gateway_core.kube.kinds import GUARDRAILS, KEYS
 from gateway_core.kube.lists import find_position, take_page, wrap_page
-from gateway_core.kube.repository import GUARDRAILS, KEYS, Repository, unknown
+from gateway_core.kube.repository import Repository, unknown
 from gateway_web.responses import Response, to_json
 
 Merge = Callable[[str, list[str], list[str], Iterable[Object]], list[str]]

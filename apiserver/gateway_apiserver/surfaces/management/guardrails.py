@@ -38,8 +38,9 @@ from gateway_core.api.ids import (
 )
 from gateway_core.api.limits import subject_of_guardrail
 from gateway_core.api.resource import Object, skeleton
+from gateway_core.kube.kinds import GUARDRAILS, KEYS
 from gateway_core.kube.lists import wrap_page
-from gateway_core.kube.repository import GUARDRAILS, KEYS, Repository
+from gateway_core.kube.repository import Repository
 from gateway_web.responses import Response, to_json
 
 _ATTEMPTS = 8

@@ -52,8 +52,9 @@ from gateway_core.api.resource import Object, skeleton
 from gateway_core.api.times import format_time
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.informer import Cache
+from gateway_core.kube.kinds import GUARDRAILS, KEYS
 from gateway_core.kube.lists import find_position, wrap_page
-from gateway_core.kube.repository import GUARDRAILS, KEYS, Repository, unknown
+from gateway_core.kube.repository import Repository, unknown
 from gateway_web.responses import Response, to_json
 
 _DEFAULTS: Mapping[str, Any] = {"disabled": False, "metadata": {}}

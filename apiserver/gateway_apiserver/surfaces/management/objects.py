@@ -29,8 +29,9 @@ from gateway_core.api.ids import (
     id_to_name,
 )
 from gateway_core.api.resource import Object
+from gateway_core.kube.kinds import Kind
 from gateway_core.kube.lists import Position, find_position
-from gateway_core.kube.repository import Kind, Repository, unknown
+from gateway_core.kube.repository import Repository, unknown
 from gateway_core.storage.objects import ObjectStore, StoreUnavailable
 from gateway_core.tasks.archive import archive_removed, read_removed
 from gateway_core.tasks.validation import fingerprint

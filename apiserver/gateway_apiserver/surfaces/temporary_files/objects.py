@@ -16,7 +16,8 @@ from gateway_core.api.resource import Object, ObjectRef, temporary_key
 from gateway_core.api.times import format_time
 from gateway_core.files.addresses import LIFE_SECONDS, Address, TemporaryAddresses
 from gateway_core.files.files import NewFile, find_expiry
-from gateway_core.kube.repository import FILES, Repository
+from gateway_core.kube.kinds import FILES
+from gateway_core.kube.repository import Repository
 from gateway_core.storage.content import read_segments
 
 CREATE_PATH = "/api/v1/files"

@@ -55,7 +55,8 @@ from gateway_core.kube.errors import (
     WriteConflict,
     WriteOutcomeUnknown,
 )
-from gateway_core.kube.repository import UPLOADS, Repository, writing
+from gateway_core.kube.kinds import UPLOADS
+from gateway_core.kube.repository import Repository, writing
 from gateway_core.kube.retries import retry_write
 from gateway_core.storage.objects import ObjectMissing, StoreUnavailable
 
