@@ -196,7 +196,7 @@ async def test_every_paid_call_is_counted_once_by_its_surface_and_outcome(
     async def succeed(call: Call) -> Response:
         return Response(200, b"{}")
 
-    call = Call({}, cast(Any, None), cast(Any, None), context)
+    call = Call({"headers": []}, cast(Any, None), cast(Any, None), context)
     with pytest.raises(type(error)):
         await count_outcomes(fail, counter)(call)
     assert counter.counted == [("llm", outcome)]
