@@ -72,6 +72,9 @@ GOVERNING = tuple(
         "usage": ("GET",),
         "members": ("GET",),
         "members/{user_id}": ("PATCH",),
+        "webhook_secret": ("GET",),
+        "webhook_secret/rotate": ("POST",),
+        "webhook_secret/test": ("POST",),
     }.items()
     for method in methods
 )
