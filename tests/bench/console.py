@@ -107,7 +107,7 @@ async def measure_console(world: World, key: str, report: Report) -> None:
 
 
 async def _write_history(world: World) -> None:
-    # nobody is to take the tasks for new ones before they have their end
+    # the operator must not adopt the tasks before their status is written
     await asyncio.to_thread(world.run.kill, "operator")
     await create_finished(world, TASKS, _describe_task)
     await create_files(world, FILES)

@@ -22,7 +22,7 @@ REMOVE = {
 async def measure_retention(world: World, key: str, report: Report) -> None:
     """Restarts operator and API without and with the tasks, then has the tasks removed."""
     bare = {process: await _restart(world, process) for process in ("operator", "api")}
-    # nobody is to take the tasks for new ones before they have their end
+    # the operator must not adopt the tasks before their status is written
     await asyncio.to_thread(world.run.kill, "operator")
     await create_finished(world, TASKS)
     full = {process: await _restart(world, process) for process in ("operator", "api")}

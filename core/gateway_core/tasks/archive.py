@@ -89,7 +89,7 @@ async def read_removed(store: ObjectStore, plural: str, account: str, name: str)
 
 
 async def list_removed(store: ObjectStore, plural: str, account: str, most: int) -> list[Object]:
-    """The remains of those that were removed last, of the first thousands. StoreUnavailable."""
+    """The remains of the objects removed last, of the first thousands listed. StoreUnavailable."""
     entries: list[Entry] = []
     async for entry in store.list_entries(f"{REMOVED_PREFIXES[plural]}{account}/"):
         entries.append(entry)

@@ -99,7 +99,7 @@ def describe_work(world, account, name):
 
 
 class Stage:
-    """The people's account with hostile names, and another with names that nobody may see."""
+    """One account with hostile names, and another account whose names must not be shown to it."""
 
     def __init__(self, people) -> None:
         self.world, self.people = people.world, people

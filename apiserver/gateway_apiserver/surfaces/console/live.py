@@ -41,7 +41,7 @@ class AccountEvents(Generic[T]):
         find_account: Callable[[T], str],
         is_behind: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """`is_behind` tells of an account whether a page that was just answered may be old."""
+        """`is_behind`: whether the rows that pages of an account show may be out of date."""
         self._table = table
         self._find_account = find_account
         self._is_behind = is_behind

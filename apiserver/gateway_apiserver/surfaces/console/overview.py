@@ -179,7 +179,7 @@ class OverviewPage:
             _show_limit(seat, noun, each, budget, spent)
             for (noun, each, budget), spent in zip(limited, used, strict=True)
         ]
-        # those that end first
+        # the limits used most first
         rows.sort(key=lambda row: row[2].share or 0.0, reverse=True)
         heads = (Head("Kind"), Head("Name"), numeric("Used"), numeric("Limit"), Head("Window"))
         empty = "No key or guardrail has a limit."

@@ -212,7 +212,7 @@ class RowIndex(Generic[R]):
         return kept.walk(None, matches, len(kept.rows))
 
     async def run(self) -> None:
-        """Stop following accounts whose pages nobody reads; all of them when cancelled."""
+        """Stop informers of accounts without recent page reads; all of them on cancellation."""
         try:
             while True:
                 await asyncio.sleep(_LOOK_SECONDS)

@@ -103,7 +103,8 @@ class LlmCalls:
                     priced = lookup.hit.priced
             hold = None if priced is None else self._service.make_hold(priced, payer)
             await self._admission.reserve(payer, call.context, hold, problem)
-            assert priced is not None and hold is not None, "the problem was raised"  # noqa: PT018
+            assert priced is not None, "its problem was raised"
+            assert hold is not None
             # the gateway's time: what it waited for the client is none
             times = CallTimes(began + call.context.waited, parent=call.context.span)
             exchange = _RunningCall(
@@ -138,9 +139,8 @@ class LlmCalls:
             is_largest = call.declared_length > MOST_USUAL_BYTES
             bodies = self._largest if is_largest else self._bodies
             parsed, size = await bodies.read(call, account, slots, partial(read_shallow, read))
-        is_large = size > LARGE_BYTES
         # the model first: a guardrail's refusal precedes that of a file (§0.9)
-        priced = self._service.price(parsed, payer, is_large=is_large)
+        priced = self._service.price(parsed, payer, is_large=size > LARGE_BYTES)
         if parsed.files:
             found = await self._files.find(parsed, account)
             if not is_largest:
