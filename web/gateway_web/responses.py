@@ -84,9 +84,16 @@ class ResponseSender:
         if exchange is None or exchange.is_behind:
             return False
         self.status = response.status
-        exchange.respond(
-            response.status, self._list_headers(response.list_headers()), response.body
-        )
+        exchange.respond(response.status, self._list_headers(response.headers), response.body)
+        return True
+
+    def begin(self, status: int, headers: Iterable[Header]) -> bool:
+        """Begin a response at once, if the client can take it now."""
+        exchange = self._exchange
+        if exchange is None or exchange.is_behind:
+            return False
+        self.status = status
+        exchange.begin(status, self._list_headers(headers))
         return True
 
     def _list_headers(self, headers: Iterable[Header]) -> list[Header]:
@@ -112,7 +119,17 @@ async def send_response(send: Send, response: Response, *, with_body: bool = Tru
 
 async def send_head(send: Send, status: int, headers: Sequence[Header]) -> None:
     """Begin a response."""
+    if isinstance(send, ResponseSender) and send.begin(status, headers):
+        return
     await send({"type": "http.response.start", "status": status, "headers": headers})
+
+
+async def send_end(send: Send, client: ClientExchange, data: bytes) -> None:
+    """Send the last bytes of a chunked body that `client` gets."""
+    if client.is_behind:
+        await send({"type": "http.response.body", "body": data})
+    else:
+        client.finish(data)
 
 
 async def send_empty(send: Send, status: int, headers: Sequence[Header]) -> None:

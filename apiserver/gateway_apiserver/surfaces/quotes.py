@@ -147,7 +147,7 @@ def _quote_model(model: Model, given: Mapping[str, Any] | None, at: datetime) ->
     if model.operation is CHAT:
         call = (given or {}).get("call") or _assume_call(model)
         try:
-            micros = price_call(call, model, at).micros
+            micros = price_call(call, model, lambda: at).micros
         except InvalidRequest as error:
             raise _name_field(error) from None
     else:

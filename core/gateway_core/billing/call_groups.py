@@ -164,5 +164,5 @@ class CallGroups:
         return list(counts)
 
     def _count(self, records: Sequence[CallRecord]) -> Counter[CallGroup]:
-        groups = map(self._by_call.get, (record.call for record in records))
-        return Counter(group for group in groups if group is not None)
+        counts = Counter(map(self._by_call.get, [record.call for record in records]))
+        return Counter({group: some for group, some in counts.items() if group is not None})

@@ -106,9 +106,12 @@ class Response:
             pieces.append(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    async def wait_for_body(self) -> None:
-        """Wait for the first bytes of the body, or its end. Raises as `read_some`."""
-        while not self.chunks and self.source is not None:
+    async def wait_for_body(self, is_enough: Callable[[bytes], bool] = bool) -> None:
+        """Wait until what has come of the body `is_enough`, by default a byte, or for its end.
+
+        Raises as `read_some`, where nothing has come.
+        """
+        while self.source is not None and not is_enough(b"".join(self.chunks)):
             await self.wait()
         if not self.chunks and self._error is not None:
             raise self._error

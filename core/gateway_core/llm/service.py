@@ -129,7 +129,7 @@ class LlmService:
         else:
             model = find_allowed_model(catalog, CHAT.action, call.model_id, policy)
             self._allowed[policy.key_name, call.model_id] = policy, model
-        return price_call(call, model, self._clock(), is_large=is_large)
+        return price_call(call, model, self._clock, is_large=is_large)
 
     def make_hold(self, priced: PricedCall, payer: Payer) -> Hold:
         """The reservation of a call, under a new name."""
@@ -307,11 +307,13 @@ class LlmService:
         )
 
 
-def price_call(call: LlmCall, model: Model, now: datetime, *, is_large: bool = False) -> PricedCall:
+def price_call(
+    call: LlmCall, model: Model, clock: Callable[[], datetime], *, is_large: bool = False
+) -> PricedCall:
     """The call with its bound: the tokens of its prompt, and all of the output that it allows.
 
     Raises InvalidRequest where it asks for what the model does not offer, Conflict where the model
-    has no price at `now`.
+    has no price now.
     """
     for feature in call.unpriced:
         if feature.name not in model.unpriced:
@@ -321,7 +323,11 @@ def price_call(call: LlmCall, model: Model, now: datetime, *, is_large: bool = F
     output = (call.max_output or model.output_token_limit) + call.predicted
     given = bound_input(call.input_bound, model.input_token_limit, is_open=call.is_open)
     output *= call.choices
-    price = select_price(model.prices, floor_moment(now))
+    prices = model.prices
+    # mostly there is one, for all times
+    price = prices[0] if len(prices) == 1 else None
+    if price is None or price.effective_time is not None:
+        price = select_price(prices, floor_moment(clock()))
     if price is None:
         raise Conflict(f"Model {model.model_id} has no price now.", code="unsupported_by_model")
     micros = quote_tokens(price, given, output)

@@ -12,7 +12,7 @@ from gateway_core.concurrency import FairSemaphore
 from gateway_core.kube.clock import CLOCK
 from gateway_core.llm.client import Client
 from gateway_core.llm.connection import Timeouts
-from gateway_core.llm.formats.sse import begins_stream, find_refusal
+from gateway_core.llm.formats.sse import begins_stream, find_refusal, shows_refusal
 from gateway_core.llm.response import Response
 from gateway_core.llm.routing import CircuitBreaker, CredentialRing, Pace
 from gateway_core.providers.checks import check_provider
@@ -250,7 +250,7 @@ class LlmUpstream:
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(BEGIN_SECONDS):
-                    await response.wait_for_body()
+                    await response.wait_for_body(shows_refusal)
         except BaseException:
             response.abort()
             raise

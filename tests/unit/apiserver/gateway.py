@@ -100,7 +100,18 @@ class FakeExchange:
         """Take a whole response."""
         answer = self._answer
         assert answer.status == 0
-        answer.status, answer.raw_headers, answer.body = status, list(headers), body
+        length = (b"content-length", b"%d" % len(body))
+        answer.status, answer.raw_headers, answer.body = status, [*headers, length], body
+
+    def begin(self, status: int, headers: Iterable[Header]) -> None:
+        """Take the beginning of a response."""
+        answer = self._answer
+        assert answer.status == 0
+        answer.status, answer.raw_headers = status, list(headers)
+
+    def finish(self, data: bytes) -> None:
+        """Take the end of the body."""
+        self._answer.body += data
 
     def leave(self) -> None:
         """Have the client leave."""

@@ -151,6 +151,19 @@ def begin(*pieces: bytes) -> Any:
     return script
 
 
+def drip(*pieces: bytes) -> Any:
+    """A provider whose stream is these pieces, each sent by itself."""
+
+    async def script(reply: Reply, _: Received) -> None:
+        await reply.begin()
+        for piece in pieces:
+            await reply.chunk(piece)
+            await asyncio.sleep(0.02)
+        await reply.end()
+
+    return script
+
+
 async def cut(reply: Reply, _: Received) -> None:
     await reply.begin()
     reply.cut()
@@ -173,6 +186,11 @@ FAILED_STREAMS = {
     "error frame": (begin(b'data: {"error": {"message": "no", "code": 429}}\n\n'), 429),
     "error event": (begin(b': hi\n\nevent: error\ndata: {"type":"error","code":"x"}\n\n'), 502),
     "pieces": (begin(b"event: error\n", b'data: {"error": {"code": 503}}\n\n'), 503),
+    "after a comment": (
+        drip(b": processing\n\n", b'data: {"error": {"message": "no", "code": 503}}\n\n'),
+        503,
+    ),
+    "frame that is cut": (drip(b'data: {"er', b'ror": {"message": "no", "code": 503}}\n\n'), 503),
     "refused input": (begin(b'data: {"error":{"message":"bad","code":400}}\r\n\r\n'), 400),
 }
 

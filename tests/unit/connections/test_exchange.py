@@ -63,9 +63,28 @@ async def test_body_of_unknown_length_is_chunked() -> None:
     exchange.write(b"first")
     await send(exchange, b"last")
     head, first, last = transport.writes
-    assert head.endswith(b"connection: close\r\ntransfer-encoding: chunked\r\n\r\n")
+    assert head.endswith(b"transfer-encoding: chunked\r\nconnection: close\r\n\r\n")
     assert (first, last) == (b"5\r\nfirst\r\n", b"4\r\nlast\r\n0\r\n\r\n")
     assert transport.is_closed
+
+
+async def test_chunked_body_ends_by_a_plain_call() -> None:
+    exchange, transport = make()
+    exchange.begin(200, [(b"content-type", b"text/event-stream")])
+    exchange.write(b"first")
+    exchange.finish(b"last")
+    assert b"transfer-encoding: chunked\r\n\r\n5\r\nfirst\r\n" in transport.writes[0]
+    assert transport.writes[1:] == [b"4\r\nlast\r\n0\r\n\r\n"]
+    assert exchange.response_complete
+
+
+async def test_nothing_is_written_to_a_client_that_has_left() -> None:
+    exchange, transport = make()
+    exchange.leave()
+    exchange.begin(200, [])
+    exchange.write(b"first")
+    exchange.finish(b"last")
+    assert transport.writes == []
 
 
 @pytest.mark.parametrize(("method", "status"), [("HEAD", 200), ("GET", 204), ("GET", 304)])

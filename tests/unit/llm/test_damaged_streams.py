@@ -5,7 +5,13 @@ from collections import Counter
 import pytest
 
 from gateway_core.llm.formats.calls import Format
-from gateway_core.llm.formats.sse import ErrorForm, StreamFailed
+from gateway_core.llm.formats.sse import (
+    ErrorForm,
+    StreamFailed,
+    begins_stream,
+    find_refusal,
+    shows_refusal,
+)
 from gateway_core.llm.formats.streams import LlmStream
 from tests.crash.shares import share
 from tests.fakes.llm_cases import CASES, TEXTS, Case
@@ -82,3 +88,34 @@ def test_frame_nested_too_deeply_to_encode_is_passed_or_ends_the_stream_with_an_
     got, _ = run(case, [first.replace(b"{", deep, 1) + b"\n\n" + rest])
     # a translation leaves such a field out
     assert got.text == ("" if got.error else "".join(TEXTS))
+
+
+FAILED = b'event: response.failed\ndata: {"type":"response.failed","response":%b}\n\n'
+
+
+@pytest.mark.parametrize(
+    ("data", "is_shown", "message"),
+    [
+        (b": processing\n\n", False, None),
+        (b'data: {"error": {"message"', False, None),
+        (b'data: {"error": {"message": "no"}}\n\n', True, "no"),
+        (b': processing\n\ndata: {"error": {"message": "no"}}\r\n\r\n', True, "no"),
+        (FAILED % b'{"error":{"code":"server_error","message":"no"}}', True, "no"),
+        (b'data: {"text":"%b' % (b"x" * 9000), True, None),
+    ],
+)
+def test_error_is_found_in_the_first_bytes_once_they_show_it(
+    data: bytes, *, is_shown: bool, message: str | None
+) -> None:
+    assert not begins_stream(data)
+    assert shows_refusal(data) == is_shown
+    error = find_refusal(data)
+    assert (error.message if error else None) == message
+
+
+@pytest.mark.parametrize(
+    "data", [b'data: {"choices":[]}\n\n', b'event: response.created\ndata: {"error":null}\n\n']
+)
+def test_usual_first_frame_is_no_error(data: bytes) -> None:
+    assert begins_stream(data)
+    assert find_refusal(data) is None

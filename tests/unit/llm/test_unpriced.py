@@ -63,25 +63,25 @@ def test_what_costs_more_than_tokens_is_refused_unless_the_model_lists_it(
 ) -> None:
     call = read(format_, **changes)
     with pytest.raises(InvalidRequest) as caught:
-        price_call(call, MODEL, NOW)
+        price_call(call, MODEL, lambda: NOW)
     assert caught.value.code == "unsupported_parameter"
     assert caught.value.param == (param if param != "…" else next(iter(changes)))
     assert name in caught.value.message
     offered = replace(MODEL, unpriced=frozenset({name}))
     # what a tool of the provider adds to the prompt is unknown
-    assert price_call(call, offered, NOW).micros > OPEN_TOKENS
+    assert price_call(call, offered, lambda: NOW).micros > OPEN_TOKENS
 
 
 @pytest.mark.parametrize(("format_", "changes"), PRICED)
 def test_everything_else_is_forwarded_at_the_price_of_its_tokens(
     format_: Format, changes: dict[str, Any]
 ) -> None:
-    assert price_call(read(format_, **changes), MODEL, NOW).micros < 5_000
+    assert price_call(read(format_, **changes), MODEL, lambda: NOW).micros < 5_000
 
 
 def test_prediction_and_every_choice_are_reserved_like_output() -> None:
-    plain = price_call(read(C), MODEL, NOW).output_bound
+    plain = price_call(read(C), MODEL, lambda: NOW).output_bound
     prediction = {"type": "content", "content": "x" * 1000}
-    predicted = price_call(read(C, prediction=prediction, n=2), MODEL, NOW).output_bound
+    predicted = price_call(read(C, prediction=prediction, n=2), MODEL, lambda: NOW).output_bound
     assert plain == 100
     assert predicted > 2 * 1100

@@ -20,10 +20,7 @@ _ENDED: Any = {}
 _CLOSE: Header = (b"connection", b"close")
 _HEAD_BYTES = b"\t\n\r" + bytes(range(0x20, 0x7F)) + bytes(range(0x80, 0x100))
 _FAILED = b"Internal Server Error"
-_FAILED_HEADERS: tuple[Header, ...] = (
-    (b"content-type", b"text/plain; charset=utf-8"),
-    (b"content-length", b"%d" % len(_FAILED)),
-)
+_FAILED_HEADERS: tuple[Header, ...] = ((b"content-type", b"text/plain; charset=utf-8"),)
 EXCHANGE_KEY = "gateway.exchange"
 """Where the scope of a request has its `ClientExchange`."""
 
@@ -62,8 +59,16 @@ class ClientExchange(Protocol):
         ...
 
     def respond(self, status: int, headers: Iterable[Header], body: bytes) -> None:
-        """Send a whole response at once, of the Content-Length in `headers`; not while the client
+        """Send a whole response at once, with Content-Length; not while the client is behind."""
+        ...
+
+    def begin(self, status: int, headers: Iterable[Header]) -> None:
+        """Begin a response, whose head goes with the first bytes of its body; not while the client
         is behind."""
+        ...
+
+    def finish(self, data: bytes) -> None:
+        """Send the last bytes of a chunked body at once; not while the client is behind."""
         ...
 
 
@@ -122,7 +127,7 @@ class HttpExchange:
         """Wakes a `receive` that waits; most requests never wait."""
         self._has_news = False
         self._head = b""
-        self._chunked: bool | None = None
+        self._chunked = False
         self._left = 0
         """Bytes of the body that are still to be sent, by Content-Length."""
 
@@ -245,10 +250,7 @@ class HttpExchange:
             return
         if self.response_started:
             raise RuntimeError("The response has begun.")
-        self._begin(status, headers)
-        if self._left != len(body):
-            raise RuntimeError("Response content of another length than Content-Length")
-        head, self._head, self._left = self._head, b"", 0
+        head = self._make_head(status, headers, len(body))
         self._transport.write(head if self.scope["method"] == "HEAD" else head + body)
         self._end()
 
@@ -263,14 +265,14 @@ class HttpExchange:
         if not self.response_started:
             if message["type"] != "http.response.start":
                 raise RuntimeError(f"Expected the start of a response, not {message['type']}")
-            self._begin(message["status"], message["headers"])
+            self.begin(message["status"], message["headers"])
             return
         body = message.get("body", b"")
         is_last = not message.get("more_body", False)
         if self.scope["method"] == "HEAD":
             body, self._left = b"", 0
         head, self._head = self._head, b""
-        if self._chunked and self.scope["method"] != "HEAD":
+        if self._chunked:
             chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
             written = b"%b%b%b" % (head, chunk, b"0\r\n\r\n" if is_last else b"")
         else:
@@ -283,21 +285,41 @@ class HttpExchange:
         if is_last:
             self._end()
 
-    def _begin(self, status: int, headers: Iterable[Header]) -> None:
-        """Keep the head for the first bytes of the body."""
+    def begin(self, status: int, headers: Iterable[Header]) -> None:
+        """Begin the response; its head is kept for the first bytes of the body."""
+        if self.disconnected:
+            return
+        found = [*headers]
+        length = dict(found).get(b"content-length")
+        if length is not None:
+            self._left = int(length)
+        elif self.scope["method"] != "HEAD" and status not in (204, 304):
+            self._chunked = True
+            found.append((b"transfer-encoding", b"chunked"))
+        self._head = self._make_head(status, found)
+
+    def finish(self, data: bytes) -> None:
+        """Send the last bytes of a chunked body."""
+        if self.disconnected:
+            return
+        head, self._head = self._head, b""
+        chunk = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+        self._transport.write(b"%b%b0\r\n\r\n" % (head, chunk))
+        self._end()
+
+    def _make_head(
+        self, status: int, headers: Iterable[Header], length: int | None = None
+    ) -> bytes:
+        """The head of the response, which begins; `length` is that of a body without a header."""
         self.response_started = self._is_continued = True
         found = [*self._default_headers, *headers]
         lines = [STATUS_LINE[status], *[b"%b: %b\r\n" % header for header in found]]
-        length = dict(found).get(b"content-length")
         if length is not None:
-            self._left, self._chunked = int(length), False
+            lines.append(b"content-length: %d\r\n" % length)
         if _CLOSE in found:
             self.keep_alive = False
         elif not self.keep_alive:
             lines.append(b"connection: close\r\n")
-        if self._chunked is None and self.scope["method"] != "HEAD" and status not in (204, 304):
-            self._chunked = True
-            lines.append(b"transfer-encoding: chunked\r\n")
         lines.append(b"\r\n")
         head = b"".join(lines)
         # one look at all headers: none may have characters that end a line, or that no header has
@@ -308,7 +330,7 @@ class HttpExchange:
             or head.translate(None, _HEAD_BYTES)
         ):
             raise RuntimeError("Invalid HTTP header.")
-        self._head = head
+        return head
 
     def _end(self) -> None:
         if self._left:

@@ -69,8 +69,8 @@ class Protocol(HttpToolsProtocol):
         self._head_begun = False
         self._over_bound = False
         self._in_body = False
-        self._raw_bytes = 0
-        """Bytes of an unfinished head, or of unfinished trailers, beyond their first piece."""
+        self._head_fields = self._raw_bytes = 0
+        """Fields of the last head; bytes of unfinished ones, or trailers, beyond a first piece."""
         self._drained_bytes = 0
         self._wait: _Wait | None = None
         """What the connection waits for its client to do; None while a request is under way."""
@@ -172,14 +172,13 @@ class Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """A request begins."""
-        self._check_head()
-        headers = self.headers
+        if self._is_beyond_bounds(PIECE_BYTES):
+            self._check_head()
         if len(self._pipelined) >= MOST_PIPELINED:
             self._stop_parsing()
         self._head_begun, self._in_body = False, True
         self._raw_bytes = self._drained_bytes = 0
-        expected = dict(headers).get(b"expect", b"")
-        self.expect_100_continue = expected.lower() == b"100-continue"
+        self._head_fields = len(self.headers)
         self._table.set_receiving(self)
         exchange = self._make_exchange()
         before, self.cycle = self.cycle, exchange
@@ -203,8 +202,9 @@ class Protocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The next head may come."""
-        # the trailers count too
-        self._check_head()
+        if len(self.headers) > self._head_fields:
+            # the trailers count too
+            self._check_head()
         # the request has them; the connection keeps none of them
         self.headers = []
         self.url = b""
@@ -287,7 +287,7 @@ class Protocol(HttpToolsProtocol):
             self.transport,
             self.flow,
             self.server_state.default_headers,
-            expects_continue=self.expect_100_continue,
+            expects_continue=dict(self.headers).get(b"expect", b"").lower() == b"100-continue",
             keep_alive=version != "1.0" and parser.should_keep_alive(),
             on_response=self.on_response_complete,
         )
@@ -299,10 +299,10 @@ class Protocol(HttpToolsProtocol):
             not self.cycle.response_complete or bool(self._pipelined)
         )
 
-    def _is_beyond_bounds(self) -> bool:
-        """Whether an unfinished head, or unfinished trailers, are over a bound for sure."""
+    def _is_beyond_bounds(self, more: int = 0) -> bool:
+        """Whether a head, or trailers, of `more` bytes than counted may be over a bound."""
         bounds = self._bounds
-        return self._raw_bytes > bounds.head_bytes or len(self.headers) > bounds.headers
+        return self._raw_bytes + more > bounds.head_bytes or len(self.headers) > bounds.headers
 
     def _check_head(self) -> None:
         """Stop at a head that is over a bound, or is with the trailers."""

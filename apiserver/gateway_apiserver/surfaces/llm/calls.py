@@ -57,7 +57,7 @@ from gateway_core.providers.upstream import UpstreamError, UpstreamSilent
 from gateway_core.tasks.validation import parse_exact_body
 from gateway_web.errors import NO_RETRY, describe_error
 from gateway_web.middleware.exchange import ignore
-from gateway_web.responses import JSON, NO_STORE, Response, send_head
+from gateway_web.responses import JSON, NO_STORE, Response, send_end, send_head
 
 MOST_BODY_BYTES = 32 * 1024 * 1024
 MOST_USUAL_BYTES = 4 * 1024 * 1024
@@ -357,7 +357,7 @@ class _RunningCall:
             self._times.first = relay.first
             note_reasons(opened.span, stream.finish_reasons)
             await self._settle(self._measure(stream, failed), failed=failed)
-        await send({"type": "http.response.body", "body": last})
+        await send_end(send, self._call.exchange, last)
 
     def _measure_unseen(self) -> TokenUsage | None:
         """Estimated tokens of a call that ended before its answer; None if no provider used any."""
@@ -375,13 +375,13 @@ class _RunningCall:
                 unseen_seconds = (self._times.first or time.monotonic()) - self._times.sent
         elif failed and not (seen or has_reported or self._times.is_silent):
             return None
+        if reported is not None and not failed:
+            return reported
         estimated = estimate_usage(self._priced.call, seen, unseen_seconds)
         if reported is None:
             return estimated
         # a stream that broke off may have reported its prompt alone
-        return replace(
-            reported, output=max(reported.output, estimated.output) if failed else reported.output
-        )
+        return replace(reported, output=max(reported.output, estimated.output))
 
     def _explain(self, opened: OpenCall, error: UpstreamError | StreamFailed) -> GatewayError:
         if isinstance(error, StreamError):

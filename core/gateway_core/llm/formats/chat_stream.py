@@ -1,5 +1,6 @@
 """Streams of Chat Completions (contract §7.2)."""
 
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -43,7 +44,6 @@ class ChatStream(LlmStream):
         # the bytes around the text of a chunk, of the provider and for the client
         self._before = self._after = b""
         self._public_before = self._public_after = b""
-        self._between = self._public_between = b""
         self._lessons = _MOST_LESSONS
 
     def fail(self, form: ErrorForm) -> bytes:
@@ -68,53 +68,73 @@ class ChatStream(LlmStream):
         end = frame.find(b'"', start)
         if start < len(self._content) or frame[end - 1 : end] == b"\\":
             return
-        self._before, self._after = frame[:start], frame[end:]
+        self._before, self._after = frame[:start], frame[end:-2]
         public_start = passed.find(self._content) + len(self._content)
         self._public_before = passed[:public_start]
         self._public_after = passed[public_start + end - start :]
-        self._between = self._after + self._before
-        self._public_between = self._public_after + self._public_before
 
     def _pass(self, block: bytes) -> bytes:
         """The client's bytes for whole frames: runs of usual ones at once, the others singly."""
-        sent = b""
+        frames = block.split(b"\n\n")
+        # what follows the last blank line
+        frames.pop()
+        sent, place, is_compared = b"", 0, False
         try:
-            while block and not self.ended:
-                end = block.find(b"\n\n") + 2
-                if self._before and block.startswith(self._before):
-                    # both ends first: to divide the block for each of its frames would be quadratic
-                    is_usual = block.endswith(self._after, 0, end)
-                    passed, rest = self._pass_texts(block) if is_usual else (b"", b"")
-                    if passed:
-                        sent += passed
-                        block = rest
-                        continue
-                if not self._lessons and end < len(block):
+            while place < len(frames) and not self.ended:
+                texts: list[bytes] = []
+                if self._before:
+                    # once for a block: with every second frame unusual it would be quadratic
+                    if not is_compared:
+                        texts = self._cut_all(frames[place:])
+                        is_compared = True
+                    texts = texts or self._cut_run(frames, place)
+                passed = self._pass_texts(texts) if texts else b""
+                if passed:
+                    sent += passed
+                    place += len(texts)
+                elif not self._lessons and place + 1 < len(frames):
                     # the bytes around the texts vary
-                    sent += super()._pass(block)
+                    sent += super()._pass(b"\n\n".join(frames[place:]) + b"\n\n")
                     break
-                frame, block = block[:end], block[end:]
-                sent += self._pass_single(frame)
+                else:
+                    sent += self._pass_single(frames[place] + b"\n\n")
+                    place += 1
         except (StreamFailed, orjson.JSONEncodeError) as error:
             raise add_sent(error, sent) from error
         return sent
 
-    def _pass_texts(self, block: bytes) -> tuple[bytes, bytes]:
-        """The client's bytes for the usual chunks that `block` begins with, and the rest of it.
+    def _cut_all(self, frames: list[bytes]) -> list[bytes]:
+        """The texts of frames that differ in nothing else from the learned one; else none."""
+        before, after = self._before, self._after
+        start, end = len(before), -len(after)
+        texts = [frame[start:end] for frame in frames]
+        # one comparison costs less than one of both ends of each frame
+        between = after + b"\n\n" + before
+        is_same = before + between.join(texts) + after == b"\n\n".join(frames)
+        return texts if is_same else []
 
-        Both ends of the first one are as learned. No bytes where a text is damaged.
-        """
-        texts = block[len(self._before) :].split(self._between)
-        last, _, rest = texts[-1].partition(self._after)
-        texts[-1] = last
+    def _cut_run(self, frames: list[bytes], place: int) -> list[bytes]:
+        """The texts of the frames from `place` on, up to one that differs in more."""
+        before, after = self._before, self._after
+        start, end = len(before), -len(after)
+        texts: list[bytes] = []
+        for frame in islice(frames, place, None):
+            if not (frame.startswith(before) and frame.endswith(after, start)):
+                break
+            texts.append(frame[start:end])
+        return texts
+
+    def _pass_texts(self, texts: list[bytes]) -> bytes:
+        """The client's bytes for usual frames with these texts; none where one is damaged."""
         # a space between keeps a text invalid that ends within a character or an escape
         joined = b" ".join(texts)
         try:
             orjson.loads(b'"%b"' % joined)
         except orjson.JSONDecodeError:
-            return b"", block
+            return b""
         self.text_bytes += len(joined)
-        return self._public_before + self._public_between.join(texts) + self._public_after, rest
+        between = self._public_after + self._public_before
+        return self._public_before + between.join(texts) + self._public_after
 
     def _pass_usual(self, block: bytes) -> bytes | None:
         lines = block.count(b"\n")

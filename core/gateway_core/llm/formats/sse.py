@@ -8,13 +8,15 @@ from typing import Any
 
 import orjson
 
-from gateway_core.llm.formats.calls import Format
+from gateway_core.llm.formats.calls import Format, as_object
 
 MOST_FRAME_BYTES = 1024 * 1024
 DONE = b"data: [DONE]\n\n"
 """Last frame of a chat stream."""
 _DOCUMENTS = (b"{", b"[", b"<")
 """How JSON and HTML begin, and no line of a stream does."""
+_MOST_REFUSAL_BYTES = 8 * 1024
+"""A first frame that is longer reports no error."""
 
 
 class StreamFailed(Exception):
@@ -68,7 +70,7 @@ class FrameSplitter:
 
     def feed(self, data: bytes) -> bytes:
         """The frames that `data` completes, each with the blank line that ends it."""
-        if self._has_return or data.count(b"\r"):
+        if self._has_return or data.find(b"\r") >= 0:
             data = self._convert_line_ends(data)
         rest = self.rest
         if not rest and data.endswith(b"\n\n"):
@@ -155,10 +157,22 @@ def find_error(document: dict[str, Any]) -> StreamError | None:
 
 
 def begins_stream(data: bytes) -> bool:
-    """Whether the first bytes of a provider's response are surely no error (`find_refusal`)."""
-    if data.startswith((*_DOCUMENTS, b"event: error", b"event:error")):
+    """Whether a provider's first bytes are a usual frame, so surely no error (`find_refusal`)."""
+    if not data.count(b"\n\n"):
         return False
-    return data.startswith(b"event: response.") or not data.count(b'"error"')
+    if data.startswith(b"data: {"):
+        return not data.count(b'"error"')
+    return data.startswith(b"event: response.") and not data.startswith(b"event: response.failed")
+
+
+def shows_refusal(data: bytes) -> bool:
+    """Whether `find_refusal` finds an error in the first bytes, if there is one.
+
+    Not while only comments have come, or the first frame is not whole.
+    """
+    if data.startswith(_DOCUMENTS) or len(data) > _MOST_REFUSAL_BYTES:
+        return True
+    return any(map(read_data, split_frames(FrameSplitter().feed(data))))
 
 
 def find_refusal(data: bytes) -> StreamError | None:
@@ -177,7 +191,10 @@ def find_refusal(data: bytes) -> StreamError | None:
     with suppress(StreamBroken):
         for frame in split_frames(FrameSplitter().feed(data)):
             if text := read_data(frame):
-                return find_error(parse_data(text))
+                document = parse_data(text)
+                if document.get("type") == "response.failed":
+                    document = as_object(document.get("response"))
+                return find_error(document)
     return None
 
 
