@@ -153,3 +153,11 @@ async def test_parts_of_pages_have_the_type_that_they_say(
     region = await call(gateway.app, "GET", f"{HOME}/batches", headers=target)
     assert region.body.startswith(b'<div id="region"')
     assert region.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_address_of_no_page_is_answered_with_a_page(browser: AppBrowser) -> None:
+    for path in ("/nothing", "/keys/key_a/nothing"):
+        shown = await browser.get(HOME + path)
+        assert shown.status == 404
+        assert "There is no such page." in shown.text
+        assert "Playground" in shown.text

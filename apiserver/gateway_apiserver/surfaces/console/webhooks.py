@@ -46,7 +46,7 @@ class WebhookPage:
         parts = show_secret(made["secret"], _HOW)
         if made["previous_signs_until"]:
             text = (
-                "The secret before signs beside it for 24 hours: change your receivers until then."
+                "The previous secret signs beside it for 24 hours: change your receivers by then."
             )
             parts.append(Hint(text))
         return Screen("The webhook secret", parts, back=("Webhooks", f"{seat.home}/webhooks"))
