@@ -40,7 +40,7 @@ headers = {
     "webhook-signature": standardwebhooks.Webhook(secret).sign("msg_a", now, body),
 }
 """
-FILE_ID = "file_id=$(kubectl get gatewayfiles -o jsonpath='{.items[0].metadata.name}')\n"
+FILE_ID = "file_id=$(last gatewayfiles)\n"
 UPLOADED = "echo video > clip.mp4\ngatewayctl files upload clip.mp4\n" + FILE_ID
 NAMESPACE = (("-n model-gateway", '-n "$GATEWAY_NAMESPACE"'),)
 
