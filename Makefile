@@ -44,7 +44,7 @@ setup: $(STAMP) ## Make .venv with everything pinned; does nothing when it is up
 $(STAMP): pyproject.toml $(wildcard $(LOCK))
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo 'Python 3.11 or newer is needed; PYTHON=/path/to/python3 names one' >&2; exit 1; }
-	@echo 'Setting up $(VENV) (about a minute)'
+	@echo 'Setting up $(VENV) (one to five minutes)'
 	@$(PYTHON) -m venv $(VENV)
 	@if [ -f $(LOCK) ]; then \
 		$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK); \

@@ -14,7 +14,7 @@ from gateway_core.storage.content import ContentDamaged
 from gateway_core.storage.limits import MEDIA_SECONDS, Downloads, StoreTimeout
 from gateway_core.storage.objects import StoreUnavailable
 from gateway_web.context import Header
-from gateway_web.responses import send_chunks, send_empty, send_head
+from gateway_web.responses import NO_SNIFF, send_chunks, send_empty, send_head
 
 _SINGLE_RANGE = re.compile(r"bytes=\s*(\d{0,19})-(\d{0,19})\s*", re.IGNORECASE)
 _ATTRIBUTE_CHARACTERS = "!#$&+-.^_`|~"
@@ -59,7 +59,7 @@ class Content:
             (b"accept-ranges", b"bytes"),
             (b"cache-control", self.cache_control),
             (b"etag", self.tag),
-            (b"x-content-type-options", b"nosniff"),
+            NO_SNIFF,
             # a tenant's bytes may be on the origin of the console: they never act on it
             (b"content-security-policy", b"sandbox"),
         ]

@@ -98,7 +98,9 @@ def test_the_schema_is_quoted(gatewayctl):
 def test_missing_cluster_explains_how_to_choose_one(gatewayctl, monkeypatch, tmp_path):
     monkeypatch.delenv("KUBECONFIG")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert "KUBECONFIG" in gatewayctl("accounts", "list", code=4).refusal
+    refusal = gatewayctl("accounts", "list", code=4).refusal
+    assert "KUBECONFIG" in refusal
+    assert ".local/gateway.env" in refusal
     nowhere = {
         "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],

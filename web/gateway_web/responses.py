@@ -16,6 +16,7 @@ from gateway_web.middleware.exchange import EXCHANGE_KEY, ClientExchange
 
 JSON: Header = (b"content-type", b"application/json")
 NO_STORE: Header = (b"cache-control", b"no-store")
+NO_SNIFF: Header = (b"x-content-type-options", b"nosniff")
 REPLAYED: Header = (b"idempotent-replayed", b"true")
 _CLOSE: Header = (b"connection", b"close")
 

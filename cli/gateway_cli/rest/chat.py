@@ -100,7 +100,7 @@ class Figures:
         words = [f"first token after {first - self.began:.2f} s"]
         if self.usage is not None:
             given, made = self.usage["prompt_tokens"], self.usage["completion_tokens"]
-            words.insert(0, f"{given} tokens in, {made} out")
+            words.insert(0, f"{given} token{'' if given == 1 else 's'} in, {made} out")
             if now > first:
                 words.append(f"{made / (now - first):.0f} tokens a second")
             cost = compute_cost(self.usage, price)

@@ -75,7 +75,7 @@ class SessionStore:
                 group_seconds=ABSOLUTE_SECONDS + IDLE_SECONDS,
             )
         except CountersUnavailable as error:
-            raise _unavailable() from error
+            raise Unavailable("Sign-in is not possible now.") from error
         return token
 
     async def find(self, token: str) -> Session | None:
@@ -91,7 +91,7 @@ class SessionStore:
                 return session
             await self._store.remove(_name(token))
         except CountersUnavailable as error:
-            raise _unavailable() from error
+            raise Unavailable("Your session cannot be read now. Try again in a moment.") from error
         return None
 
     async def end(self, token: str) -> None:
@@ -99,12 +99,8 @@ class SessionStore:
         try:
             await self._store.remove(_name(token))
         except CountersUnavailable as error:
-            raise _unavailable() from error
+            raise Unavailable("Sign-out is not possible now.") from error
 
 
 def _name(token: str) -> str:
     return f"session/{hashlib.sha256(token.encode()).hexdigest()}"
-
-
-def _unavailable() -> Unavailable:
-    return Unavailable("Sign-in is not possible now.")

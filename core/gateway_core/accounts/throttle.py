@@ -28,14 +28,22 @@ class Allowance:
 
 
 class Throttle:
-    """Counts tries; one for a process. `allowances` are the limits by what is tried."""
+    """Counts tries. `allowances` are the limits by what is tried."""
 
     def __init__(
-        self, store: TransientStore, allowances: Mapping[str, Allowance], id_key: bytes
+        self,
+        store: TransientStore,
+        allowances: Mapping[str, Allowance],
+        id_key: bytes,
+        subject: str = "Sign-in",
     ) -> None:
-        """`id_key` is the key of `IdMint`, from which a key of its own is derived."""
+        """`id_key` is the key of `IdMint`, from which a key of its own is derived.
+
+        `subject` is what an error calls impossible while Redis is away.
+        """
         self._store = store
         self._allowances = allowances
+        self._subject = subject
         self._key = hmac.digest(id_key, b"counts of tries", hashlib.sha256)
 
     async def count(self, what: str, who: str) -> None:
@@ -62,7 +70,7 @@ class Throttle:
             if allowance.optional:
                 _log.warning("tries are not counted", what=what, error=str(error))
                 return 0
-            raise Unavailable("Sign-in is not possible now.") from error
+            raise Unavailable(f"{self._subject} is not possible now.") from error
         return left if number > allowance.most else 0
 
     def _name(self, what: str, who: str) -> str:

@@ -75,7 +75,9 @@ def find_connection(kubeconfig: Path | None = None, context: str | None = None) 
     default = Path.home() / ".kube" / "config"
     if default.exists():
         return load_kubeconfig(default, context)
-    raise NoCluster("no cluster: set KUBECONFIG, or run in a pod with a service account")
+    raise NoCluster(
+        "no cluster: set KUBECONFIG (of a local run: read .local/gateway.env), or run in a pod"
+    )
 
 
 def load_kubeconfig(path: Path, context_name: str | None = None) -> Connection:

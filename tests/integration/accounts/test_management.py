@@ -229,7 +229,7 @@ async def test_the_guides_examples_work_as_they_stand(world, governor):
     """Each curl of the guide in its order, with the ids that its own calls have made."""
     values = {
         "GATEWAY_BASE_URL": world.env["GATEWAY_BASE_URL"],
-        "MANAGEMENT_KEY": governor.key,
+        "GATEWAY_MANAGEMENT_KEY": governor.key,
     }
     commands = re.findall(r"^    (curl (?:.*\\\n)*(?:.|\n(?=      ))*)$", GUIDE.read_text(), re.M)
     assert len(commands) == 11

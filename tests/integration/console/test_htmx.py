@@ -127,3 +127,20 @@ async def test_ended_session_leads_to_the_sign_in(people, visit):
     await page.context.clear_cookies()
     await page.get_by_label("State").select_option("Failed")
     await expect(page).to_have_title("Sign in | Model Gateway")
+
+
+async def test_narrow_navigation_shows_the_current_section(people, visit):
+    page = await visit("owner", viewport={"width": 390, "height": 800})
+    current = page.locator(".sections [aria-current]")
+    await page.goto(f"{people.home}/webhooks")
+    await expect(current).to_be_in_viewport(ratio=1)
+    # a swap brings another navigation
+    await page.get_by_label("Address").fill("http://127.0.0.1:9/")
+    await page.get_by_role("button", name="Send a test").click()
+    await expect(
+        page.get_by_role("alert").or_(page.get_by_text("Result of the test"))
+    ).to_be_visible()
+    await expect(current).to_have_text("Webhooks")
+    await expect(current).to_be_in_viewport(ratio=1)
+    assert await page.evaluate("scrollX") == 0
+    page.complaints.clear()

@@ -13,9 +13,10 @@ from gateway_core.api.errors import (
     TooManyCalls,
     Unavailable,
 )
+from gateway_core.redis.link import CountersUnavailable
 from tests.servers.browser import Form, Page
 from tests.unit.apiserver.browsing import AppBrowser, enter, put_person
-from tests.unit.apiserver.gateway import Gateway
+from tests.unit.apiserver.gateway import Gateway, call
 
 HOME = "/console/demo"
 TASK = f"{HOME}/playground/task"
@@ -119,3 +120,44 @@ async def test_form_can_be_sent_again_where_its_page_cannot_be_read(
     shown = await browser.post(first.action, first.fields)
     await browser.submit(shown, first.action)
     assert keys == [first.fields["idempotency_key"]] * 2
+
+
+async def test_without_redis_a_signed_in_person_reads_what_cannot_be_done(
+    gateway: Gateway, browser: AppBrowser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    test = find_form(await browser.get(f"{HOME}/webhooks"), f"{HOME}/webhooks/test")
+    fields = {**test.fields, "url": "https://example.com/hook"}
+    with gateway.transient.away():
+        shown = await browser.post(test.action, fields)
+    assert shown.status == 503
+    assert "Your session cannot be read now." in shown.text
+
+    count = gateway.transient.count
+
+    async def count_no_tests(name: str, seconds: int) -> tuple[int, int]:
+        if "/webhook-test/" in name:
+            raise CountersUnavailable("away")
+        return await count(name, seconds)
+
+    monkeypatch.setattr(gateway.transient, "count", count_no_tests)
+    shown = await browser.post(test.action, fields)
+    assert shown.status == 503
+    assert "A test delivery is not possible now." in shown.text
+
+
+async def test_parts_of_pages_have_the_type_that_they_say(
+    gateway: Gateway, browser: AppBrowser
+) -> None:
+    cookies = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
+    target = [("hx-request", "true"), ("hx-target", "region"), ("cookie", cookies)]
+    region = await call(gateway.app, "GET", f"{HOME}/batches", headers=target)
+    assert region.body.startswith(b'<div id="region"')
+    assert region.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_address_of_no_page_is_answered_with_a_page(browser: AppBrowser) -> None:
+    for path in ("/nothing", "/keys/key_a/nothing"):
+        shown = await browser.get(HOME + path)
+        assert shown.status == 404
+        assert "There is no such page." in shown.text
+        assert "Playground" in shown.text

@@ -53,7 +53,7 @@ async def test_every_page_of_the_console_sends_strangers_to_the_sign_in(gateway:
     for route in build(gateway).routes:
         for method, operation in route.operations.items():
             if operation.label.startswith("console_"):
-                path = re.sub(r"\{\w+\}", "demo", route.path)
+                path = re.sub(r"\{\w+(:path)?\}", "demo", route.path)
                 answer = await call(gateway.app, method, path, headers=form, content=b"a=b")
                 if operation.label == "console_events":
                     # the page closes the stream

@@ -9,6 +9,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from gateway_cli.rest import client
+from gateway_cli.rest.chat import Figures
 from gateway_cli.rest.client import RestApi
 from gateway_cli.rest.errors import RestError, read_refusal
 from gateway_cli.session import EXIT_REFUSED, EXIT_UNAVAILABLE
@@ -195,3 +196,10 @@ def test_wrong_fields_are_named() -> None:
 @pytest.mark.parametrize("body", [None, [], "<html>", {"detail": "x"}])
 def test_response_of_another_server_is_no_crash(body: Any) -> None:
     assert str(read_refusal(418, {}, body)).startswith("418")
+
+
+def test_figures_of_a_chat_say_one_token_or_several() -> None:
+    figures = Figures(0.0, 0.0, {"prompt_tokens": 1, "completion_tokens": 3})
+    assert figures.describe(None).startswith("1 token in, 3 out, ")
+    figures.usage = {"prompt_tokens": 2, "completion_tokens": 3}
+    assert figures.describe(None).startswith("2 tokens in, 3 out, ")

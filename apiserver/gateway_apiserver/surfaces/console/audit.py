@@ -78,9 +78,7 @@ class AuditPage:
         heads = (Head("When"), Head("Who"), Head("Kind"), Head("What"), Head("Change"))
         empty = "No change matches." if word else "Nothing was changed yet."
         # no filter that is sent while one types: each view reads all anew
-        search = Form(
-            f"{seat.home}/audit", "Show", (Field("word", "With the word", "search", word),)
-        )
+        search = Form(f"{seat.home}/audit", "Show", (Field("word", "Search", "search", word),))
         text = (
             f"The latest {MOST_SHOWN} changes, 16 of each key, guardrail and member. Of a change"
             " with kubectl or gatewayctl the record knows the program and the time, and of what was"

@@ -45,7 +45,7 @@ class GuardrailPages(GovernedPages):
     async def show_list(self, call: Call, seat: Seat) -> Screen:
         """A page of guardrails, and the form for a new one."""
         path, page = f"{seat.home}/guardrails", await self.read_page(call, seat)
-        heads = (Head("Name"), numeric("Used"), numeric("Limit"), numeric("Keys"), Head("Made"))
+        heads = (Head("Name"), numeric("Used"), numeric("Limit"), numeric("Keys"), Head("Created"))
         rows = [
             [
                 Cell(each["name"], href=f"{path}/{each['id']}"),
@@ -81,7 +81,7 @@ class GuardrailPages(GovernedPages):
             ("Description", Cell(each["description"] or NOTHING)),
             *show_use(each).items(),
             ("Calls a minute", Cell(show_count(each["rpm_limit"]))),
-            ("Made", at(each["created_at"])),
+            ("Created", at(each["created_at"])),
             ("Changed", at(each["updated_at"])),
             *show_lists(each),
         ]

@@ -71,7 +71,7 @@ class KeyPages(GovernedPages):
             numeric("Used"),
             numeric("Limit"),
             Head("Last used"),
-            Head("Made by"),
+            Head("Created by"),
         )
         rows = [_show_row(path, key) for key in page["data"]]
         empty = "No key matches." if any(chosen.values()) else "There are no keys yet."
@@ -99,13 +99,13 @@ class KeyPages(GovernedPages):
             ("Id", Cell(key["id"], "code")),
             ("Secret", Cell(key["hint"], "code")),
             *show_use(key).items(),
-            ("Less is used from", at(key["reset_at"])),
+            ("Limit resets", at(key["reset_at"])),
             ("Calls a minute", Cell(show_count(key["rpm_limit"]))),
-            ("Made by", _show_maker(key)),
-            ("Made", at(key["created_at"])),
+            ("Created by", _show_maker(key)),
+            ("Created", at(key["created_at"])),
             ("Changed", at(key["updated_at"])),
             ("Last used", at(key["last_used_at"], otherwise="never")),
-            ("Ends", at(key["expires_at"], otherwise="never")),
+            ("Expires", at(key["expires_at"], otherwise="never")),
             ("Revoked", at(key["revoked_at"], otherwise="no")),
             *show_lists(key),
             ("Guardrails", Cell(", ".join(key["guardrail_ids"]) or "none")),

@@ -15,7 +15,7 @@ from gateway_core.api.errors import NotFound, TooManyCalls
 from gateway_core.concurrency import FairSemaphore
 from gateway_core.kube.informer import Cache
 from gateway_web.context import Header
-from gateway_web.responses import Response, send_head
+from gateway_web.responses import NO_SNIFF, NO_STORE, Response, send_head
 
 PER_USER, PER_PROCESS = 12, 256
 """Streams at once, which accounts share fairly. A browser has six connections to one host, and each
@@ -27,7 +27,8 @@ BEAT_SECONDS = 10.0
 PAUSE_SECONDS = 1.0
 _HEADERS: tuple[Header, ...] = (
     (b"content-type", b"text/event-stream"),
-    (b"cache-control", b"no-store"),
+    NO_STORE,
+    NO_SNIFF,
     (b"x-accel-buffering", b"no"),
 )
 

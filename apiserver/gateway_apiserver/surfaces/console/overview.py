@@ -153,7 +153,7 @@ class OverviewPage:
         usual = show_seconds(median(seconds) if seconds else None)
         tiles.append(Tile("Time of a task", usual, count))
         rate = show_count(seat.account.requests_per_minute)
-        tiles.append(Tile("Calls a minute", rate, "The most paid calls of all keys together"))
+        tiles.append(Tile("Calls a minute", rate, "The limit of paid calls, all keys together"))
         return tiles
 
     async def _show_limits(self, seat: Seat) -> list[Part]:

@@ -309,7 +309,7 @@ def locate(path: str, **values: str | int | None) -> str:
 
 def show_secret(secret: str, how: str) -> list[Part]:
     """A secret on the one page that has it, and how it is used."""
-    text = "Copy it now: it is shown this once, and is stored nowhere."
+    text = "Copy it now: it is shown only this once."
     return [Notice(text), Code("Secret", secret, is_secret=True), Hint(how)]
 
 

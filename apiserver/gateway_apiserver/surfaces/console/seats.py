@@ -34,7 +34,7 @@ from gateway_core.api.errors import Forbidden, GatewayError, InvalidRequest, Not
 from gateway_core.kube.read_through import ReadThrough
 from gateway_web.context import Header
 from gateway_web.errors import list_error_headers
-from gateway_web.responses import NO_STORE, Response
+from gateway_web.responses import NO_SNIFF, NO_STORE, Response
 
 CONSOLE_ALLOWANCES: Mapping[str, Allowance] = {"console": Allowance(600, 60, optional=True)}
 """Pages, forms and streams of one user a minute."""
@@ -310,7 +310,7 @@ class Console:
         if error is None and read_header(call, b"if-none-match") == tag:
             return Response(304, b"", (NO_STORE,))
         headers = [] if error is None else list_error_headers(error)
-        own = ((b"content-type", b"text/html; charset=utf-8"), NO_STORE)
+        own = ((b"content-type", b"text/html; charset=utf-8"), NO_STORE, NO_SNIFF)
         return Response(200 if error is None else error.status, text.encode(), (*own, *headers))
 
     def _fill_region(self, region: Region) -> tuple[Markup, bytes]:

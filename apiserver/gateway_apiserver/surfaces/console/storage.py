@@ -201,7 +201,7 @@ class FilePages:
             [
                 Cell(each["filename"], href=f"{path}/{each['id']}"),
                 Cell(each["id"], "code"),
-                Cell(each["purpose"]),
+                Cell(each["purpose"], "word"),
                 number(show_bytes(each["bytes"])),
                 at(each["created_at"]),
             ]
@@ -231,7 +231,7 @@ class FilePages:
             ("Purpose", Cell(each["purpose"])),
             ("Size", Cell(show_bytes(each["bytes"]))),
             ("Created", at(each["created_at"])),
-            ("Ends", at(each["expires_at"], otherwise="never")),
+            ("Expires", at(each["expires_at"], otherwise="never")),
         ]
         parts: list[Part] = [Facts(items), Links([("Download", f"{path}/content")])]
         if seat.may(Act.CREATE):

@@ -1,10 +1,10 @@
 """The console's pages, put together."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from gateway_apiserver.parts import ApiParts
-from gateway_apiserver.routing import RouteTable
+from gateway_apiserver.routing import Call, RouteTable
 from gateway_apiserver.surfaces.console.audit import AuditPage
 from gateway_apiserver.surfaces.console.guardrails import GuardrailPages
 from gateway_apiserver.surfaces.console.inner import InnerApi
@@ -13,7 +13,7 @@ from gateway_apiserver.surfaces.console.live import AccountEvents, LiveRoutes
 from gateway_apiserver.surfaces.console.members import MemberPages
 from gateway_apiserver.surfaces.console.overview import OverviewPage, SeatUsage
 from gateway_apiserver.surfaces.console.playground import PlaygroundPages
-from gateway_apiserver.surfaces.console.seats import CONSOLE_ALLOWANCES, Console
+from gateway_apiserver.surfaces.console.seats import CONSOLE_ALLOWANCES, Console, Seat
 from gateway_apiserver.surfaces.console.storage import BatchPages, FilePages
 from gateway_apiserver.surfaces.console.tasks import TaskPages
 from gateway_apiserver.surfaces.console.usage import UsagePages
@@ -24,6 +24,7 @@ from gateway_apiserver.surfaces.pages.sign_in import SignInRoutes
 from gateway_core.accounts.throttle import Throttle
 from gateway_core.admission.rates import RateLimiter
 from gateway_core.api.account import GatewayAccount
+from gateway_core.api.errors import NotFound
 from gateway_core.kube.read_through import ReadThrough
 from gateway_core.kube.repository import Repository
 from gateway_core.providers.catalog_view import CatalogView
@@ -74,3 +75,9 @@ def add_console(
     batch_rows.subscribe(batches.wake)
     events: Mapping[str, AccountEvents[Any]] = {"tasks": tasks, "batches": batches}
     LiveRoutes(console, events, lambda: not is_ready()).add_to(table)
+    # a page like the others for an address that was mistyped or has changed
+    console.add_page("/{page:path}", _show_nothing, "unknown")
+
+
+async def _show_nothing(_: Call, __: Seat) -> NoReturn:
+    raise NotFound("There is no such page.")

@@ -39,7 +39,7 @@ from gateway_core.api.money import to_decimal_text
 from gateway_core.billing.charges import Amounts
 from gateway_core.billing.reports import sum_lines
 from gateway_core.kube.informer import Cache
-from gateway_web.responses import NO_STORE, Response
+from gateway_web.responses import NO_SNIFF, NO_STORE, Response
 
 MOST_ROWS = 100
 """The page lists the keys and models with the highest cost; the CSV lists all of them."""
@@ -108,7 +108,7 @@ class UsagePages:
         headers = (
             (b"content-type", b"text/csv; charset=utf-8"),
             (b"content-disposition", f'attachment; filename="{name}"'.encode()),
-            (b"x-content-type-options", b"nosniff"),
+            NO_SNIFF,
             NO_STORE,
         )
         return Response(200, "".join(parts).encode(), headers)
@@ -132,14 +132,14 @@ class UsagePages:
         account = seat.account
         balance = work_out_balance(account, await self._limiter.read_spending(account.name))
         items = [
-            ("Left", number(show_cents(balance.balance_cents))),
-            ("Of it paid in", number(show_cents(balance.paid_balance_cents))),
-            ("Of it bonus", number(show_cents(balance.bonus_balance_cents))),
+            ("Balance", number(show_cents(balance.balance_cents))),
+            ("Paid balance", number(show_cents(balance.paid_balance_cents))),
+            ("Bonus balance", number(show_cents(balance.bonus_balance_cents))),
             ("Spent today", number(show_cents(balance.spent_cents_today))),
-            ("Spent ever", number(show_cents(balance.spent_cents_total))),
-            ("Paid in ever", number(show_micros(account.paid_micros))),
-            ("Bonus ever", number(show_micros(account.bonus_micros))),
-            ("Without a limit", Cell("yes" if account.unlimited else "no")),
+            ("Total spent", number(show_cents(balance.spent_cents_total))),
+            ("Total paid in", number(show_micros(account.paid_micros))),
+            ("Total bonus", number(show_micros(account.bonus_micros))),
+            ("Unlimited", Cell("yes" if account.unlimited else "no")),
         ]
         return Facts(items, "Balance and funds")
 

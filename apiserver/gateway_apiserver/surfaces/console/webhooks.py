@@ -46,7 +46,7 @@ class WebhookPage:
         parts = show_secret(made["secret"], _HOW)
         if made["previous_signs_until"]:
             text = (
-                "The secret before signs beside it for 24 hours: change your receivers until then."
+                "The previous secret signs beside it for 24 hours: change your receivers by then."
             )
             parts.append(Hint(text))
         return Screen("The webhook secret", parts, back=("Webhooks", f"{seat.home}/webhooks"))
@@ -70,14 +70,14 @@ class WebhookPage:
         until = found["previous_signs_until"]
         items = [
             ("Secret", state("active" if found["is_set"] else "missing")),
-            ("The one before signs until", at(until)),
+            ("Previous secret signs until", at(until)),
         ]
         once = (("idempotency_key", secrets.token_urlsafe(24)),)
         rotate = seat.offer(
             f"{path}/rotate",
             "Make a new secret",
             hidden=once,
-            text="It is shown once. The one before signs beside it for 24 hours.",
+            text="It is shown once. The previous secret signs beside it for 24 hours.",
             opener="New secret",
         )
         hint = (

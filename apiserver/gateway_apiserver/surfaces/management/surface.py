@@ -50,6 +50,6 @@ def add_management(
     usage = UsageRoutes(UsageReader(parts.kube, parts.store, lists), parts.tables.keys)
     usage.add_to(table)
     MemberRoutes(parts.tables.users, parts.kube).add_to(table)
-    throttle = Throttle(parts.transient, WEBHOOK_ALLOWANCES, parts.id_key)
+    throttle = Throttle(parts.transient, WEBHOOK_ALLOWANCES, parts.id_key, "A test delivery")
     WebhookRoutes(parts.kube, parts.orders, addresses, throttle, parts.id_key).add_to(table)
     return usage

@@ -17,7 +17,7 @@ from gateway_core.accounts.sign_in import SignedIn
 from gateway_core.api.errors import Forbidden, Internal
 from gateway_web.context import Header
 from gateway_web.errors import list_error_headers, to_gateway_error
-from gateway_web.responses import NO_STORE, Response
+from gateway_web.responses import NO_SNIFF, NO_STORE, Response
 
 SESSION_COOKIE = "__Host-session"
 FORM_COOKIE = "__Host-form"
@@ -50,7 +50,7 @@ _HEADERS: tuple[Header, ...] = (
     _HTML,
     NO_STORE,
     (b"x-frame-options", b"DENY"),
-    (b"x-content-type-options", b"nosniff"),
+    NO_SNIFF,
     _NO_REFERRER,
 )
 
@@ -85,7 +85,7 @@ class Pages:
             headers = (
                 (b"content-type", media_type),
                 (b"cache-control", b"public, max-age=31536000, immutable"),
-                (b"x-content-type-options", b"nosniff"),
+                NO_SNIFF,
             )
             return Response(200, content, headers)
 

@@ -56,7 +56,14 @@ document.addEventListener('htmx:load', event => {
   all('[data-copy]').forEach(offerCopy);
   all('form[data-stream]').forEach(streamAnswer);
   all('[data-most]').forEach(boundFile);
+  all('.sections [aria-current]').forEach(centre);
 });
+
+function centre(link) { // where the navigation is one line that scrolls; the page stays where it is
+  const list = link.closest('ul');
+  const [inner, outer] = [link, list].map(element => element.getBoundingClientRect());
+  list.scrollLeft += inner.left + inner.width / 2 - outer.left - outer.width / 2;
+}
 
 function boundFile(input) { // what is too large is refused before it is sent
   input.addEventListener('change', () => {
