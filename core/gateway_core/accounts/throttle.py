@@ -1,4 +1,4 @@
-"""Limits of what anyone may try without a credential: by address, user or other name."""
+"""Limits of tries by address, user or other name: sign-ins, console pages, test deliveries."""
 
 import hashlib
 import hmac
@@ -39,7 +39,7 @@ class Throttle:
     ) -> None:
         """`id_key` is the key of `IdMint`, from which a key of its own is derived.
 
-        `subject` is what an error calls impossible while Redis is away.
+        `subject` names what is not possible in the error while Redis is away.
         """
         self._store = store
         self._allowances = allowances

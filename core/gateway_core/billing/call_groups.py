@@ -165,4 +165,4 @@ class CallGroups:
 
     def _count(self, records: Sequence[CallRecord]) -> Counter[CallGroup]:
         counts = Counter(map(self._by_call.get, [record.call for record in records]))
-        return Counter({group: some for group, some in counts.items() if group is not None})
+        return Counter({group: number for group, number in counts.items() if group is not None})

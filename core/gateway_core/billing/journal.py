@@ -257,7 +257,7 @@ class JournalWriter:
     @property
     def has_room(self) -> bool:
         """Whether `wait_for_room` would not wait."""
-        return len(self._buffer) + len(self._sending) <= self._most
+        return self.unsafe <= self._most
 
     def add(self, record: CallRecord) -> None:
         """Buffer a record at once, however many there are. JournalClosed."""

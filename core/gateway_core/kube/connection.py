@@ -76,7 +76,8 @@ def find_connection(kubeconfig: Path | None = None, context: str | None = None) 
     if default.exists():
         return load_kubeconfig(default, context)
     raise NoCluster(
-        "no cluster: set KUBECONFIG (of a local run: read .local/gateway.env), or run in a pod"
+        "no cluster: set KUBECONFIG (a local run writes it to .local/gateway.env), or run in a pod"
+        " with a service account"
     )
 
 

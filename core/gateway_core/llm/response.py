@@ -107,9 +107,9 @@ class Response:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def wait_for_body(self, is_enough: Callable[[bytes], bool] = bool) -> None:
-        """Wait until what has come of the body `is_enough`, by default a byte, or for its end.
+        """Wait until `is_enough` accepts the bytes that have come, or for the end of the body.
 
-        Raises as `read_some`, where nothing has come.
+        By default one byte is enough. Raises as `read_some` if nothing has come.
         """
         while self.source is not None and not is_enough(b"".join(self.chunks)):
             await self.wait()

@@ -324,7 +324,7 @@ def price_call(
     given = bound_input(call.input_bound, model.input_token_limit, is_open=call.is_open)
     output *= call.choices
     prices = model.prices
-    # mostly there is one, for all times
+    # as `select_price`, without reading the clock
     price = prices[0] if len(prices) == 1 else None
     if price is None or price.effective_time is not None:
         price = select_price(prices, floor_moment(clock()))

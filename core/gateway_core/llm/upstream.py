@@ -264,8 +264,14 @@ class LlmUpstream:
     ) -> UpstreamError | None:
         if response.is_whole:
             return UpstreamUnclear("The provider's response is empty.")
-        refusal = find_refusal(b"".join(response.chunks))
+        data = b"".join(response.chunks)
+        if response.source is None:
+            # the last frame may lack its blank line
+            data += b"\n\n"
+        refusal = find_refusal(data)
         if refusal is None:
+            if response.source is None and not shows_refusal(data):
+                return UpstreamUnclear("The provider's stream ended before its first frame.")
             return None
         if refusal.status is None:
             return UpstreamUnclear("The provider answered with an error instead of a stream.")

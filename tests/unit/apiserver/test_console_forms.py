@@ -145,9 +145,7 @@ async def test_without_redis_a_signed_in_person_reads_what_cannot_be_done(
     assert "A test delivery is not possible now." in shown.text
 
 
-async def test_parts_of_pages_have_the_type_that_they_say(
-    gateway: Gateway, browser: AppBrowser
-) -> None:
+async def test_region_is_sent_with_nosniff(gateway: Gateway, browser: AppBrowser) -> None:
     cookies = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
     target = [("hx-request", "true"), ("hx-target", "region"), ("cookie", cookies)]
     region = await call(gateway.app, "GET", f"{HOME}/batches", headers=target)
@@ -155,7 +153,7 @@ async def test_parts_of_pages_have_the_type_that_they_say(
     assert region.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_address_of_no_page_is_answered_with_a_page(browser: AppBrowser) -> None:
+async def test_unknown_address_shows_a_404_page_with_the_navigation(browser: AppBrowser) -> None:
     for path in ("/nothing", "/keys/key_a/nothing"):
         shown = await browser.get(HOME + path)
         assert shown.status == 404

@@ -1,11 +1,14 @@
 """Heads and bodies of responses as `HttpExchange` writes them."""
 
+import asyncio
 from typing import Any
 
 import pytest
 from uvicorn.protocols.http.flow_control import FlowControl
 
-from gateway_web.middleware.exchange import HttpExchange
+from gateway_web.context import Drain, RequestContext
+from gateway_web.middleware.exchange import EXCHANGE_KEY, HttpExchange
+from gateway_web.responses import ResponseSender, send_end, send_head
 
 
 class Transport:
@@ -68,7 +71,7 @@ async def test_body_of_unknown_length_is_chunked() -> None:
     assert transport.is_closed
 
 
-async def test_chunked_body_ends_by_a_plain_call() -> None:
+async def test_finish_sends_the_last_chunk_and_ends_the_body() -> None:
     exchange, transport = make()
     exchange.begin(200, [(b"content-type", b"text/event-stream")])
     exchange.write(b"first")
@@ -76,6 +79,23 @@ async def test_chunked_body_ends_by_a_plain_call() -> None:
     assert b"transfer-encoding: chunked\r\n\r\n5\r\nfirst\r\n" in transport.writes[0]
     assert transport.writes[1:] == [b"4\r\nlast\r\n0\r\n\r\n"]
     assert exchange.response_complete
+
+
+async def test_second_beginning_is_refused() -> None:
+    exchange, transport = make()
+    exchange.begin(200, [])
+    exchange.write(b"first")
+    with pytest.raises(RuntimeError, match="has begun"):
+        exchange.begin(500, [])
+    assert len(transport.writes) == 1
+
+
+async def test_body_of_a_known_length_is_not_finished_as_a_chunk() -> None:
+    exchange, transport = make()
+    exchange.begin(200, [(b"content-length", b"1")])
+    with pytest.raises(RuntimeError, match="chunked"):
+        exchange.finish(b"x")
+    assert transport.writes == []
 
 
 async def test_nothing_is_written_to_a_client_that_has_left() -> None:
@@ -133,3 +153,37 @@ async def test_client_that_leaves_after_the_end_is_no_loss() -> None:
     await send(exchange, b"")
     exchange.leave()
     assert left == []
+
+
+async def test_client_that_is_behind_gets_head_and_end_once_it_has_caught_up() -> None:
+    transport: Any = Transport()
+    flow = FlowControl(transport)
+    exchange = HttpExchange(
+        {"method": "POST"},
+        transport,
+        flow,
+        [],
+        expects_continue=False,
+        keep_alive=True,
+        on_response=lambda: None,
+    )
+    sender = ResponseSender(
+        exchange.send, {EXCHANGE_KEY: exchange}, RequestContext("req_x"), Drain()
+    )
+
+    flow.pause_writing()
+    beginning = asyncio.create_task(send_head(sender, 200, []))
+    await asyncio.sleep(0)
+    assert (sender.status, exchange.response_started) == (200, False)
+    flow.resume_writing()
+    await beginning
+    exchange.write(b"first")
+    assert len(transport.writes) == 1
+
+    flow.pause_writing()
+    ending = asyncio.create_task(send_end(sender, exchange, b"last"))
+    await asyncio.sleep(0)
+    assert not exchange.response_complete
+    flow.resume_writing()
+    await ending
+    assert transport.writes[1:] == [b"4\r\nlast\r\n0\r\n\r\n"]

@@ -104,7 +104,7 @@ FAILED = b'event: response.failed\ndata: {"type":"response.failed","response":%b
         (b'data: {"text":"%b' % (b"x" * 9000), True, None),
     ],
 )
-def test_error_is_found_in_the_first_bytes_once_they_show_it(
+def test_first_bytes_decide_whether_a_provider_refuses(
     data: bytes, *, is_shown: bool, message: str | None
 ) -> None:
     assert not begins_stream(data)

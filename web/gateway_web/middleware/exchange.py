@@ -51,24 +51,24 @@ class ClientExchange(Protocol):
 
     @property
     def is_behind(self) -> bool:
-        """Whether the client has not taken yet what was written: write no more."""
+        """Whether earlier bytes still wait for the client: write no more."""
         ...
 
     def write(self, data: bytes) -> None:
-        """Send bytes of the body of a response that has begun, at once; none send its head."""
+        """Send bytes of a chunked body at once. Empty bytes send the head alone."""
         ...
 
     def respond(self, status: int, headers: Iterable[Header], body: bytes) -> None:
-        """Send a whole response at once, with Content-Length; not while the client is behind."""
+        """Send a whole response at once; adds Content-Length. Not while `is_behind`."""
         ...
 
     def begin(self, status: int, headers: Iterable[Header]) -> None:
-        """Begin a response, whose head goes with the first bytes of its body; not while the client
-        is behind."""
+        """Begin a response, whose head goes with the first bytes of its body. Not while
+        `is_behind`."""
         ...
 
     def finish(self, data: bytes) -> None:
-        """Send the last bytes of a chunked body at once; not while the client is behind."""
+        """Send the last bytes of a chunked body at once, and end it. Not while `is_behind`."""
         ...
 
 
@@ -248,8 +248,6 @@ class HttpExchange:
         """Send a whole response."""
         if self.disconnected:
             return
-        if self.response_started:
-            raise RuntimeError("The response has begun.")
         head = self._make_head(status, headers, len(body))
         self._transport.write(head if self.scope["method"] == "HEAD" else head + body)
         self._end()
@@ -271,15 +269,13 @@ class HttpExchange:
         is_last = not message.get("more_body", False)
         if self.scope["method"] == "HEAD":
             body, self._left = b"", 0
-        head, self._head = self._head, b""
         if self._chunked:
-            chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
-            written = b"%b%b%b" % (head, chunk, b"0\r\n\r\n" if is_last else b"")
-        else:
-            self._left -= len(body)
-            if self._left < 0:
-                raise RuntimeError("Response content longer than Content-Length")
-            written = head + body if head else body
+            (self.finish if is_last else self.write)(body)
+            return
+        self._left -= len(body)
+        if self._left < 0:
+            raise RuntimeError("Response content longer than Content-Length")
+        written, self._head = self._head + body, b""
         if written:
             self._transport.write(written)
         if is_last:
@@ -302,6 +298,8 @@ class HttpExchange:
         """Send the last bytes of a chunked body."""
         if self.disconnected:
             return
+        if not self._chunked:
+            raise RuntimeError("The body is not chunked.")
         head, self._head = self._head, b""
         chunk = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
         self._transport.write(b"%b%b0\r\n\r\n" % (head, chunk))
@@ -310,7 +308,9 @@ class HttpExchange:
     def _make_head(
         self, status: int, headers: Iterable[Header], length: int | None = None
     ) -> bytes:
-        """The head of the response, which begins; `length` is that of a body without a header."""
+        """The bytes of the head; marks the response as begun. `length` adds a Content-Length."""
+        if self.response_started:
+            raise RuntimeError("The response has begun.")
         self.response_started = self._is_continued = True
         found = [*self._default_headers, *headers]
         lines = [STATUS_LINE[status], *[b"%b: %b\r\n" % header for header in found]]

@@ -70,7 +70,7 @@ class Protocol(HttpToolsProtocol):
         self._over_bound = False
         self._in_body = False
         self._head_fields = self._raw_bytes = 0
-        """Fields of the last head; bytes of unfinished ones, or trailers, beyond a first piece."""
+        """Headers of the last head; bytes of unfinished ones since the piece that they began in."""
         self._drained_bytes = 0
         self._wait: _Wait | None = None
         """What the connection waits for its client to do; None while a request is under way."""
@@ -300,7 +300,7 @@ class Protocol(HttpToolsProtocol):
         )
 
     def _is_beyond_bounds(self, more: int = 0) -> bool:
-        """Whether a head, or trailers, of `more` bytes than counted may be over a bound."""
+        """Whether head or trailers may be over a bound; `_raw_bytes` has missed at most `more`."""
         bounds = self._bounds
         return self._raw_bytes + more > bounds.head_bytes or len(self.headers) > bounds.headers
 

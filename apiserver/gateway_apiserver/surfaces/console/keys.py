@@ -77,7 +77,7 @@ class KeyPages(GovernedPages):
         empty = "No key matches." if any(chosen.values()) else "There are no keys yet."
         table = paginate(Table("Keys", heads, rows, empty), path, chosen, page, query)
         hint = "At the start of this day, in UTC."
-        end = Field("expires_at", "Ends on", "date", hint=hint)
+        end = Field("expires_at", "Expires on", "date", hint=hint)
         create = self.offer_creation(seat, "New key", "Make a key", *limit_fields({}), end)
         return Screen("Keys", [create, search, Region([table])])
 

@@ -152,7 +152,7 @@ class Member(Shape):
 
 
 class SecretState(Shape):
-    """Whether callbacks can be signed, and until when the secret before signs too."""
+    """Whether callbacks can be signed, and until when the previous secret also signs."""
 
     object: Literal["webhook_secret"] = "webhook_secret"
     is_set: bool

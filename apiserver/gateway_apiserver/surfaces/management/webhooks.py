@@ -66,7 +66,7 @@ class WebhookRoutes:
         """Add the routes."""
         docs = Docs("showWebhookSecret", "Whether callbacks can be signed", SecretState)
         table.add("GET", _PATH, self.show, LABEL, _APPOINT, docs)
-        title = "A new secret; the one before signs beside it for 24 hours"
+        title = "A new secret; the previous one also signs for 24 hours"
         docs = Docs("rotateWebhookSecret", title, RotatedSecret, also=(409, 504))
         table.add("POST", f"{_PATH}/rotate", self.rotate, LABEL, _APPOINT, docs)
         title = "Send a signed callback to an address as a test"

@@ -83,7 +83,7 @@ class ChatStream(LlmStream):
             while place < len(frames) and not self.ended:
                 texts: list[bytes] = []
                 if self._before:
-                    # once for a block: with every second frame unusual it would be quadratic
+                    # once for a block: repeated after each unusual frame it would be quadratic
                     if not is_compared:
                         texts = self._cut_all(frames[place:])
                         is_compared = True

@@ -16,7 +16,7 @@ DONE = b"data: [DONE]\n\n"
 _DOCUMENTS = (b"{", b"[", b"<")
 """How JSON and HTML begin, and no line of a stream does."""
 _MOST_REFUSAL_BYTES = 8 * 1024
-"""A first frame that is longer reports no error."""
+"""After so many bytes a first frame that is not whole yet is taken for no error."""
 
 
 class StreamFailed(Exception):
@@ -166,9 +166,9 @@ def begins_stream(data: bytes) -> bool:
 
 
 def shows_refusal(data: bytes) -> bool:
-    """Whether `find_refusal` finds an error in the first bytes, if there is one.
+    """Whether the first bytes are enough for `find_refusal` to decide.
 
-    Not while only comments have come, or the first frame is not whole.
+    Not yet while only comments or a part of a frame have come.
     """
     if data.startswith(_DOCUMENTS) or len(data) > _MOST_REFUSAL_BYTES:
         return True
