@@ -232,7 +232,7 @@ def build_table(
         ),
         public,
     )
-    add_console(table, parts, *pages, repository, finder, usage, limiter, is_ready)
+    add_console(table, parts, *pages, repository, finder, files, usage, limiter, is_ready)
     return table
 
 

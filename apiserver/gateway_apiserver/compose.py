@@ -139,9 +139,7 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
             stack.push_async_callback(answers.close)
         loops: dict[str, Callable[[], Awaitable[None]]] = {
             **{f"watch_of_{table.plural}": table.run for table in tables.informers},
-            **{
-                f"rows_of_{rows.plural}": rows.run for rows in (tables.task_rows, tables.batch_rows)
-            },
+            **{f"rows_of_{rows.plural}": rows.run for rows in tables.rows},
             "calls": calls.run,
             "key_use": key_use.run,
             "event_loop_lag": process.watch_loop,

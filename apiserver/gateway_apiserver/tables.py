@@ -8,8 +8,10 @@ from typing import Any
 from gateway_apiserver.surfaces.console.row_index import RowIndex
 from gateway_apiserver.surfaces.console.rows import (
     BatchRow,
+    DayRow,
     TaskRow,
     project_batch_row,
+    project_day_row,
     project_task_row,
 )
 from gateway_apiserver.surfaces.files.finder import LISTED_SELECTOR, project_file
@@ -33,6 +35,7 @@ from gateway_core.api.oauth import GatewayGrant, GatewayOAuthClient
 from gateway_core.api.provider import GatewayProvider
 from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
+from gateway_core.api.usage import GatewayUsage
 from gateway_core.files.files import FileRecord
 from gateway_core.kube.informer import Informer
 from gateway_core.oauth.records import (
@@ -57,8 +60,10 @@ class Tables:
     ) -> None:
         read_account = partial(project_account, defaults=account_defaults)
         read_file = partial(project_file, mint=mint)
-        self.keys: Informer[KeyRecord] = make(GatewayKey.plural, project_key)
-        self.guardrails: Informer[Guardrail] = make(GatewayGuardrail.plural, read_guardrail)
+        self.keys: Informer[KeyRecord] = make(GatewayKey.plural, partial(project_key, shows=True))
+        self.guardrails: Informer[Guardrail] = make(
+            GatewayGuardrail.plural, partial(read_guardrail, shows=True)
+        )
         self.accounts: Informer[AccountRecord] = make(GatewayAccount.plural, read_account)
         self.users: Informer[UserRecord] = make(GatewayUser.plural, project_user)
         self.clients: Informer[ClientRecord] = make(GatewayOAuthClient.plural, project_client)
@@ -75,6 +80,10 @@ class Tables:
         self.batch_rows = RowIndex[BatchRow](
             make, GatewayBatch.plural, project_batch_row, "batches"
         )
+        self.day_rows = RowIndex[DayRow](
+            make, GatewayUsage.plural, project_day_row, "days", owner="spec.accountName"
+        )
+        self.rows: tuple[RowIndex[Any], ...] = (self.task_rows, self.batch_rows, self.day_rows)
         self.files: Informer[FileRecord] = make(
             GatewayFile.plural, read_file, field_selector=LISTED_SELECTOR
         )

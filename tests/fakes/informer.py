@@ -52,6 +52,9 @@ class FakeInformer(Generic[T]):
             self._tell(name)
         return self._entries.get(name)
 
+    def remove(self, obj: dict[str, Any]) -> None:
+        self.forget(obj["metadata"]["name"])
+
     async def wait_for_version(self, version: int, seconds: float) -> bool:
         return not self.cut
 

@@ -16,6 +16,8 @@ from gateway_core.api.times import format_time
 
 MOST_CHANGES = 16
 _MOST_TEXT = 300
+_MOST_NOTED = 8192
+"""Characters of the note on an object that are kept in memory: no process writes more."""
 _OWN = (PROGRAM, "Python")
 """Names under which the gateway's processes write: before they had one, their HTTP client's."""
 
@@ -46,9 +48,40 @@ def note_change(
     return {CHANGES_ANNOTATION: orjson.dumps(kept).decode()}
 
 
+@dataclass(frozen=True, slots=True)
+class History:
+    """The changes of one object of many: a text, since most are never asked for."""
+
+    noted: str = ""
+    writers: tuple[Change, ...] = ()
+
+    def list_changes(self) -> list[Change]:
+        """All of them."""
+        return [*_parse_changes(self.noted), *self.writers]
+
+
+NO_HISTORY = History()
+
+
+def read_history(obj: Mapping[str, Any]) -> History:
+    """The changes that are noted on an object, and the writes of other programs."""
+    noted = _find_note(obj)
+    return History(noted if len(noted) <= _MOST_NOTED else "", tuple(find_writers(obj)))
+
+
 def read_changes(obj: Mapping[str, Any]) -> list[Change]:
     """The changes that are noted on an object, the oldest first."""
-    text = (obj["metadata"].get("annotations") or {}).get(CHANGES_ANNOTATION, "[]")
+    return _parse_changes(_find_note(obj))
+
+
+def _find_note(obj: Mapping[str, Any]) -> str:
+    note: str = (obj["metadata"].get("annotations") or {}).get(CHANGES_ANNOTATION, "")
+    return note
+
+
+def _parse_changes(text: str) -> list[Change]:
+    if not text:
+        return []
     try:
         return [Change(*map(str, entry)) for entry in orjson.loads(text)]
     except (ValueError, TypeError):

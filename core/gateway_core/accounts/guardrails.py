@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import orjson
 
+from gateway_core.accounts.changes import History, read_history
 from gateway_core.api.errors import Forbidden
 from gateway_core.api.ids import REVOKED_AT_ANNOTATION
 from gateway_core.api.limits import (
@@ -21,6 +22,7 @@ from gateway_core.api.limits import (
 )
 from gateway_core.billing.counters import Budget
 from gateway_core.kube.informer import Cache
+from gateway_core.kube.lists import Position, find_position
 
 _ANY_REST = "*"
 _ENTRY = re.compile(ENTRY_PATTERN)
@@ -161,10 +163,44 @@ class Guardrail:
     display_name: str
     key_names: frozenset[str]
     rules: Rules
+    shown: "Shown | None" = None
 
 
-def read_guardrail(obj: Mapping[str, Any]) -> Guardrail:
-    """The guardrail of an object; beyond the bounds it allows nothing."""
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What pages show of a key or guardrail beside that; `used_at` and `hint` are of keys."""
+
+    position: Position
+    history: History
+    is_disabled: bool = False
+    hint: str = ""
+    used_at: str = ""
+
+
+def read_shown(obj: Mapping[str, Any]) -> Shown:
+    """What pages show of a GatewayKey or GatewayGuardrail."""
+    spec, status = obj["spec"], obj.get("status") or {}
+    return Shown(
+        find_position(obj),
+        read_history(obj),
+        spec.get("disabled", False),
+        find_hint(spec, status),
+        status.get("lastUsedTime") or "",
+    )
+
+
+def find_hint(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    """Hint of a key's lasting token; empty before the operator has made one."""
+    tokens = spec.get("tokens") or status.get("tokens") or ()
+    lasting = [token for token in tokens if "expirationTime" not in token]
+    return next((token["hint"] for token in (*lasting, *tokens)), "")
+
+
+def read_guardrail(obj: Mapping[str, Any], *, shows: bool = False) -> Guardrail:
+    """The guardrail of an object; beyond the bounds it allows nothing.
+
+    `shows`: with what pages show, which takes some 500 bytes.
+    """
     spec = obj["spec"]
     excess = find_excess(spec)
     return Guardrail(
@@ -173,6 +209,7 @@ def read_guardrail(obj: Mapping[str, Any]) -> Guardrail:
         display_name=spec["displayName"],
         key_names=frozenset(spec.get("keyNames") or ()),
         rules=read_rules(spec) if excess is None else NOTHING_ALLOWED,
+        shown=read_shown(obj) if shows else None,
     )
 
 

@@ -8,19 +8,36 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from sys import intern
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel, Field
 
-from gateway_core.accounts.changes import Change, find_writers, read_changes
-from gateway_core.accounts.guardrails import NO_RULES, Rules, find_excess, read_rules
+from gateway_core.accounts.changes import (
+    NO_HISTORY,
+    Change,
+    History,
+    find_writers,
+    read_changes,
+    read_history,
+)
+from gateway_core.accounts.guardrails import (
+    NO_RULES,
+    Rules,
+    Shown,
+    find_excess,
+    read_rules,
+    read_shown,
+)
 from gateway_core.api.account import AccountDefaults, Role
+from gateway_core.api.errors import Unavailable
 from gateway_core.api.key import KeyClass
 from gateway_core.api.money import ceil_cents, floor_cents
 from gateway_core.billing.counters import Spending
 from gateway_core.kube.informer import Cache
 
 _DEFAULTS = AccountDefaults()
+SILENT_SECONDS = 20.0
+"""Silence of a watch, of several times its heartbeat, after which lists are not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +71,7 @@ class KeyRecord:
     rules: Rules
     display_name: str = ""
     logs_content: bool = False
+    shown: Shown | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +90,7 @@ class AccountRecord:
     suspended: bool
     requests_per_minute: int
     storage_bytes: int
+    history: History = NO_HISTORY
 
     @property
     def funds(self) -> int:
@@ -126,8 +145,8 @@ class UserRecord:
         return next((role for name, role in self.roles if name == account), None)
 
 
-def project_key(obj: Mapping[str, Any]) -> KeyRecord:
-    """The record of a GatewayKey."""
+def project_key(obj: Mapping[str, Any], *, shows: bool = False) -> KeyRecord:
+    """The record of a GatewayKey; `shows`: with what pages show, which takes some 500 bytes."""
     spec = obj["spec"]
     opens = not spec.get("revoked") and find_excess(spec) is None
     tokens = spec.get("tokens") or (obj.get("status") or {}).get("tokens") or ()
@@ -152,6 +171,7 @@ def project_key(obj: Mapping[str, Any]) -> KeyRecord:
         rules=read_rules(spec) if opens else NO_RULES,
         display_name=spec["displayName"],
         logs_content=spec.get("logContent", False),
+        shown=read_shown(obj) if shows else None,
     )
 
 
@@ -174,6 +194,7 @@ def project_account(
         suspended=spec.get("suspended", False),
         requests_per_minute=defaults.choose_rate(spec.get("requestsPerMinute")),
         storage_bytes=defaults.choose_storage(spec.get("storageBytes")),
+        history=read_history(obj),
     )
 
 
@@ -204,6 +225,49 @@ def _expiry(part: Mapping[str, Any]) -> float:
 
 def _to_integer(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big") >> 3
+
+
+class _OfAccount(Protocol):
+    @property
+    def account(self) -> str: ...
+
+
+E = TypeVar("E", bound=_OfAccount)
+
+
+class AccountIndex(Generic[E]):
+    """Entries of a table by account; follows the table. `noun` names several of them."""
+
+    def __init__(self, table: Cache[E], noun: str) -> None:
+        self._table = table
+        self._noun = noun
+        self._names: dict[str, set[str]] = {}
+        self._account_of: dict[str, str] = {}
+        for name in dict(table.items()):
+            self._follow(name)
+        table.subscribe(self._follow)
+
+    def find(self, account: str) -> list[E]:
+        """Those of the account, in no order."""
+        entries = map(self._table.get, self._names.get(account, ()))
+        return [entry for entry in entries if entry is not None]
+
+    def find_current(self, account: str) -> list[E]:
+        """As `find`; Unavailable where the table may be behind by more than a watch's delay."""
+        if self._table.staleness > SILENT_SECONDS:
+            raise Unavailable(f"{self._noun} cannot be read now.", retry_after=1)
+        return self.find(account)
+
+    def _follow(self, name: str) -> None:
+        entry, before = self._table.get(name), self._account_of.pop(name, None)
+        if before is not None:
+            names = self._names[before]
+            names.discard(name)
+            if not names:
+                del self._names[before]
+        if entry is not None:
+            self._account_of[name] = entry.account
+            self._names.setdefault(entry.account, set()).add(name)
 
 
 class OwnerIndex:

@@ -94,6 +94,12 @@ def has_charge(run: Mapping[str, Any]) -> bool:
     return not is_batch(run["metadata"]["name"]) or bool(status.get("startTime"))
 
 
+def read_ended(run: Mapping[str, Any]) -> Charge | None:
+    """The charge of a task or batch; None where it has not ended or belongs into no usage."""
+    has_ended = (run.get("status") or {}).get("phase") in ENDED_PHASES
+    return read_charge(run) if has_ended and has_charge(run) else None
+
+
 def _count_requests(status: Mapping[str, Any]) -> tuple[int, int]:
     """The calls of an ended run that reached an upstream, and those of them that failed."""
     counts = status.get("counts")

@@ -2,10 +2,19 @@
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import date
+from itertools import chain
 from operator import attrgetter
 from sys import intern
 from typing import Any, Literal, get_args
@@ -16,8 +25,8 @@ from gateway_core.api.batch import GatewayBatch
 from gateway_core.api.errors import Unavailable
 from gateway_core.api.resource import Object, Resource
 from gateway_core.api.task import GatewayTask
-from gateway_core.billing.charges import ENDED_PHASES, Amounts, has_charge, read_charge
-from gateway_core.billing.usage import find_aggregated
+from gateway_core.billing.charges import Amounts, Charge, read_ended
+from gateway_core.billing.usage import list_pending
 from gateway_core.billing.usage_store import (
     list_archived_days,
     list_usage,
@@ -48,7 +57,10 @@ _NOT_OPEN = ",".join(f"status.phase!={phase}" for phase in ("Pending", "Submitti
 REPORT_SECONDS = 10.0
 MOST_OWED = 50
 MOST_KEPT = 100_000
-"""Lines of days kept in memory, of about 150 bytes; the days not asked for the longest go first."""
+"""Lines of days kept in memory, of about 150 bytes; the days not asked for the longest go first.
+The sums kept beside them are at most as many again by key, and by model."""
+MOST_LISTED = 256
+"""Reports whose archived days stay known: at most 93 names each, of about 100 bytes."""
 
 
 def read_day(usage: Mapping[str, Any]) -> Iterator[Amounts]:
@@ -126,8 +138,60 @@ def sum_lines(
     ]
 
 
-def _has_ended(run: Mapping[str, Any]) -> bool:
-    return (run.get("status") or {}).get("phase") in ENDED_PHASES
+class DayLines:
+    """Lines of one day, with their sums, each of which is worked out once."""
+
+    __slots__ = ("_sums", "lines")
+
+    def __init__(self, lines: Iterable[Amounts]) -> None:
+        self.lines = tuple(lines)
+        self._sums: dict[Dimension, Sequence[Amounts]] = {}
+
+    def sum(self, dimension: Dimension) -> Sequence[Amounts]:
+        """Sums by one dimension."""
+        known = self._sums.get(dimension)
+        if known is None:
+            known = self._sums[dimension] = sum_lines(self.lines, [dimension])
+        return known
+
+
+@dataclass(frozen=True, slots=True)
+class UsageLines:
+    """Lines of the days of a report."""
+
+    days: Sequence[DayLines]
+
+    def __iter__(self) -> Iterator[Amounts]:
+        return chain.from_iterable(day.lines for day in self.days)
+
+    def sum(self, dimension: Dimension) -> list[Amounts]:
+        """Sums by one dimension, of those of the days."""
+        return sum_lines(chain.from_iterable(day.sum(dimension) for day in self.days), [dimension])
+
+    def select(self, is_wanted: Callable[[Amounts], bool]) -> "UsageLines":
+        """The lines that are wanted."""
+        return UsageLines([DayLines(filter(is_wanted, self))])
+
+
+@dataclass(frozen=True, slots=True)
+class UsageDay:
+    """A usage object of one day; `added` are uids of runs that it names as added."""
+
+    day: str
+    uid: str
+    version: int
+    added: frozenset[str]
+    lines: DayLines
+
+
+def read_usage_day(usage: Mapping[str, Any], lines: DayLines | None = None) -> UsageDay | None:
+    """The day of a usage object, with its `lines` where they are known; None for past days."""
+    meta, day = usage["metadata"], usage["spec"].get("day")
+    if day is None:
+        return None
+    added = frozenset(list_pending(usage.get("status") or {}))
+    lines = lines or DayLines(read_day(usage))
+    return UsageDay(_share(day) or "", meta["uid"], int(meta["resourceVersion"]), added, lines)
 
 
 class UsageReader:
@@ -138,58 +202,74 @@ class UsageReader:
         self._store = store
         self._lists = lists
         self._store_timeout = StoreTimeout(REPORT_SECONDS)
-        self._kept: OrderedDict[str, tuple[str, Sequence[Amounts]]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[str, DayLines]] = OrderedDict()
         self._kept_lines = 0
+        self._listed: OrderedDict[_Span, tuple[frozenset[str], Mapping[str, str]]] = OrderedDict()
 
-    async def read(
-        self, account: str, first: date, last: date, owed: Collection[str] | None = None
-    ) -> list[Amounts]:
-        """The account's lines of these UTC days, inclusive. Unavailable.
+    async def read(self, account: str, first: date, last: date) -> UsageLines:
+        """The account's lines of these UTC days, inclusive, as of now. Unavailable."""
+        span = account, first.isoformat(), last.isoformat()
+        async with self._reading(account):
+            for _ in range(_ATTEMPTS):
+                with suppress(VersionExpired):
+                    return await self._read_moment(span)
+        raise _unavailable()
 
-        `owed` are names of all runs that have ended and may not be in the usage, where the caller
-        knows them: to list them takes 0.1 s where the account has thousands that are.
+    async def read_known(
+        self,
+        account: str,
+        first: date,
+        last: date,
+        days: Sequence[UsageDay],
+        charges: Iterable[Charge],
+        unsure: Collection[str] = (),
+    ) -> UsageLines:
+        """The lines as of what the caller knows: all days that have objects, and owed charges.
+
+        `unsure` are names of ended runs that may be in the usage by now: they are read. What is
+        archived is listed once for the same days and range. Unavailable.
         """
-        days = first.isoformat(), last.isoformat()
+        span, uids = (account, first.isoformat(), last.isoformat()), frozenset(d.uid for d in days)
+        charges = [*charges]
+        if unsure:
+            # read after the days: a day names a run until the run's label is there
+            async with self._reading(account):
+                runs = await read_runs(self._kube, unsure)
+            charges += filter(None, map(read_ended, runs))
+        known, archived = self._listed.get(span), None
+        if known is not None and known[0] == uids:
+            self._listed.move_to_end(span)
+            archived = self._find_archived(known[1], uids)
+        if archived is None:
+            async with self._reading(account):
+                listed = await list_archived_days(self._store, *span)
+                self._listed[span] = uids, listed
+                if len(self._listed) > MOST_LISTED:
+                    self._listed.popitem(last=False)
+                archived = await self._read_archived(listed, uids)
+        return _compose(span, days, charges, archived)
+
+    @asynccontextmanager
+    async def _reading(self, account: str) -> AsyncIterator[None]:
         try:
             async with self._store_timeout.bound(), self._lists.take(account):
-                for _ in range(_ATTEMPTS):
-                    with suppress(VersionExpired):
-                        return await self._read_moment(account, *days, owed)
+                yield
         except (KubernetesUnavailable, StoreUnavailable) as error:
-            raise Unavailable("The usage cannot be read now.") from error
-        raise Unavailable("The usage cannot be read now.")
+            raise _unavailable() from error
 
-    async def _read_moment(
-        self, account: str, first: str, last: str, owed: Collection[str] | None
-    ) -> list[Amounts]:
-        if owed is not None and len(owed) <= MOST_OWED:
-            # read before the usage: one that is added in between is named there
-            runs = await read_runs(self._kube, owed)
-            objects = await list_usage(self._kube, account)
-        else:
-            # all kinds at the version of the first list: a run that ends in between counts once
-            tasks, version = await self._list_runs(GatewayTask, account, _NOT_OPEN)
-            (batches, _), objects = await asyncio.gather(
-                self._list_runs(GatewayBatch, account, "", version),
-                list_usage(self._kube, account, at_version=version),
-            )
-            runs = tasks + batches
-        aggregated = find_aggregated(objects)
-        lines: list[Amounts] = [
-            charge
-            for charge in map(read_charge, filter(has_charge, filter(_has_ended, runs)))
-            if charge.uid not in aggregated and first <= charge.day <= last and charge.counts
-        ]
-        days = [obj for obj in objects if first <= obj["spec"].get("day", "") <= last]
-        for obj in days:
-            lines += self._read_object(obj)
+    async def _read_moment(self, span: "_Span") -> UsageLines:
+        account = span[0]
+        # all kinds at the version of the first list: a run that ends in between counts once
+        tasks, version = await self._list_runs(GatewayTask, account, _NOT_OPEN)
+        (batches, _), objects = await asyncio.gather(
+            self._list_runs(GatewayBatch, account, "", version),
+            list_usage(self._kube, account, at_version=version),
+        )
+        days = [day for obj in objects if (day := self._read_object(obj)) is not None]
         # read after the objects: a day is archived before its object is deleted
-        archived = await list_archived_days(self._store, account, first, last)
-        for obj in days:
-            archived.pop(obj["metadata"]["uid"], None)
-        for found in await map_bounded(_DAYS_AT_ONCE, self._read_archived, archived.values()):
-            lines += found
-        return lines
+        listed = await list_archived_days(self._store, *span)
+        archived = await self._read_archived(listed, {day.uid for day in days})
+        return _compose(span, days, filter(None, map(read_ended, tasks + batches)), archived)
 
     async def _list_runs(
         self, kind: type[Resource], account: str, selector: str, version: str = ""
@@ -203,29 +283,69 @@ class UsageReader:
             at_version=version,
         )
 
-    async def _read_archived(self, key: str) -> Sequence[Amounts]:
+    def _find_archived(
+        self, listed: Mapping[str, str], objects: Collection[str]
+    ) -> list[DayLines] | None:
+        """The archived days without an object; None where one has to be read."""
+        found = [self._find(key, "") for uid, key in listed.items() if uid not in objects]
+        days = [day for day in found if day is not None]
+        return days if len(days) == len(found) else None
+
+    async def _read_archived(
+        self, listed: Mapping[str, str], objects: Collection[str]
+    ) -> list[DayLines]:
+        """The archived days without an object. StoreUnavailable."""
+        keys = [key for uid, key in listed.items() if uid not in objects]
+        return await map_bounded(_DAYS_AT_ONCE, self._read_copy, keys)
+
+    async def _read_copy(self, key: str) -> DayLines:
         """The lines of an archived day. StoreUnavailable."""
         known = self._find(key, "")
-        return known or self._keep(key, "", orjson.loads(await self._store.get(key)))
+        if known is not None:
+            return known
+        return self._keep(key, "", DayLines(read_day(orjson.loads(await self._store.get(key)))))
 
-    def _read_object(self, usage: Object) -> Sequence[Amounts]:
-        """The lines of the usage object of a day."""
+    def _read_object(self, usage: Object) -> UsageDay | None:
+        """The day of a usage object."""
         meta = usage["metadata"]
-        known = self._find(meta["uid"], meta["resourceVersion"])
-        return known or self._keep(meta["uid"], meta["resourceVersion"], usage)
+        day = read_usage_day(usage, self._find(meta["uid"], meta["resourceVersion"]))
+        if day is not None:
+            self._keep(day.uid, meta["resourceVersion"], day.lines)
+        return day
 
-    def _find(self, key: str, version: str) -> Sequence[Amounts]:
+    def _find(self, key: str, version: str) -> DayLines | None:
         kept = self._kept.get(key)
         if kept is None or kept[0] != version:
-            return ()
+            return None
         self._kept.move_to_end(key)
         return kept[1]
 
-    def _keep(self, key: str, version: str, usage: Mapping[str, Any]) -> Sequence[Amounts]:
-        self._kept_lines -= len(self._kept.pop(key, ("", ()))[1])
-        lines = tuple(read_day(usage))
+    def _keep(self, key: str, version: str, lines: DayLines) -> DayLines:
+        before = self._kept.pop(key, None)
+        self._kept_lines += len(lines.lines) - (len(before[1].lines) if before else 0)
         self._kept[key] = version, lines
-        self._kept_lines += len(lines)
         while self._kept_lines > MOST_KEPT and len(self._kept) > 1:
-            self._kept_lines -= len(self._kept.popitem(last=False)[1][1])
+            self._kept_lines -= len(self._kept.popitem(last=False)[1][1].lines)
         return lines
+
+
+_Span = tuple[str, str, str]
+"""An account, and the first and the last day of a report."""
+
+
+def _compose(
+    span: _Span, days: Sequence[UsageDay], charges: Iterable[Charge], archived: Sequence[DayLines]
+) -> UsageLines:
+    _, first, last = span
+    added = frozenset[str]().union(*(day.added for day in days))
+    owed = [
+        charge
+        for charge in charges
+        if charge.uid not in added and first <= charge.day <= last and charge.counts
+    ]
+    shown = [day.lines for day in days if first <= day.day <= last]
+    return UsageLines([DayLines(owed), *shown, *archived])
+
+
+def _unavailable() -> Unavailable:
+    return Unavailable("The usage cannot be read now.")

@@ -61,6 +61,10 @@ class Cache(Protocol[T_co]):
         """
         ...
 
+    def remove(self, obj: Object) -> None:
+        """Remove an object of which this version was deleted."""
+        ...
+
     def subscribe(self, listener: Listener) -> None:
         """Call `listener` after each change from now on."""
         ...
@@ -112,6 +116,11 @@ class Informer(Cache[T], Generic[T]):
         """Seconds since the last event, or orderly end of a stream."""
         return float("inf") if self._alive_at is None else time.monotonic() - self._alive_at
 
+    @property
+    def version(self) -> int:
+        """The version of the record up to which it has every change."""
+        return int(self._version)
+
     def get(self, name: str) -> T | None:
         """The entry, None where there is none."""
         return self._entries.get(name)
@@ -139,9 +148,13 @@ class Informer(Cache[T], Generic[T]):
             self._notify(name)
         return self._entries.get(name)
 
+    def remove(self, obj: Object) -> None:
+        """Remove an object unless a newer version, which another has made since, is known."""
+        self._delete(obj["metadata"]["name"], int(obj["metadata"]["resourceVersion"]))
+
     async def wait_for_version(self, version: int, seconds: float) -> bool:
         """Wait until the cache has every change up to `version`; False after `seconds`."""
-        if int(self._version) >= version:
+        if self.version >= version:
             return True
         reached = asyncio.get_running_loop().create_future()
         entry = (version, reached)

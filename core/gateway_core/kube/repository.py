@@ -249,11 +249,13 @@ class Repository:
         meta = obj["metadata"]
         async with _reading(kind):
             try:
-                await self._kube.delete(
+                left = await self._kube.delete(
                     kind.plural, meta["name"], uid=meta["uid"], version=meta["resourceVersion"]
                 )
             except WriteConflict:
                 return False
+        if left is None and (table := self._tables.get(kind.plural)) is not None:
+            table.remove(obj)
         return True
 
     async def retract(self, kind: Kind, obj: Object, is_kept: Callable[[Object], bool]) -> bool:

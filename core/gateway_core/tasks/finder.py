@@ -136,6 +136,11 @@ class TaskCache(Cache[TaskRecord]):
             self._ended.popitem(last=False)
         return record
 
+    def remove(self, obj: Object) -> None:
+        """Removes a task of which this version was deleted."""
+        self._ended.pop(obj["metadata"]["name"], None)
+        self._open.remove(obj)
+
 
 class TaskFinder:
     """Finds one account's tasks; another's are as good as unknown (contract §0.5)."""

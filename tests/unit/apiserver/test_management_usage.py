@@ -6,8 +6,9 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway_core.billing.charges import Charge
-from gateway_core.billing.reports import UsageReader
+from gateway_core.api.errors import Unavailable
+from gateway_core.billing.charges import Charge, read_charge
+from gateway_core.billing.reports import UsageDay, UsageReader, read_usage_day
 from gateway_core.billing.usage import add_charges
 from gateway_core.kube.repository import ListLimiter
 from tests.unit.apiserver.gateway import COMPLETED, Gateway
@@ -193,18 +194,59 @@ async def test_archived_day_is_parsed_once_and_changed_days_anew(office: Office)
         await office.gateway.store.put(key, b"is read no more")
 
 
-async def test_lines_are_the_same_where_owed_runs_are_named(office: Office) -> None:
+def find_day(obj: dict[str, Any]) -> UsageDay:
+    found = read_usage_day(obj)
+    assert found is not None
+    return found
+
+
+async def test_lines_are_the_same_of_known_days_and_owed_charges(office: Office) -> None:
     reader, today = make_reader(office), datetime.now(UTC).date()
-    put_day(office, day(0), describe_row("key-a", "m", 5))
-    put_task(office, "task_a", 700, day(0))
+    owed = put_task(office, "task_a", 700, day(0))
+    named = put_task(office, "task_c", 9, day(0))
     added = put_task(office, "task_b", 40, day(0))
     labels = {**added["metadata"]["labels"], "modelgateway.dev/folded": "x"}
     metadata = {**added["metadata"], "labels": labels}
     office.gateway.kube.put("gatewaytasks", {**added, "metadata": metadata})
-    listed = await reader.read("demo", today, today)
+    pending = [{"name": "task-c", "uid": named["metadata"]["uid"]}]
+    known = find_day(put_day(office, day(0), describe_row("key-a", "m", 5), pending=pending))
+    old = find_day(put_day(office, day(9), describe_row("key-a", "m", 3)))
+    listed = list(await reader.read("demo", today, today))
     assert sorted(line.micros for line in listed) == [5, 700]
-    owed = ["task-a", "task-b", "task-gone"]
-    assert await reader.read("demo", today, today, owed) == listed
+    charges = [read_charge(owed), read_charge(named)]
+    found = await reader.read_known("demo", today, today, [known, old], charges)
+    assert list(found) == listed
+    unsure = ["task-a", "task-b", "task-c", "task-gone"]
+    found = await reader.read_known("demo", today, today, [known, old], [], unsure)
+    assert list(found) == listed
+    assert [line.micros for line in found.sum("key")] == [705]
+
+
+async def test_archived_days_are_listed_anew_once_an_object_has_gone(office: Office) -> None:
+    reader, store = make_reader(office), office.gateway.store
+    today = datetime.now(UTC).date()
+    first = today - timedelta(30)
+    days = [
+        find_day(put_day(office, day(back), describe_row("key-a", "m", back))) for back in (1, 2)
+    ]
+
+    async def read(known: list[UsageDay]) -> list[int]:
+        lines = await reader.read_known("demo", first, today, known, [])
+        return sorted(line.micros for line in lines)
+
+    assert await read(days) == [1, 2]
+    store.away = True
+    assert await read(days) == [1, 2]
+    with pytest.raises(Unavailable):
+        await read(days[:1])
+    store.away = False
+    copied = await office.gateway.kube.get("gatewayusages", f"demo-{day(2)}")
+    key = f"usage/demo/{day(2)}.{copied['metadata']['uid']}.json"
+    await store.put(key, orjson.dumps(copied))
+    assert await read(days) == [1, 2]
+    assert await read(days[:1]) == [1, 2]
+    store.away = True
+    assert await read(days[:1]) == [1, 2]
 
 
 async def test_usage_of_other_accounts_is_not_shown(office: Office) -> None:

@@ -47,7 +47,7 @@ class Scene:
             "name": f"task-{number}",
             "annotations": {"modelgateway.dev/sequence": str(number)},
         }
-        request = {"accountName": account, "modelId": "m1"}
+        request = {"accountName": account, "modelId": "m1", "service": "sim", "action": "a"}
         obj = {"metadata": meta, "spec": {"request": request}, "status": {"phase": phase}}
         self.kube.put(KIND, obj)
 
@@ -104,11 +104,14 @@ async def test_filters_follow_the_state_of_tasks(scene: Scene) -> None:
     assert await scene.read(phase="Failed") == [4, 2]
     assert await scene.read(phase="Running", limit=1) == [3]
     assert await scene.read(after(3), phase="Running") == [1]
-    owed = scene.index.find("demo", lambda row: row.is_owed)
-    assert [row.sequence for row in owed or ()] == [4, 2]
-    assert scene.index.find("guest", lambda row: row.is_owed) is None
+    owed = scene.index.find_marked("demo")
+    assert sorted(row.sequence for row in owed or ()) == [2, 4]
+    assert scene.index.find_marked("guest") is None
     await asyncio.sleep(0.1)
-    assert scene.index.find("guest", lambda row: row.is_owed) == []
+    assert scene.index.find_marked("guest") == []
+    scene.kube.remove(KIND, "task-2")
+    await asyncio.sleep(0.1)
+    assert [row.sequence for row in scene.index.find_marked("demo") or ()] == [4]
 
 
 @on_scene
@@ -203,7 +206,7 @@ async def test_account_beyond_its_bound_is_listed_once_and_evicts_no_other(scene
         for _ in range(3):
             with pytest.raises(Unavailable, match="more than 2 tasks"):
                 await scene.read()
-            assert scene.index.find("demo", lambda _: True) is None
+            assert scene.index.find_marked("demo") is None
             assert await scene.read(account="guest") == [9]
         assert scene.count_lists() == lists
         scene.kube.remove(KIND, "task-3")

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from typing import Any
 
 from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.console.parts import (
@@ -15,16 +16,14 @@ from gateway_apiserver.surfaces.console.parts import (
     at,
 )
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, read_query
-from gateway_core.accounts.changes import Change, find_writers, read_changes
-from gateway_core.accounts.records import UserRecord
+from gateway_core.accounts.changes import Change, read_changes
+from gateway_core.accounts.guardrails import Guardrail
+from gateway_core.accounts.records import AccountIndex, KeyRecord, UserRecord
 from gateway_core.accounts.roles import Act
-from gateway_core.api.account import GatewayAccount
 from gateway_core.api.ids import name_to_id
-from gateway_core.kube.client import KubernetesClient
-from gateway_core.kube.errors import KubernetesError
 from gateway_core.kube.informer import Cache
-from gateway_core.kube.kinds import GUARDRAILS, KEYS
-from gateway_core.kube.repository import ListLimiter, Repository
+from gateway_core.kube.kinds import GUARDRAILS, KEYS, Kind
+from gateway_core.kube.repository import ListLimiter
 from gateway_core.oauth.records import GrantRecord
 from gateway_core.storage.objects import ObjectStore, StoreUnavailable
 from gateway_core.tasks.archive import list_removed
@@ -32,6 +31,8 @@ from gateway_core.tasks.archive import list_removed
 MOST_SHOWN = 100
 MOST_REMOVED = 25
 """Removed objects of a kind whose remains are read, the latest ones."""
+_SHOWN = "Standard"
+"""Class of the keys that accounts govern."""
 _Entry = tuple[Change, str, Cell]
 """A change, the kind of what was changed, and its name."""
 
@@ -42,15 +43,15 @@ class AuditPage:
     def __init__(
         self,
         console: Console,
-        repository: Repository,
-        kube: KubernetesClient,
         store: ObjectStore,
+        keys: AccountIndex[KeyRecord],
+        guardrails: AccountIndex[Guardrail],
         users: Cache[UserRecord],
         grants: Cache[GrantRecord],
     ) -> None:
-        self._repository = repository
-        self._kube = kube
         self._store = store
+        self._keys = keys
+        self._guardrails = guardrails
         self._users = users
         self._grants = grants
         self._views = ListLimiter()
@@ -89,16 +90,19 @@ class AuditPage:
 
     async def _list(self, seat: Seat) -> AsyncIterator[_Entry]:
         account = seat.account.name
-        with suppress(KubernetesError):
-            obj = await self._kube.get(GatewayAccount.plural, account)
-            for change in (*read_changes(obj), *find_writers(obj)):
-                yield change, "Account", Cell(seat.account.display_name)
-        for kind, noun in ((KEYS, "keys"), (GUARDRAILS, "guardrails")):
-            listing = await self._repository.list_all(kind, account)
-            for name, obj in listing.objects.items():
-                link = f"{seat.home}/{noun}/{name_to_id(name)}"
-                for change in (*read_changes(obj), *find_writers(obj)):
-                    yield change, kind.title, Cell(obj["spec"]["displayName"], href=link)
+        for change in seat.account.history.list_changes():
+            yield change, "Account", Cell(seat.account.display_name)
+        tables: list[tuple[Kind, str, AccountIndex[Any]]] = [
+            (KEYS, "keys", self._keys),
+            (GUARDRAILS, "guardrails", self._guardrails),
+        ]
+        for kind, noun, table in tables:
+            for each in table.find_current(account):
+                if each.shown is None or getattr(each, "key_class", _SHOWN) != _SHOWN:
+                    continue
+                link = f"{seat.home}/{noun}/{name_to_id(each.name)}"
+                for change in each.shown.history.list_changes():
+                    yield change, kind.title, Cell(each.display_name, href=link)
             removed = []
             with suppress(StoreUnavailable):
                 removed = await list_removed(self._store, kind.plural, account, MOST_REMOVED)

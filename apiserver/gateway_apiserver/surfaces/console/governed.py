@@ -1,13 +1,14 @@
 """What the pages of keys and guardrails share: their limits, lists and forms.
 
-All is done by the operations of Platform Management (`surfaces/management`).
+Lists show what informers have, with the delay of a watch. All else is done by the operations of
+Platform Management (`surfaces/management`).
 """
 
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal, InvalidOperation
-from typing import Any, get_args
+from typing import Any, Protocol, TypeVar, get_args
 
 from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.console.inner import InnerApi
@@ -20,11 +21,17 @@ from gateway_apiserver.surfaces.console.parts import (
     number,
     show_cents,
 )
-from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, Values, read_query
+from gateway_apiserver.surfaces.console.row_index import read_cursor, write_cursor
+from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, Values
 from gateway_apiserver.surfaces.management import ROOT as MANAGEMENT
 from gateway_apiserver.surfaces.pages.html import redirect
 from gateway_apiserver.surfaces.validation import refuse_fields
+from gateway_core.accounts.guardrails import Rules, Shown
+from gateway_core.admission.rates import RateLimiter
 from gateway_core.api.limits import Window
+from gateway_core.api.money import floor_cents
+from gateway_core.billing.counters import Budget
+from gateway_core.kube.lists import take_page
 from gateway_web.responses import Response
 
 PER_PAGE = 20
@@ -40,9 +47,16 @@ class GovernedPages(ABC):
     """
 
     def __init__(
-        self, console: Console, api: InnerApi, noun: str, section: Section, *words: str
+        self,
+        console: Console,
+        api: InnerApi,
+        limiter: RateLimiter,
+        noun: str,
+        section: Section,
+        *words: str,
     ) -> None:
         self._api = api
+        self._limiter = limiter
         self._noun = noun
         console.add_section(section)
         console.add_page(f"/{noun}", self.show_list, noun)
@@ -81,11 +95,23 @@ class GovernedPages(ABC):
         """The address of its page."""
         return f"{seat.home}/{self._noun}/{call.scope['path_params']['wire_id']}"
 
-    async def read_page(self, call: Call, seat: Seat, path: str = "", **chosen: str) -> Any:
-        """A page of the list that the address names, or of another one."""
-        after = read_query(call).get("after")
-        path = path or f"{MANAGEMENT}/{self._noun}"
-        return await self._api.read(call, seat, path, limit=PER_PAGE, after=after, **chosen)
+    async def read_budgets(self, seat: Seat, subjects: Mapping[str, Rules]) -> Mapping[str, Any]:
+        """By subject what `show_use` takes; what is used is None where it cannot be read now."""
+        budgets = [
+            Budget(subject, rules.limit, rules.window or "lifetime")
+            for subject, rules in subjects.items()
+        ]
+        account = seat.account.name
+        states = await self._limiter.read_budgets(account, budgets) if budgets else []
+        used = {state.budget.subject: floor_cents(state.used) for state in states or ()}
+        return {
+            subject: {
+                "used_cents": used.get(subject),
+                "limit_cents": None if rules.limit is None else floor_cents(rules.limit),
+                "limit_window": rules.window,
+            }
+            for subject, rules in subjects.items()
+        }
 
     async def make(self, call: Call, seat: Seat, values: Values, **more: Any) -> Any:
         """What was made of a form, once however often it is sent."""
@@ -107,6 +133,24 @@ class GovernedPages(ABC):
         """The form that changes it."""
         own = Field("name", "Name", value=name, required=True, most=100)
         return seat.offer(f"{path}/change", "Save", (own, *fields), title="Change", opener=opener)
+
+
+class _Record(Protocol):
+    @property
+    def shown(self) -> Shown | None: ...
+
+
+S = TypeVar("S", bound=_Record)
+
+
+def take_shown(records: Iterable[S], after: str) -> tuple[list[tuple[S, Shown]], str]:
+    """A page of records after a cursor, the newest first, and the next cursor. InvalidRequest."""
+    found = [(each, each.shown) for each in records if each.shown is not None]
+    position = read_cursor(after) if after else None
+    rows, more = take_page(
+        found, lambda row: row[1].position, after=position, limit=PER_PAGE, order="desc"
+    )
+    return rows, write_cursor(rows[-1][1].position) if more else ""
 
 
 def show_use(each: Any) -> Mapping[str, Cell]:

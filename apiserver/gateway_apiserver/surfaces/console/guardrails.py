@@ -4,11 +4,13 @@ from typing import Any
 
 from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.console.governed import (
+    PER_PAGE,
     GovernedPages,
     guardrail_fields,
     read_guardrail,
     show_lists,
     show_use,
+    take_shown,
 )
 from gateway_apiserver.surfaces.console.inner import InnerApi
 from gateway_apiserver.surfaces.console.parts import (
@@ -22,6 +24,7 @@ from gateway_apiserver.surfaces.console.parts import (
     Screen,
     Table,
     at,
+    locate,
     number,
     numeric,
     paginate,
@@ -30,33 +33,59 @@ from gateway_apiserver.surfaces.console.parts import (
 )
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, Values, read_query
 from gateway_apiserver.surfaces.pages.html import redirect
+from gateway_core.accounts.guardrails import Guardrail
+from gateway_core.accounts.records import AccountIndex, KeyRecord
 from gateway_core.accounts.roles import Act
+from gateway_core.admission.rates import RateLimiter
+from gateway_core.api.ids import name_to_id
+from gateway_core.api.limits import subject_of_guardrail
 from gateway_web.responses import Response
 
 
 class GuardrailPages(GovernedPages):
     """Guardrails, and the keys that each holds for."""
 
-    def __init__(self, console: Console, api: InnerApi) -> None:
+    def __init__(
+        self,
+        console: Console,
+        api: InnerApi,
+        limiter: RateLimiter,
+        guardrails: AccountIndex[Guardrail],
+        keys: AccountIndex[KeyRecord],
+    ) -> None:
+        self._guardrails = guardrails
+        self._keys = keys
         section = Section("Guardrails", "/guardrails", Act.GOVERN, confined=False)
         words = ("change", "delete", "assign", "remove")
-        super().__init__(console, api, "guardrails", section, *words)
+        super().__init__(console, api, limiter, "guardrails", section, *words)
 
     async def show_list(self, call: Call, seat: Seat) -> Screen:
         """A page of guardrails, and the form for a new one."""
-        path, page = f"{seat.home}/guardrails", await self.read_page(call, seat)
+        seat.require(Act.GOVERN, confined=False)
+        path, after = f"{seat.home}/guardrails", read_query(call).get("after", "")
+        page, more = take_shown(self._guardrails.find_current(seat.account.name), after)
+        subjects = {subject_of_guardrail(each.name): each.rules for each, _ in page}
+        budgets = await self.read_budgets(seat, subjects)
+        # names of deleted keys do not count
+        keys = {key.name for key in self._keys.find(seat.account.name)}
         heads = (Head("Name"), numeric("Used"), numeric("Limit"), numeric("Keys"), Head("Created"))
         rows = [
             [
-                Cell(each["name"], href=f"{path}/{each['id']}"),
-                *show_use(each).values(),
-                number(show_count(each["assigned_key_count"])),
-                at(each["created_at"]),
+                Cell(each.display_name, href=f"{path}/{name_to_id(each.name)}"),
+                *show_use(budgets[subject_of_guardrail(each.name)]).values(),
+                number(show_count(len(each.key_names & keys))),
+                at(shown.position[0]),
             ]
-            for each in page["data"]
+            for each, shown in page
         ]
-        empty = "There are no guardrails yet. A guardrail is a limit that several keys share."
-        table = paginate(Table("Guardrails", heads, rows, empty), path, {}, page, read_query(call))
+        table = Table(
+            "Guardrails",
+            heads,
+            rows,
+            "There are no guardrails yet. A guardrail is a limit that several keys share.",
+            more=locate(path, after=more) if more else "",
+            first=path if after else "",
+        )
         create = self.offer_creation(
             seat, "New guardrail", "Make a guardrail", *guardrail_fields({})
         )
@@ -75,7 +104,10 @@ class GuardrailPages(GovernedPages):
         """One guardrail, its keys, and what may be done with it."""
         root, path = self.operation(call), self.locate(call, seat)
         each = await self._api.read(call, seat, root)
-        assigned = await self.read_page(call, seat, f"{root}/assignments")
+        after = read_query(call).get("after")
+        assigned = await self._api.read(
+            call, seat, f"{root}/assignments", limit=PER_PAGE, after=after
+        )
         items = [
             ("Id", Cell(each["id"], "code")),
             ("Description", Cell(each["description"] or NOTHING)),

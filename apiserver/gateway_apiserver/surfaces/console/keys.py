@@ -1,7 +1,7 @@
 """Standard keys: the list, one with its limits and state, and the forms that change it."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
 from gateway_apiserver.routing import Call
@@ -11,6 +11,7 @@ from gateway_apiserver.surfaces.console.governed import (
     read_limits,
     show_lists,
     show_use,
+    take_shown,
 )
 from gateway_apiserver.surfaces.console.inner import InnerApi
 from gateway_apiserver.surfaces.console.parts import (
@@ -26,16 +27,24 @@ from gateway_apiserver.surfaces.console.parts import (
     Screen,
     Table,
     at,
+    locate,
     numeric,
-    paginate,
     show_count,
     show_secret,
     state,
 )
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, Values, read_query
-from gateway_apiserver.surfaces.management.responses import KeyState
+from gateway_apiserver.surfaces.management.responses import KeyState, find_use
 from gateway_apiserver.surfaces.pages.html import redirect
+from gateway_core.accounts.guardrails import Shown
+from gateway_core.accounts.key_use import KeyUse
+from gateway_core.accounts.records import AccountIndex, KeyRecord, UserRecord
 from gateway_core.accounts.roles import Act
+from gateway_core.admission.rates import RateLimiter
+from gateway_core.api.ids import name_to_id
+from gateway_core.api.limits import subject_of_key
+from gateway_core.kube.clock import CLOCK
+from gateway_core.kube.informer import Cache
 from gateway_web.responses import Response
 
 _STATES = [("", "Any"), *((word, word) for word in get_args(KeyState))]
@@ -46,15 +55,27 @@ _OVERLAPS = [("0", "at once"), ("3600", "after an hour"), (str(_DAY), "after a d
 class KeyPages(GovernedPages):
     """Standard keys."""
 
-    def __init__(self, console: Console, api: InnerApi) -> None:
+    def __init__(
+        self,
+        console: Console,
+        api: InnerApi,
+        limiter: RateLimiter,
+        keys: AccountIndex[KeyRecord],
+        users: Cache[UserRecord],
+        uses: KeyUse,
+    ) -> None:
+        self._keys = keys
+        self._users = users
+        self._uses = uses
         section = Section("Keys", "/keys", Act.GOVERN)
-        super().__init__(console, api, "keys", section, "change", "rotate", "revoke")
+        super().__init__(console, api, limiter, "keys", section, "change", "rotate", "revoke")
 
     async def show_list(self, call: Call, seat: Seat) -> Screen:
         """A page of keys, and the form for a new one."""
         query, path = read_query(call), f"{seat.home}/keys"
+        after = query.get("after", "")
         chosen = {name: query.get(name, "").strip() for name in ("name_contains", "status")}
-        page = await self.read_page(call, seat, **chosen)
+        page, more = take_shown(self._find(seat, *chosen.values()), after)
         search = Form(
             path,
             "Show",
@@ -73,13 +94,53 @@ class KeyPages(GovernedPages):
             Head("Last used"),
             Head("Created by"),
         )
-        rows = [_show_row(path, key) for key in page["data"]]
+        rows = await self._show_rows(seat, page)
         empty = "No key matches." if any(chosen.values()) else "There are no keys yet."
-        table = paginate(Table("Keys", heads, rows, empty), path, chosen, page, query)
+        table = Table(
+            "Keys",
+            heads,
+            rows,
+            empty,
+            more=locate(path, **chosen, after=more) if more else "",
+            first=locate(path, **chosen) if after else "",
+        )
         hint = "At the start of this day, in UTC."
         end = Field("expires_at", "Expires on", "date", hint=hint)
         create = self.offer_creation(seat, "New key", "Make a key", *limit_fields({}), end)
         return Screen("Keys", [create, search, Region([table])])
+
+    def _find(self, seat: Seat, name: str, status: str) -> Iterator[KeyRecord]:
+        """Those of a name and state that the seat governs. Forbidden, Unavailable."""
+        seat.require(Act.GOVERN)
+        user, now, part = seat.principal.confined_to, CLOCK.time(), name.casefold()
+        for key in self._keys.find_current(seat.account.name):
+            is_own = key.key_class == "Standard" and user in (None, key.creator)
+            has_status = status in ("", _find_state(key, now))
+            if is_own and has_status and part in key.display_name.casefold():
+                yield key
+
+    async def _show_rows(
+        self, seat: Seat, page: Sequence[tuple[KeyRecord, Shown]]
+    ) -> list[Sequence[Cell]]:
+        budgets = await self.read_budgets(
+            seat, {subject_of_key(key.name): key.rules for key, _ in page}
+        )
+        used = await self._uses.find(seat.account.name, [key.name for key, _ in page])
+        now, rows = CLOCK.time(), list[Sequence[Cell]]()
+        for key, shown in page:
+            wire_id = name_to_id(key.name)
+            maker = self._users.get(key.creator) if key.creator else None
+            rows.append(
+                [
+                    Cell(key.display_name, href=f"{seat.home}/keys/{wire_id}"),
+                    Cell(shown.hint, "code"),
+                    state(_find_state(key, now)),
+                    *show_use(budgets[subject_of_key(key.name)]).values(),
+                    at(find_use(shown.used_at, used.get(key.name)), otherwise="never"),
+                    Cell(NOTHING if maker is None else maker.display_name),
+                ]
+            )
+        return rows
 
     def read(self, values: Values) -> dict[str, Any]:
         """What a form says of one, as the operations take it. InvalidRequest."""
@@ -150,15 +211,13 @@ class KeyPages(GovernedPages):
         ]
 
 
-def _show_row(path: str, key: Any) -> Sequence[Cell]:
-    return [
-        Cell(key["name"], href=f"{path}/{key['id']}"),
-        Cell(key["hint"], "code"),
-        state(key["status"]),
-        *show_use(key).values(),
-        at(key["last_used_at"], otherwise="never"),
-        _show_maker(key),
-    ]
+def _find_state(key: KeyRecord, now: float) -> KeyState:
+    """As `find_status` of the operations."""
+    if key.revoked:
+        return "revoked"
+    if key.expires_at <= now:
+        return "expired"
+    return "disabled" if key.shown is not None and key.shown.is_disabled else "active"
 
 
 def _show_maker(key: Any) -> Cell:

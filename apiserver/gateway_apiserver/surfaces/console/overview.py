@@ -1,5 +1,6 @@
 """The account's first page: money, calls, limits, and the latest tasks."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from statistics import median
@@ -29,23 +30,22 @@ from gateway_apiserver.surfaces.console.parts import (
 )
 from gateway_apiserver.surfaces.console.plots import Bar, draw_bars
 from gateway_apiserver.surfaces.console.row_index import RowIndex, RowPage
-from gateway_apiserver.surfaces.console.rows import BatchRow, TaskRow
+from gateway_apiserver.surfaces.console.rows import BatchRow, DayRow, TaskRow
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section
 from gateway_apiserver.surfaces.console.tasks import tabulate_tasks
 from gateway_apiserver.surfaces.management.usage import UsageRoutes
 from gateway_core.accounts.guardrails import Guardrail
-from gateway_core.accounts.records import KeyRecord, work_out_balance
+from gateway_core.accounts.records import AccountIndex, KeyRecord, work_out_balance
 from gateway_core.accounts.roles import Act
 from gateway_core.admission.rates import RateLimiter
 from gateway_core.api.errors import Unavailable
 from gateway_core.api.ids import name_to_id
 from gateway_core.api.limits import subject_of_guardrail, subject_of_key
 from gateway_core.api.money import MICROS_PER_CENT, MICROS_PER_DOLLAR
-from gateway_core.billing.charges import Amounts
+from gateway_core.billing.charges import Amounts, Charge
 from gateway_core.billing.counters import Budget
-from gateway_core.billing.reports import sum_lines
+from gateway_core.billing.reports import MOST_OWED, UsageLines, sum_lines
 from gateway_core.kube.clock import CLOCK
-from gateway_core.kube.informer import Cache
 
 DAYS = 30
 LATEST = 10
@@ -54,28 +54,48 @@ MOST_LIMITS = 20
 
 
 class SeatUsage:
-    """Reads what a seat may see of the usage, with the help of the indexes of runs."""
+    """Reads what a seat may see of the usage: of rows, or of the record where these have no answer.
+
+    A charge is shown once, with the delay of a watch.
+    """
 
     def __init__(
-        self, usage: UsageRoutes, tasks: RowIndex[TaskRow], batches: RowIndex[BatchRow]
+        self,
+        usage: UsageRoutes,
+        tasks: RowIndex[TaskRow],
+        batches: RowIndex[BatchRow],
+        days: RowIndex[DayRow],
     ) -> None:
         self._usage = usage
         self._tasks = tasks
         self._batches = batches
+        self._days = days
 
     async def is_ready(self, seat: Seat) -> bool:
         """Whether the usage can be read soon; False while the account's tasks are being listed."""
-        return await self._tasks.wait_listed(seat.account.name)
+        indexes = (self._tasks, self._batches, self._days)
+        waits = (index.wait_listed(seat.account.name) for index in indexes)
+        return (await asyncio.gather(*waits))[0]
 
-    async def read(self, seat: Seat, first: date, last: date) -> list[Amounts]:
+    async def read(self, seat: Seat, first: date, last: date) -> UsageLines:
         """The lines of these days. Unavailable."""
-        account = seat.account.name
-        tasks = self._tasks.find(account, lambda row: row.is_owed)
-        batches = self._batches.find(account, lambda row: row.is_owed)
-        owed = None
-        if tasks is not None and batches is not None:
-            owed = [row.name for row in (*tasks, *batches)]
-        return await self._usage.read(seat.principal, first, last, owed)
+        account, caller = seat.account.name, seat.principal
+        tasks, batches = self._tasks.find_marked(account), self._batches.find_marked(account)
+        days = self._days.find_marked(account)
+        if tasks is None or batches is None or days is None:
+            return await self._usage.read(caller, first, last)
+        usage = [row.usage for row in days if row.usage is not None]
+        # a day names a run until the run's label is there: a row from before may lack the label
+        version = max((day.version for day in usage), default=0)
+        sure, unsure = list[Charge](), list[str]()
+        for index, rows in ((self._tasks, tasks), (self._batches, batches)):
+            if index.has_seen(account, version):
+                sure += [row.owed for row in rows if row.owed is not None]
+            else:
+                unsure += [row.name for row in rows]
+        if len(usage) < len(days) or len(unsure) > MOST_OWED:
+            return await self._usage.read(caller, first, last)
+        return await self._usage.read_known(caller, first, last, usage, sure, unsure)
 
 
 class OverviewPage:
@@ -84,8 +104,8 @@ class OverviewPage:
     def __init__(
         self,
         console: Console,
-        keys: Cache[KeyRecord],
-        guardrails: Cache[Guardrail],
+        keys: AccountIndex[KeyRecord],
+        guardrails: AccountIndex[Guardrail],
         tasks: RowIndex[TaskRow],
         usage: SeatUsage,
         limiter: RateLimiter,
@@ -107,15 +127,15 @@ class OverviewPage:
         lines: list[Amounts] | None = None
         page: RowPage[TaskRow] = RowPage([])
         try:
-            page = await self._tasks.read_page(seat.account.name, limit=LATEST)
-            if not page.is_read:
+            if not await self._usage.is_ready(seat):
                 return Screen("Overview", [wait_for_tasks(seat, seat.home)])
+            page = await self._tasks.read_page(seat.account.name, limit=LATEST)
         except Unavailable as error:
             parts.append(Notice(error.message, is_problem=True))
         if seat.may(Act.GOVERN):
             try:
                 first = min(today - timedelta(DAYS - 1), today.replace(day=1))
-                lines = sum_lines(await self._usage.read(seat, first, today), ["day"])
+                lines = (await self._usage.read(seat, first, today)).sum("day")
             except Unavailable as error:
                 parts.append(Notice(error.message, is_problem=True))
         parts.append(Tiles(await self._list_tiles(seat, lines, today, page)))
@@ -159,14 +179,14 @@ class OverviewPage:
     async def _show_limits(self, seat: Seat) -> list[Part]:
         account, user = seat.account.name, seat.principal.confined_to
         limited: list[tuple[str, KeyRecord | Guardrail, Budget]] = []
-        kinds: list[tuple[str, Cache[Any], Callable[[str], str]]] = [
+        kinds: list[tuple[str, AccountIndex[Any], Callable[[str], str]]] = [
             ("keys", self._keys, subject_of_key)
         ]
         if seat.may(Act.GOVERN, confined=False):
             kinds.append(("guardrails", self._guardrails, subject_of_guardrail))
         for noun, table, find_subject in kinds:
-            for _, each in [*table.items()]:
-                is_own = each.account == account and user in (None, getattr(each, "creator", None))
+            for each in table.find(account):
+                is_own = user in (None, getattr(each, "creator", None))
                 if is_own and each.rules.limit is not None:
                     budget = Budget(find_subject(each.name), each.rules.limit, each.rules.window)
                     limited.append((noun, each, budget))

@@ -46,7 +46,10 @@ _CURSOR = re.compile(r"(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z)~(\d{1,20})~([a-z0-
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What lists show of an object, beginning with its place in the order of creation."""
+    """What lists show of an object, beginning with its place in the order of creation.
+
+    Those that are marked can be read all at once.
+    """
 
     created: str
     sequence: int
@@ -56,6 +59,11 @@ class Row:
     def position(self) -> Position:
         """Its place in the order of creation."""
         return self.created, self.sequence, self.name
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether pages read it without a list."""
+        return False
 
 
 R = TypeVar("R", bound=Row)
@@ -79,6 +87,7 @@ class _Account(Generic[R]):
     def __init__(self, informer: Informer[R], clock: Callable[[], float]) -> None:
         self.informer = informer
         self.rows: list[R] = []
+        self.marked: dict[str, R] = {}
         self.read_at = clock()
         self.heard_at: float | None = None
         self.listed_at: float | None = None
@@ -115,6 +124,9 @@ class _Account(Generic[R]):
         """Take a change of an object over from the informer."""
         self.heard_at = self._clock()
         row, rows = self.informer.get(name), self.rows
+        self.marked.pop(name, None)
+        if row is not None and row.is_marked:
+            self.marked[name] = row
         if row is None:
             self._gone += 1
             # a row that has gone is left out by each walk: its place is not known here
@@ -132,7 +144,8 @@ class _Account(Generic[R]):
 class RowIndex(Generic[R]):
     """Rows of one kind by account, made of its objects by `project`; `noun` names several.
 
-    `make` returns an informer, as `Informer` with its client given.
+    `make` returns an informer, as `Informer` with its client given. `owner` is the field that names
+    an object's account.
     """
 
     def __init__(
@@ -142,12 +155,14 @@ class RowIndex(Generic[R]):
         project: Callable[[Mapping[str, Any]], R | None],
         noun: str,
         clock: Callable[[], float] = time.monotonic,
+        owner: str = "spec.request.accountName",
     ) -> None:
         self.plural = plural
         self._make = make
         self._project = project
         self._noun = noun
         self._clock = clock
+        self._owner = owner
         self._kept: OrderedDict[str, _Account[R]] = OrderedDict()
         self._too_long: dict[str, float] = {}
         self._listeners: list[Callable[[str], None]] = []
@@ -173,7 +188,7 @@ class RowIndex(Generic[R]):
         matches: Callable[[R], bool] = lambda _: True,
     ) -> RowPage[R]:
         """A page of the rows that match, after a cursor. InvalidRequest, Unavailable."""
-        position = _read_cursor(after) if after else None
+        position = read_cursor(after) if after else None
         await self.wait_listed(account)
         if account in self._too_long:
             raise Unavailable(
@@ -189,7 +204,7 @@ class RowIndex(Generic[R]):
             return RowPage([], is_read=False)
         found = kept.walk(position, matches, limit + 1)
         rows = found[:limit]
-        return RowPage(rows, "~".join(map(str, rows[-1].position)) if len(found) > limit else "")
+        return RowPage(rows, write_cursor(rows[-1].position) if len(found) > limit else "")
 
     async def wait_listed(self, account: str) -> bool:
         """False while the account is being listed for the first time, after a short wait."""
@@ -202,14 +217,19 @@ class RowIndex(Generic[R]):
                     await kept.informer.wait_synced()
         return kept.informer.synced or account in self._too_long or kept.is_silent
 
-    def find(self, account: str, matches: Callable[[R], bool]) -> list[R] | None:
-        """All rows that match; None where the account is not listed yet, or silent."""
+    def find_marked(self, account: str) -> list[R] | None:
+        """All rows that are marked; None where the account is not listed yet, or silent."""
         if account in self._too_long:
             return None
         kept = self._use(account)
         if kept.is_silent or not kept.informer.synced:
             return None
-        return kept.walk(None, matches, len(kept.rows))
+        return [*kept.marked.values()]
+
+    def has_seen(self, account: str, version: int) -> bool:
+        """Whether the rows have every change up to a version of the record."""
+        kept = self._kept.get(account)
+        return kept is not None and kept.informer.version >= version
 
     async def run(self) -> None:
         """Stop informers of accounts without recent page reads; all of them on cancellation."""
@@ -237,7 +257,7 @@ class RowIndex(Generic[R]):
         informer = self._make(
             self.plural,
             self._project,
-            field_selector=f"spec.request.accountName={account}",
+            field_selector=f"{self._owner}={account}",
             heartbeat_seconds=_HEARTBEAT_SECONDS,
             resync_seconds=_RESYNC_SECONDS,
             most_tombstones=0,
@@ -304,7 +324,13 @@ class RowIndex(Generic[R]):
         return len(oldest.rows)
 
 
-def _read_cursor(text: str) -> Position:
+def write_cursor(position: Position) -> str:
+    """The cursor of the rows older than this position."""
+    return "~".join(map(str, position))
+
+
+def read_cursor(text: str) -> Position:
+    """The position of a cursor. InvalidRequest."""
     found = _CURSOR.fullmatch(text)
     if found is None:
         raise InvalidRequest("The address is malformed.")

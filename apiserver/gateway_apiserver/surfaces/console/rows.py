@@ -1,4 +1,4 @@
-"""Rows of tasks and batches, as lists show them. Pure."""
+"""Rows of tasks and batches, as lists show them, and of days of usage. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,18 +6,40 @@ from sys import intern
 from typing import Any
 
 from gateway_apiserver.surfaces.console.row_index import Row
-from gateway_core.api.task import TERMINAL_PHASES
 from gateway_core.api.times import parse_time
-from gateway_core.batches.rendering import has_ended, read_status
+from gateway_core.batches.rendering import read_status
+from gateway_core.billing.charges import Charge, read_ended
+from gateway_core.billing.reports import UsageDay, read_usage_day
 from gateway_core.billing.usage_store import is_aggregated
 from gateway_core.kube.lists import find_position
+
+MOST_LINES = 500
+"""Lines of a day that its row keeps, of about 150 bytes. An account has about nine such days: older
+ones are in the object store."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRow(Row):
-    """A task or batch. `is_owed`: it has ended, and its charge may not be in the usage yet."""
+    """A task or batch. `owed`: the charge of one that has ended, until it is in the usage."""
 
-    is_owed: bool
+    owed: Charge | None
+
+    @property
+    def is_marked(self) -> bool:
+        """Those that are owed are."""
+        return self.owed is not None
+
+
+@dataclass(frozen=True, slots=True)
+class DayRow(Row):
+    """A day of usage; without it where the day has so many lines that it is not kept."""
+
+    usage: UsageDay | None
+
+    @property
+    def is_marked(self) -> bool:
+        """All of them are."""
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +86,7 @@ def project_task_row(obj: Mapping[str, Any]) -> TaskRow | None:
         intern(created),
         sequence,
         name,
-        phase in TERMINAL_PHASES and not is_aggregated(obj),
+        _find_owed(obj),
         intern(obj["spec"]["request"]["modelId"]),
         phase,
         intern(status.get("completionTime") or ""),
@@ -83,9 +105,22 @@ def project_batch_row(obj: Mapping[str, Any]) -> BatchRow | None:
         intern(created),
         sequence,
         name,
-        has_ended(obj) and not is_aggregated(obj),
+        _find_owed(obj),
         read_status(obj),
         counts.get("total", 0),
         counts.get("completed", 0),
         counts.get("failed", 0),
     )
+
+
+def project_day_row(obj: Mapping[str, Any]) -> DayRow | None:
+    """The row of the GatewayUsage of a day; None of that of past days."""
+    usage = read_usage_day(obj)
+    if usage is None:
+        return None
+    is_kept = len(usage.lines.lines) <= MOST_LINES
+    return DayRow(*find_position(obj), usage if is_kept else None)
+
+
+def _find_owed(obj: Mapping[str, Any]) -> Charge | None:
+    return None if is_aggregated(obj) else read_ended(obj)

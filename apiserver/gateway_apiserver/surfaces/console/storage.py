@@ -32,10 +32,14 @@ from gateway_apiserver.surfaces.console.parts import (
 from gateway_apiserver.surfaces.console.row_index import RowIndex
 from gateway_apiserver.surfaces.console.rows import BatchRow
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, Values, read_query
+from gateway_apiserver.surfaces.files.finder import FileFinder
+from gateway_apiserver.surfaces.files.models import FileQuery
 from gateway_apiserver.surfaces.pages.html import redirect
+from gateway_apiserver.surfaces.validation import read_openai_query
 from gateway_core.accounts.roles import Act
 from gateway_core.api.ids import name_to_id
-from gateway_core.files.files import DIRECT_LIMITS, Purpose
+from gateway_core.files.files import DIRECT_LIMITS, Purpose, render_file
+from gateway_core.kube.lists import wrap_page
 from gateway_web.responses import Response
 
 PER_PAGE = 20
@@ -172,8 +176,9 @@ class BatchPages:
 class FilePages:
     """Files."""
 
-    def __init__(self, console: Console, api: InnerApi) -> None:
+    def __init__(self, console: Console, api: InnerApi, finder: FileFinder) -> None:
         self._api = api
+        self._finder = finder
         console.add_section(Section("Files", "/files"))
         one = "/files/{file_id}"
         console.add_page("/files", self.show_list, "files")
@@ -187,9 +192,10 @@ class FilePages:
         """A page of files, the newest first."""
         query, path = read_query(call), f"{seat.home}/files"
         chosen = {"purpose": query.get("purpose", "")}
-        page = await self._api.read(
-            call, seat, "/v1/files", limit=PER_PAGE, after=query.get("after"), **chosen
-        )
+        asked = locate("", limit=PER_PAGE, after=query.get("after"), **chosen)
+        wanted = read_openai_query(FileQuery, asked.removeprefix("?").encode())
+        found, has_more = await self._finder.list_files(seat.account.name, wanted, for_page=True)
+        page = wrap_page([render_file(record) for record in found], has_more)
         search = Form(
             path,
             "Show",

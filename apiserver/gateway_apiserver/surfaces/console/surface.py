@@ -18,9 +18,11 @@ from gateway_apiserver.surfaces.console.storage import BatchPages, FilePages
 from gateway_apiserver.surfaces.console.tasks import TaskPages
 from gateway_apiserver.surfaces.console.usage import UsagePages
 from gateway_apiserver.surfaces.console.webhooks import WebhookPage
+from gateway_apiserver.surfaces.files.finder import FileFinder
 from gateway_apiserver.surfaces.management.usage import UsageRoutes
 from gateway_apiserver.surfaces.pages.html import Pages
 from gateway_apiserver.surfaces.pages.sign_in import SignInRoutes
+from gateway_core.accounts.records import AccountIndex
 from gateway_core.accounts.throttle import Throttle
 from gateway_core.admission.rates import RateLimiter
 from gateway_core.api.account import GatewayAccount
@@ -38,6 +40,7 @@ def add_console(
     sign_in: SignInRoutes,
     repository: Repository,
     finder: TaskFinder,
+    files: FileFinder,
     usage: UsageRoutes,
     limiter: RateLimiter,
     is_ready: Callable[[], bool],
@@ -53,22 +56,22 @@ def add_console(
     )
     api = InnerApi(table)
     task_rows, batch_rows = parts.tables.task_rows, parts.tables.batch_rows
-    seat_usage = SeatUsage(usage, task_rows, batch_rows)
-    OverviewPage(
-        console, parts.tables.keys, parts.tables.guardrails, task_rows, seat_usage, limiter
-    )
+    seat_usage = SeatUsage(usage, task_rows, batch_rows, parts.tables.day_rows)
+    keys = AccountIndex(parts.tables.keys, "Keys")
+    guardrails = AccountIndex(parts.tables.guardrails, "Guardrails")
+    OverviewPage(console, keys, guardrails, task_rows, seat_usage, limiter)
     base_url = parts.settings.base_url
     TaskPages(console, task_rows, finder, repository, parts.store, base_url)
     PlaygroundPages(console, api, CatalogView(parts.tables.models), base_url)
     BatchPages(console, api, batch_rows)
-    FilePages(console, api)
-    KeyPages(console, api)
-    GuardrailPages(console, api)
+    FilePages(console, api, files)
+    KeyPages(console, api, limiter, keys, parts.tables.users, parts.key_use)
+    GuardrailPages(console, api, limiter, guardrails, keys)
     UsagePages(console, parts.tables.keys, usage, seat_usage, limiter)
     MemberPages(console, api)
     WebhookPage(console, api)
     tables = parts.tables
-    AuditPage(console, repository, parts.kube, parts.store, tables.users, tables.grants)
+    AuditPage(console, parts.store, keys, guardrails, tables.users, tables.grants)
     tasks = AccountEvents(tables.open_tasks, lambda task: task.account, task_rows.is_new)
     batches = AccountEvents(tables.open_batches, lambda account: account, batch_rows.is_new)
     task_rows.subscribe(tasks.wake)

@@ -85,9 +85,9 @@ class UsagePages:
         lines = await self._reader.read(seat, first, last)
         parts: list[Part] = [Links([("Download as CSV", locate(f"{path}/csv", **chosen))])]
         days = [(first + timedelta(day)).isoformat() for day in range((last - first).days + 1)]
-        parts += draw_days(lines, days)
-        parts.append(_tabulate("By model", "Model", sum_lines(lines, ["model"]), _name_model))
-        parts.append(_tabulate("By key", "Key", sum_lines(lines, ["key"]), self._name_key))
+        parts += draw_days(lines.sum("day"), days)
+        parts.append(_tabulate("By model", "Model", lines.sum("model"), _name_model))
+        parts.append(_tabulate("By key", "Key", lines.sum("key"), self._name_key))
         if seat.may(Act.GOVERN, confined=False):
             parts.append(await self._show_balance(seat))
         return Screen("Usage", [search, Region(parts)])

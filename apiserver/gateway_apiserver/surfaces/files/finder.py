@@ -13,6 +13,7 @@ from itertools import islice
 
 from gateway_apiserver.surfaces.files.models import FileQuery
 from gateway_apiserver.surfaces.validation import check_id, unknown
+from gateway_core.accounts.records import SILENT_SECONDS
 from gateway_core.api.errors import Unavailable
 from gateway_core.api.file import GatewayFile
 from gateway_core.api.ids import FILE_PREFIX, IdMint, Ownership, read_order
@@ -106,6 +107,8 @@ READ_SECONDS = 5.0
 LIST_SECONDS = 10.0
 CATCH_UP_SECONDS = 1.0
 """How long a list waits for the informer to see the announced version."""
+PAGE_SECONDS = 0.05
+"""The same of a list for a page."""
 LISTED_SELECTOR = "spec.request.purpose!=temporary"
 """Temporary files are in no list."""
 _ATTEMPTS = 3
@@ -148,8 +151,14 @@ class FileFinder:
             raise unknown(FILE_PREFIX, wire_id, param=param)
         return obj
 
-    async def list_files(self, account: str, query: FileQuery) -> tuple[list[FileRecord], bool]:
-        """A page of the account's files; and whether there are more. NotFound, Unavailable."""
+    async def list_files(
+        self, account: str, query: FileQuery, *, for_page: bool = False
+    ) -> tuple[list[FileRecord], bool]:
+        """A page of the account's files; and whether there are more. NotFound, Unavailable.
+
+        `for_page`: of what the informer has, with the delay of a watch, also where it may lack
+        versions that were announced: to list thousands of files takes seconds.
+        """
         after = None
         if query.after is not None:
             # a genuine id without an object is that of a deleted file
@@ -159,7 +168,9 @@ class FileFinder:
         def is_wanted(record: FileRecord) -> bool:
             return self._is_shown(record, account) and query.purpose in (None, record.purpose)
 
-        if await self._is_current(account):
+        seconds = PAGE_SECONDS if for_page else CATCH_UP_SECONDS
+        follows = for_page and self._table.synced and self._table.staleness <= SILENT_SECONDS
+        if await self._is_current(account, seconds) or follows:
             found = self._index.walk(account, query.order, after)
             return take(found, is_wanted, query.limit)
         records = await self._list_all(account)
@@ -174,7 +185,7 @@ class FileFinder:
         is_own = record.account == account and record.purpose != "temporary"
         return is_own and not record.is_gone(self._clock())
 
-    async def _is_current(self, account: str) -> bool:
+    async def _is_current(self, account: str, seconds: float) -> bool:
         """Whether the informer soon has all versions that any process has announced."""
         try:
             version = await self._ledger.read_version(account)
@@ -182,7 +193,7 @@ class FileFinder:
             return False
         if version is None or not self._table.synced:
             return False
-        return await self._table.wait_for_version(version, CATCH_UP_SECONDS)
+        return await self._table.wait_for_version(version, seconds)
 
     async def _list_all(self, account: str) -> dict[str, FileRecord]:
         """All files of the account as of one version, from the Kubernetes API. Unavailable."""

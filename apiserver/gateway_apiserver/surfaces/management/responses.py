@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from gateway_apiserver.surfaces.models import Shape
+from gateway_core.accounts.guardrails import find_hint
 from gateway_core.accounts.records import UserRecord
 from gateway_core.admission.rates import RateLimiter
 from gateway_core.api.account import Role
@@ -259,12 +260,12 @@ def render_key(
     return Key(
         id=name_to_id(meta["name"]),
         name=spec["displayName"],
-        hint=_find_hint(spec, status),
+        hint=find_hint(spec, status),
         status=find_status(spec, now),
         created_at=meta["creationTimestamp"],
         created_by=_render_creator(creator, spec["accountName"]),
         updated_at=_find_change(meta),
-        last_used_at=_find_use(status, used),
+        last_used_at=find_use(status.get("lastUsedTime"), used),
         expires_at=_to_wire_time(spec.get("expirationTime")),
         disabled=spec.get("disabled", False),
         revoked_at=_find_revocation(obj) if spec.get("revoked") else None,
@@ -333,13 +334,6 @@ def _render_creator(user: UserRecord | None, account: str) -> Creator | None:
     return Creator(id=user.id, name=user.display_name, role=user.find_role(account))
 
 
-def _find_hint(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
-    """Hint of the lasting token; empty before the operator has made one."""
-    tokens = spec.get("tokens") or status.get("tokens") or ()
-    lasting = [token for token in tokens if "expirationTime" not in token]
-    return next((token["hint"] for token in (*lasting, *tokens)), "")
-
-
 def _find_change(meta: Mapping[str, Any]) -> str:
     """Time of the last change of the spec; the operator's writes of the status do not count."""
     times = [
@@ -362,10 +356,11 @@ def _find_revocation(obj: Object) -> str | None:
     return None
 
 
-def _find_use(status: Mapping[str, Any], used: float | None) -> str | None:
-    """The later of the two: times in UTC with whole seconds sort as texts."""
+def find_use(noted: str | None, used: float | None) -> str | None:
+    """The later of the use in the status and in the counters: times in UTC with whole seconds."""
     known = None if used is None else datetime.fromtimestamp(used, UTC).isoformat()
-    times = [_to_wire_time(time) for time in (known, status.get("lastUsedTime"))]
+    # they sort as texts
+    times = [_to_wire_time(time) for time in (known, noted)]
     return max((time for time in times if time is not None), default=None)
 
 

@@ -1,7 +1,7 @@
 """`/usage`: what the account was charged, by day, key, model and operation (contract §9)."""
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any
 
@@ -16,8 +16,15 @@ from gateway_core.accounts.authentication import Principal
 from gateway_core.accounts.records import KeyRecord
 from gateway_core.api.ids import id_to_name, name_to_id
 from gateway_core.api.money import floor_cents
-from gateway_core.billing.charges import Amounts
-from gateway_core.billing.reports import DIMENSIONS, Dimension, UsageReader, sum_lines
+from gateway_core.billing.charges import Amounts, Charge
+from gateway_core.billing.reports import (
+    DIMENSIONS,
+    Dimension,
+    UsageDay,
+    UsageLines,
+    UsageReader,
+    sum_lines,
+)
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.informer import Cache
 from gateway_core.tasks.schemas import close_schema
@@ -121,13 +128,28 @@ class UsageRoutes:
             }
         )
 
-    async def read(
-        self, caller: Principal, first: date, last: date, owed: Collection[str] | None = None
-    ) -> list[Amounts]:
-        """The lines of these days that the caller may see; `owed` as in the reader. Unavailable."""
-        lines = await self._reader.read(caller.account.name, first, last, owed)
+    async def read(self, caller: Principal, first: date, last: date) -> UsageLines:
+        """The lines of these days that the caller may see. Unavailable."""
+        lines = await self._reader.read(caller.account.name, first, last)
+        return self._confine(caller, lines)
+
+    async def read_known(
+        self,
+        caller: Principal,
+        first: date,
+        last: date,
+        days: Sequence[UsageDay],
+        charges: Iterable[Charge],
+        unsure: Collection[str],
+    ) -> UsageLines:
+        """As `read`, of what is known as the reader says. Unavailable."""
+        account = caller.account.name
+        lines = await self._reader.read_known(account, first, last, days, charges, unsure)
+        return self._confine(caller, lines)
+
+    def _confine(self, caller: Principal, lines: UsageLines) -> UsageLines:
         user = caller.confined_to
-        return lines if user is None else [line for line in lines if self._is_own(line, user)]
+        return lines if user is None else lines.select(lambda line: self._is_own(line, user))
 
     def _is_own(self, line: Amounts, user: str) -> bool:
         key = None if line.key_name is None else self._keys.get(line.key_name)

@@ -1,0 +1,212 @@
+"""Pages show what the process has in memory: without a call to the Kubernetes API, and current."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gateway_core.api.ids import FILE_PREFIX
+from tests.servers.browser import Page
+from tests.unit.apiserver.browsing import AppBrowser, enter, put_person
+from tests.unit.apiserver.gateway import COMPLETED, Gateway
+
+HOME = "/console/demo"
+PAGES = (
+    "",
+    "/tasks",
+    "/batches",
+    "/files",
+    "/files?purpose=batch",
+    "/keys",
+    "/keys?status=active",
+    "/guardrails",
+    "/usage",
+    "/usage/csv",
+    "/members",
+    "/audit",
+)
+USAGE = "gatewayusages"
+LABEL = {"modelgateway.dev/account": "demo"}
+
+
+@pytest.fixture
+async def browser(gateway: Gateway) -> AppBrowser:
+    put_person(gateway, "ann", demo="owner")
+    return await enter(gateway, "ann")
+
+
+def put_usage(gateway: Gateway, micros: int, *pending: dict[str, str]) -> None:
+    today = datetime.now(UTC).date().isoformat()
+    row = {"keyName": "key-a", "modelId": "m1", "operation": "sim/a", "requests": 1}
+    gateway.kube.put(
+        USAGE,
+        {
+            "metadata": {"name": f"demo-{today}", "labels": LABEL},
+            "spec": {"accountName": "demo", "day": today},
+            "status": {"rows": [{**row, "chargedMicros": micros}], "pending": [*pending]},
+        },
+    )
+
+
+def put_ended(gateway: Gateway, micros: int, **labels: str) -> dict[str, Any]:
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    status = {**COMPLETED, "chargedMicros": micros, "completionTime": now}
+    obj = gateway.put_task("task_a", keyName="key-a", status=status)
+    metadata = {**obj["metadata"], "labels": {**LABEL, **labels}}
+    return gateway.kube.put("gatewaytasks", {**obj, "metadata": metadata})
+
+
+def put_file(gateway: Gateway, name: str, number: int) -> str:
+    stored = gateway.mint.mint_ordered(FILE_PREFIX, "demo", 1_700_000_000_000 + number)
+    request = {"accountName": "demo", "purpose": "user_data", "filename": name, "bytes": 1}
+    request["segments"] = [{"key": f"files/{number}", "bytes": 1, "sha256": "0" * 64}]
+    obj = {"metadata": {"name": stored}, "spec": {"request": request}}
+    gateway.kube.put("gatewayfiles", obj)
+    return stored
+
+
+async def wait_seen(gateway: Gateway) -> None:
+    """Wait until the rows of the account's usage have the latest change."""
+    latest = max(
+        int(obj["metadata"]["resourceVersion"]) for obj in gateway.kube.list_objects(USAGE)
+    )
+    rows = gateway.api_parts.tables.day_rows
+    assert await rows._kept["demo"].informer.wait_for_version(latest, 5)
+
+
+def read_spent(page: Page) -> str:
+    """The first row of the usage by key: what was spent."""
+    return page.text.partition("By key")[2]
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_page_calls_no_kubernetes_api(
+    gateway: Gateway, browser: AppBrowser, path: str
+) -> None:
+    put_usage(gateway, 5_000_000)
+    put_ended(gateway, 700_000)
+    gateway.put_guardrail("pool", gateway.key, limit={"window": "daily", "micros": 10_000_000})
+    put_file(gateway, "report.pdf", 1)
+    # the first page of an account has its rows listed
+    await browser.get(f"{HOME}/batches")
+    await browser.get(f"{HOME}/usage")
+    gateway.kube.calls.clear()
+    page = await browser.get(HOME + path)
+    assert page.status == 200
+    assert "being read" not in page.text
+    assert [call for call in gateway.kube.calls if call[0] != "watch"] == []
+
+
+async def test_usage_has_charge_of_a_task_that_has_just_ended(
+    gateway: Gateway, browser: AppBrowser
+) -> None:
+    put_usage(gateway, 5_000_000)
+    task = put_ended(gateway, 700_000)
+    assert "$5.70" in read_spent(await browser.get(f"{HOME}/usage"))
+    put_usage(gateway, 5_700_000, {"name": "task-a", "uid": task["metadata"]["uid"]})
+    await wait_seen(gateway)
+    assert "$5.70" in read_spent(await browser.get(f"{HOME}/usage"))
+    put_ended(gateway, 700_000, **{"modelgateway.dev/folded": "x"})
+    put_usage(gateway, 5_700_000)
+    await wait_seen(gateway)
+    assert "$5.70" in read_spent(await browser.get(f"{HOME}/usage"))
+
+
+async def test_charge_counts_once_where_the_rows_of_tasks_are_behind_the_usage(
+    gateway: Gateway, browser: AppBrowser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_usage(gateway, 5_000_000)
+    put_ended(gateway, 700_000)
+    await browser.get(f"{HOME}/usage")
+    rows = gateway.api_parts.tables.task_rows
+    monkeypatch.setattr(rows._kept["demo"].informer, "_apply", lambda _: None)
+    put_ended(gateway, 700_000, **{"modelgateway.dev/folded": "x"})
+    put_usage(gateway, 5_700_000)
+    await wait_seen(gateway)
+    assert [row.name for row in rows.find_marked("demo") or ()] == ["task-a"]
+    assert "$5.70" in read_spent(await browser.get(f"{HOME}/usage"))
+
+
+async def test_day_of_very_many_lines_is_read_from_the_record(
+    gateway: Gateway, browser: AppBrowser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway_apiserver.surfaces.console.rows.MOST_LINES", 0)
+    put_usage(gateway, 5_000_000)
+    await browser.get(f"{HOME}/usage")
+    (row,) = gateway.api_parts.tables.day_rows.find_marked("demo") or ()
+    assert row.usage is None
+    assert "$5.00" in read_spent(await browser.get(f"{HOME}/usage"))
+
+
+async def test_member_sees_their_own_keys_alone(gateway: Gateway) -> None:
+    put_person(gateway, "mia", demo="member")
+    put_person(gateway, "ann", demo="owner")
+    gateway.put_key("demo", displayName="of mia", createdBy="mia")
+    gateway.put_key("demo", displayName="of ann", createdBy="ann", disabled=True)
+    gateway.put_key("demo", displayName="gone", createdBy="ann", revoked=True)
+    gateway.put_key("demo", "Management", displayName="declared")
+    gateway.put_key("guest", displayName="foreign")
+    own = await (await enter(gateway, "mia")).get(f"{HOME}/keys")
+    assert "of mia" in own.text
+    assert "of ann" not in own.text
+    ann = await enter(gateway, "ann")
+    page = await ann.get(f"{HOME}/keys")
+    assert all(name in page.text for name in ("of mia", "of ann", "gone"))
+    assert not any(name in page.text for name in ("declared", "foreign"))
+    for status, name in (("disabled", "of ann"), ("revoked", "gone"), ("active", "of mia")):
+        page = await ann.get(f"{HOME}/keys?status={status}&name_contains={name[-3:].upper()}")
+        table = page.text.partition("Made by")[2]
+        assert name in table, status
+        assert sum(each in table for each in ("of mia", "of ann", "gone")) == 1
+
+
+async def test_keys_come_newest_first_in_pages(gateway: Gateway, browser: AppBrowser) -> None:
+    for number in range(45):
+        key = gateway.put_key("demo", displayName=f"number {number:02}.")
+        name = f"key-{key[3:11]}"
+        obj = await gateway.kube.get("gatewaykeys", name)
+        meta = {**obj["metadata"], "annotations": {"modelgateway.dev/sequence": str(number + 1)}}
+        gateway.kube.put("gatewaykeys", {**obj, "metadata": meta})
+    found, path = list[int](), f"{HOME}/keys"
+    for _ in range(3):
+        page = await browser.get(path)
+        found += [number for number in range(44, -1, -1) if f"number {number:02}." in page.text]
+        at = page.body.find('rel="next"')
+        begin = page.body.rfind('href="', 0, at) + len('href="')
+        path = page.body[begin : page.body.index('"', begin)].replace("&amp;", "&")
+    assert found == [*range(44, -1, -1)]
+    assert at == -1
+    assert (await browser.get(f"{HOME}/keys?after=malformed")).status == 400
+
+
+async def test_deleted_guardrail_is_gone_before_its_event(
+    gateway: Gateway, browser: AppBrowser
+) -> None:
+    gateway.put_guardrail("grd-pool", gateway.key)
+    path = f"{HOME}/guardrails/grd_pool"
+    page = await browser.get(path)
+    gateway.guardrails.cut = True
+    await browser.submit(page, f"{path}/delete")
+    assert "Pool grd-pool" not in (await browser.get(f"{HOME}/guardrails")).text
+
+
+async def test_lists_of_a_silent_watch_are_not_shown(gateway: Gateway, browser: AppBrowser) -> None:
+    gateway.keys.staleness = gateway.guardrails.staleness = 60.0
+    for noun in ("keys", "guardrails", "audit"):
+        page = await browser.get(f"{HOME}/{noun}")
+        assert page.status == 503, noun
+        assert "cannot be read now" in page.text
+
+
+async def test_files_are_shown_where_nothing_has_announced_a_version(
+    gateway: Gateway, browser: AppBrowser
+) -> None:
+    put_file(gateway, "report.pdf", 1)
+    assert await gateway.storage.read_version("demo") is None
+    gateway.kube.calls.clear()
+    assert "report.pdf" in (await browser.get(f"{HOME}/files")).text
+    assert ("list_page", "gatewayfiles") not in gateway.kube.calls
+    # before the first list of the informer, and while its watch is silent, the record is asked
+    gateway.files.staleness = 60.0
+    assert "report.pdf" in (await browser.get(f"{HOME}/files")).text
+    assert ("list_page", "gatewayfiles") in gateway.kube.calls
