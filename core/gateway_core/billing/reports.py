@@ -72,16 +72,17 @@ def read_day(usage: Mapping[str, Any]) -> Iterator[Amounts]:
     status, day = usage.get("status") or {}, _share(usage["spec"]["day"])
     assigned, others = Counter[str](), list[Amounts]()
     for row in status.get("rows") or ():
+        get = row.get
         line = Amounts(
             day=day,
-            key_name=_share(row.get("keyName")),
-            model_id=_share(row.get("modelId")),
-            operation=_share(row.get("operation")),
-            requests=row.get("requests", 0),
-            failed=row.get("failed", 0),
-            input_tokens=row.get("inputTokens", 0),
-            output_tokens=row.get("outputTokens", 0),
-            micros=row.get("chargedMicros", 0),
+            key_name=_share(get("keyName")),
+            model_id=_share(get("modelId")),
+            operation=_share(get("operation")),
+            requests=get("requests", 0),
+            failed=get("failed", 0),
+            input_tokens=get("inputTokens", 0),
+            output_tokens=get("outputTokens", 0),
+            micros=get("chargedMicros", 0),
         )
         if line.key_name is None and line.model_id is None:
             others.append(line)

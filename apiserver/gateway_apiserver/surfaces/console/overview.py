@@ -248,18 +248,37 @@ def draw_days(lines: Sequence[Amounts], days: Sequence[str]) -> list[Part]:
     found = [by_day.get(day, Amounts(day=day)) for day in days]
     money = [Bar(line.day or "", line.micros) for line in found]
     calls = [Bar(line.day or "", line.requests, line.failed) for line in found]
-    figures = (Head("Day"), numeric("Spent"), numeric("Calls"), numeric("Failed"))
-    rows = [
+    spent = [[Cell(line.day or ""), number(show_micros(line.micros))] for line in found]
+    counts = [
         [
             Cell(line.day or ""),
-            number(show_micros(line.micros)),
             number(show_count(line.requests)),
             number(show_count(line.failed)),
         ]
-        for line in reversed(found)
+        for line in found
     ]
-    table = Table("Spending and calls by day", figures, rows, "Nothing was charged.")
     return [
-        Plot("Spending by day", draw_bars("Spending by day", money, show_micros), table),
-        Plot("Calls by day", draw_bars("Calls by day, failed in red", calls, show_count), table),
+        _plot("Spending by day", "Spending by day", money, show_micros, ["Spent"], spent),
+        _plot(
+            "Calls by day",
+            "Calls by day, failed in red",
+            calls,
+            show_count,
+            ["Calls", "Failed"],
+            counts,
+        ),
     ]
+
+
+def _plot(
+    title: str,
+    label: str,
+    bars: Sequence[Bar],
+    show: Callable[[int], str],
+    figures: Sequence[str],
+    rows: Sequence[Sequence[Cell]],
+) -> Plot:
+    """A plot of days, and its figures as a table, the newest day first."""
+    heads = (Head("Day"), *map(numeric, figures))
+    table = Table(title, heads, rows[::-1], "Nothing was charged.")
+    return Plot(title, draw_bars(label, bars, show), table)

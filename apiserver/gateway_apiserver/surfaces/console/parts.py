@@ -3,13 +3,13 @@
 The template `console/screen.html` renders each part by its `kind`. All texts are escaped there.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Literal
 from urllib.parse import urlencode
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from gateway_core.api.money import MICROS_PER_CENT
 from gateway_core.api.times import parse_time
@@ -17,6 +17,7 @@ from gateway_core.api.times import parse_time
 CellKind = Literal["text", "word", "number", "code", "state", "time"]
 NOTHING = "\N{EN DASH}"
 BEING_READ = "The list is being read. If it does not appear in a moment, reload the page."
+_PLAIN = frozenset({"text", "word", "number"})
 _GOOD = frozenset({"completed", "active", "delivered", "owner"})
 _BAD = frozenset({"failed", "revoked", "undelivered", "expired", "suspended"})
 
@@ -29,6 +30,11 @@ class Cell:
     kind: CellKind = "text"
     href: str = ""
     share: float | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a text alone. Tables show it without a macro, which takes longest."""
+        return self.kind in _PLAIN and not self.href and self.share is None
 
     @property
     def tone(self) -> str:
@@ -57,6 +63,10 @@ class Table:
     more: str = ""
     first: str = ""
     is_titled: bool = False
+
+    def pair(self, row: Sequence[Cell]) -> Iterable[tuple[Markup, Cell]]:
+        """The cells of a row, each with the text of its column."""
+        return zip((escape(head.text) for head in self.heads), row, strict=True)
 
 
 @dataclass(frozen=True, slots=True)

