@@ -15,8 +15,7 @@ ENDED_PHASES = TERMINAL_PHASES | frozenset(batch.TERMINAL_PHASES)
 """Terminal phases of tasks and batches; the same words mean the same."""
 
 
-# not frozen: pages make tens of thousands, and a frozen one takes twice as long to make
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Amounts:
     """Amounts of one day, key, model and operation; None where unknown or not asked for.
 
@@ -36,7 +35,7 @@ class Amounts:
     micros: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Charge(Amounts):
     """One ended run. `minute` is of the day on which it ended, 0 to 1439.
 

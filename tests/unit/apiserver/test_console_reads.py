@@ -1,5 +1,7 @@
 """Pages show what the process has in memory: without a call to the Kubernetes API, and current."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -136,6 +138,47 @@ async def test_day_of_very_many_lines_is_read_from_the_record(
     (row,) = gateway.api_parts.tables.day_rows.find_marked("demo") or ()
     assert row.usage is None
     assert "$5.00" in read_spent(await browser.get(f"{HOME}/usage"))
+
+
+@pytest.mark.parametrize("path", ["", "/usage"])
+async def test_page_is_shown_before_archived_days_are_read_and_then_with_them(
+    gateway: Gateway, browser: AppBrowser, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    put_usage(gateway, 5_000_000)
+    await browser.get(f"{HOME}/batches")
+    may_go, list_entries = asyncio.Event(), gateway.store.list_entries
+
+    async def list_slowly(*args: Any, **options: Any) -> AsyncIterator[Any]:
+        await may_go.wait()
+        async for entry in list_entries(*args, **options):
+            yield entry
+
+    monkeypatch.setattr(gateway.store, "list_entries", list_slowly)
+    page = await browser.get(HOME + path)
+    assert "being read" in page.text
+    assert f'sse-connect="{HOME}/events/tasks"' in page.body
+    # what the event stream asks for, and a page that is loaded again
+    region = {"HX-Request": "true", "HX-Target": "region"}
+    later = [asyncio.create_task(browser.get(HOME + path, **more)) for more in (region, {})]
+    await asyncio.sleep(0.1)
+    assert not any(task.done() for task in later)
+    may_go.set()
+    for page in await asyncio.gather(*later):
+        assert "$5.00" in page.text
+        assert "being read" not in page.text
+
+
+async def test_overview_takes_the_place_of_its_hint_once_tasks_are_listed(
+    gateway: Gateway, browser: AppBrowser
+) -> None:
+    gateway.kube.away = True
+    assert "being read" in (await browser.get(HOME)).text
+    gateway.kube.away = False
+    rows = gateway.api_parts.tables.task_rows
+    await rows._kept["demo"].informer.wait_synced()
+    page = await browser.get(HOME, **{"HX-Request": "true", "HX-Target": "region"})
+    assert "Spent today" in page.text
+    assert "Latest tasks" in page.text
 
 
 async def test_member_sees_their_own_keys_alone(gateway: Gateway) -> None:

@@ -1,8 +1,10 @@
 """The account's first page: money, calls, limits, and the latest tasks."""
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -29,7 +31,12 @@ from gateway_apiserver.surfaces.console.parts import (
     show_seconds,
 )
 from gateway_apiserver.surfaces.console.plots import Bar, draw_bars
-from gateway_apiserver.surfaces.console.row_index import RowIndex, RowPage
+from gateway_apiserver.surfaces.console.row_index import (
+    NEW_SECONDS,
+    PATIENCE_SECONDS,
+    RowIndex,
+    RowPage,
+)
 from gateway_apiserver.surfaces.console.rows import BatchRow, DayRow, TaskRow
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section
 from gateway_apiserver.surfaces.console.tasks import tabulate_tasks
@@ -45,6 +52,7 @@ from gateway_core.api.money import MICROS_PER_CENT, MICROS_PER_DOLLAR
 from gateway_core.billing.charges import Amounts, Charge
 from gateway_core.billing.counters import Budget
 from gateway_core.billing.reports import MOST_OWED, UsageLines, sum_lines
+from gateway_core.concurrency import SingleFlight
 from gateway_core.kube.clock import CLOCK
 
 DAYS = 30
@@ -65,17 +73,47 @@ class SeatUsage:
         tasks: RowIndex[TaskRow],
         batches: RowIndex[BatchRow],
         days: RowIndex[DayRow],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._usage = usage
         self._tasks = tasks
         self._batches = batches
         self._days = days
+        self._clock = clock
+        self._flights = SingleFlight[UsageLines]()
+        self._put_off: dict[str, float] = {}
+
+    def is_new(self, account: str) -> bool:
+        """Whether a page was answered a moment ago while its usage was being read."""
+        return self._clock() - self._put_off.get(account, float("-inf")) < NEW_SECONDS
 
     async def is_ready(self, seat: Seat) -> bool:
         """Whether the usage can be read soon; False while the account's tasks are being listed."""
         indexes = (self._tasks, self._batches, self._days)
         waits = (index.wait_listed(seat.account.name) for index in indexes)
         return (await asyncio.gather(*waits))[0]
+
+    async def read_soon(self, seat: Seat, first: date, last: date) -> UsageLines | None:
+        """As `read`; None where that takes longer than a page waits, which is tried again then.
+
+        Only the first report of an account does: it reads up to 93 days of the object store.
+        """
+        account = seat.account.name
+        run = self._flights.run(
+            (account, seat.principal.confined_to, first, last),
+            partial(self.read, seat, first, last),
+        )
+        reading = asyncio.create_task(run)
+        # of one that no page waits for any more
+        reading.add_done_callback(lambda task: task.cancelled() or task.exception())
+        # whoever asks again is shown it however long it takes
+        patience = None if self.is_new(account) else PATIENCE_SECONDS
+        await asyncio.wait({reading}, timeout=patience)
+        if reading.done():
+            return reading.result()
+        self._put_off = {name: at for name, at in self._put_off.items() if self.is_new(name)}
+        self._put_off[account] = self._clock()
+        return None
 
     async def read(self, seat: Seat, first: date, last: date) -> UsageLines:
         """The lines of these days. Unavailable."""
@@ -135,7 +173,10 @@ class OverviewPage:
         if seat.may(Act.GOVERN):
             try:
                 first = min(today - timedelta(DAYS - 1), today.replace(day=1))
-                lines = (await self._usage.read(seat, first, today)).sum("day")
+                usage = await self._usage.read_soon(seat, first, today)
+                if usage is None:
+                    return Screen("Overview", [wait_for_tasks(seat, seat.home)])
+                lines = usage.sum("day")
             except Unavailable as error:
                 parts.append(Notice(error.message, is_problem=True))
         parts.append(Tiles(await self._list_tiles(seat, lines, today, page)))
@@ -143,7 +184,7 @@ class OverviewPage:
             parts += _draw(lines, today)
             parts += await self._show_limits(seat)
         latest = tabulate_tasks(seat, page, "Latest tasks", is_titled=True)
-        return Screen("Overview", [*parts, latest])
+        return Screen("Overview", [Region([*parts, latest])])
 
     async def _list_tiles(
         self, seat: Seat, lines: list[Amounts] | None, today: date, page: RowPage[TaskRow]
@@ -207,7 +248,7 @@ class OverviewPage:
 
 
 def wait_for_tasks(seat: Seat, here: str) -> Region:
-    """In the place of a page's parts, until the account's tasks are listed."""
+    """In the place of a page's parts, until the account's tasks, or its usage, are read."""
     return Region([Hint(BEING_READ)], here, f"{seat.home}/events/tasks")
 
 

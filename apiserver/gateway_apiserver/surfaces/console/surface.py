@@ -72,7 +72,11 @@ def add_console(
     WebhookPage(console, api)
     tables = parts.tables
     AuditPage(console, parts.store, keys, guardrails, tables.users, tables.grants)
-    tasks = AccountEvents(tables.open_tasks, lambda task: task.account, task_rows.is_new)
+    tasks = AccountEvents(
+        tables.open_tasks,
+        lambda task: task.account,
+        lambda account: task_rows.is_new(account) or seat_usage.is_new(account),
+    )
     batches = AccountEvents(tables.open_batches, lambda account: account, batch_rows.is_new)
     task_rows.subscribe(tasks.wake)
     batch_rows.subscribe(batches.wake)

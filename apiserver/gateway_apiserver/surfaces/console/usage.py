@@ -82,7 +82,9 @@ class UsagePages:
         )
         if not await self._reader.is_ready(seat):
             return Screen("Usage", [search, wait_for_tasks(seat, locate(path, **chosen))])
-        lines = await self._reader.read(seat, first, last)
+        lines = await self._reader.read_soon(seat, first, last)
+        if lines is None:
+            return Screen("Usage", [search, wait_for_tasks(seat, locate(path, **chosen))])
         parts: list[Part] = [Links([("Download as CSV", locate(f"{path}/csv", **chosen))])]
         days = [(first + timedelta(day)).isoformat() for day in range((last - first).days + 1)]
         parts += draw_days(lines.sum("day"), days)
