@@ -30,7 +30,6 @@ from gateway_core.billing.usage import list_pending
 from gateway_core.billing.usage_store import (
     list_archived_days,
     list_usage,
-    read_runs,
     select_unaggregated,
 )
 from gateway_core.concurrency import map_bounded
@@ -55,7 +54,6 @@ _DAYS_AT_ONCE = 8
 _NOT_OPEN = ",".join(f"status.phase!={phase}" for phase in ("Pending", "Submitting", "Running"))
 """Leaves out most tasks that have not ended, which one list for each phase would take longer to."""
 REPORT_SECONDS = 10.0
-MOST_OWED = 50
 MOST_KEPT = 100_000
 """Lines of days kept in memory, of about 150 bytes; the days not asked for the longest go first.
 The sums kept beside them are at most as many again by key, and by model."""
@@ -176,7 +174,7 @@ class UsageLines:
 
 @dataclass(frozen=True, slots=True)
 class UsageDay:
-    """A usage object of one day; `added` are uids of runs that it names as added."""
+    """A usage object of one day; `added` are uids of runs that it names as added, or has named."""
 
     day: str
     uid: str
@@ -223,20 +221,12 @@ class UsageReader:
         last: date,
         days: Sequence[UsageDay],
         charges: Iterable[Charge],
-        unsure: Collection[str] = (),
     ) -> UsageLines:
         """The lines as of what the caller knows: all days that have objects, and owed charges.
 
-        `unsure` are names of ended runs that may be in the usage by now: they are read. What is
-        archived is listed once for the same days and range. Unavailable.
+        What is archived is listed once for the same days and range. Unavailable.
         """
         span, uids = (account, first.isoformat(), last.isoformat()), frozenset(d.uid for d in days)
-        charges = [*charges]
-        if unsure:
-            # read after the days: a day names a run until the run's label is there
-            async with self._reading(account):
-                runs = await read_runs(self._kube, unsure)
-            charges += filter(None, map(read_ended, runs))
         known, archived = self._listed.get(span), None
         if known is not None and known[0] == uids:
             self._listed.move_to_end(span)

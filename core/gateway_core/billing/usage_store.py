@@ -187,19 +187,6 @@ def _name_kind(name: str) -> str:
     return GatewayBatch.plural if is_batch(name) else GatewayTask.plural
 
 
-async def read_runs(kube: KubernetesClient, names: Collection[str]) -> list[Object]:
-    """The tasks and batches of these names that are not labelled as aggregated."""
-
-    async def read(name: str) -> Object | None:
-        try:
-            return await kube.get(_name_kind(name), name)
-        except ObjectNotFound:
-            return None
-
-    found = await map_bounded(_READS_AT_ONCE, read, names)
-    return [run for run in found if run is not None and not is_aggregated(run)]
-
-
 async def _read_run(kube: KubernetesClient, name: str, uid: str) -> Object | None:
     try:
         run = await kube.get(_name_kind(name), name)

@@ -104,6 +104,7 @@ class Informer(Cache[T], Generic[T]):
         self._alive_at: float | None = None
         self._synced = asyncio.Event()
         self._version = "0"
+        self.listed_version = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     @property
@@ -221,6 +222,7 @@ class Informer(Cache[T], Generic[T]):
             self.repairs += repairs
             _log.warning("cache repaired by a resync", kind=self.plural, entries=repairs)
         self._advance(first.resource_version)
+        self.listed_version = listed_version
         self._synced.set()
         self._alive_at = time.monotonic()
 

@@ -76,6 +76,15 @@ async def wait_seen(gateway: Gateway) -> None:
     assert await rows._kept["demo"].informer.wait_for_version(latest, 5)
 
 
+async def wait_owed(gateway: Gateway) -> None:
+    """Wait until the rows of the account's tasks have the latest change."""
+    latest = max(
+        int(obj["metadata"]["resourceVersion"]) for obj in gateway.kube.list_objects("gatewaytasks")
+    )
+    rows = gateway.api_parts.tables.task_rows
+    assert await rows._kept["demo"].informer.wait_for_version(latest, 5)
+
+
 def read_spent(page: Page) -> str:
     """The first row of the usage by key: what was spent."""
     return page.text.partition("By key")[2]
@@ -118,14 +127,35 @@ async def test_charge_counts_once_where_the_rows_of_tasks_are_behind_the_usage(
     gateway: Gateway, browser: AppBrowser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_usage(gateway, 5_000_000)
-    put_ended(gateway, 700_000)
     await browser.get(f"{HOME}/usage")
+    task = put_ended(gateway, 700_000)
+    await wait_owed(gateway)
     rows = gateway.api_parts.tables.task_rows
     monkeypatch.setattr(rows._kept["demo"].informer, "_apply", lambda _: None)
+    put_usage(gateway, 5_700_000, {"name": "task-a", "uid": task["metadata"]["uid"]})
+    put_ended(gateway, 700_000, **{"modelgateway.dev/folded": "x"})
+    gateway.kube.calls.clear()
+    for micros in (5_700_000, 5_800_000, 5_900_000):
+        put_usage(gateway, micros)
+        await wait_seen(gateway)
+        assert [row.name for row in rows.find_marked("demo") or ()] == ["task-a"]
+        spent = f"${micros / 1_000_000:.2f}"
+        assert spent in read_spent(await browser.get(f"{HOME}/usage"))
+    assert [call for call in gateway.kube.calls if call[0] != "watch"] == []
+
+
+async def test_usage_is_read_of_the_record_where_rows_are_older_than_the_list_of_days(
+    gateway: Gateway, browser: AppBrowser
+) -> None:
+    put_ended(gateway, 700_000)
+    await browser.get(f"{HOME}/tasks")
+    tables = gateway.api_parts.tables
+    await tables.task_rows.wait_listed("demo")
     put_ended(gateway, 700_000, **{"modelgateway.dev/folded": "x"})
     put_usage(gateway, 5_700_000)
-    await wait_seen(gateway)
-    assert [row.name for row in rows.find_marked("demo") or ()] == ["task-a"]
+    # as if the watch of tasks were behind the first list of days
+    informer = tables.task_rows._kept["demo"].informer
+    informer._apply = lambda _: None  # type: ignore[method-assign]
     assert "$5.70" in read_spent(await browser.get(f"{HOME}/usage"))
 
 

@@ -216,9 +216,6 @@ async def test_lines_are_the_same_of_known_days_and_owed_charges(office: Office)
     charges = [read_charge(owed), read_charge(named)]
     found = await reader.read_known("demo", today, today, [known, old], charges)
     assert list(found) == listed
-    unsure = ["task-a", "task-b", "task-c", "task-gone"]
-    found = await reader.read_known("demo", today, today, [known, old], [], unsure)
-    assert list(found) == listed
     assert [line.micros for line in found.sum("key")] == [705]
 
 

@@ -12,7 +12,12 @@ import pytest
 
 from gateway_apiserver.surfaces.console import row_index
 from gateway_apiserver.surfaces.console.row_index import LIFE_SECONDS, NEW_SECONDS, RowIndex
-from gateway_apiserver.surfaces.console.rows import project_task_row
+from gateway_apiserver.surfaces.console.rows import (
+    MOST_DROPS,
+    DayRow,
+    project_day_row,
+    project_task_row,
+)
 from gateway_core.api.errors import Unavailable
 from gateway_core.kube.informer import Informer
 from tests.fakes.clock import in_virtual_time
@@ -273,3 +278,24 @@ async def test_ten_thousand_tasks_are_paged_once_each(scene: Scene) -> None:
             break
     assert found == [*numbers[::-1], 3, 2, 1]
     assert await scene.read(phase="Failed", limit=20) == [*range(10_000, 0, -1000)]
+
+
+def test_names_that_a_day_has_dropped_are_kept_for_some_versions() -> None:
+    def make(version: int) -> DayRow:
+        pending = [{"name": f"task-{version}", "uid": str(version)}]
+        meta = {"name": "demo-2026-11-24", "uid": "d", "creationTimestamp": CREATED}
+        row = project_day_row(
+            {
+                "metadata": {**meta, "resourceVersion": str(version)},
+                "spec": {"accountName": "demo", "day": "2026-11-24"},
+                "status": {"pending": pending},
+            }
+        )
+        assert row is not None
+        return row
+
+    row = make(0)
+    for version in range(1, 100):
+        row = make(version).follow(row)
+    assert row.known is not None
+    assert row.known.added == {str(version) for version in range(99 - MOST_DROPS, 100)}

@@ -49,9 +49,9 @@ from gateway_core.api.errors import Unavailable
 from gateway_core.api.ids import name_to_id
 from gateway_core.api.limits import subject_of_guardrail, subject_of_key
 from gateway_core.api.money import MICROS_PER_CENT, MICROS_PER_DOLLAR
-from gateway_core.billing.charges import Amounts, Charge
+from gateway_core.billing.charges import Amounts
 from gateway_core.billing.counters import Budget
-from gateway_core.billing.reports import MOST_OWED, UsageLines, sum_lines
+from gateway_core.billing.reports import UsageLines, sum_lines
 from gateway_core.concurrency import SingleFlight
 from gateway_core.kube.clock import CLOCK
 
@@ -122,18 +122,18 @@ class SeatUsage:
         days = self._days.find_marked(account)
         if tasks is None or batches is None or days is None:
             return await self._usage.read(caller, first, last)
-        usage = [row.usage for row in days if row.usage is not None]
-        # a day names a run until the run's label is there: a row from before may lack the label
-        version = max((day.version for day in usage), default=0)
-        sure, unsure = list[Charge](), list[str]()
-        for index, rows in ((self._tasks, tasks), (self._batches, batches)):
-            if index.has_seen(account, version):
-                sure += [row.owed for row in rows if row.owed is not None]
-            else:
-                unsure += [row.name for row in rows]
-        if len(usage) < len(days) or len(unsure) > MOST_OWED:
+        usage = [day for row in days if (day := row.known) is not None]
+        # the list of days may lack names of runs whose labels the rows of runs do not have yet
+        listed = self._days.find_list_version(account)
+        is_sure = all(
+            index.has_seen(account, listed)
+            for index, rows in ((self._tasks, tasks), (self._batches, batches))
+            if rows
+        )
+        if not is_sure or len(usage) < len(days):
             return await self._usage.read(caller, first, last)
-        return await self._usage.read_known(caller, first, last, usage, sure, unsure)
+        owed = [row.owed for row in (*tasks, *batches) if row.owed is not None]
+        return await self._usage.read_known(caller, first, last, usage, owed)
 
 
 class OverviewPage:

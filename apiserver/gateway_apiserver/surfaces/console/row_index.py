@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 from weakref import ref
 
 from gateway_core.api.errors import InvalidRequest, Unavailable
@@ -64,6 +64,10 @@ class Row:
     def is_marked(self) -> bool:
         """Whether pages read it without a list."""
         return False
+
+    def follow(self, before: Self | None) -> Self:
+        """The marked row, given the one that it takes the place of."""
+        return self
 
 
 R = TypeVar("R", bound=Row)
@@ -124,9 +128,9 @@ class _Account(Generic[R]):
         """Take a change of an object over from the informer."""
         self.heard_at = self._clock()
         row, rows = self.informer.get(name), self.rows
-        self.marked.pop(name, None)
+        before = self.marked.pop(name, None)
         if row is not None and row.is_marked:
-            self.marked[name] = row
+            self.marked[name] = row.follow(before)
         if row is None:
             self._gone += 1
             # a row that has gone is left out by each walk: its place is not known here
@@ -225,6 +229,11 @@ class RowIndex(Generic[R]):
         if kept.is_silent or not kept.informer.synced:
             return None
         return [*kept.marked.values()]
+
+    def find_list_version(self, account: str) -> int:
+        """The version of the latest full list: of later changes each was seen; 0 without one."""
+        kept = self._kept.get(account)
+        return 0 if kept is None else kept.informer.listed_version
 
     def has_seen(self, account: str, version: int) -> bool:
         """Whether the rows have every change up to a version of the record."""

@@ -1,9 +1,9 @@
 """Rows of tasks and batches, as lists show them, and of days of usage. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from sys import intern
-from typing import Any
+from typing import Any, Self
 
 from gateway_apiserver.surfaces.console.row_index import Row
 from gateway_core.api.times import parse_time
@@ -16,6 +16,10 @@ from gateway_core.kube.lists import find_position
 MOST_LINES = 500
 """Lines of a day that its row keeps, of about 150 bytes. An account has about nine such days: older
 ones are in the object store."""
+
+MOST_DROPS = 24
+"""Versions of a day whose dropped names are kept: a day is written every second at most, and rows
+whose watch is silent for 20 s are not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +36,29 @@ class RunRow(Row):
 
 @dataclass(frozen=True, slots=True)
 class DayRow(Row):
-    """A day of usage; without it where the day has so many lines that it is not kept."""
+    """A day of usage; without it where the day has so many lines that it is not kept.
+
+    `dropped` are the names of runs that the latest versions dropped. A run is named until its label
+    is there, which the row of the run may not have seen yet.
+    """
 
     usage: UsageDay | None
+    dropped: tuple[frozenset[str], ...] = ()
+
+    @property
+    def known(self) -> UsageDay | None:
+        """The day, with the names that were dropped."""
+        if self.usage is None or not self.dropped:
+            return self.usage
+        return replace(self.usage, added=self.usage.added.union(*self.dropped))
+
+    def follow(self, before: Self | None) -> Self:
+        """This version of the day with the names that it, and some before, have dropped."""
+        if self.usage is None or before is None or before.usage is None:
+            return self
+        gone = before.usage.added - self.usage.added
+        dropped = (*before.dropped, gone)[-MOST_DROPS:] if gone else before.dropped
+        return replace(self, dropped=dropped)
 
     @property
     def is_marked(self) -> bool:

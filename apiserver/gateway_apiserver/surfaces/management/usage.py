@@ -1,7 +1,7 @@
 """`/usage`: what the account was charged, by day, key, model and operation (contract §9)."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any
 
@@ -140,11 +140,10 @@ class UsageRoutes:
         last: date,
         days: Sequence[UsageDay],
         charges: Iterable[Charge],
-        unsure: Collection[str],
     ) -> UsageLines:
         """As `read`, of what is known as the reader says. Unavailable."""
         account = caller.account.name
-        lines = await self._reader.read_known(account, first, last, days, charges, unsure)
+        lines = await self._reader.read_known(account, first, last, days, charges)
         return self._confine(caller, lines)
 
     def _confine(self, caller: Principal, lines: UsageLines) -> UsageLines:
