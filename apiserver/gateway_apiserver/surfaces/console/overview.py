@@ -106,8 +106,8 @@ class SeatUsage:
         reading = asyncio.create_task(run)
         # of one that no page waits for any more
         reading.add_done_callback(lambda task: task.cancelled() or task.exception())
-        # whoever asks again is shown it however long it takes
-        patience = None if self.is_new(account) else PATIENCE_SECONDS
+        # a page may have waited for its rows before; one that asks again is shown the usage
+        patience = None if self.is_new(account) else PATIENCE_SECONDS / 2
         await asyncio.wait({reading}, timeout=patience)
         if reading.done():
             return reading.result()

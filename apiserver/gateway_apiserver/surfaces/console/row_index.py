@@ -65,7 +65,7 @@ class Row:
         """Whether pages read it without a list."""
         return False
 
-    def follow(self, before: Self | None) -> Self:
+    def follow(self, before: "Row | None") -> Self:
         """The marked row, given the one that it takes the place of."""
         return self
 

@@ -52,9 +52,9 @@ class DayRow(Row):
             return self.usage
         return replace(self.usage, added=self.usage.added.union(*self.dropped))
 
-    def follow(self, before: Self | None) -> Self:
+    def follow(self, before: Row | None) -> Self:
         """This version of the day with the names that it, and some before, have dropped."""
-        if self.usage is None or before is None or before.usage is None:
+        if not isinstance(before, DayRow) or self.usage is None or before.usage is None:
             return self
         gone = before.usage.added - self.usage.added
         dropped = (*before.dropped, gone)[-MOST_DROPS:] if gone else before.dropped
