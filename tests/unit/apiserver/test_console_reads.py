@@ -228,7 +228,7 @@ async def test_member_sees_their_own_keys_alone(gateway: Gateway) -> None:
     assert not any(name in page.text for name in ("declared", "foreign"))
     for status, name in (("disabled", "of ann"), ("revoked", "gone"), ("active", "of mia")):
         page = await ann.get(f"{HOME}/keys?status={status}&name_contains={name[-3:].upper()}")
-        table = page.text.partition("Made by")[2]
+        table = page.text.partition("Created by")[2]
         assert name in table, status
         assert sum(each in table for each in ("of mia", "of ann", "gone")) == 1
 
