@@ -48,10 +48,14 @@ class WaitLimit:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self.stop()
         # replaces the cancellation that this timeout caused by TimeoutError
         await self._scope.__aexit__(kind, error, traceback)
+
+    def stop(self) -> None:
+        """Let the rest of the block take any time."""
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _look(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
         if loop.time() - due > LATE_SECONDS:

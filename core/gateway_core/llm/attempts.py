@@ -82,7 +82,8 @@ async def _open_in_time(
     seconds = attempts.first_byte_seconds
     times.is_silent = False
     try:
-        async with nullcontext() if seconds is None else WaitLimit(seconds):
+        times.limit = None if seconds is None else WaitLimit(seconds)
+        async with times.limit or nullcontext():
             opened = await service.open(candidate, account, times)
             if seconds is not None:
                 await _await_first_byte(service, opened, times)

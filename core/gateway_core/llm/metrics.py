@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from gateway_core.concurrency import WaitLimit
 from gateway_core.llm.formats.calls import TokenUsage
 from gateway_core.observability.distribution import Distribution
 from gateway_core.observability.tracing import NO_SPAN, Span
@@ -31,7 +32,7 @@ class CallTimes:
     `sent` is when the provider that answers is called; `first` when the first output went to the
     client. `reached`: some provider was called. `abandoned` is what models cost that the client did
     not wait for, in micro-dollars. `is_silent`: the last provider called has read the prompt, and
-    said nothing in its time.
+    said nothing in its time. `limit` is the client's on the first byte of the present provider.
     """
 
     began: float
@@ -43,6 +44,12 @@ class CallTimes:
     """The span of the request, below which each attempt has one."""
     abandoned: int = 0
     is_silent: bool = False
+    limit: WaitLimit | None = None
+
+    def note_begun(self) -> None:
+        """Note that the first byte of an answer has come."""
+        if self.limit is not None:
+            self.limit.stop()
 
     def note_sent(self) -> None:
         """Note that a provider is called now."""

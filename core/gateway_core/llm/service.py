@@ -234,6 +234,7 @@ class LlmService:
                     account=account,
                     upstream_model=upstream_model,
                     note_sent=times.note_sent,
+                    note_begun=times.note_begun,
                     is_stream=priced.call.stream,
                     is_last=is_last,
                 )

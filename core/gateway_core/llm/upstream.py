@@ -181,13 +181,15 @@ class LlmUpstream:
         account: str,
         upstream_model: str,
         note_sent: Callable[[], None],
+        note_begun: Callable[[], None],
         is_stream: bool = False,
         is_last: bool = False,
     ) -> SentCall:
         """POST a call; returns when the provider has answered 2xx, and begun its stream.
 
         The account holds one of the provider's slots, of which it gets at most half, until the
-        call is closed. `note_sent` is called just before the first byte is sent.
+        call is closed. `note_sent` is called just before the first byte is sent,
+        `note_begun` when a first byte of a stream has come, but more is waited for.
         `is_last`: no other provider can answer the call, so it is sent though the circuit is open.
 
         Raises:
@@ -216,7 +218,7 @@ class LlmUpstream:
             if not 200 <= response.status < 300:
                 await self._check(response, number, upstream_model)
             elif is_stream and not (response.chunks and begins_stream(response.chunks[0])):
-                await self._check_begin(response, number, upstream_model)
+                await self._check_begin(response, number, upstream_model, note_begun)
         except BaseException as error:
             self._slots.release(account)
             self._note(error, account, now)
@@ -245,11 +247,19 @@ class LlmUpstream:
         answer = Answer(response.status, raw, parse_retry_after(retry_after, CLOCK.time()))
         raise self._judge(answer, _find_message(answer), number, upstream_model)
 
-    async def _check_begin(self, response: Response, number: int, upstream_model: str) -> None:
+    async def _check_begin(
+        self,
+        response: Response,
+        number: int,
+        upstream_model: str,
+        note_begun: Callable[[], None],
+    ) -> None:
         """Raise the error of a stream that fails before its first frame, or with it."""
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(BEGIN_SECONDS):
+                    await response.wait_for_body()
+                    note_begun()
                     await response.wait_for_body(shows_refusal)
         except BaseException:
             response.abort()

@@ -191,6 +191,8 @@ FAILED_STREAMS = {
         503,
     ),
     "frame that is cut": (drip(b'data: {"er', b'ror": {"message": "no", "code": 503}}\n\n'), 503),
+    "frame that breaks off": (drip(b'data: {"choi'), 502),
+    "document in pieces": (drip(b'{"error": {"message":', b' "no", "code": 503}}'), 503),
     "comment and the end": (begin(b": processing\n\n"), 502),
     "no blank line": (begin(b'data: {"error": {"code": 503}}\n'), 503),
     "refused input": (begin(b'data: {"error":{"message":"bad","code":400}}\r\n\r\n'), 400),

@@ -151,6 +151,24 @@ async def test_model_without_a_first_byte_in_time_is_abandoned_and_its_prompt_ch
         assert (await gateway.read_record()).micros == 200 + CHEAP_PROMPT
 
 
+async def test_comment_is_a_first_byte_although_the_first_frame_is_waited_for() -> None:
+    async def comment(reply: Reply, _: Received) -> None:
+        await reply.begin()
+        await reply.chunk(b": processing\n\n")
+        await asyncio.sleep(0.2)
+        for frame in make_chat_chunks("Hello"):
+            await reply.chunk(frame)
+        await reply.end()
+
+    async with serve(comment) as gateway:
+        headers = {
+            "x-gateway-fallback-models": "chat-2",
+            "x-gateway-first-byte-timeout": "0.1",
+        }
+        assert b"Hello" in (await gateway.ask(headers, stream=True)).body
+        assert not gateway.second.received
+
+
 async def test_call_beyond_its_time_is_504_and_pays_its_prompt() -> None:
     async with serve(hang) as gateway:
         found = await gateway.ask({"x-gateway-timeout": "0.1"})

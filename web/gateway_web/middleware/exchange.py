@@ -248,6 +248,7 @@ class HttpExchange:
         """Send a whole response."""
         if self.disconnected:
             return
+        self._check_begin()
         head = self._make_head(status, headers, len(body))
         self._transport.write(head if self.scope["method"] == "HEAD" else head + body)
         self._end()
@@ -285,6 +286,7 @@ class HttpExchange:
         """Begin the response; its head is kept for the first bytes of the body."""
         if self.disconnected:
             return
+        self._check_begin()
         found = [*headers]
         length = dict(found).get(b"content-length")
         if length is not None:
@@ -305,12 +307,14 @@ class HttpExchange:
         self._transport.write(b"%b%b0\r\n\r\n" % (head, chunk))
         self._end()
 
+    def _check_begin(self) -> None:
+        if self.response_started:
+            raise RuntimeError("The response has begun.")
+
     def _make_head(
         self, status: int, headers: Iterable[Header], length: int | None = None
     ) -> bytes:
         """The bytes of the head; marks the response as begun. `length` adds a Content-Length."""
-        if self.response_started:
-            raise RuntimeError("The response has begun.")
         self.response_started = self._is_continued = True
         found = [*self._default_headers, *headers]
         lines = [STATUS_LINE[status], *[b"%b: %b\r\n" % header for header in found]]

@@ -69,8 +69,8 @@ class Protocol(HttpToolsProtocol):
         self._head_begun = False
         self._over_bound = False
         self._in_body = False
-        self._head_fields = self._raw_bytes = 0
-        """Headers of the last head; bytes of unfinished ones since the piece that they began in."""
+        self._raw_bytes = 0
+        """Bytes of an unfinished head, or of unfinished trailers, beyond their first piece."""
         self._drained_bytes = 0
         self._wait: _Wait | None = None
         """What the connection waits for its client to do; None while a request is under way."""
@@ -167,8 +167,9 @@ class Protocol(HttpToolsProtocol):
         self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header, or a trailer, which is appended to the headers."""
-        self.headers.append((name.lower(), value))
+        """Keep a header. Trailers are dropped: the request is answered by its head."""
+        if not self._in_body:
+            self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """A request begins."""
@@ -178,7 +179,6 @@ class Protocol(HttpToolsProtocol):
             self._stop_parsing()
         self._head_begun, self._in_body = False, True
         self._raw_bytes = self._drained_bytes = 0
-        self._head_fields = len(self.headers)
         self._table.set_receiving(self)
         exchange = self._make_exchange()
         before, self.cycle = self.cycle, exchange
@@ -202,9 +202,6 @@ class Protocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The next head may come."""
-        if len(self.headers) > self._head_fields:
-            # the trailers count too
-            self._check_head()
         # the request has them; the connection keeps none of them
         self.headers = []
         self.url = b""
@@ -305,7 +302,7 @@ class Protocol(HttpToolsProtocol):
         return self._raw_bytes + more > bounds.head_bytes or len(self.headers) > bounds.headers
 
     def _check_head(self) -> None:
-        """Stop at a head that is over a bound, or is with the trailers."""
+        """Stop at a head that is over a bound."""
         headers, bounds = self.headers, self._bounds
         size = len(self.url) + sum(map(len, chain.from_iterable(headers))) + 4 * len(headers)
         if size > bounds.head_bytes or len(headers) > bounds.headers:

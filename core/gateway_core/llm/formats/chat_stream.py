@@ -1,6 +1,5 @@
 """Streams of Chat Completions (contract §7.2)."""
 
-from itertools import islice
 from typing import Any
 
 import orjson
@@ -118,7 +117,8 @@ class ChatStream(LlmStream):
         before, after = self._before, self._after
         start, end = len(before), -len(after)
         texts: list[bytes] = []
-        for frame in islice(frames, place, None):
+        for index in range(place, len(frames)):
+            frame = frames[index]
             if not (frame.startswith(before) and frame.endswith(after, start)):
                 break
             texts.append(frame[start:end])
@@ -132,7 +132,7 @@ class ChatStream(LlmStream):
             orjson.loads(b'"%b"' % joined)
         except orjson.JSONDecodeError:
             return b""
-        self.text_bytes += len(joined)
+        self.text_bytes += len(joined) - len(texts) + 1
         between = self._public_after + self._public_before
         return self._public_before + between.join(texts) + self._public_after
 
@@ -145,6 +145,7 @@ class ChatStream(LlmStream):
             or not block.startswith(b"data: {")
             or (frames != 1 and block.count(b"}\n\ndata: {") != frames - 1)
             or block.count(self._unfinished) != frames
+            or block.count(b'"finish_reason"') != frames
             or block.count(b'"error"')
         ):
             return None

@@ -2,7 +2,6 @@
 
 from codecs import BOM_UTF8
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +14,14 @@ DONE = b"data: [DONE]\n\n"
 """Last frame of a chat stream."""
 _DOCUMENTS = (b"{", b"[", b"<")
 """How JSON and HTML begin, and no line of a stream does."""
+_STATUSES = {
+    "image_content_policy_violation": 400,
+    "invalid_api_key": 401,
+    "invalid_image": 400,
+    "invalid_prompt": 400,
+    "rate_limit_exceeded": 429,
+}
+"""HTTP statuses that OpenAI's codes of errors stand for."""
 _MOST_REFUSAL_BYTES = 8 * 1024
 """After so many bytes a first frame that is not whole yet is taken for no error."""
 
@@ -158,7 +165,7 @@ def find_error(document: dict[str, Any]) -> StreamError | None:
 
 def begins_stream(data: bytes) -> bool:
     """Whether a provider's first bytes are a usual frame, so surely no error (`find_refusal`)."""
-    if not data.count(b"\n\n"):
+    if not (data.count(b"\n\n") or data.count(b"\r\n\r\n")):
         return False
     if data.startswith(b"data: {"):
         return not data.count(b'"error"')
@@ -168,34 +175,45 @@ def begins_stream(data: bytes) -> bool:
 def shows_refusal(data: bytes) -> bool:
     """Whether the first bytes are enough for `find_refusal` to decide.
 
-    Not yet while only comments or a part of a frame have come.
+    Not yet while only comments, or a part of a frame or of a document, have come.
     """
-    if data.startswith(_DOCUMENTS) or len(data) > _MOST_REFUSAL_BYTES:
+    if len(data) > _MOST_REFUSAL_BYTES:
         return True
-    return any(map(read_data, split_frames(FrameSplitter().feed(data))))
+    if not data.startswith(_DOCUMENTS):
+        return any(map(read_data, split_frames(FrameSplitter().feed(data))))
+    try:
+        orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return False
+    return True
 
 
 def find_refusal(data: bytes) -> StreamError | None:
     """The error that the first bytes of a provider's response report instead of a stream.
 
-    A whole document, as of a provider that knows no streams, is one too.
+    A whole document, as of a provider that knows no streams, is one too, and a first frame that
+    cannot be read.
     """
-    if data.startswith(_DOCUMENTS):
-        with suppress(orjson.JSONDecodeError):
+    error: StreamError | None = None
+    try:
+        if data.startswith(_DOCUMENTS):
+            error = StreamError("The provider's response is no stream.", None, None)
             found = orjson.loads(data)
             found = found[0] if isinstance(found, list) and found else found
-            error = find_error(found) if isinstance(found, dict) else None
-            if error is not None:
-                return error
-        return StreamError("The provider's response is no stream.", None, None)
-    with suppress(StreamBroken):
-        for frame in split_frames(FrameSplitter().feed(data)):
-            if text := read_data(frame):
-                document = parse_data(text)
+            error = find_error(as_object(found)) or error
+        else:
+            frames = split_frames(FrameSplitter().feed(data))
+            first = next(filter(None, map(read_data, frames)), b"")
+            if first and first != b"[DONE]":
+                document = parse_data(first)
                 if document.get("type") == "response.failed":
                     document = as_object(document.get("response"))
-                return find_error(document)
-    return None
+                error = find_error(document)
+    except (StreamBroken, orjson.JSONDecodeError):
+        error = error or StreamError("The provider's stream cannot be read.", None, None)
+    if error is not None and error.status is None and error.code is not None:
+        error.status = _STATUSES.get(error.code)
+    return error
 
 
 def data_frame(document: dict[str, Any]) -> bytes:
