@@ -151,3 +151,27 @@ async def test_a_callback_whose_secret_may_not_be_read_has_an_event(world):
         assert "operator.secretNames" in message
         assert read_task(world, task)["status"]["callback"]["state"] == "Pending"
         assert not receiver.arrivals
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "gatewayaccounts",
+        "gatewaybatches",
+        "gatewayfiles",
+        "gatewaygrants",
+        "gatewayguardrails",
+        "gatewaykeys",
+        "gatewaytasks",
+        "gatewayusages",
+        "gatewayusers",
+    ],
+)
+def test_the_api_may_follow_what_pages_show(world, kind):
+    account = "gateway-model-gateway-api"
+    who = f"system:serviceaccount:{world.config.namespace}:{account}"
+    for verb in ("list", "watch"):
+        allowed = world.run.kubectl(
+            "auth", "can-i", verb, f"{kind}.modelgateway.dev", f"--as={who}"
+        )
+        assert allowed.strip() == "yes"

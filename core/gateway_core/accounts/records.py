@@ -56,8 +56,8 @@ class KeyRecord:
 
     `creator` names the GatewayUser with whose role it acts; None for a declared key. `rules`
     are its own restrictions, beside those of its guardrails. `logs_content`: the request log has
-    the prompts and answers of its LLM calls. One that is revoked, or beyond the
-    bounds of contract §9.0, has neither tokens nor rules: it opens nothing, like an unknown one.
+    the prompts and answers of its LLM calls. One that is revoked, or beyond the bounds of contract
+    §9.0, has no tokens: it opens nothing, like an unknown one.
     """
 
     name: str
@@ -148,7 +148,8 @@ class UserRecord:
 def project_key(obj: Mapping[str, Any], *, shows: bool = False) -> KeyRecord:
     """The record of a GatewayKey; `shows`: with what pages show, which takes some 500 bytes."""
     spec = obj["spec"]
-    opens = not spec.get("revoked") and find_excess(spec) is None
+    is_bounded = find_excess(spec) is None
+    opens = is_bounded and not spec.get("revoked")
     tokens = spec.get("tokens") or (obj.get("status") or {}).get("tokens") or ()
     return KeyRecord(
         name=obj["metadata"]["name"],
@@ -168,7 +169,7 @@ def project_key(obj: Mapping[str, Any], *, shows: bool = False) -> KeyRecord:
             for token in tokens
             if opens
         ),
-        rules=read_rules(spec) if opens else NO_RULES,
+        rules=read_rules(spec) if is_bounded else NO_RULES,
         display_name=spec["displayName"],
         logs_content=spec.get("logContent", False),
         shown=read_shown(obj) if shows else None,

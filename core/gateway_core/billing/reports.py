@@ -178,7 +178,6 @@ class UsageDay:
 
     day: str
     uid: str
-    version: int
     added: frozenset[str]
     lines: DayLines
 
@@ -190,7 +189,7 @@ def read_usage_day(usage: Mapping[str, Any], lines: DayLines | None = None) -> U
         return None
     added = frozenset(list_pending(usage.get("status") or {}))
     lines = lines or DayLines(read_day(usage))
-    return UsageDay(_share(day) or "", meta["uid"], int(meta["resourceVersion"]), added, lines)
+    return UsageDay(_share(day) or "", meta["uid"], added, lines)
 
 
 class UsageReader:
@@ -203,7 +202,7 @@ class UsageReader:
         self._store_timeout = StoreTimeout(REPORT_SECONDS)
         self._kept: OrderedDict[str, tuple[str, DayLines]] = OrderedDict()
         self._kept_lines = 0
-        self._listed: OrderedDict[_Span, tuple[frozenset[str], Mapping[str, str]]] = OrderedDict()
+        self._listed: OrderedDict[_Span, tuple[object, Mapping[str, str]]] = OrderedDict()
 
     async def read(self, account: str, first: date, last: date) -> UsageLines:
         """The account's lines of these UTC days, inclusive, as of now. Unavailable."""
@@ -221,20 +220,22 @@ class UsageReader:
         last: date,
         days: Sequence[UsageDay],
         charges: Iterable[Charge],
+        epoch: object,
     ) -> UsageLines:
         """The lines as of what the caller knows: all days that have objects, and owed charges.
 
-        What is archived is listed once for the same days and range. Unavailable.
+        What is archived is listed once for the same range and `epoch`, which is another one after a
+        day's object has gone. Unavailable.
         """
         span, uids = (account, first.isoformat(), last.isoformat()), frozenset(d.uid for d in days)
         known, archived = self._listed.get(span), None
-        if known is not None and known[0] == uids:
+        if known is not None and known[0] == epoch:
             self._listed.move_to_end(span)
             archived = self._find_archived(known[1], uids)
         if archived is None:
             async with self._reading(account):
                 listed = await list_archived_days(self._store, *span)
-                self._listed[span] = uids, listed
+                self._listed[span] = epoch, listed
                 if len(self._listed) > MOST_LISTED:
                     self._listed.popitem(last=False)
                 archived = await self._read_archived(listed, uids)

@@ -105,6 +105,7 @@ class Informer(Cache[T], Generic[T]):
         self._synced = asyncio.Event()
         self._version = "0"
         self.listed_version = 0
+        """The version of the record that the latest full list has."""
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     @property
@@ -121,6 +122,10 @@ class Informer(Cache[T], Generic[T]):
     def version(self) -> int:
         """The version of the record up to which it has every change."""
         return int(self._version)
+
+    def find_version(self, name: str) -> int:
+        """The version of a known object; 0 of any other."""
+        return self._versions.get(name, 0)
 
     def get(self, name: str) -> T | None:
         """The entry, None where there is none."""

@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
+import orjson
 import pytest
 
 from gateway_core.api.ids import FILE_PREFIX
 from tests.servers.browser import Page
+from tests.servers.world import wait_for
 from tests.unit.apiserver.browsing import AppBrowser, enter, put_person
 from tests.unit.apiserver.gateway import COMPLETED, Gateway
 
@@ -144,6 +146,81 @@ async def test_charge_counts_once_where_the_rows_of_tasks_are_behind_the_usage(
     assert [call for call in gateway.kube.calls if call[0] != "watch"] == []
 
 
+async def test_charge_stays_where_the_rows_of_days_are_behind_the_tasks(
+    gateway: Gateway, browser: AppBrowser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_usage(gateway, 5_000_000)
+    task = put_ended(gateway, 700_000)
+    assert "$5.70" in read_spent(await browser.get(f"{HOME}/usage"))
+    informer = gateway.api_parts.tables.day_rows._kept["demo"].informer
+    with monkeypatch.context() as patched:
+        patched.setattr(informer, "_apply", lambda _: None)
+        put_usage(gateway, 5_700_000, {"name": "task-a", "uid": task["metadata"]["uid"]})
+        put_ended(gateway, 700_000, **{"modelgateway.dev/folded": "x"})
+        await wait_owed(gateway)
+        assert gateway.api_parts.tables.task_rows.find_marked("demo") == []
+        assert "$5.70" in read_spent(await browser.get(f"{HOME}/usage"))
+    put_usage(gateway, 5_700_000)
+    await wait_seen(gateway)
+    assert "$5.70" in read_spent(await browser.get(f"{HOME}/usage"))
+
+
+async def test_day_that_came_and_was_archived_between_two_pages_is_shown(
+    gateway: Gateway, browser: AppBrowser
+) -> None:
+    path = f"{HOME}/usage"
+    await browser.get(path)
+    assert "$5.00" not in read_spent(await browser.get(path))
+    put_usage(gateway, 5_000_000)
+    await wait_seen(gateway)
+    (copied,) = gateway.kube.list_objects(USAGE)
+    meta, today = copied["metadata"], copied["spec"]["day"]
+    await gateway.store.put(f"usage/demo/{today}.{meta['uid']}.json", orjson.dumps(copied))
+    rows = gateway.api_parts.tables.day_rows
+    before = rows.find_epoch("demo")
+    gateway.kube.remove(USAGE, meta["name"])
+    await wait_for(lambda: rows.find_epoch("demo") != before, what="the removal")
+    assert "$5.00" in read_spent(await browser.get(path))
+
+
+async def test_usage_of_members_is_confined_though_pages_are_read_at_once(
+    gateway: Gateway,
+) -> None:
+    put_person(gateway, "mia", demo="member")
+    put_person(gateway, "ann", demo="owner")
+    name = "key-" + gateway.put_key("demo", displayName="of mia", createdBy="mia")[3:11]
+    today = datetime.now(UTC).date().isoformat()
+    for account, spent in (
+        ("demo", {name: 1_000_000, "key-a": 5_000_000}),
+        ("guest", {"key-g": 90_000_000}),
+    ):
+        row = {"modelId": "m1", "operation": "sim/a", "requests": 1}
+        rows = [{**row, "keyName": key, "chargedMicros": micros} for key, micros in spent.items()]
+        gateway.kube.put(
+            USAGE,
+            {
+                "metadata": {
+                    "name": f"{account}-{today}",
+                    "labels": {"modelgateway.dev/account": account},
+                },
+                "spec": {"accountName": account, "day": today},
+                "status": {"rows": rows},
+            },
+        )
+    mia, ann = await enter(gateway, "mia"), await enter(gateway, "ann")
+    await ann.get(f"{HOME}/usage")
+    pages = (mia.get(f"{HOME}/usage"), ann.get(f"{HOME}/usage"), mia.get(HOME), ann.get(HOME))
+    own, every, home, home_of_all = await asyncio.gather(*pages)
+    assert "$1.00" in read_spent(own)
+    assert "$6.00" in every.text
+    assert "$1.00" in home.text
+    assert "$6.00" in home_of_all.text
+    for page in (own, home):
+        assert not any(sum_ in page.text for sum_ in ("$5.00", "$6.00", "$9"))
+    for page in (every, home_of_all):
+        assert "$9" not in page.text
+
+
 async def test_usage_is_read_of_the_record_where_rows_are_older_than_the_list_of_days(
     gateway: Gateway, browser: AppBrowser
 ) -> None:
@@ -231,6 +308,14 @@ async def test_member_sees_their_own_keys_alone(gateway: Gateway) -> None:
         table = page.text.partition("Created by")[2]
         assert name in table, status
         assert sum(each in table for each in ("of mia", "of ann", "gone")) == 1
+
+
+async def test_list_shows_the_limit_of_a_revoked_key(gateway: Gateway, browser: AppBrowser) -> None:
+    limit = {"limit": {"window": "daily", "micros": 12_000_000}}
+    gateway.put_key("demo", displayName="gone", revoked=True, **limit)
+    table = (await browser.get(f"{HOME}/keys?status=revoked")).text.partition("Created by")[2]
+    assert "$12.00" in table
+    assert "gone" not in (await browser.get(HOME)).text
 
 
 async def test_keys_come_newest_first_in_pages(gateway: Gateway, browser: AppBrowser) -> None:

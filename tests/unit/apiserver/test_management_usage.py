@@ -214,7 +214,7 @@ async def test_lines_are_the_same_of_known_days_and_owed_charges(office: Office)
     listed = list(await reader.read("demo", today, today))
     assert sorted(line.micros for line in listed) == [5, 700]
     charges = [read_charge(owed), read_charge(named)]
-    found = await reader.read_known("demo", today, today, [known, old], charges)
+    found = await reader.read_known("demo", today, today, [known, old], charges, 1)
     assert list(found) == listed
     assert [line.micros for line in found.sum("key")] == [705]
 
@@ -227,23 +227,23 @@ async def test_archived_days_are_listed_anew_once_an_object_has_gone(office: Off
         find_day(put_day(office, day(back), describe_row("key-a", "m", back))) for back in (1, 2)
     ]
 
-    async def read(known: list[UsageDay]) -> list[int]:
-        lines = await reader.read_known("demo", first, today, known, [])
+    async def read(known: list[UsageDay], epoch: int = 1) -> list[int]:
+        lines = await reader.read_known("demo", first, today, known, [], epoch)
         return sorted(line.micros for line in lines)
 
     assert await read(days) == [1, 2]
     store.away = True
     assert await read(days) == [1, 2]
     with pytest.raises(Unavailable):
-        await read(days[:1])
+        await read(days[:1], 2)
     store.away = False
     copied = await office.gateway.kube.get("gatewayusages", f"demo-{day(2)}")
     key = f"usage/demo/{day(2)}.{copied['metadata']['uid']}.json"
     await store.put(key, orjson.dumps(copied))
     assert await read(days) == [1, 2]
-    assert await read(days[:1]) == [1, 2]
+    assert await read(days[:1], 2) == [1, 2]
     store.away = True
-    assert await read(days[:1]) == [1, 2]
+    assert await read(days[:1], 2) == [1, 2]
 
 
 async def test_usage_of_other_accounts_is_not_shown(office: Office) -> None:

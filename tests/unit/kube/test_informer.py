@@ -73,6 +73,23 @@ async def test_informer_applies_and_reports_changes() -> None:
 
 
 @in_virtual_time
+async def test_removed_object_does_not_come_back_by_an_older_event() -> None:
+    kube = FakeKubernetes()
+    older = put(kube, "a", "1")
+    async with following(kube) as table:
+        newer = put(kube, "a", "2")
+        table.upsert(newer)
+        table.remove(older)
+        assert table.get("a") == "2"
+        table.remove(newer)
+        table.upsert(older)
+        assert table.get("a") is None
+        kube.remove(KIND, "a")
+        again = put(kube, "a", "3")
+        assert table.upsert(again) == "3"
+
+
+@in_virtual_time
 async def test_object_projected_to_none_is_left_out() -> None:
     kube = FakeKubernetes()
     async with following(kube) as table:

@@ -132,8 +132,17 @@ class SeatUsage:
         )
         if not is_sure or len(usage) < len(days):
             return await self._usage.read(caller, first, last)
-        owed = [row.owed for row in (*tasks, *batches) if row.owed is not None]
-        return await self._usage.read_known(caller, first, last, usage, owed)
+        # a run that has lost its charge is in a day that the rows of days may not have seen yet
+        seen = self._days.find_version(account)
+        runs = (
+            *tasks,
+            *batches,
+            *self._tasks.find_unmarked(account, seen),
+            *self._batches.find_unmarked(account, seen),
+        )
+        owed = [row.owed for row in runs if row.owed is not None]
+        epoch = self._days.find_epoch(account)
+        return await self._usage.read_known(caller, first, last, usage, owed, epoch)
 
 
 class OverviewPage:
@@ -228,7 +237,8 @@ class OverviewPage:
         for noun, table, find_subject in kinds:
             for each in table.find(account):
                 is_own = user in (None, getattr(each, "creator", None))
-                if is_own and each.rules.limit is not None:
+                is_revoked = getattr(each, "revoked", False)
+                if is_own and not is_revoked and each.rules.limit is not None:
                     budget = Budget(find_subject(each.name), each.rules.limit, each.rules.window)
                     limited.append((noun, each, budget))
         budgets = [budget for _, _, budget in limited]

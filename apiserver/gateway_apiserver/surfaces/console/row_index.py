@@ -1,11 +1,12 @@
-"""Rows of an account's tasks or batches, kept in memory while people read its pages.
+"""Rows of an account's tasks, batches or days of usage, kept while people read its pages.
 
 The Kubernetes API lists by name alone, and a list of thousands takes seconds. So the first page of
-an account begins an informer of its objects, which ends some minutes after the last page. Memory: a
-row of about 600 bytes for each object of these accounts.
+an account begins an informer of its objects, which ends some minutes after the last page. Memory of
+these accounts: about 600 bytes for each task and batch, and up to 75 KB for a day.
 """
 
 import asyncio
+import itertools
 import re
 import time
 from bisect import bisect_left
@@ -34,6 +35,9 @@ PATIENCE_SECONDS = 0.05
 NEW_SECONDS = 5.0
 """A page that was answered before its account was listed opens its event stream within this."""
 LISTS_AT_ONCE = 2
+"""First lists of one kind."""
+MOST_UNMARKED = 1000
+"""Rows of an account that were marked a moment ago."""
 _HEARTBEAT_SECONDS = 10
 _QUIET_SECONDS = _HEARTBEAT_SECONDS + 10.0
 _RESYNC_SECONDS = 86_400.0
@@ -88,10 +92,14 @@ _POSITION = attrgetter("created", "sequence", "name")
 class _Account(Generic[R]):
     """Rows of one account in the order of creation."""
 
-    def __init__(self, informer: Informer[R], clock: Callable[[], float]) -> None:
+    def __init__(self, informer: Informer[R], clock: Callable[[], float], number: int) -> None:
         self.informer = informer
+        self.number = number
         self.rows: list[R] = []
         self.marked: dict[str, R] = {}
+        self.unmarked: OrderedDict[str, tuple[R, int]] = OrderedDict()
+        """Rows as they were marked last, and the version of the record since which they are not."""
+        self.removed = 0
         self.read_at = clock()
         self.heard_at: float | None = None
         self.listed_at: float | None = None
@@ -131,7 +139,12 @@ class _Account(Generic[R]):
         before = self.marked.pop(name, None)
         if row is not None and row.is_marked:
             self.marked[name] = row.follow(before)
+        elif row is not None and before is not None:
+            self.unmarked[name] = before, self.informer.find_version(name)
+            if len(self.unmarked) > MOST_UNMARKED:
+                self.unmarked.popitem(last=False)
         if row is None:
+            self.removed += 1
             self._gone += 1
             # a row that has gone is left out by each walk: its place is not known here
             if self._gone > 100 + len(rows) // 2:
@@ -171,6 +184,7 @@ class RowIndex(Generic[R]):
         self._too_long: dict[str, float] = {}
         self._listeners: list[Callable[[str], None]] = []
         self._lists = asyncio.Semaphore(LISTS_AT_ONCE)
+        self._numbers = itertools.count(1)
 
     def subscribe(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with the account after each change of its rows, and once it is listed."""
@@ -230,6 +244,28 @@ class RowIndex(Generic[R]):
             return None
         return [*kept.marked.values()]
 
+    def find_unmarked(self, account: str, version: int) -> list[R]:
+        """Rows as they were marked, that are not any more since after a version of the record.
+
+        Those that are so since before are forgotten.
+        """
+        kept = self._kept.get(account)
+        if kept is None:
+            return []
+        while kept.unmarked and next(iter(kept.unmarked.values()))[1] <= version:
+            kept.unmarked.popitem(last=False)
+        return [row for row, _ in kept.unmarked.values()]
+
+    def find_epoch(self, account: str) -> tuple[int, int]:
+        """What changes when an object of the account goes, and when it is followed anew."""
+        kept = self._kept.get(account)
+        return (0, 0) if kept is None else (kept.number, kept.removed)
+
+    def find_version(self, account: str) -> int:
+        """The version of the record up to which the rows have every change; 0 without any."""
+        kept = self._kept.get(account)
+        return 0 if kept is None else kept.informer.version
+
     def find_list_version(self, account: str) -> int:
         """The version of the latest full list: of later changes each was seen; 0 without one."""
         kept = self._kept.get(account)
@@ -237,8 +273,7 @@ class RowIndex(Generic[R]):
 
     def has_seen(self, account: str, version: int) -> bool:
         """Whether the rows have every change up to a version of the record."""
-        kept = self._kept.get(account)
-        return kept is not None and kept.informer.version >= version
+        return self.find_version(account) >= version
 
     async def run(self) -> None:
         """Stop informers of accounts without recent page reads; all of them on cancellation."""
@@ -271,7 +306,7 @@ class RowIndex(Generic[R]):
             resync_seconds=_RESYNC_SECONDS,
             most_tombstones=0,
         )
-        kept = _Account(informer, self._clock)
+        kept = _Account(informer, self._clock, next(self._numbers))
         # with a strong reference both would stay in memory until the next garbage collection
         informer.subscribe(partial(self._note, account, ref(kept)))
         self._kept[account] = kept

@@ -14,8 +14,8 @@ from gateway_core.billing.usage_store import is_aggregated
 from gateway_core.kube.lists import find_position
 
 MOST_LINES = 500
-"""Lines of a day that its row keeps, of about 150 bytes. An account has about nine such days: older
-ones are in the object store."""
+"""Lines of a day that its row keeps, of about 150 bytes, at most. An account has about nine such
+days: older ones are in the object store."""
 
 MOST_DROPS = 24
 """Versions of a day whose dropped names are kept: a day is written every second at most, and rows
@@ -139,11 +139,11 @@ def project_batch_row(obj: Mapping[str, Any]) -> BatchRow | None:
 
 def project_day_row(obj: Mapping[str, Any]) -> DayRow | None:
     """The row of the GatewayUsage of a day; None of that of past days."""
-    usage = read_usage_day(obj)
-    if usage is None:
+    if obj["spec"].get("day") is None:
         return None
-    is_kept = len(usage.lines.lines) <= MOST_LINES
-    return DayRow(*find_position(obj), usage if is_kept else None)
+    status = obj.get("status") or {}
+    lines = sum(len(status.get(name) or ()) for name in ("rows", "spent"))
+    return DayRow(*find_position(obj), read_usage_day(obj) if lines <= MOST_LINES else None)
 
 
 def _find_owed(obj: Mapping[str, Any]) -> Charge | None:

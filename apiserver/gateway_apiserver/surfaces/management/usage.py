@@ -140,10 +140,11 @@ class UsageRoutes:
         last: date,
         days: Sequence[UsageDay],
         charges: Iterable[Charge],
+        epoch: object,
     ) -> UsageLines:
         """As `read`, of what is known as the reader says. Unavailable."""
         account = caller.account.name
-        lines = await self._reader.read_known(account, first, last, days, charges)
+        lines = await self._reader.read_known(account, first, last, days, charges, epoch)
         return self._confine(caller, lines)
 
     def _confine(self, caller: Principal, lines: UsageLines) -> UsageLines:
