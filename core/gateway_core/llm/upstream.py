@@ -278,6 +278,8 @@ class LlmUpstream:
         if response.source is None:
             # the last frame may lack its blank line
             data += b"\n\n"
+        elif begins_stream(data):
+            return None
         refusal = find_refusal(data)
         if refusal is None:
             if response.source is None and not shows_refusal(data):

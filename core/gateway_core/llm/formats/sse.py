@@ -177,7 +177,7 @@ def shows_refusal(data: bytes) -> bool:
 
     Not yet while only comments, or a part of a frame or of a document, have come.
     """
-    if len(data) > _MOST_REFUSAL_BYTES:
+    if len(data) > _MOST_REFUSAL_BYTES or begins_stream(data):
         return True
     if not data.startswith(_DOCUMENTS):
         return any(map(read_data, split_frames(FrameSplitter().feed(data))))
