@@ -169,7 +169,10 @@ def project_key(obj: Mapping[str, Any], *, shows: bool = False) -> KeyRecord:
             for token in tokens
             if opens
         ),
-        rules=read_rules(spec) if is_bounded else NO_RULES,
+        # of a revoked one only what pages show
+        rules=read_rules(spec if opens else {"limit": spec.get("limit")})
+        if is_bounded
+        else NO_RULES,
         display_name=spec["displayName"],
         logs_content=spec.get("logContent", False),
         shown=read_shown(obj) if shows else None,

@@ -164,6 +164,9 @@ async def test_response_that_breaks_off_at_any_byte_ends_with_an_error(
     case = CASES[name]
     wire = encode(case, chunked=chunked)
     begins_at = find_begin(wire)
+    # another provider may answer until the first frame has come
+    blank = re.compile(rb"\n\r?\n").search(wire, begins_at)
+    assert blank is not None
 
     async def send(reply: Reply, number: int) -> None:
         await reply.raw(wire[:number])
@@ -174,7 +177,9 @@ async def test_response_that_breaks_off_at_any_byte_ends_with_an_error(
         records = await harness.end()
     for (length, answer), record in zip(answers.items(), records, strict=True):
         got = check(case, answer, 502)
-        assert (got is None) == (length <= begins_at)
+        # the blank line of a last frame may be missing
+        if not begins_at < length < blank.end():
+            assert (got is None) == (length <= begins_at)
         if got is not None:
             assert TEXT.startswith(got.text)
             # a stream may end well where its last, needless bytes alone are missing

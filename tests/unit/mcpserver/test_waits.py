@@ -375,14 +375,15 @@ async def test_response_becomes_a_stream_by_the_age_of_its_request(gateway, monk
 
     async def spy(scope, receive, send):
         clock = asyncio.get_running_loop().time
-        began = clock()
+        began, exchange = clock(), scope[EXCHANGE_KEY]
+        begin = exchange.begin
 
-        async def note(message):
-            if message["type"] == "http.response.start":
-                waited.append(clock() - began)
-            await send(message)
+        def note(status, headers):
+            waited.append(clock() - began)
+            begin(status, headers)
 
-        await original(scope, receive, note)
+        exchange.begin = note
+        await original(scope, receive, send)
 
     gateway.mcp = spy
     read_events(await gateway.send(message(timeout_ms=400)))
