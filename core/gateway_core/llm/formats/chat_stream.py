@@ -77,7 +77,8 @@ class ChatStream(LlmStream):
         frames = block.split(b"\n\n")
         # what follows the last blank line
         frames.pop()
-        sent, place, is_compared = b"", 0, False
+        # of few frames each end is looked at
+        sent, place, is_compared = b"", 0, len(frames) < 4
         try:
             while place < len(frames) and not self.ended:
                 texts: list[bytes] = []
