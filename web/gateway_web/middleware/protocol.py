@@ -71,7 +71,7 @@ class Protocol(HttpToolsProtocol):
         self._in_body = False
         self._raw_bytes = 0
         """Bytes of an unfinished head, or of unfinished trailers, beyond their first piece."""
-        self._drained_bytes = 0
+        self._drained_bytes = self._trailers = 0
         self._wait: _Wait | None = None
         """What the connection waits for its client to do; None while a request is under way."""
         self._deadline = 0.0
@@ -170,6 +170,10 @@ class Protocol(HttpToolsProtocol):
         """Keep a header. Trailers are dropped: the request is answered by its head."""
         if not self._in_body:
             self.headers.append((name.lower(), value))
+            return
+        self._trailers += 1
+        if self._trailers > self._bounds.headers:
+            self._stop_parsing()
 
     def on_headers_complete(self) -> None:
         """A request begins."""
@@ -178,7 +182,7 @@ class Protocol(HttpToolsProtocol):
         if len(self._pipelined) >= MOST_PIPELINED:
             self._stop_parsing()
         self._head_begun, self._in_body = False, True
-        self._raw_bytes = self._drained_bytes = 0
+        self._raw_bytes = self._drained_bytes = self._trailers = 0
         self._table.set_receiving(self)
         exchange = self._make_exchange()
         before, self.cycle = self.cycle, exchange
@@ -203,8 +207,7 @@ class Protocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The next head may come."""
         # the request has them; the connection keeps none of them
-        self.headers = []
-        self.url = b""
+        self.headers, self.url = [], b""
         self._in_body = False
         self._table.set_busy(self)
         self._raw_bytes = 0

@@ -52,7 +52,7 @@ _CURSOR = re.compile(r"(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z)~(\d{1,20})~([a-z0-
 class Row:
     """What lists show of an object, beginning with its place in the order of creation.
 
-    Those that are marked can be read all at once.
+    `find_marked` returns all rows that are marked.
     """
 
     created: str
@@ -245,9 +245,9 @@ class RowIndex(Generic[R]):
         return [*kept.marked.values()]
 
     def find_unmarked(self, account: str, version: int) -> list[R]:
-        """Rows as they were marked, that are not any more since after a version of the record.
+        """Rows that lost their mark after a version of the record, as they were with it.
 
-        Those that are so since before are forgotten.
+        Rows that lost it earlier are forgotten.
         """
         kept = self._kept.get(account)
         if kept is None:

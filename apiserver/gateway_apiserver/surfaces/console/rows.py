@@ -30,7 +30,7 @@ class RunRow(Row):
 
     @property
     def is_marked(self) -> bool:
-        """Those that are owed are."""
+        """Whether its charge is not in the usage yet."""
         return self.owed is not None
 
 
