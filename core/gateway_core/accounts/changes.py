@@ -93,8 +93,13 @@ def find_writers(obj: Mapping[str, Any]) -> list[Change]:
 
     The API server notes programs, and no persons.
     """
+    created = obj["metadata"].get("creationTimestamp")
     return [
-        Change(entry["time"], f"client/{entry['manager']}", "written")
+        Change(
+            entry["time"],
+            f"client/{entry['manager']}",
+            "created" if entry["time"] == created else "changed",
+        )
         for entry in obj["metadata"].get("managedFields") or ()
         if entry.get("manager", PROGRAM) not in _OWN
         and "time" in entry

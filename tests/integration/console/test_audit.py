@@ -68,4 +68,5 @@ async def test_change_with_kubectl_shows_the_program(people, visit):
     )
     page = await visit("owner")
     found = await find_changes(page, people, "terraform")
-    assert ["Administrator, by terraform", "Key", "Renamed", "written"] in found
+    # a change within the second of the creation is shown as a part of it
+    assert ["Administrator, by terraform", "Key", "Renamed"] in [row[:3] for row in found]

@@ -16,7 +16,7 @@ from gateway_apiserver.surfaces.console.parts import (
     at,
 )
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, read_query
-from gateway_core.accounts.changes import Change, read_changes
+from gateway_core.accounts.changes import MOST_CHANGES, Change, read_changes
 from gateway_core.accounts.guardrails import Guardrail
 from gateway_core.accounts.records import AccountIndex, KeyRecord, UserRecord
 from gateway_core.accounts.roles import Act
@@ -81,9 +81,9 @@ class AuditPage:
         # no filter that is sent while one types: each view reads all anew
         search = Form(f"{seat.home}/audit", "Show", (Field("word", "Search", "search", word),))
         text = (
-            f"The latest {MOST_SHOWN} changes, 16 of each key, guardrail and member. Of a change"
-            " with kubectl or gatewayctl the record knows the program and the time, and of what was"
-            " deleted so nothing: the audit log of the cluster has both, with the person."
+            f"The latest {MOST_SHOWN} changes, at most {MOST_CHANGES} of each object. A change made"
+            " with kubectl or gatewayctl is shown with the program and the time only, and a"
+            " deletion with them is not shown: the cluster's audit log has both, and the person."
         )
         changes = Table("Changes", heads, rows[:MOST_SHOWN], empty)
         return Screen("Audit", [search, changes, Hint(text)])
