@@ -24,6 +24,7 @@ from gateway_core.llm.formats.streams import (
 )
 from gateway_core.llm.formats.usage import measure_delta, read_chat_usage
 
+_DONE_FRAME = DONE.removesuffix(b"\n\n")
 _MOST_LESSONS = 4
 """Chunks from which the bytes around the text are learned; some providers vary them each time."""
 
@@ -85,7 +86,9 @@ class ChatStream(LlmStream):
                 if self._before:
                     # once for a block: repeated after each unusual frame it would be quadratic
                     if not is_compared:
-                        texts = self._cut_all(frames[place:])
+                        # the last ones of a stream are the finish reason, the usage and [DONE]
+                        last = -3 if frames[-1] == _DONE_FRAME else None
+                        texts = self._cut_all(frames[place:last])
                         is_compared = True
                     texts = texts or self._cut_run(frames, place)
                 passed = self._pass_texts(texts) if texts else b""

@@ -126,6 +126,9 @@ def split_frames(block: bytes) -> Iterator[bytes]:
 
 def read_data(frame: bytes) -> bytes:
     """The joined `data` lines of a frame; empty for comments and frames of other fields alone."""
+    if frame.startswith(b"data: ") and frame.find(b"\n") == len(frame) - 2:
+        # the usual one line
+        return frame[len(b"data: ") : -2]
     lines = []
     # a byte order mark may begin the stream
     for line in frame.removeprefix(BOM_UTF8).splitlines():
