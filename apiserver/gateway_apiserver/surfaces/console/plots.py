@@ -3,21 +3,19 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 WIDTH, HEIGHT = 720, 200
 _LEFT, _TOP, _BOTTOM = 64, 12, 24
 _STEPS = (1, 2, 5, 10)
-# `%` escapes as `format` does, in a quarter of the time
-_HEAD = Markup('<svg class="plot" viewBox="0 0 %d %d" role="img"><title>%s</title>')
-_LINE = Markup(
+# plain strings: the `%` of Markup wraps each figure, which takes six times as long
+_HEAD = '<svg class="plot" viewBox="0 0 %d %d" role="img"><title>%s</title>'
+_LINE = (
     '<line class="grid" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/>'
     '<text class="scale" x="%d" y="%.1f" text-anchor="end">%s</text>'
 )
-_BAR = Markup(
-    '<rect class="%s" x="%.1f" y="%.1f" width="%.1f" height="%.1f"><title>%s</title></rect>'
-)
-_LABEL = Markup('<text class="scale" x="%.1f" y="%d">%s</text>')
+_BAR = '<rect class="%s" x="%.1f" y="%.1f" width="%.1f" height="%.1f"><title>%s</title></rect>'
+_LABEL = '<text class="scale" x="%.1f" y="%d">%s</text>'
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +32,11 @@ def draw_bars(title: str, bars: Sequence[Bar], show: Callable[[int], str]) -> Ma
     top = _round_up(max((bar.value for bar in bars), default=0))
     room, depth = WIDTH - _LEFT, HEIGHT - _TOP - _BOTTOM
     step = room / max(1, len(bars))
-    pieces = [_HEAD % (WIDTH, HEIGHT, title)]
+    pieces = [_HEAD % (WIDTH, HEIGHT, escape(title))]
     for share in (0, 0.5, 1):
         y = _TOP + depth * (1 - share)
-        pieces.append(_LINE % (_LEFT, WIDTH, y, y, _LEFT - 8, y + 4, show(round(top * share))))
+        scale = escape(show(round(top * share)))
+        pieces.append(_LINE % (_LEFT, WIDTH, y, y, _LEFT - 8, y + 4, scale))
     every = max(1, -(-len(bars) // 6))
     for index, bar in enumerate(bars):
         x = _LEFT + index * step
@@ -45,10 +44,10 @@ def draw_bars(title: str, bars: Sequence[Bar], show: Callable[[int], str]) -> Ma
             if value:
                 tall = max(depth * value / top, 1)
                 place = x + step * 0.15, _TOP + depth - tall, step * 0.7, tall
-                pieces.append(_BAR % (kind, *place, f"{bar.label}: {show(value)}"))
+                pieces.append(_BAR % (kind, *place, escape(f"{bar.label}: {show(value)}")))
         if index % every == 0:
-            pieces.append(_LABEL % (x, HEIGHT - 6, bar.label[5:] or bar.label))
-    return Markup("").join([*pieces, Markup("</svg>")])
+            pieces.append(_LABEL % (x, HEIGHT - 6, escape(bar.label[5:] or bar.label)))
+    return Markup("".join([*pieces, "</svg>"]))  # noqa: S704 - texts are escaped above
 
 
 def _round_up(value: int) -> int:

@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Awaitable, Callable
-from functools import wraps
+from functools import cache, wraps
 from importlib.resources import files
 from typing import Any
 
@@ -64,13 +64,7 @@ class Pages:
 
     def __init__(self, origin: str) -> None:
         self._origin = origin
-        self._templates = jinja2.Environment(
-            loader=jinja2.FunctionLoader(_load),
-            autoescape=True,
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
+        self._templates = _compile_templates()
 
     @property
     def script_urls(self) -> str:
@@ -201,5 +195,23 @@ def clear_cookie(name: str) -> Header:
     return b"set-cookie", f"{name}=; Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age=0".encode()
 
 
-def _load(name: str) -> str:
-    return _FOLDER.joinpath("templates", name).read_text()
+@cache
+def _compile_templates() -> jinja2.Environment:
+    """All templates. The first page would wait for 0.1 s if it had to compile its own."""
+    folder = _FOLDER.joinpath("templates")
+    texts = {
+        f"{prefix}{file.name}": file.read_text()
+        for prefix in ("", "console/")
+        for file in folder.joinpath(prefix).iterdir()
+        if file.is_file()
+    }
+    templates = jinja2.Environment(
+        loader=jinja2.DictLoader(texts),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for name in texts:
+        templates.get_template(name)
+    return templates
