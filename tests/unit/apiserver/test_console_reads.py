@@ -368,3 +368,21 @@ async def test_files_are_shown_where_nothing_has_announced_a_version(
     gateway.files.staleness = 60.0
     assert "report.pdf" in (await browser.get(f"{HOME}/files")).text
     assert ("list_page", "gatewayfiles") in gateway.kube.calls
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("/tasks?phase=foo", "phase: must be one of Submitting, Running, Completed, Failed."),
+        ("/tasks?model=a b", "model: must be the id of a model."),
+        ("/keys?status=foo", "status: must be one of active, disabled, expired, revoked."),
+        ("/files?purpose=foo", "'purpose': it must be one of"),
+        ("/usage?start=foo", "start: must be a day"),
+    ],
+)
+async def test_list_refuses_an_unknown_filter_and_names_it(
+    browser: AppBrowser, path: str, problem: str
+) -> None:
+    page = await browser.get(HOME + path.replace(" ", "+"))
+    assert page.status == 400
+    assert problem in page.text

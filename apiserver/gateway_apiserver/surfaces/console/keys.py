@@ -33,7 +33,14 @@ from gateway_apiserver.surfaces.console.parts import (
     show_secret,
     state,
 )
-from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, Values, read_query
+from gateway_apiserver.surfaces.console.seats import (
+    Console,
+    Seat,
+    Section,
+    Values,
+    read_choice,
+    read_query,
+)
 from gateway_apiserver.surfaces.management.responses import KeyState, find_use
 from gateway_apiserver.surfaces.pages.html import redirect
 from gateway_core.accounts.guardrails import Shown
@@ -74,7 +81,10 @@ class KeyPages(GovernedPages):
         """A page of keys, and the form for a new one."""
         query, path = read_query(call), f"{seat.home}/keys"
         after = query.get("after", "")
-        chosen = {name: query.get(name, "").strip() for name in ("name_contains", "status")}
+        chosen = {
+            "name_contains": query.get("name_contains", "").strip(),
+            "status": read_choice(query, "status", get_args(KeyState)),
+        }
         page, more = take_shown(self._find(seat, *chosen.values()), after)
         search = Form(
             path,

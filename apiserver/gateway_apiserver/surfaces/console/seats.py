@@ -1,7 +1,7 @@
 """Who uses the console, and the frame of its pages: sign-in, choice of account, role, forms."""
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +23,7 @@ from gateway_apiserver.surfaces.console.parts import (
 from gateway_apiserver.surfaces.oauth.forms import parse_pairs, read_pairs
 from gateway_apiserver.surfaces.pages.html import FormExpired, Pages, redirect
 from gateway_apiserver.surfaces.pages.sign_in import SignInRoutes, locate_sign_in
+from gateway_apiserver.surfaces.validation import refuse_fields
 from gateway_core.accounts.authentication import Principal, find_current
 from gateway_core.accounts.guardrails import NO_RULES
 from gateway_core.accounts.records import AccountRecord, KeyRecord
@@ -351,6 +352,14 @@ def read_query(call: Call) -> dict[str, Any]:
         return dict(parse_pairs(call.query))
     except GatewayError as error:
         raise InvalidRequest("The address is malformed.") from error
+
+
+def read_choice(query: Mapping[str, Any], name: str, words: Collection[str]) -> str:
+    """The filter of a list: one of the words, or empty. InvalidRequest, which names it."""
+    given: str = query.get(name, "").strip()
+    if given and given not in words:
+        raise refuse_fields({name: [f"must be one of {', '.join(filter(None, words))}"]})
+    return given
 
 
 def describe_problem(error: GatewayError) -> str:

@@ -34,11 +34,18 @@ from gateway_apiserver.surfaces.console.parts import (
 )
 from gateway_apiserver.surfaces.console.row_index import RowIndex, RowPage
 from gateway_apiserver.surfaces.console.rows import TaskRow, count_seconds
-from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, Values, read_query
+from gateway_apiserver.surfaces.console.seats import (
+    Console,
+    Seat,
+    Section,
+    Values,
+    read_choice,
+    read_query,
+)
 from gateway_apiserver.surfaces.console.snippets import show_task
 from gateway_apiserver.surfaces.pages.html import redirect
+from gateway_apiserver.surfaces.validation import refuse_fields
 from gateway_core.accounts.roles import Act
-from gateway_core.api.errors import InvalidRequest
 from gateway_core.api.ids import name_to_id
 from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
@@ -93,11 +100,10 @@ class TaskPages:
         if wanted:
             # the id of a task is checked where it is shown
             return redirect(f"{path}/{wanted if re.fullmatch('[a-z0-9_-]+', wanted) else '-'}")
-        phase, model, after = (query.get(name, "").strip() for name in ("phase", "model", "after"))
-        if phase not in PHASES:
-            raise InvalidRequest("There is no such state.")
+        phase = read_choice(query, "phase", PHASES)
+        model, after = (query.get(name, "").strip() for name in ("model", "after"))
         if model and not _MODEL.fullmatch(model):
-            raise InvalidRequest("This is no id of a model.")
+            raise refuse_fields({"model": ["must be the id of a model"]})
         page = await self._index.read_page(
             seat.account.name,
             after=after,
