@@ -12,7 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from gateway_core.api.errors import RateState
 from gateway_web.context import Drain, Header, RequestContext
-from gateway_web.middleware.exchange import EXCHANGE_KEY, ClientExchange
+from gateway_web.middleware.exchange import EXCHANGE_KEY, WITHOUT_BODY, ClientExchange
 
 JSON: Header = (b"content-type", b"application/json")
 NO_STORE: Header = (b"cache-control", b"no-store")
@@ -30,7 +30,9 @@ class Response:
     headers: tuple[Header, ...] = (JSON, NO_STORE)
 
     def list_headers(self) -> list[Header]:
-        """Its headers and Content-Length."""
+        """Its headers and Content-Length, which a response without a body has not."""
+        if self.status in WITHOUT_BODY:
+            return [*self.headers]
         return [*self.headers, (b"content-length", b"%d" % len(self.body))]
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from gateway_web.context import Drain, RequestContext
 from gateway_web.middleware.connections import ConnectionBounds, ConnectionTable
@@ -27,10 +28,12 @@ class Transport:
         self.is_closed = True
 
 
-def make(method: str = "GET", *, keep_alive: bool = True) -> tuple[HttpExchange, Transport]:
+def make(
+    method: str = "GET", *, version: str = "1.1", keep_alive: bool = True
+) -> tuple[HttpExchange, Transport]:
     transport: Any = Transport()
     exchange = HttpExchange(
-        {"method": method},
+        {"method": method, "http_version": version},
         transport,
         FlowControl(transport),
         [(b"date", b"today")],
@@ -97,6 +100,24 @@ async def test_finish_sends_the_last_chunk_and_ends_the_body() -> None:
     assert b"transfer-encoding: chunked\r\n\r\n5\r\nfirst\r\n" in transport.writes[0]
     assert transport.writes[1:] == [b"4\r\nlast\r\n0\r\n\r\n"]
     assert exchange.response_complete
+
+
+async def test_connection_ends_a_body_of_unknown_length_for_http_1_0() -> None:
+    exchange, transport = make(version="1.0", keep_alive=False)
+    exchange.begin(200, [])
+    exchange.write(b"")
+    exchange.write(b"first")
+    exchange.finish(b"last")
+    head = b"HTTP/1.1 200 OK\r\ndate: today\r\nconnection: close\r\n\r\n"
+    assert transport.writes == [head, b"first", b"last"]
+    assert transport.is_closed
+
+
+@pytest.mark.parametrize("status", [204, 304])
+async def test_response_that_has_no_body_has_no_length(status: int) -> None:
+    exchange, transport = make()
+    exchange.respond(status, [], b"")
+    assert transport.writes == [STATUS_LINE[status] + b"date: today\r\n\r\n"]
 
 
 async def test_second_beginning_is_refused() -> None:

@@ -19,6 +19,8 @@ from gateway_web.context import Header
 _ENDED: Any = {}
 _CLOSE: Header = (b"connection", b"close")
 _HEAD_BYTES = b"\t\n\r" + bytes(range(0x20, 0x7F)) + bytes(range(0x80, 0x100))
+WITHOUT_BODY = frozenset({204, 304})
+"""Statuses of responses that have neither a body nor its length (RFC 9110, 8.6)."""
 _FAILED = b"Internal Server Error"
 _FAILED_HEADERS: tuple[Header, ...] = ((b"content-type", b"text/plain; charset=utf-8"),)
 EXCHANGE_KEY = "gateway.exchange"
@@ -85,6 +87,7 @@ class HttpExchange:
         "_has_news",
         "_head",
         "_is_continued",
+        "_is_framed",
         "_left",
         "_on_response",
         "_transport",
@@ -128,6 +131,9 @@ class HttpExchange:
         self._has_news = False
         self._head = b""
         self._chunked = False
+        """Whether the length of the body is unknown: it is written in pieces."""
+        self._is_framed = scope.get("http_version") != "1.0"
+        """Whether such pieces are chunks; HTTP/1.0 has none, and the connection ends the body."""
         self._left = 0
         """Bytes of the body that are still to be sent, by Content-Length."""
 
@@ -239,17 +245,18 @@ class HttpExchange:
         if self.disconnected:
             return
         head, self._head = self._head, b""
-        if data:
-            self._transport.write(b"%b%x\r\n%b\r\n" % (head, len(data), data))
-        elif head:
-            self._transport.write(head)
+        if not data or not self._is_framed:
+            if head or data:
+                self._transport.write(head + data)
+            return
+        self._transport.write(b"%b%x\r\n%b\r\n" % (head, len(data), data))
 
     def respond(self, status: int, headers: Iterable[Header], body: bytes) -> None:
         """Send a whole response."""
         if self.disconnected:
             return
         self._check_begin()
-        head = self._make_head(status, headers, len(body))
+        head = self._make_head(status, headers, None if status in WITHOUT_BODY else len(body))
         self._transport.write(head if self.scope["method"] == "HEAD" else head + body)
         self._end()
 
@@ -291,9 +298,10 @@ class HttpExchange:
         length = dict(found).get(b"content-length")
         if length is not None:
             self._left = int(length)
-        elif self.scope["method"] != "HEAD" and status not in (204, 304):
+        elif self.scope["method"] != "HEAD" and status not in WITHOUT_BODY:
             self._chunked = True
-            found.append((b"transfer-encoding", b"chunked"))
+            if self._is_framed:
+                found.append((b"transfer-encoding", b"chunked"))
         self._head = self._make_head(status, found)
 
     def finish(self, data: bytes) -> None:
@@ -302,9 +310,11 @@ class HttpExchange:
             return
         if not self._chunked:
             raise RuntimeError("The body is not chunked.")
-        head, self._head = self._head, b""
-        chunk = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
-        self._transport.write(b"%b%b0\r\n\r\n" % (head, chunk))
+        if self._is_framed:
+            data = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data) if data else b"0\r\n\r\n"
+        written, self._head = self._head + data, b""
+        if written:
+            self._transport.write(written)
         self._end()
 
     def _check_begin(self) -> None:
