@@ -266,8 +266,7 @@ class Protocol(HttpToolsProtocol):
         parser = self.parser
         version: str = parser.get_http_version()
         url = httptools.parse_url(self.url)
-        raw_path = url.path
-        path = raw_path.decode("ascii")
+        path = url.path.decode("ascii")
         scope: dict[str, Any] = {
             "type": "http",
             "asgi": _ASGI,
@@ -279,7 +278,7 @@ class Protocol(HttpToolsProtocol):
             "headers": self.headers,
             "method": parser.get_method().decode("ascii"),
             "path": unquote(path) if "%" in path else path,
-            "raw_path": raw_path,
+            "raw_path": url.path,
             "query_string": url.query or b"",
         }
         exchange = scope[EXCHANGE_KEY] = HttpExchange(
@@ -287,7 +286,8 @@ class Protocol(HttpToolsProtocol):
             self.transport,
             self.flow,
             self.server_state.default_headers,
-            expects_continue=dict(self.headers).get(b"expect", b"").lower() == b"100-continue",
+            expects_continue=version != "1.0"
+            and dict(self.headers).get(b"expect", b"").lower() == b"100-continue",
             keep_alive=version != "1.0" and parser.should_keep_alive(),
             on_response=self.on_response_complete,
         )
