@@ -17,6 +17,7 @@ from starlette.types import Receive
 from gateway_apiserver.surfaces.validation import invalid
 from gateway_core.api.errors import InvalidRequest, TooLarge, UnsupportedMediaType
 from gateway_web.context import Header
+from gateway_web.middleware.bodies import is_encoding
 
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
@@ -28,7 +29,6 @@ MOST_FIELD_BYTES = 64 * 1024
 MOST_PARTS = 64
 _MOST_HEADER_BYTES = 16 * 1024
 _MOST_BOUNDARY_BYTES = 200
-_IDENTITY = (b"", b"identity")
 _PLAIN_ENCODINGS = ("", "7bit", "8bit", "binary")
 _PARAMETER = re.compile(r';\s*([^\s=;"]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^;]*)', re.DOTALL)
 _ESCAPED = re.compile(r'\\(["\\])')
@@ -202,8 +202,8 @@ def _read_boundary(headers: Sequence[Header]) -> bytes:
     for name, value in headers:
         if name == b"content-type":
             content_type = value
-        elif name == b"content-encoding" and value.strip().lower() not in _IDENTITY:
-            raise UnsupportedMediaType(f"{FORM_TYPE}, without a Content-Encoding")
+        elif name == b"content-encoding" and is_encoding(value):
+            raise UnsupportedMediaType(FORM_TYPE, is_encoded=True)
     media_type, parameters = parse_options_header(content_type)
     if media_type != FORM_TYPE.encode():
         raise UnsupportedMediaType(FORM_TYPE)

@@ -93,13 +93,17 @@ class TooLarge(GatewayError):
 
 
 class UnsupportedMediaType(GatewayError):
-    """The body's media type is not supported; `accept` names the one that is."""
+    """The body's media type is not supported; `accept` names the one that is.
+
+    `is_encoded`: the type is, but not its Content-Encoding.
+    """
 
     status = 415
     code = "unsupported_media_type"
 
-    def __init__(self, accept: str) -> None:
-        super().__init__(f"Content-Type must be {accept}.")
+    def __init__(self, accept: str, *, is_encoded: bool = False) -> None:
+        more = ", without a Content-Encoding" if is_encoded else ""
+        super().__init__(f"Content-Type must be {accept}{more}.")
         self.accept = accept
 
 

@@ -105,7 +105,12 @@ async def test_failed_job_and_refused_content_end_the_task_without_a_charge(api,
     assert body["status"] == "failed"
     text = api.failure if end == "failure" else api.refusal
     assert text in body["error"]
-    assert await read_balance(caller) == before
+
+    async def is_released() -> bool:
+        # after the status, which a client sees first
+        return await read_balance(caller) == before
+
+    await wait_for(is_released, what="the balance")
 
 
 async def test_rate_limit_is_waited_out_with_one_job(api, caller):

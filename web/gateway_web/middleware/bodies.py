@@ -194,8 +194,15 @@ def read_json_length(headers: Iterable[Header]) -> int:
     media_type = given.get(b"content-type", b"")
     if media_type != _JSON_TYPE and media_type.partition(b";")[0].strip().lower() != _JSON_TYPE:
         raise UnsupportedMediaType(JSON_TYPE)
+    if is_encoding(given.get(b"content-encoding", b"")):
+        raise UnsupportedMediaType(JSON_TYPE, is_encoded=True)
     declared = given.get(b"content-length", b"")
     return int(declared) if declared.isdigit() else 0
+
+
+def is_encoding(value: bytes) -> bool:
+    """Whether a Content-Encoding changes the body."""
+    return value.strip().lower() not in (b"", b"identity")
 
 
 def _make_too_large(max_bytes: int) -> TooLarge:
