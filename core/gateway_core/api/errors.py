@@ -93,10 +93,7 @@ class TooLarge(GatewayError):
 
 
 class UnsupportedMediaType(GatewayError):
-    """The body's media type is not supported; `accept` names the one that is.
-
-    `is_encoded`: the type is, but not its Content-Encoding.
-    """
+    """The body's media type, or its Content-Encoding, is not supported; `accept` names the type."""
 
     status = 415
     code = "unsupported_media_type"
