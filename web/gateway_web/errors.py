@@ -195,7 +195,9 @@ def list_error_headers(error: GatewayError) -> list[Header]:
     if isinstance(error, Conflict | CreditLimitExceeded):
         return [NO_RETRY]
     if isinstance(error, UnsupportedMediaType):
-        return [(b"accept", error.accept.encode())]
+        headers = [(b"accept", error.accept.encode())]
+        # RFC 9110, 15.5.16
+        return [*headers, (b"accept-encoding", b"identity")] if error.is_encoded else headers
     if isinstance(error, RangeNotSatisfiable):
         return [(b"content-range", b"bytes */%d" % error.size)]
     if isinstance(error, RateLimited):

@@ -89,16 +89,20 @@ def _parse_changes(text: str) -> list[Change]:
 
 
 def find_writers(obj: Mapping[str, Any]) -> list[Change]:
-    """The latest write of each other program, such as kubectl, that has written what it holds now.
+    """The latest write of each other program, such as kubectl, that owns a field of the object.
 
     The API server notes programs, and no persons.
     """
-    created = obj["metadata"].get("creationTimestamp")
+    created = obj["metadata"].get("creationTimestamp", "")
+    if any(change.time <= created for change in read_changes(obj)):
+        # by the gateway
+        created = ""
     return [
         Change(
             entry["time"],
             f"client/{entry['manager']}",
-            "created" if entry["time"] == created else "changed",
+            # the API server takes the time of a write before that of the creation
+            "created" if entry["time"] <= created else "changed",
         )
         for entry in obj["metadata"].get("managedFields") or ()
         if entry.get("manager", PROGRAM) not in _OWN

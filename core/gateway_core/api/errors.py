@@ -99,9 +99,13 @@ class UnsupportedMediaType(GatewayError):
     code = "unsupported_media_type"
 
     def __init__(self, accept: str, *, is_encoded: bool = False) -> None:
-        more = ", without a Content-Encoding" if is_encoded else ""
-        super().__init__(f"Content-Type must be {accept}{more}.")
+        super().__init__(
+            "The body must have no Content-Encoding."
+            if is_encoded
+            else f"Content-Type must be {accept}."
+        )
         self.accept = accept
+        self.is_encoded = is_encoded
 
 
 class RangeNotSatisfiable(GatewayError):

@@ -68,5 +68,5 @@ async def test_change_with_kubectl_shows_the_program(people, visit):
     )
     page = await visit("owner")
     found = await find_changes(page, people, "terraform")
-    # a change within the second of the creation is shown as a part of it
+    # within the second of the creation it cannot be told from that
     assert ["Administrator, by terraform", "Key", "Renamed"] in [row[:3] for row in found]

@@ -1,9 +1,11 @@
 """Writes of other programs, as the API server notes them."""
 
-from gateway_core.accounts.changes import Change, find_writers
+from datetime import datetime
+
+from gateway_core.accounts.changes import Change, find_writers, note_change
 from gateway_core.api.ids import PROGRAM
 
-CREATED, LATER = "2026-11-26T01:12:00Z", "2026-11-26T01:13:00Z"
+BEFORE, CREATED, LATER = (f"2026-11-26T01:12:0{second}Z" for second in range(3))
 
 
 def _write(manager: str, time: str = CREATED, **more: str) -> dict[str, str]:
@@ -23,6 +25,18 @@ def test_writers_are_other_programs_with_what_they_did():
         Change(CREATED, "client/kubectl", "created"),
         Change(LATER, "client/terraform", "changed"),
     ]
+
+
+def test_write_that_began_a_second_before_the_creation_is_the_creation():
+    obj = {"metadata": {"creationTimestamp": CREATED, "managedFields": [_write("kubectl", BEFORE)]}}
+    assert find_writers(obj) == [Change(BEFORE, "client/kubectl", "created")]
+
+
+def test_program_does_not_create_what_the_gateway_has_created():
+    notes = note_change(None, "user/nora", "created", datetime.fromisoformat(CREATED))
+    fields = [_write("terraform")]
+    metadata = {"creationTimestamp": CREATED, "managedFields": fields, "annotations": notes}
+    assert find_writers({"metadata": metadata}) == [Change(CREATED, "client/terraform", "changed")]
 
 
 def test_object_of_unknown_writers_has_none():

@@ -201,8 +201,8 @@ def read_json_length(headers: Iterable[Header]) -> int:
 
 
 def is_encoding(value: bytes) -> bool:
-    """Whether a Content-Encoding changes the body."""
-    return value.strip().lower() not in (b"", b"identity")
+    """Whether a Content-Encoding changes the body; some clients name the charset there."""
+    return value.strip().lower() not in (b"", b"identity", b"utf-8")
 
 
 def _make_too_large(max_bytes: int) -> TooLarge:

@@ -20,7 +20,8 @@ _ENDED: Any = {}
 _CLOSE: Header = (b"connection", b"close")
 _HEAD_BYTES = b"\t\n\r" + bytes(range(0x20, 0x7F)) + bytes(range(0x80, 0x100))
 WITHOUT_BODY = frozenset({204, 304})
-"""Statuses of responses that have neither a body nor its length (RFC 9110, 8.6)."""
+"""Statuses of responses without a body. 204 may have no length (RFC 9110, 8.6); that of a 304 would
+be the length of the 200, which is not known here."""
 _FAILED = b"Internal Server Error"
 _FAILED_HEADERS: tuple[Header, ...] = ((b"content-type", b"text/plain; charset=utf-8"),)
 EXCHANGE_KEY = "gateway.exchange"
@@ -57,11 +58,11 @@ class ClientExchange(Protocol):
         ...
 
     def write(self, data: bytes) -> None:
-        """Send bytes of a chunked body at once. Empty bytes send the head alone."""
+        """Send bytes of a body of unknown length at once. Empty bytes send the head alone."""
         ...
 
     def respond(self, status: int, headers: Iterable[Header], body: bytes) -> None:
-        """Send a whole response at once; adds Content-Length. Not while `is_behind`."""
+        """Send a whole response at once; adds its length. Not while `is_behind`."""
         ...
 
     def begin(self, status: int, headers: Iterable[Header]) -> None:
@@ -70,7 +71,7 @@ class ClientExchange(Protocol):
         ...
 
     def finish(self, data: bytes) -> None:
-        """Send the last bytes of a chunked body at once, and end it. Not while `is_behind`."""
+        """Send the last bytes of a body of unknown length, and end it. Not while `is_behind`."""
         ...
 
 
@@ -80,7 +81,6 @@ class HttpExchange:
 
     __slots__ = (
         "_body",
-        "_chunked",
         "_default_headers",
         "_event",
         "_flow",
@@ -88,6 +88,7 @@ class HttpExchange:
         "_head",
         "_is_continued",
         "_is_framed",
+        "_is_in_pieces",
         "_left",
         "_on_response",
         "_transport",
@@ -130,7 +131,7 @@ class HttpExchange:
         """Wakes a `receive` that waits; most requests never wait."""
         self._has_news = False
         self._head = b""
-        self._chunked = False
+        self._is_in_pieces = False
         """Whether the length of the body is unknown: it is written in pieces."""
         self._is_framed = scope.get("http_version") != "1.0"
         """Whether such pieces are chunks; HTTP/1.0 has none, and the connection ends the body."""
@@ -241,7 +242,7 @@ class HttpExchange:
     # the response
 
     def write(self, data: bytes) -> None:
-        """Send bytes of a chunked body, with the head before the first of them."""
+        """Send bytes of a body of unknown length, with the head before the first of them."""
         if self.disconnected:
             return
         head, self._head = self._head, b""
@@ -257,7 +258,8 @@ class HttpExchange:
             return
         self._check_begin()
         head = self._make_head(status, headers, None if status in WITHOUT_BODY else len(body))
-        self._transport.write(head if self.scope["method"] == "HEAD" else head + body)
+        has_body = self.scope["method"] != "HEAD" and status not in WITHOUT_BODY
+        self._transport.write(head + body if has_body else head)
         self._end()
 
     async def send(self, message: Any) -> None:
@@ -277,7 +279,7 @@ class HttpExchange:
         is_last = not message.get("more_body", False)
         if self.scope["method"] == "HEAD":
             body, self._left = b"", 0
-        if self._chunked:
+        if self._is_in_pieces:
             (self.finish if is_last else self.write)(body)
             return
         self._left -= len(body)
@@ -299,17 +301,17 @@ class HttpExchange:
         if length is not None:
             self._left = int(length)
         elif self.scope["method"] != "HEAD" and status not in WITHOUT_BODY:
-            self._chunked = True
+            self._is_in_pieces = True
             if self._is_framed:
                 found.append((b"transfer-encoding", b"chunked"))
         self._head = self._make_head(status, found)
 
     def finish(self, data: bytes) -> None:
-        """Send the last bytes of a chunked body."""
+        """Send the last bytes of a body of unknown length."""
         if self.disconnected:
             return
-        if not self._chunked:
-            raise RuntimeError("The body is not chunked.")
+        if not self._is_in_pieces:
+            raise RuntimeError("The length of the body is known.")
         if self._is_framed:
             data = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data) if data else b"0\r\n\r\n"
         written, self._head = self._head + data, b""

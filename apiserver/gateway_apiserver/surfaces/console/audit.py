@@ -81,9 +81,9 @@ class AuditPage:
         # no filter that is sent while one types: each view reads all anew
         search = Form(f"{seat.home}/audit", "Show", (Field("word", "Search", "search", word),))
         text = (
-            f"The latest {MOST_SHOWN} changes, at most {MOST_CHANGES} of each object. A change made"
-            " with kubectl or gatewayctl is shown with the program and the time only, and a"
-            " deletion with them is not shown: the cluster's audit log has both, and the person."
+            f"The latest {MOST_SHOWN} changes: of each object at most {MOST_CHANGES} through the"
+            " gateway, and the latest by each other program, such as kubectl or gatewayctl. Whose"
+            " these are, and deletions by such programs, are in the cluster's audit log."
         )
         changes = Table("Changes", heads, rows[:MOST_SHOWN], empty)
         return Screen("Audit", [search, changes, Hint(text)])

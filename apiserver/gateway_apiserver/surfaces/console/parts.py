@@ -1,6 +1,7 @@
 """What pages of the console are made of: one table, one form, one plot, and few more. Pure.
 
-The template `console/screen.html` renders each part by its `kind`. All texts are escaped there.
+The template `console/screen.html` renders each part by its `kind`. The template and
+`Table.fill` escape all texts; `plots.draw_bars` escapes its own.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -67,7 +68,7 @@ class Table:
     is_titled: bool = False
 
     def fill(self, show: Callable[[Cell], Markup]) -> Markup:
-        """Its rows; cells that are no text alone as `show`, the template's, makes them.
+        """The rows as HTML; `show`, a macro of the template, renders cells beyond a mere text.
 
         A loop in the template would take most of the time of a page.
         """

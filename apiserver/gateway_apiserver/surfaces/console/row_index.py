@@ -31,7 +31,8 @@ MOST_OF_ACCOUNT = MOST_ROWS // 2
 LIFE_SECONDS = 600.0
 """How long an account is followed after its last page."""
 PATIENCE_SECONDS = 0.03
-"""How long a page waits for the first list, before it says that they are being read."""
+"""How long a page waits for the first list, before it says that it is being read; and half as long
+again for archived usage."""
 NEW_SECONDS = 5.0
 """A page that was answered before its account was listed opens its event stream within this."""
 LISTS_AT_ONCE = 2
