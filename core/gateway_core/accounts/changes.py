@@ -93,19 +93,21 @@ def find_writers(obj: Mapping[str, Any]) -> list[Change]:
 
     The API server notes programs, and no persons.
     """
-    created = obj["metadata"].get("creationTimestamp", "")
-    if any(change.time <= created for change in read_changes(obj)):
-        # by the gateway
-        created = ""
-    return [
-        Change(
-            entry["time"],
-            f"client/{entry['manager']}",
-            # the API server takes the time of a write before that of the creation
-            "created" if entry["time"] <= created else "changed",
-        )
+    entries = [
+        (entry["time"], entry["manager"])
         for entry in obj["metadata"].get("managedFields") or ()
         if entry.get("manager", PROGRAM) not in _OWN
         and "time" in entry
         and not entry.get("subresource")
+    ]
+    # the API server takes the time of a write before that of the creation
+    created = obj["metadata"].get("creationTimestamp", "")
+    creates = any(time <= created for time, _ in entries)
+    # notes are parsed only where they decide: most objects have no other writers
+    if creates and any(change.time <= created for change in read_changes(obj)):
+        # the gateway has created it
+        creates = False
+    return [
+        Change(time, f"client/{program}", "created" if creates and time <= created else "changed")
+        for time, program in entries
     ]

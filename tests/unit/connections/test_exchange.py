@@ -198,7 +198,7 @@ async def test_client_that_is_behind_gets_head_and_end_once_it_has_caught_up() -
     transport: Any = Transport()
     flow = FlowControl(transport)
     exchange = HttpExchange(
-        {"method": "POST"},
+        {"method": "POST", "http_version": "1.1"},
         transport,
         flow,
         [],

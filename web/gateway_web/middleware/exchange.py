@@ -133,7 +133,7 @@ class HttpExchange:
         self._head = b""
         self._is_in_pieces = False
         """Whether the length of the body is unknown: it is written in pieces."""
-        self._is_framed = scope.get("http_version") != "1.0"
+        self._is_framed = scope["http_version"] != "1.0"
         """Whether such pieces are chunks; HTTP/1.0 has none, and the connection ends the body."""
         self._left = 0
         """Bytes of the body that are still to be sent, by Content-Length."""
