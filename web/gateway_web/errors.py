@@ -99,8 +99,10 @@ _NAMES: Mapping[int, tuple[str, str]] = {
     431: ("invalid_request_error", "INVALID_ARGUMENT"),
     500: ("server_error", "INTERNAL"),
     502: ("server_error", "UNAVAILABLE"),
+    501: ("invalid_request_error", "UNIMPLEMENTED"),
     503: ("server_error", "UNAVAILABLE"),
     504: ("server_error", "DEADLINE_EXCEEDED"),
+    505: ("invalid_request_error", "UNIMPLEMENTED"),
 }
 """OpenAI `type` and Google `status` of each HTTP status."""
 

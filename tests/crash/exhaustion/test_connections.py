@@ -28,7 +28,7 @@ HEADERS = b"".join(b"x-%d: %b\r\n" % (n, b"a" * 300) for n in range(98))
     ("data", "cut_seconds"),
     [
         (b"", 60),
-        (b"GET /api/v1/me HTTP/1.1\r\n" + HEADERS, 10),
+        (b"GET /api/v1/me HTTP/1.1\r\nHost: x\r\n" + HEADERS, 10),
         (
             b"POST /api/v1/price_quotes HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
             b'Content-Length: 900000\r\n\r\n{"a": "' + b"a" * 15_000,

@@ -106,8 +106,8 @@ async def end_of(reader: asyncio.StreamReader, seconds: float = 20) -> bytes:
 async def test_a_head_has_at_most_a_hundred_headers() -> None:
     async with serve() as port:
         for count, status in ((100, b"200"), (101, b"431"), (16_300, b"431")):
-            headers = b"".join(b"a:b\r\n" for _ in range(count))
-            answer = await port.ask(b"GET / HTTP/1.1\r\n" + headers + b"\r\n")
+            headers = b"".join(b"a:b\r\n" for _ in range(count - 1))
+            answer = await port.ask(b"GET / HTTP/1.1\r\nHost: x\r\n" + headers + b"\r\n")
             assert answer.split()[1] == status, count
             assert b"x-request-id: req_" in answer
 
@@ -116,15 +116,17 @@ async def test_a_head_has_at_most_a_hundred_headers() -> None:
 async def test_a_head_has_at_most_32_kib(form: str) -> None:
     over = 33 * 1024
     head = {
-        "one value": b"GET / HTTP/1.1\r\na: " + b"b" * over + b"\r\n\r\n",
-        "many headers": b"GET / HTTP/1.1\r\n" + (b"a: " + b"b" * 1000 + b"\r\n") * 34 + b"\r\n",
-        "target": b"GET /" + b"a" * over + b" HTTP/1.1\r\n\r\n",
-        "unfinished value": b"GET / HTTP/1.1\r\na: " + b"b" * over,
+        "one value": b"GET / HTTP/1.1\r\nHost: x\r\na: " + b"b" * over + b"\r\n\r\n",
+        "many headers": b"GET / HTTP/1.1\r\nHost: x\r\n"
+        + (b"a: " + b"b" * 1000 + b"\r\n") * 34
+        + b"\r\n",
+        "target": b"GET /" + b"a" * over + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        "unfinished value": b"GET / HTTP/1.1\r\nHost: x\r\na: " + b"b" * over,
     }[form]
     async with serve() as port:
         answer = await port.ask(head)
         assert answer.split()[1] == b"431"
-        fits = b"GET / HTTP/1.1\r\na: " + b"b" * (31 * 1024) + b"\r\n\r\n"
+        fits = b"GET / HTTP/1.1\r\nHost: x\r\na: " + b"b" * (31 * 1024) + b"\r\n\r\n"
         assert (await port.ask(fits)).split()[1] == b"200"
 
 
@@ -142,7 +144,7 @@ async def test_a_head_has_at_most_32_kib(form: str) -> None:
 async def test_a_refused_head_is_answered_in_the_dialect_of_its_path(
     start: str, error: dict[str, object] | str
 ) -> None:
-    first = start.encode() + b" HTTP/1.1\r\n"
+    first = start.encode() + b" HTTP/1.1\r\nHost: x\r\n"
     many = b"".join(b"a:b\r\n" for _ in range(101))
     heads = {400: b"a b: c\r\n\r\n", 431: many + b"\r\n"}
     async with serve() as port:
@@ -154,13 +156,13 @@ async def test_a_refused_head_is_answered_in_the_dialect_of_its_path(
                 assert isinstance(found, str)
             else:
                 assert found.items() >= error.items()
-        for before in (b"GOOD /v1 HTTP/1.1\r\n\r\n", b"\x16\x03\x01" + first):
+        for before in (b"GOOD /v1 HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01" + first):
             answer = await port.ask(before)
             assert isinstance(orjson.loads(answer.partition(b"\r\n\r\n")[2])["error"], str)
 
 
 async def test_trailers_count_with_the_headers() -> None:
-    start = b"POST /body HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"
+    start = b"POST /body HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"
     async with serve() as port:
         for trailers in (b"a: b\r\n" * 5000, b"a: " + b"b" * 100_000):
             reader, writer = await port.open(start)
@@ -173,7 +175,7 @@ async def test_trailers_count_with_the_headers() -> None:
 
 
 async def test_trailers_that_end_with_the_message_count_too() -> None:
-    chunked = b"POST /body HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"
+    chunked = b"POST /body HTTP/1.1\r\nHost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"
     async with serve() as port:
         for count, ending in ((10, b"200"), (12_000, b"")):
             reader, writer = await port.open(chunked)
@@ -190,10 +192,10 @@ async def test_trailers_that_end_with_the_message_count_too() -> None:
 
 async def test_unfinished_head_behind_a_body_is_bounded() -> None:
     async with serve() as port:
-        first = b"POST /held HTTP/1.1\r\ncontent-length: 1\r\n\r\n"
+        first = b"POST /held HTTP/1.1\r\nHost: x\r\ncontent-length: 1\r\n\r\n"
         reader, writer = await port.open(first)
         with suppress(ConnectionError):
-            writer.write(b"XGET /good HTTP/1.1\r\na: " + b"b" * 240_000)
+            writer.write(b"XGET /good HTTP/1.1\r\nHost: x\r\na: " + b"b" * 240_000)
             await writer.drain()
         await end_of(reader)
         writer.transport.abort()
@@ -228,7 +230,7 @@ async def test_closed_connection_is_freed_without_the_garbage_collector() -> Non
 
 async def test_pipelined_requests_are_few() -> None:
     async with serve() as port:
-        reader, writer = await port.open(b"GET /held HTTP/1.1\r\n\r\n" + GOOD * 5000)
+        reader, writer = await port.open(b"GET /held HTTP/1.1\r\nHost: x\r\n\r\n" + GOOD * 5000)
         await end_of(reader)
         writer.transport.abort()
         reader, writer = await port.open(GOOD * 5)
@@ -241,7 +243,7 @@ async def test_pipelined_requests_are_few() -> None:
 async def test_a_slow_head_is_answered_408_however_it_drips() -> None:
     async with serve(head_seconds=0.5) as port:
         began = time.monotonic()
-        reader, writer = await port.open(b"GET / HTTP/1.1\r\n")
+        reader, writer = await port.open(b"GET / HTTP/1.1\r\nHost: x\r\n")
 
         async def drip() -> None:
             with suppress(ConnectionError):
@@ -271,7 +273,9 @@ async def test_the_rest_of_a_body_after_its_answer_has_a_deadline(
 ) -> None:
     monkeypatch.setattr(protocol, "DRAIN_SECONDS", 0.5)
     async with serve() as port:
-        reader, writer = await port.open(b"POST /early HTTP/1.1\r\nContent-Length: 9999\r\n\r\n")
+        reader, writer = await port.open(
+            b"POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n"
+        )
 
         async def drip() -> None:
             with suppress(ConnectionError):
@@ -298,7 +302,9 @@ async def test_a_slow_body_ends_in_the_dialect_of_its_surface(
     async with listen(RequestMiddleware(read), ConnectionTable(ConnectionBounds())) as number:
         reader, writer = await asyncio.open_connection("127.0.0.1", number)
         writer.write(
-            b"POST " + path + b" HTTP/1.1\r\nAuthorization: a\r\nContent-Length: 9\r\n\r\na"
+            b"POST "
+            + path
+            + b" HTTP/1.1\r\nHost: x\r\nAuthorization: a\r\nContent-Length: 9\r\n\r\na"
         )
         async with asyncio.timeout(20):
             head = await reader.readuntil(b"\r\n\r\n")
@@ -317,7 +323,10 @@ async def test_unfinished_json_bodies_have_bounded_memory(monkeypatch: pytest.Mo
         "gateway_web.middleware.requests.BodyMemory",
         lambda: bodies.BodyMemory(3_000_000, 2_000_000),
     )
-    head = b"POST /body HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    head = (
+        b"POST /body HTTP/1.1\r\nHost: x\r\n"
+        b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    )
     async with serve() as port, AsyncExitStack() as stack:
         refused = 0
         for _ in range(6):
@@ -335,7 +344,7 @@ async def test_memory_is_given_back_with_the_request() -> None:
         body = b"a" * 900_000
         for _ in range(120):
             answer = await port.ask(
-                b"POST /body HTTP/1.1\r\nContent-Type: application/json\r\n"
+                b"POST /body HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
                 b"Content-Length: 900000\r\n\r\n" + body
             )
             assert answer.endswith(b"900000")
@@ -363,7 +372,7 @@ async def test_a_flood_from_many_addresses_is_bounded_in_total() -> None:
 async def test_connections_with_requests_are_refused_beyond_the_bound() -> None:
     async with serve(connections=60, per_address=5) as port, AsyncExitStack() as stack:
         for _ in range(5):
-            await port.hold(stack, b"GET /held HTTP/1.1\r\n\r\n")
+            await port.hold(stack, b"GET /held HTTP/1.1\r\nHost: x\r\n\r\n")
         await asyncio.sleep(0.2)
         refused = await port.ask()
         assert refused.split()[1] == b"503"
@@ -415,11 +424,11 @@ async def test_clients_behind_a_trusted_proxy_are_bounded_by_request() -> None:
         serve(per_address=5, trusted_proxies=proxies) as port,
         AsyncExitStack() as stack,
     ):
-        held = b"GET /held HTTP/1.1\r\nX-Forwarded-For: 192.0.2.9, 198.51.100.1\r\n\r\n"
+        held = b"GET /held HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 192.0.2.9, 198.51.100.1\r\n\r\n"
         for _ in range(5):
             await port.hold(stack, held, source="127.0.0.3")
         await asyncio.sleep(0.2)
-        good = b"GET /good HTTP/1.1\r\nX-Forwarded-For: %b\r\n\r\n"
+        good = b"GET /good HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: %b\r\n\r\n"
         flooding = await port.ask(good % b"198.51.100.1", "127.0.0.3")
         assert flooding.split()[1] == b"503"
         assert b"retry-after: " in flooding
@@ -428,7 +437,9 @@ async def test_clients_behind_a_trusted_proxy_are_bounded_by_request() -> None:
         assert (await port.ask(good % b"198.51.100.1", "127.0.0.4")).split()[1] == b"200"
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\n" + b"a: %b\r\n" % (b"b" * 300) * 99])
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET / HTTP/1.1\r\nHost: x\r\n" + b"a: %b\r\n" % (b"b" * 300) * 99]
+)
 async def test_a_waiting_connection_takes_little_memory(sent: bytes) -> None:
     """With nothing received, and with the largest unfinished heads."""
     count = 200

@@ -11,6 +11,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from itertools import chain
 from typing import Protocol
 
 from starlette.types import Scope
@@ -35,6 +36,11 @@ class ConnectionBounds:
     stall_seconds: float = 60.0
     """A client that takes none of the bytes that are ready for it is cut off after this time."""
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
+
+    def fit(self, target: bytes, headers: Sequence[Header]) -> bool:
+        """Whether a head is within the bounds; each header counts four bytes for its ends."""
+        size = len(target) + sum(map(len, chain.from_iterable(headers))) + 4 * len(headers)
+        return size <= self.head_bytes and len(headers) <= self.headers
 
 
 _FOR = re.compile(r'(?:^|;)\s*for\s*=\s*"?([^";]*)"?', re.IGNORECASE)

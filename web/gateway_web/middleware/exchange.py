@@ -327,6 +327,9 @@ class HttpExchange:
         self, status: int, headers: Iterable[Header], length: int | None = None
     ) -> bytes:
         """The bytes of the head; marks the response as begun. `length` adds a Content-Length."""
+        if not (self._is_continued or self._body) and self.more_body:
+            # its client waits to be asked for the body, and may send another request instead
+            self.keep_alive = False
         self.response_started = self._is_continued = True
         found = [*self._default_headers, *headers]
         lines = [STATUS_LINE[status], *[b"%b: %b\r\n" % header for header in found]]

@@ -2,14 +2,14 @@
 
 uvicorn's protocol with `ConnectionBounds`: the size and time of a head, idle time, pipelined
 requests, the rest of a body that was answered early, and a client that takes nothing of its
-response. What never becomes a request is refused by `refusals`, with a request id (contract §0.8).
+response. `refusals` answers requests that `framing` or the parser refuses, with a request id
+(contract §0.8), and no later byte is parsed.
 """
 
 import asyncio
 import socket
 from collections import deque
-from itertools import chain
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 from urllib.parse import unquote
 
 import httptools
@@ -20,7 +20,9 @@ from gateway_core.api.ids import mint_request_id
 from gateway_web.context import SCOPE_KEY, RequestContext
 from gateway_web.middleware.connections import ConnectionTable
 from gateway_web.middleware.exchange import EXCHANGE_KEY, HttpExchange
+from gateway_web.middleware.framing import Refused, check_head, read_target, write_without_upgrade
 from gateway_web.middleware.refusals import write_refusal
+from gateway_web.middleware.stalls import StallWatch
 
 MOST_DRAINED_BYTES = 4 * 1024 * 1024
 """Of a body that was answered before its end: read on, as a client that is still sending may not
@@ -40,13 +42,10 @@ SEND_BUFFER_BYTES = 64 * 1024
 kernel counts twice as much for its own records."""
 
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
+_TOO_LARGE = (431, "The headers are too large.")
 _Wait = Literal["head", "idle", "drain", "refused"]
 
 _log = structlog.get_logger(__name__)
-
-
-class _OverBound(Exception):
-    """A head, the trailers of a body or the pipelined requests are over a bound."""
 
 
 class Protocol(HttpToolsProtocol):
@@ -55,6 +54,7 @@ class Protocol(HttpToolsProtocol):
     # of the latest request; uvicorn's server reads its state
     cycle: Any
     parser: Any
+    _stall: StallWatch
 
     def __init__(self, *args: Any, table: ConnectionTable, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -65,10 +65,11 @@ class Protocol(HttpToolsProtocol):
         """The exchange whose response is under way; `cycle` is that of the latest request."""
         self._table = table
         self._bounds = table.bounds
-        self._refused = False
-        self._head_begun = False
-        self._over_bound = False
-        self._in_body = False
+        self._is_deaf = False
+        """Whether what comes is dropped: the connection ends with the responses under way."""
+        self._head_begun = self._in_body = False
+        self._plain_head = b""
+        """A head without its Upgrade, to be parsed in place of the head that has it."""
         self._raw_bytes = 0
         """Bytes of an unfinished head, or of unfinished trailers, beyond their first piece."""
         self._drained_bytes = self._trailers = 0
@@ -76,7 +77,6 @@ class Protocol(HttpToolsProtocol):
         """What the connection waits for its client to do; None while a request is under way."""
         self._deadline = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._stall: asyncio.TimerHandle | None = None
 
     # asyncio.Protocol
 
@@ -84,14 +84,13 @@ class Protocol(HttpToolsProtocol):
         """Admit the connection, or refuse it at the bounds of the table."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=0)
-        raw = transport.get_extra_info("socket")
-        if raw is not None:
+        self._stall = StallWatch(self.loop, transport, self._bounds.stall_seconds)
+        if (raw := transport.get_extra_info("socket")) is not None:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-        host = self.client[0] if self.client else ""
-        if self._table.admit(self, host):
+        if self._table.admit(self, self.client[0] if self.client else ""):
             self._set_wait("idle", self._bounds.idle_seconds)
             return
-        self._refused = True
+        self._is_deaf = True
         if self._table.pending_refusals >= MOST_REFUSED:
             transport.abort()
             return
@@ -105,7 +104,7 @@ class Protocol(HttpToolsProtocol):
             self._table.pending_refusals -= 1
         self._wait = None
         self._cancel_timer()
-        self._end_stall()
+        self._stall.end()
         self.connections.discard(self)
         self.flow.resume_writing()
         if exc is None:
@@ -121,35 +120,51 @@ class Protocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parses what has come, and refuses a head that is too large."""
-        if self._refused:
-            self._refuse(503, "Too many connections.")
+        if self._is_deaf:
+            self._drained_bytes += len(data)
+            if self._wait == "refused":
+                self._refuse(Refused(503, "Too many connections."))
+            elif self._drained_bytes > MOST_DRAINED_BYTES:
+                self.transport.close()
             return
         view = memoryview(data)
         for start in range(0, len(data), PIECE_BYTES):
             piece = view[start : start + PIECE_BYTES]
             self._raw_bytes += len(piece)
             try:
-                self.parser.feed_data(piece)
-            except httptools.HttpParserUpgrade:
-                # a request like others: no other protocol is spoken here
-                pass
-            except httptools.HttpParserError:
-                self._refuse_head()
+                self._parse(piece)
+            except httptools.HttpParserError as error:
+                # the exception of a callback
+                cause = error.__context__
+                self._refuse(cause if isinstance(cause, Refused) else Refused())
+                return
             if self.transport.is_closing():
                 return
             if (self._head_begun or self._in_body) and self._is_beyond_bounds():
-                self._refuse(431, "The headers are too large.")
+                self._refuse(Refused(*_TOO_LARGE))
                 return
         self._note_state()
+
+    def _parse(self, piece: memoryview) -> None:
+        """Parse a piece. An Upgrade changes nothing, as no other protocol is spoken here."""
+        while True:
+            try:
+                return self.parser.feed_data(piece)  # type: ignore[no-any-return]
+            except httptools.HttpParserUpgrade as upgrade:
+                piece = piece[upgrade.args[0] :]
+            # the parser has skipped the body: a new one begins with the same head
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            self.parser.feed_data(self._plain_head)
 
     def pause_writing(self) -> None:
         """Back-pressure: the application waits, for a bounded time without progress."""
         super().pause_writing()
-        self._watch_stall(self.transport.get_write_buffer_size())
+        self._stall.begin()
 
     def resume_writing(self) -> None:
         """End of back-pressure."""
-        self._end_stall()
+        self._stall.end()
         super().resume_writing()
         if self._running is not None:
             self._running.on_drained()
@@ -173,18 +188,26 @@ class Protocol(HttpToolsProtocol):
             return
         self._trailers += 1
         if self._trailers > self._bounds.headers:
-            self._stop_parsing()
+            raise Refused(*_TOO_LARGE)
+        if name.lower() in (b"connection", b"proxy-connection"):
+            # the parser would end the connection by it
+            raise Refused
 
     def on_headers_complete(self) -> None:
-        """A request begins."""
-        if self._is_beyond_bounds(PIECE_BYTES):
-            self._check_head()
-        if len(self._pipelined) >= MOST_PIPELINED:
-            self._stop_parsing()
+        """A request begins, unless its head is to be parsed again without an Upgrade."""
+        parser, headers, values = self.parser, self.headers, dict(self.headers)
+        is_large = self._is_beyond_bounds(PIECE_BYTES) and not self._bounds.fit(self.url, headers)
+        if is_large or len(self._pipelined) >= MOST_PIPELINED:
+            raise Refused(*_TOO_LARGE)
+        method, version = parser.get_method(), parser.get_http_version()
+        check_head(method, version, headers, values)
+        if b"upgrade" in values and parser.should_upgrade():
+            self._plain_head = write_without_upgrade(method, self.url, version, headers)
+            return
+        exchange = self._make_exchange(method, version, values.get(b"expect", b""))
         self._head_begun, self._in_body = False, True
         self._raw_bytes = self._drained_bytes = self._trailers = 0
         self._table.set_receiving(self)
-        exchange = self._make_exchange()
         before, self.cycle = self.cycle, exchange
         if before is None or before.response_complete:
             self._start(exchange)
@@ -206,6 +229,9 @@ class Protocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The next head may come."""
+        if self._head_begun:
+            # of a head with an Upgrade
+            return
         # the request has them; the connection keeps none of them
         self.headers, self.url = [], b""
         self._in_body = False
@@ -235,12 +261,6 @@ class Protocol(HttpToolsProtocol):
         # awaited at shutdown
         self.tasks.add(self.loop.create_task(exchange.run(app, self.tasks)))
 
-    def _refuse_head(self) -> None:
-        """Answers what the parser refused."""
-        if self._over_bound:
-            return self._refuse(431, "The headers are too large.")
-        return self._refuse(400, "The request is not valid HTTP.")
-
     def is_authenticated(self) -> bool:
         """Whether the account of the latest request is known, or a response to it has begun."""
         if self.cycle is None or self._pipelined or self.cycle.response_started:
@@ -261,12 +281,10 @@ class Protocol(HttpToolsProtocol):
         else:
             self.transport.close()
 
-    def _make_exchange(self) -> HttpExchange:
-        """The exchange of the request whose head is complete."""
-        parser = self.parser
-        version: str = parser.get_http_version()
-        url = httptools.parse_url(self.url)
-        path = url.path.decode("ascii")
+    def _make_exchange(self, method: bytes, version: str, expects: bytes) -> HttpExchange:
+        """The exchange of the request whose head is complete. Refused."""
+        raw_path, query = read_target(method, self.url, self.headers)
+        path = raw_path.decode("ascii")
         scope: dict[str, Any] = {
             "type": "http",
             "asgi": _ASGI,
@@ -276,19 +294,18 @@ class Protocol(HttpToolsProtocol):
             "scheme": self.scheme,
             "root_path": "",
             "headers": self.headers,
-            "method": parser.get_method().decode("ascii"),
+            "method": method.decode("ascii"),
             "path": unquote(path) if "%" in path else path,
-            "raw_path": url.path,
-            "query_string": url.query or b"",
+            "raw_path": raw_path,
+            "query_string": query,
         }
         exchange = scope[EXCHANGE_KEY] = HttpExchange(
             scope,
             self.transport,
             self.flow,
             self.server_state.default_headers,
-            expects_continue=version != "1.0"
-            and dict(self.headers).get(b"expect", b"").lower() == b"100-continue",
-            keep_alive=version != "1.0" and parser.should_keep_alive(),
+            expects_continue=version != "1.0" and expects.lower() == b"100-continue",
+            keep_alive=version != "1.0" and self.parser.should_keep_alive(),
             on_response=self.on_response_complete,
         )
         return exchange
@@ -303,18 +320,6 @@ class Protocol(HttpToolsProtocol):
         """Whether head or trailers may be over a bound; `_raw_bytes` has missed at most `more`."""
         bounds = self._bounds
         return self._raw_bytes + more > bounds.head_bytes or len(self.headers) > bounds.headers
-
-    def _check_head(self) -> None:
-        """Stop at a head that is over a bound."""
-        headers, bounds = self.headers, self._bounds
-        size = len(self.url) + sum(map(len, chain.from_iterable(headers))) + 4 * len(headers)
-        if size > bounds.head_bytes or len(headers) > bounds.headers:
-            self._stop_parsing()
-
-    def _stop_parsing(self) -> NoReturn:
-        """Ends the parser from within; `data_received` answers then."""
-        self._over_bound = True
-        raise _OverBound
 
     def _note_state(self) -> None:
         """Chooses what the connection waits for; drops of data do not put a deadline off."""
@@ -358,43 +363,37 @@ class Protocol(HttpToolsProtocol):
             # the response to the request before must not be broken by another one
             self._set_wait("head", self._bounds.head_seconds)
         else:
-            self._refuse(408, "The head of the request did not come in time.")
+            self._refuse(Refused(408, "The head of the request did not come in time."))
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _watch_stall(self, waiting: int) -> None:
-        self._end_stall()
-        self._stall = self.loop.call_later(self._bounds.stall_seconds, self._check_stall, waiting)
-
-    def _end_stall(self) -> None:
-        if self._stall is not None:
-            self._stall.cancel()
-            self._stall = None
-
-    def _check_stall(self, waiting: int) -> None:
-        """Cuts a client off that has taken none of the bytes that were waiting."""
-        left = self.transport.get_write_buffer_size()
-        if left < waiting:
-            self._watch_stall(left)
-            return
-        _log.info("cut off", reason="the client takes nothing", bytes=left)
-        self.transport.abort()
-
-    def _refuse(self, status: int, text: str) -> None:
+    def _refuse(self, refusal: Refused) -> None:
         """Answers in place of the application and closes."""
         transport: asyncio.Transport | None = self.transport
+        exchange: Any = self.cycle
         if transport is None or transport.is_closing():
             return
-        if self._is_busy():
-            # a second response would stand in the middle of the first
+        if self._in_body and self._pipelined:
+            # it has not begun
+            self._pipelined.popleft()
+            exchange = self.cycle = self._pipelined[0] if self._pipelined else self._running
+            self._in_body = False
+        is_behind = not self._in_body and self._is_busy()
+        if is_behind and refusal.status != 431:
+            # requests before this one are whole and get their responses
+            exchange.keep_alive, self._is_deaf = False, True
+            return
+        if is_behind or (self._in_body and exchange.response_started):
+            # a second response would stand in the middle of the first, or behind it
             transport.close()
             return
-        parser: Any = self.parser
+        if self._in_body:
+            exchange.disconnected = True
         request_id, target = mint_request_id(), self.url
-        method = parser.get_method().decode("ascii") if target else ""
-        transport.write(write_refusal(status, text, request_id, method, target, self.headers))
+        method = self.parser.get_method().decode("ascii") if target else ""
+        transport.write(write_refusal(refusal, request_id, method, target, self.headers))
         transport.close()
-        _log.info("refused", request_id=request_id, status=status)
+        _log.info("refused", request_id=request_id, status=refusal.status)

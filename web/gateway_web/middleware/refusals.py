@@ -6,26 +6,30 @@ from urllib.parse import unquote
 from gateway_core.api.errors import GatewayError
 from gateway_web.context import Header
 from gateway_web.errors import choose_dialect, render_error
+from gateway_web.middleware.framing import Refused
 
 RETRY_SECONDS = 5
 _KINDS = {
     400: ("Bad Request", "invalid_http"),
     408: ("Request Timeout", "request_timeout"),
     431: ("Request Header Fields Too Large", "headers_too_large"),
+    501: ("Not Implemented", "not_implemented"),
     503: ("Service Unavailable", "service_unavailable"),
+    505: ("HTTP Version Not Supported", "version_not_supported"),
 }
 """Reason phrase and code of each status."""
 
 
 def write_refusal(
-    status: int, text: str, request_id: str, method: str, target: bytes, headers: Sequence[Header]
+    refusal: Refused, request_id: str, method: str, target: bytes, headers: Sequence[Header]
 ) -> bytes:
     """The response that refuses a request of which so much is known; `target` may be empty.
 
     In the dialect of the request's path (contract §0.1).
     """
+    status = refusal.status
     phrase, code = _KINDS[status]
-    error = GatewayError(text, code=code)
+    error = GatewayError(str(refusal), code=code)
     error.status = status
     path, _, query = target.partition(b"?")
     known = {"path": unquote(path.decode("latin-1")), "query_string": query}
