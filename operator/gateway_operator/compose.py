@@ -39,7 +39,7 @@ from gateway_core.providers.health import HealthReporter, HealthReports, HealthT
 from gateway_core.providers.notices import NoticeSigner
 from gateway_core.providers.registry import Providers, build_moderation, build_upstream
 from gateway_core.storage.choice import open_store
-from gateway_operator.accounts.balances import COPY_SECONDS, Balances, LastUse
+from gateway_operator.accounts.balances import COPY_SECONDS, Balances, LastUse, follow_usage
 from gateway_operator.accounts.credentials import Credentials
 from gateway_operator.accounts.declaredkeys import DeclaredKeys
 from gateway_operator.accounts.health import SHOW_SECONDS, HealthStatus
@@ -255,6 +255,7 @@ async def run_operator(
 
         loops: dict[str, Callable[[], Awaitable[None]]] = {
             "tasks": tasks.queue.run,
+            "records_of_tasks": tasks.recording.queue.run,
             "batches": batches.queue.run,
             "files": files.queue.run,
             "uploads": uploads.queue.run,
@@ -299,18 +300,13 @@ async def run_operator(
                 Models(tables.models, in_use),
             )
             readiness = ReadinessController(kube, kinds, CLOCK.now)
-            balances = Balances(
-                kube,
-                tables.accounts,
-                tables.keys,
-                tables.guardrails,
-                CLOCK.now,
-                partial(note_sweep, "balances"),
-                supervisor,
-            )
+            usage, note_pass = follow_usage(kube), partial(note_sweep, "balances")
+            shown = (accounts, keys, tables.guardrails)
+            balances = Balances(kube, usage, *shown, CLOCK.now, note_pass, supervisor)
             journal = JournalReader(context, settings.fold_seconds, supervisor=supervisor)
             loops |= {
                 "configuration": readiness.run,
+                "usage": usage.run,
                 "balances": balances.run,
                 "journal": journal.run,
             }

@@ -31,6 +31,9 @@ class FakeInformer(Generic[T]):
         self._listeners: list[Listener] = []
         kube.listen(plural, self._follow)
 
+    async def wait_synced(self) -> None:
+        """Returns at once: it follows from the start."""
+
     def get(self, name: str) -> T | None:
         return self._entries.get(name)
 

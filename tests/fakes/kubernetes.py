@@ -146,7 +146,13 @@ class FakeKubernetes(KubernetesClient):
         return Page(items, version, token)
 
     async def watch(
-        self, plural: str, *, resource_version: str, timeout_seconds: int, field_selector: str = ""
+        self,
+        plural: str,
+        *,
+        resource_version: str,
+        timeout_seconds: int,
+        field_selector: str = "",
+        metadata_only: bool = False,
     ) -> AsyncIterator[WatchEvent]:
         fault = self._begin("watch", plural)
         seen = int(resource_version)
@@ -168,7 +174,8 @@ class FakeKubernetes(KubernetesClient):
                     seen = version
                     selected = _select(change, field_selector, shown)
                     if selected is not None:
-                        yield selected
+                        kept = {"metadata": selected.object["metadata"]}
+                        yield WatchEvent(selected.type, kept) if metadata_only else selected
             self._changed.clear()
             try:
                 async with asyncio.timeout(left):

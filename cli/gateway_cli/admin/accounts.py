@@ -66,7 +66,7 @@ VIEW = KindView(GatewayAccount, "account", describe_account, COLUMNS, LINES)
 
 @app.command("list")
 def list_accounts(namespace: opt.Namespace = None, output: Output = "table") -> None:
-    """List all accounts, with their money as of the last minute."""
+    """List all accounts, with their money as of a few seconds ago."""
     VIEW.print_all(namespace, output)
 
 

@@ -71,7 +71,7 @@ VIEW = KindView(GatewayGuardrail, "guardrail", describe_guardrail, COLUMNS, LINE
 def list_guardrails(
     account: opt.AccountFilter = None, namespace: opt.Namespace = None, output: Output = "table"
 ) -> None:
-    """List guardrails, of all accounts or one, with their use as of the last minute."""
+    """List guardrails, of all accounts or one, with their use as of a few seconds ago."""
     VIEW.print_all(namespace, output, **{"spec.accountName": account})
 
 

@@ -143,7 +143,7 @@ def create(
 def list_keys(
     account: opt.AccountFilter = None, namespace: opt.Namespace = None, output: Output = "table"
 ) -> None:
-    """List keys, of all accounts or one, with their use as of the last minute."""
+    """List keys, of all accounts or one, with their use as of a few seconds ago."""
     VIEW.print_all(namespace, output, **{"spec.accountName": account})
 
 

@@ -47,6 +47,8 @@ TRACEPARENT_ANNOTATION = f"{GROUP}/traceparent"
 TASK_FINALIZER = f"{GROUP}/upstream-job"
 FOLDED_LABEL = f"{GROUP}/folded"
 """Time when an ended task was archived and charged to its account's usage; never removed."""
+CHARGED = "charged"
+"""Value of that label while the run is in the usage, but not closed yet."""
 
 SHARDS = 16
 """Shards of the operator's work; a task's shard is fixed at its creation."""

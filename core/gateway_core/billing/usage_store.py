@@ -1,7 +1,7 @@
 """GatewayUsage objects: each ended run is added once; old days move to the object store."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -9,10 +9,9 @@ from typing import Any
 import orjson
 
 from gateway_core.api.batch import GatewayBatch
-from gateway_core.api.ids import ACCOUNT_LABEL, FOLDED_LABEL, TASK_FINALIZER, is_batch
+from gateway_core.api.ids import ACCOUNT_LABEL, CHARGED, FOLDED_LABEL, is_batch
 from gateway_core.api.resource import Object, skeleton
 from gateway_core.api.task import SETTLED, GatewayTask
-from gateway_core.api.times import format_label_time
 from gateway_core.api.usage import MOST_PENDING, GatewayUsage, usage_name
 from gateway_core.billing.charges import read_charge
 from gateway_core.billing.usage import add_charges, drop_pending, list_pending
@@ -45,13 +44,15 @@ async def aggregate_runs(
     runs: Sequence[Object],
     marked: Collection[str],
     now: datetime,
+    note_added: Callable[[int], None] = lambda _: None,
 ) -> set[str]:
     """Add ended runs of one account and day (at most `MOST_RUNS`); the uids that are done.
 
     A run is done once its charge is in the sums, or it is labelled, or gone. `marked` are uids of
-    earlier runs whose label is known to be there. Where the object has no room for all names, runs
-    that another process has added and not labelled are labelled here; those that still find no room
-    are left out. Raises AggregationDeferred, also where none is done, and KubernetesUnavailable.
+    earlier runs whose label is known to be there. Where the object has no room for all names, some
+    of the runs that it names are labelled here; new runs that still find no room are left out.
+    `note_added` is called with the number of runs whose charges this call has added. Raises
+    AggregationDeferred, also where none is done, and KubernetesUnavailable.
     """
     for _ in range(_ATTEMPTS):
         usage = await open_usage(kube, account, day)
@@ -63,8 +64,8 @@ async def aggregate_runs(
         new = [run for run in unlabelled if run["metadata"]["uid"] not in known]
         if len(known) + len(new) > MOST_PENDING:
             # reads of up to 400 runs, but only when the names have no room
-            found = await find_marked(kube, known)
-            status = drop_pending(status, found or await _mark_left(kube, known, now))
+            room = await _make_room(kube, known, len(known) + len(new) - MOST_PENDING)
+            status = drop_pending(status, room)
             new = new[: MOST_PENDING - len(list_pending(status))]
         left = {run["metadata"]["uid"] for run in unlabelled} - set(known)
         left -= {run["metadata"]["uid"] for run in new}
@@ -79,6 +80,7 @@ async def aggregate_runs(
             await kube.patch_status(GatewayUsage.plural, usage, status)
         except (WriteConflict, ObjectNotFound, WriteOutcomeUnknown):
             continue
+        note_added(len(new))
         return done
     raise AggregationDeferred(f"{usage_name(account, day)} is written by others all the time")
 
@@ -105,53 +107,56 @@ async def open_usage(kube: KubernetesClient, account: str, day: str | None) -> O
 
 async def find_marked(kube: KubernetesClient, pending: Mapping[str, str]) -> set[str]:
     """Which of the runs (uid -> name) are labelled as aggregated, or gone."""
-
-    async def is_marked(run: Object | None) -> bool:
-        return run is None or is_aggregated(run)
-
-    return await _select(kube, pending, is_marked)
+    runs = await _read_runs(kube, pending)
+    return {uid for uid, run in runs.items() if run is None or is_aggregated(run)}
 
 
-async def _mark_left(kube: KubernetesClient, pending: Mapping[str, str], now: datetime) -> set[str]:
-    """Label runs (uid -> name) whose process has gone between adding and labelling; their uids.
+async def _make_room(kube: KubernetesClient, pending: Mapping[str, str], least: int) -> set[str]:
+    """The uids of runs (uid -> name) that are labelled or gone; some are labelled for this.
 
-    Only settled and archived tasks: the label is the last step of closing one.
+    First tasks whose callback is still tried, perhaps for a day. The others are being closed, and
+    get their label without a further write: of these, only where nothing else makes room, since the
+    process that added them may have gone.
     """
+    runs = await _read_runs(kube, pending)
+    free = {uid for uid, run in runs.items() if run is None or is_aggregated(run)}
+    left = {uid: run for uid, run in runs.items() if run is not None and uid not in free}
+    if len(free) < least:
+        free |= await _mark(kube, {uid: run for uid, run in left.items() if _awaits_callback(run)})
+    return free or await _mark(kube, left)
 
-    async def mark(run: Object | None) -> bool:
-        if run is None or is_aggregated(run):
-            return True
-        name = run["metadata"]["name"]
-        if not is_batch(name) and (run.get("status") or {}).get("work") != SETTLED:
-            return False
+
+def _awaits_callback(run: Object) -> bool:
+    """Whether the run is a task whose callback is still tried."""
+    is_task = not is_batch(run["metadata"]["name"])
+    return is_task and (run.get("status") or {}).get("work") != SETTLED
+
+
+async def _mark(kube: KubernetesClient, runs: Mapping[str, Object]) -> set[str]:
+    """Label runs (by uid) that the usage names, which are not closed by that; their uids."""
+    label = {"metadata": {"labels": {FOLDED_LABEL: CHARGED}}}
+
+    async def mark(run: Object) -> bool:
         with suppress(WriteConflict, ObjectNotFound, WriteOutcomeUnknown):
-            await kube.patch(_name_kind(name), run, _make_mark(run, now))
+            await kube.patch(_name_kind(run["metadata"]["name"]), run, label)
             return True
         return False
 
-    return await _select(kube, pending, mark)
+    answers = await map_bounded(_READS_AT_ONCE, mark, runs.values())
+    return {uid for uid, answer in zip(runs, answers, strict=True) if answer}
 
 
-async def _select(
-    kube: KubernetesClient,
-    pending: Mapping[str, str],
-    test: Callable[[Object | None], Awaitable[bool]],
-) -> set[str]:
-    """The uids of the runs that pass `test`, each read anew."""
+async def _read_runs(
+    kube: KubernetesClient, pending: Mapping[str, str]
+) -> dict[str, Object | None]:
+    """The runs (uid -> name) by uid, each read anew; None where it is gone."""
 
-    async def ask(run: tuple[str, str]) -> bool:
+    async def read(run: tuple[str, str]) -> Object | None:
         uid, name = run
-        return await test(await _read_run(kube, name, uid))
+        return await _read_run(kube, name, uid)
 
-    answers = await map_bounded(_READS_AT_ONCE, ask, pending.items())
-    return {uid for uid, answer in zip(pending, answers, strict=True) if answer}
-
-
-def _make_mark(run: Object, now: datetime) -> dict[str, Any]:
-    """The patch that labels a run, and closes a task; a batch's results remain to be removed."""
-    meta = run["metadata"]
-    kept = [name for name in meta.get("finalizers") or () if name != TASK_FINALIZER]
-    return {"metadata": {"finalizers": kept, "labels": {FOLDED_LABEL: format_label_time(now)}}}
+    runs = await map_bounded(_READS_AT_ONCE, read, pending.items())
+    return dict(zip(pending, runs, strict=True))
 
 
 async def list_usage(kube: KubernetesClient, account: str, at_version: str = "") -> list[Object]:

@@ -169,7 +169,13 @@ class KubernetesClient(Transport):
         return Page(items, meta["resourceVersion"], meta.get("continue") or None)
 
     async def watch(
-        self, plural: str, *, resource_version: str, timeout_seconds: int, field_selector: str = ""
+        self,
+        plural: str,
+        *,
+        resource_version: str,
+        timeout_seconds: int,
+        field_selector: str = "",
+        metadata_only: bool = False,
     ) -> AsyncIterator[WatchEvent]:
         """Events after `resource_version`, with bookmarks, until the server's time-out.
 
@@ -190,9 +196,9 @@ class KubernetesClient(Transport):
         timeout = ClientTimeout(
             total=None, sock_connect=CONNECT_SECONDS, sock_read=timeout_seconds + 1
         )
-        what = f"watch of {plural}"
+        what, accept = f"watch of {plural}", _METADATA if metadata_only else JSON
         async with self._stream(
-            self._path(plural), what=what, params=query, timeout=timeout
+            self._path(plural), what=what, accept=accept, params=query, timeout=timeout
         ) as lines:
             async for line in lines:
                 event = orjson.loads(line)

@@ -15,7 +15,7 @@ import structlog
 
 from gateway_core.api.resource import Object
 from gateway_core.concurrency import back_off
-from gateway_core.kube.client import KubernetesClient, WatchEvent
+from gateway_core.kube.client import KubernetesClient, Page, WatchEvent
 from gateway_core.kube.errors import KubernetesError, VersionExpired
 
 T = TypeVar("T")
@@ -84,6 +84,7 @@ class Informer(Cache[T], Generic[T]):
         project: Callable[[Object], T | None],
         *,
         field_selector: str = "",
+        metadata_only: bool = False,
         heartbeat_seconds: int = HEARTBEAT_SECONDS,
         resync_seconds: float = RESYNC_SECONDS,
         most_tombstones: int = MOST_TOMBSTONES,
@@ -93,6 +94,7 @@ class Informer(Cache[T], Generic[T]):
         self._kube = kube
         self._project = project
         self._selector = field_selector
+        self._metadata_only = metadata_only
         self._heartbeat = heartbeat_seconds
         self._resync = resync_seconds
         self._most_tombstones = most_tombstones
@@ -203,7 +205,7 @@ class Informer(Cache[T], Generic[T]):
 
     async def _list(self) -> None:
         """Read all objects, and repair what the watch has missed."""
-        first = await self._kube.list_page(self.plural, field_selector=self._selector)
+        first = await self._list_page()
         listed_version, page, names = int(first.resource_version), first, set[str]()
         repairs = 0
         while True:
@@ -215,9 +217,7 @@ class Informer(Cache[T], Generic[T]):
                 repairs += self.synced and before != self._versions.get(name)
             if page.next_token is None:
                 break
-            page = await self._kube.list_page(
-                self.plural, token=page.next_token, field_selector=self._selector
-            )
+            page = await self._list_page(page.next_token)
         for name, version in list(self._versions.items()):
             # one upserted while the list was read is newer than the list
             if name not in names and version <= listed_version:
@@ -231,6 +231,14 @@ class Informer(Cache[T], Generic[T]):
         self._synced.set()
         self._alive_at = time.monotonic()
 
+    async def _list_page(self, token: str | None = None) -> Page:
+        return await self._kube.list_page(
+            self.plural,
+            token=token,
+            field_selector=self._selector,
+            metadata_only=self._metadata_only,
+        )
+
     async def _watch(self) -> None:
         """One stream, from the last version seen until the server ends it."""
         stream = self._kube.watch(
@@ -238,6 +246,7 @@ class Informer(Cache[T], Generic[T]):
             resource_version=self._version,
             timeout_seconds=self._heartbeat,
             field_selector=self._selector,
+            metadata_only=self._metadata_only,
         )
         async for event in stream:
             self._alive_at = time.monotonic()

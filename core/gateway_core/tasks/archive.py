@@ -14,7 +14,7 @@ from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.ids import REPLAYS_ANNOTATION
 from gateway_core.api.key import GatewayKey
 from gateway_core.api.resource import Object
-from gateway_core.api.task import MAX_INLINE_INPUT, TaskRequest
+from gateway_core.api.task import MAX_INLINE_INPUT, SETTLED, TaskRequest
 from gateway_core.kube.clock import CLOCK
 from gateway_core.storage.objects import Entry, ObjectMissing, ObjectStore
 from gateway_core.tasks.operations import MAX_BODY_BYTES
@@ -24,7 +24,7 @@ RETENTION = timedelta(days=30)
 
 
 async def archive_task(store: ObjectStore, obj: Object) -> None:
-    """Archive a terminal task. StoreUnavailable.
+    """Archive a terminal task, again once its callback is settled. StoreUnavailable.
 
     It does not replace another task of its name that an admin has created anew: the result and cost
     that the first task's client has seen stay.
@@ -32,7 +32,8 @@ async def archive_task(store: ObjectStore, obj: Object) -> None:
     meta = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
     account = obj["spec"]["request"]["accountName"]
     known = await read_archived(store, account, meta["name"])
-    if known is not None and known["metadata"]["uid"] != meta["uid"]:
+    is_open = obj["status"].get("work") != SETTLED
+    if known is not None and (is_open or known["metadata"]["uid"] != meta["uid"]):
         return
     await store.put(_key(account, meta["name"]), orjson.dumps({**obj, "metadata": meta}))
 

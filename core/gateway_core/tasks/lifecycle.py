@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any
 
 from gateway_core.api.conditions import ConditionType, Reason, change_conditions
-from gateway_core.api.ids import FOLDED_LABEL, TASK_FINALIZER
+from gateway_core.api.ids import CHARGED, FOLDED_LABEL, TASK_FINALIZER
 from gateway_core.api.money import to_decimal_text
 from gateway_core.api.task import SETTLED, TERMINAL_PHASES, GatewayTask
 from gateway_core.api.times import format_precise_time, format_time, parse_time
@@ -44,7 +44,7 @@ class Step(Enum):
     EXPIRE = "expire"  # its deadline has passed: fail
     DELIVER = "deliver"  # it has ended: send its callback
     REOPEN = "reopen"  # an admin wants its settled callback sent again
-    CLOSE = "close"  # it has ended: archive, settle, aggregate its charge, remove the finalizer
+    CLOSE = "close"  # it has ended: settle, aggregate its charge, archive, remove the finalizer
     NOTHING = "nothing"
 
 
@@ -92,7 +92,8 @@ def is_closed(task: GatewayTask) -> bool:
     If the finalizer was removed by hand, the task is not closed before its charge is aggregated.
     """
     meta = task.metadata
-    return FOLDED_LABEL in meta.labels and TASK_FINALIZER not in meta.finalizers
+    is_labelled = meta.labels.get(FOLDED_LABEL, CHARGED) != CHARGED
+    return is_labelled and TASK_FINALIZER not in meta.finalizers
 
 
 def deadline(task: GatewayTask) -> datetime:

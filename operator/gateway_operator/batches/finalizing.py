@@ -14,7 +14,13 @@ from typing import Any
 
 from gateway_core.api.batch import TERMINAL_PHASES, GatewayBatch
 from gateway_core.api.file import GatewayFile
-from gateway_core.api.ids import BATCH_FINALIZER, FILE_PREFIX, FOLDED_LABEL, name_to_id
+from gateway_core.api.ids import (
+    BATCH_FINALIZER,
+    CHARGED,
+    FILE_PREFIX,
+    FOLDED_LABEL,
+    name_to_id,
+)
 from gateway_core.api.resource import Object, ObjectRef, file_key
 from gateway_core.api.task import SETTLED
 from gateway_core.api.times import format_label_time
@@ -100,23 +106,25 @@ class Finalizing:
         return AT_ONCE
 
     async def close(self, batch: GatewayBatch) -> Next:
-        """Settle the hold, aggregate the charge, remove the results and the finalizer.
+        """Aggregate the charge, settle the hold, remove the results and the finalizer.
 
         Each part can be repeated; `work: Settled` comes last and says that all are done. A batch
         whose deletion has begun is gone before that, with its finalizer.
         """
         context, store = self.context, self.store
+        # first, since the usage does not need the counters
+        await self.aggregator.aggregate(batch.source)
+        context.failpoints.reach("after-batch-fold")
         if not await self.reservations.settle(batch.source):
             # without its finalizer it may be deleted at any time, and the hold be given back then
             return after(SETTLE_PAUSE)
         context.failpoints.reach("after-batch-settle")
-        await self.aggregator.aggregate(batch.source)
-        context.failpoints.reach("after-batch-fold")
         await store.open_results(batch).remove()
         context.failpoints.reach("after-batch-removal")
         kept = [name for name in batch.metadata.finalizers if name != BATCH_FINALIZER]
         marked = batch
-        if kept != batch.metadata.finalizers or FOLDED_LABEL not in batch.metadata.labels:
+        label = batch.metadata.labels.get(FOLDED_LABEL)
+        if kept != batch.metadata.finalizers or label in (None, CHARGED):
             labels = {FOLDED_LABEL: format_label_time(context.now())}
             marks = {"metadata": {"finalizers": kept, "labels": labels}}
             marked = await store.amend(batch, marks)

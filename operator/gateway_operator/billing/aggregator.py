@@ -101,7 +101,13 @@ class UsageAggregator:
         begun = loop.time()
         try:
             done = await aggregate_runs(
-                self._kube, account, day, list(chosen.values()), marked, self._now()
+                self._kube,
+                account,
+                day,
+                list(chosen.values()),
+                marked,
+                self._now(),
+                self._metrics.aggregated.inc,
             )
         except Exception as error:  # raised to all that waited for this write
             done = set(chosen)
@@ -109,7 +115,6 @@ class UsageAggregator:
             batch.failures.update(dict.fromkeys(chosen, text))
         else:
             batch.marked -= marked
-            self._metrics.aggregated.inc(len(done))
         batch.written = loop.time()
         batch.took = batch.written - begun
         for uid in done:

@@ -25,6 +25,7 @@ from gateway_operator.tasks.delivery import Delivery
 from gateway_operator.tasks.ending import Ending
 from gateway_operator.tasks.holds import Holds
 from gateway_operator.tasks.polling import Polling
+from gateway_operator.tasks.recording import Recording
 from gateway_operator.tasks.submission import Submission
 
 MOST_ADOPTIONS = 16
@@ -63,9 +64,12 @@ class TaskController(Reconciler[GatewayTask]):
         self._holds = holds = Holds(context, writer, reservations, credentials)
         self._submission = Submission(context, self.queue, writer, calls, inputs, holds)
         self._polling = Polling(context, self.queue, writer, calls, inputs, holds, outputs)
-        self._ending = Ending(context, writer, calls, self._submission, reservations, aggregator)
+        self.recording = recording = Recording(
+            context, self.cache, aggregator, context.metrics.work_failures.inc
+        )
+        self._ending = Ending(context, writer, calls, self._submission, reservations, recording)
         self._delivery = Delivery(
-            context, self.queue, writer, callbacks, reservations, awaiting, calls.traces
+            context, self.queue, writer, callbacks, reservations, awaiting, calls.traces, recording
         )
         self._adoption = Adoption(context, writer, holds, self._submission, inputs, calls)
         self._adoptions = asyncio.Semaphore(MOST_ADOPTIONS)
@@ -146,7 +150,14 @@ class TaskController(Reconciler[GatewayTask]):
     def forget(self, name: str) -> None:
         """Drop all that is kept in memory of `name`, except a job that is not recorded yet."""
         super().forget(name)
-        for part in (self._holds, self._submission, self._polling, self._delivery, self._ending):
+        for part in (
+            self._holds,
+            self._submission,
+            self._polling,
+            self._delivery,
+            self.recording,
+            self._ending,
+        ):
             part.forget(name)
 
     def has_begun(self, name: str) -> bool:
@@ -170,6 +181,7 @@ class TaskController(Reconciler[GatewayTask]):
         everything else a moment: it is cancelled then, and repeated elsewhere without harm.
         """
         await self.queue.drain(MOMENT_SECONDS)
+        await self.recording.end()
         with suppress(TimeoutError):
             async with asyncio.timeout(MOMENT_SECONDS):
                 await self.queue.stop(self.has_begun)

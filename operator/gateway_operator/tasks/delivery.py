@@ -30,6 +30,7 @@ from gateway_operator.context import Context, Shards
 from gateway_operator.reconciler import AT_ONCE, Next, WorkQueue, after
 from gateway_operator.tasks.cache import TaskWriter
 from gateway_operator.tasks.calls import TaskTraces
+from gateway_operator.tasks.recording import Recording
 
 SECRET_PAUSE, LONGEST_SECRET_PAUSE = 5.0, 60.0
 """Seconds between two looks for an account's secret: a tenth of the wait so far."""
@@ -67,6 +68,7 @@ class Delivery:
     reservations: Reservations
     awaiting: AwaitingSecret
     traces: TaskTraces
+    recording: Recording
     _settled: set[str] = field(default_factory=set, init=False)
     _unrecorded: dict[str, tuple[_Attempt, rules.Outcome]] = field(default_factory=dict, init=False)
     _waiting: dict[str, asyncio.Timeout] = field(default_factory=dict, init=False)
@@ -91,9 +93,11 @@ class Delivery:
     async def deliver(self, task: GatewayTask) -> Next:
         """Make the attempt that is due."""
         name, now = task.metadata.name, self.context.now()
+        # neither money nor the archive waits for a receiver
+        self.recording.begin(task)
         if name not in self._settled and await self.reservations.settle(task.source):
-            # money does not wait for a receiver
             self._settled.add(name)
+            self.context.failpoints.reach("after-settle")
         if wants_redelivery(task):
             await self.writer.commit(task, rules.record_new_series(task, now))
             return AT_ONCE

@@ -7,19 +7,18 @@ from dataclasses import dataclass, field
 import structlog
 
 from gateway_core.api.conditions import Reason
-from gateway_core.api.ids import FOLDED_LABEL, TASK_FINALIZER
+from gateway_core.api.ids import CHARGED, FOLDED_LABEL, TASK_FINALIZER
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import format_label_time
 from gateway_core.kube.errors import KubernetesError
 from gateway_core.providers.upstream import Upstream, UpstreamError
-from gateway_core.tasks.archive import archive_task
-from gateway_operator.billing.aggregator import UsageAggregator
 from gateway_operator.billing.reservations import Reservations
 from gateway_operator.context import Context
 from gateway_operator.reconciler import AT_ONCE, Next, after
 from gateway_operator.tasks.attempts import ReceivedJob
 from gateway_operator.tasks.cache import TaskWriter
 from gateway_operator.tasks.calls import ProviderCalls
+from gateway_operator.tasks.recording import Recording
 from gateway_operator.tasks.submission import Submission
 
 STOP_SECONDS = 30.0
@@ -39,7 +38,7 @@ class Ending:
     calls: ProviderCalls
     submission: Submission
     reservations: Reservations
-    aggregator: UsageAggregator
+    recording: Recording
     _stopping: dict[str, float] = field(default_factory=dict, init=False)
 
     def forget(self, name: str) -> None:
@@ -97,25 +96,24 @@ class Ending:
         await self._abandon(job.task, text)
 
     async def close(self, task: GatewayTask) -> Next:
-        """Archive an ended task, settle its hold, aggregate its charge and remove the finalizer.
+        """Settle an ended task's hold, aggregate its charge, archive it and remove the finalizer.
 
         Each part can be repeated, and the last is the mark that the others are done.
         """
         failpoints = self.context.failpoints
         # in this order: once the finalizer is gone the object may vanish at any time, and with it
         # the only source of the archive, the charge and the settlement
-        await archive_task(self.context.store, task.source)
-        failpoints.reach("after-archive")
         await self.reservations.settle(task.source)
         failpoints.reach("after-settle")
-        await self.aggregator.aggregate(task.source)
-        failpoints.reach("after-fold")
+        await self.recording.record(task)
         kept = [name for name in task.metadata.finalizers if name != TASK_FINALIZER]
-        labels = {FOLDED_LABEL: format_label_time(self.context.now()), **task.metadata.labels}
+        labels = {**task.metadata.labels}
+        if labels.get(FOLDED_LABEL) in (None, CHARGED):
+            labels[FOLDED_LABEL] = format_label_time(self.context.now())
         # `managedFields` is a third of the object, and of an ended one nothing reads it
         marks = {"finalizers": kept, "labels": labels, "managedFields": [{}]}
         await self.writer.amend(task, {"metadata": marks})
-        self.aggregator.acknowledge(task.source)
+        self.recording.note_label(task)
         failpoints.reach("after-finalizer")
         return AT_ONCE
 

@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from gateway_core.api.batch import GatewayBatch
-from gateway_core.api.ids import is_batch, is_call
+from gateway_core.api.ids import CHARGED, FOLDED_LABEL, is_batch, is_call
 from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import parse_time
@@ -97,10 +97,11 @@ class Resync:
     async def sweep_ended_tasks(self) -> int:
         """Reconcile tasks that have ended and were not closed; how many there were."""
         found = 0
-        async for meta in self._list("status.work=Settled", select_unaggregated()):
-            if meta["name"] not in self.tasks.cache:
-                await self._reread(meta["name"])
-                found += 1
+        for labels in (select_unaggregated(), f"{FOLDED_LABEL}={CHARGED}"):
+            async for meta in self._list("status.work=Settled", labels):
+                if meta["name"] not in self.tasks.cache:
+                    await self._reread(meta["name"])
+                    found += 1
         return found
 
     async def sweep_holds(self) -> int:

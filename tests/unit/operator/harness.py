@@ -136,7 +136,8 @@ class Operator:
         schedule = Schedule(
             lambda name: self.metrics.note_sweep(name, read_now()), *self.resync.plan(60)
         )
-        self._parts = [asyncio.create_task(part()) for part in (self.queue.run, schedule.run)]
+        parts = (self.queue.run, self.controller.recording.queue.run, schedule.run)
+        self._parts = [asyncio.create_task(part()) for part in parts]
 
     @property
     def failure(self) -> BaseException | None:

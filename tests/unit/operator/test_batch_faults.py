@@ -8,6 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
+from gateway_core.api.usage import GatewayUsage
 from gateway_core.batches.lines import Line, read_custom_id
 from gateway_core.batches.results import STEP_LINES, LineResult, merge
 from gateway_core.concurrency import FairSemaphore
@@ -139,6 +140,8 @@ async def test_finalizer_stays_until_charge_is_aggregated() -> None:
     sim.counters.away = True
     await sim.wait(lambda: sim.batch_status(name).get("phase") == "Completed", seconds=60)
     await sim.pass_time(60)
+    [usage] = sim.kube.list_objects(GatewayUsage.plural)
+    assert usage["status"]["chargedMicros"] == 20 * PRICE, "which does not need the counters"
     # one that were closed by now could be deleted, and its hold were nobody's
     assert sim.batch_status(name).get("work") is None
     await sim.kube.delete(BATCHES, name)

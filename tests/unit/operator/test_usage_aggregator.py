@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway_core.api.ids import TASK_FINALIZER
+from gateway_core.api.ids import FOLDED_LABEL, TASK_FINALIZER
 from gateway_core.api.resource import Object
 from gateway_core.api.usage import MOST_PENDING, GatewayUsage
 from gateway_core.billing.usage_store import (
@@ -15,7 +15,7 @@ from gateway_core.billing.usage_store import (
     aggregate_runs,
     is_aggregated,
 )
-from gateway_core.kube.errors import KubernetesUnavailable
+from gateway_core.kube.errors import KubernetesUnavailable, WriteConflict
 from gateway_operator.billing.aggregator import UsageAggregator
 from gateway_operator.metrics import Metrics
 from tests.fakes.clock import in_virtual_time
@@ -26,8 +26,11 @@ USAGES = GatewayUsage.plural
 
 
 def build(kube: FakeKubernetes, *, most: int = 200) -> UsageAggregator:
-    now = datetime(2026, 11, 21, 10, 1, tzinfo=UTC)
-    return UsageAggregator(kube, Metrics(), lambda: now, pause_seconds=2.0, most=most)
+    return UsageAggregator(kube, Metrics(), read_now, pause_seconds=2.0, most=most)
+
+
+def read_now() -> datetime:
+    return datetime(2026, 11, 21, 10, 1, tzinfo=UTC)
 
 
 def count_writes(kube: FakeKubernetes) -> int:
@@ -124,13 +127,21 @@ async def test_marked_task_is_not_aggregated() -> None:
     assert kube.list_objects(USAGES) == []
 
 
+@in_virtual_time
+async def test_repeated_aggregation_is_counted_once() -> None:
+    kube, metrics = FakeKubernetes(), Metrics()
+    task = put_task(kube, 0, 5)
+    for _ in range(2):
+        await UsageAggregator(kube, metrics, read_now, pause_seconds=2.0).aggregate(task)
+    assert metrics.registry.get_sample_value("gateway_tasks_folded_total") == 1
+
+
 async def fill_pending(kube: FakeKubernetes, **changes: Any) -> list[Object]:
     """Has a replica fold as many tasks as there is room for names, and go away before it marks."""
-    now = datetime(2026, 11, 21, 10, 1, tzinfo=UTC)
     away = [put_task(kube, number, 5) for number in range(MOST_PENDING)]
     for start in range(0, MOST_PENDING, MOST_RUNS):
         batch = away[start : start + MOST_RUNS]
-        await aggregate_runs(kube, "demo", "2026-11-21", batch, set(), now)
+        await aggregate_runs(kube, "demo", "2026-11-21", batch, set(), read_now())
     for task in away if changes else ():
         newest = await kube.get("gatewaytasks", task["metadata"]["name"])
         await kube.patch_status("gatewaytasks", newest, changes)
@@ -152,16 +163,37 @@ async def test_unmarked_names_of_absent_replica_delay_nothing(count: int) -> Non
     for task in away:
         marked = await kube.get("gatewaytasks", task["metadata"]["name"])
         assert is_aggregated(marked)
-        assert TASK_FINALIZER not in marked["metadata"]["finalizers"]
+        assert TASK_FINALIZER in marked["metadata"]["finalizers"], "its owner closes it"
+
+
+@pytest.mark.parametrize("count", [1, 200])
+@in_virtual_time
+async def test_names_of_tasks_with_pending_callbacks_delay_nothing(count: int) -> None:
+    """They are labelled where the usage has no room for more names, each once; others are not."""
+    kube = FakeKubernetes()
+    away = await fill_pending(kube, work=None)
+    for task in away[:10]:
+        newest = await kube.get("gatewaytasks", task["metadata"]["name"])
+        await kube.patch_status("gatewaytasks", newest, {"work": "Settled"})
+    aggregator = build(kube)
+    kube.calls.clear()
+    mine = [put_task(kube, number, 5) for number in range(1000, 1000 + count)]
+    await asyncio.wait_for(asyncio.gather(*map(aggregator.aggregate, mine)), 10)
+    [usage] = kube.list_objects(USAGES)
+    assert usage["status"]["chargedMicros"] == 5 * (MOST_PENDING + count)
+    assert kube.calls.count(("patch", "gatewaytasks")) == MOST_PENDING - 10
+    labels = [task["metadata"]["labels"] for task in kube.list_objects("gatewaytasks")]
+    assert [FOLDED_LABEL in each for each in labels[:20]] == [False] * 10 + [True] * 10
 
 
 @pytest.mark.parametrize("count", [1, 200])
 @in_virtual_time
 async def test_aggregation_is_deferred_without_room_for_names(count: int) -> None:
-    """Tasks that are open once more are left to their owner; who waits is told, at no haste."""
+    """Their owners write the tasks all the time, so none can be labelled."""
     kube = FakeKubernetes()
-    await fill_pending(kube, work=None)
+    await fill_pending(kube)
     aggregator = build(kube)
+    kube.order_faults("patch", *[Fault(WriteConflict("changed"))] * 10 * MOST_PENDING)
     kube.calls.clear()
     mine = [put_task(kube, number, 5) for number in range(1000, 1000 + count)]
     folds = asyncio.gather(*map(aggregator.aggregate, mine), return_exceptions=True)
