@@ -25,7 +25,7 @@ class ApiSettings(ServiceSettings):
     health_port: Port = 8085
     """Where probes and metrics are served: a port that clients do not reach."""
     api_host: str = "127.0.0.1"
-    """Address that clients' calls are served on."""
+    """Address that clients' calls are served on; empty for all of both families."""
     api_port: Port = 8080
     """Port that clients' calls are served on."""
     oauth_access_seconds: Annotated[int, Field(ge=60, le=86_400)] = 3600
@@ -130,6 +130,6 @@ class MediaSettings(ProcessSettings):
     max_connections_per_address: Count = 800
     """Of one address, as at the API."""
     media_host: str = "127.0.0.1"
-    """Address that bytes are served on."""
+    """Address that bytes are served on; empty for all of both families."""
     media_port: Port = 8081
     """Port that bytes are served on."""

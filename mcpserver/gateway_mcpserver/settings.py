@@ -16,7 +16,7 @@ class McpSettings(ServiceSettings):
     health_port: Port = 8088
     """Where probes and metrics are served: a port that clients do not reach."""
     mcp_host: str = "127.0.0.1"
-    """Address that MCP clients are served on."""
+    """Address that MCP clients are served on; empty for all of both families."""
     mcp_port: Port = 8087
     """Port that MCP clients are served on."""
     mcp_allowed_origins: Annotated[tuple[Origin, ...], NoDecode, BeforeValidator(split_commas)] = ()

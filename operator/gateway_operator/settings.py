@@ -38,7 +38,7 @@ class Settings(StoreSettings):
     media_url: str
     """The media host's address as clients know it, for the URLs of outputs."""
     health_host: str = "127.0.0.1"
-    """Address that probes, metrics and forwarded notices are served on."""
+    """Address of probes, metrics and forwarded notices; empty for all of both families."""
     health_port: int = 8081
     """Port of these, which clients do not reach."""
     notify_url: Annotated[str, Field(pattern=r"^(https?://[^\s?#]+)?$")] = ""

@@ -15,7 +15,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="GATEWAY_SIMULATOR_", frozen=True)
 
     host: str = "127.0.0.1"
-    """Address that the simulator is served on."""
+    """Address that the simulator is served on; empty for all of both families."""
     port: int = Field(default=9010, ge=1, le=65535)
     """Port that the simulator is served on."""
     token: SecretStr = Field(min_length=1)

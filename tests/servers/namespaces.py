@@ -30,12 +30,21 @@ SECONDS = 3.0
 GOOD = 20
 
 
-def run_alone(module: str, *namespaces: str) -> Any:
-    """The JSON that `python -m module` prints in new namespaces; skips where there are none."""
+def run_alone(module: str, *namespaces: str, given: Any = None) -> Any:
+    """The JSON that `python -m module` prints in new namespaces; skips where there are none.
+
+    `given` is on its standard input, as JSON.
+    """
     program = [sys.executable, "-m", module]
     for alone in (["unshare", *namespaces], ["unshare", *namespaces, "--map-root-user"]):
         done = subprocess.run(
-            [*alone, *program], cwd=ROOT, capture_output=True, text=True, check=False, timeout=100
+            [*alone, *program],
+            cwd=ROOT,
+            input=json.dumps(given),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=100,
         )
         if done.returncode == 0:
             return json.loads(done.stdout)

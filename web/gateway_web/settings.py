@@ -66,7 +66,7 @@ class ProcessSettings(StoreSettings):
     linger_seconds: Annotated[float, Field(ge=0, le=600)] = 0.0
     """How long the process goes on serving after SIGTERM, until load balancers route around it."""
     health_host: str = "127.0.0.1"
-    """Address that probes and metrics are served on."""
+    """Address that probes and metrics are served on; empty for all of both families."""
     health_port: Port
     """Where probes and metrics are served: a port that clients do not reach."""
     metrics_enabled: bool = True

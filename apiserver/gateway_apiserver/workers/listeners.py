@@ -31,11 +31,19 @@ def listen_shared(host: str, port: int) -> list[socket.socket]:
 
 
 def _bind(host: str, port: int, *, shared: bool) -> list[socket.socket]:
-    """One socket for each address of the host, bound as asyncio binds them."""
-    sockets = []
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    """One socket for each address of the host, bound as asyncio binds them.
+
+    An empty host is every address of both families, as far as the kernel has them.
+    """
+    sockets: list[socket.socket] = []
+    absent: OSError | None = None
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     for family, kind, protocol, _, address in dict.fromkeys(found):
-        listener = socket.socket(family, kind, protocol)
+        try:
+            listener = socket.socket(family, kind, protocol)
+        except OSError as error:
+            absent = error
+            continue
         sockets.append(listener)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if shared:
@@ -43,4 +51,6 @@ def _bind(host: str, port: int, *, shared: bool) -> list[socket.socket]:
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listener.bind(address)
+    if absent is not None and not sockets:
+        raise absent
     return sockets

@@ -1,3 +1,8 @@
+{{/* Where processes listen. Empty: all addresses of both families, as far as the node has them. */}}
+{{- define "gateway.listenHost" -}}
+{{- if eq .Values.listenAddress "0.0.0.0" }}{{ .Values.listenAddress }}{{ end -}}
+{{- end -}}
+
 {{/* What every pod's spec begins with: (dict "root" $ "component" "api" "values" .Values.api "token" true). */}}
 {{- define "gateway.podSpec" -}}
 serviceAccountName: {{ include "gateway.name" .root }}-{{ .component }}
@@ -40,7 +45,7 @@ terminationGracePeriodSeconds: {{ . }}
 
 {{/* Health port and bounds of client connections: (dict "root" $ "values" .Values.api). */}}
 {{- define "gateway.connectionEnv" -}}
-- {name: GATEWAY_HEALTH_HOST, value: {{ .root.Values.listenAddress | quote }}}
+- {name: GATEWAY_HEALTH_HOST, value: {{ include "gateway.listenHost" .root | quote }}}
 - {name: GATEWAY_HEALTH_PORT, value: "8082"}
 - {name: GATEWAY_METRICS_ENABLED, value: {{ .values.metrics | quote }}}
 - {name: GATEWAY_TRUSTED_PROXIES, value: {{ join "," .root.Values.connections.trustedProxyCidrs | quote }}}

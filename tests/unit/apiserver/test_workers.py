@@ -1,6 +1,7 @@
 """The parent of several API workers, with real processes in their place."""
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -216,3 +217,20 @@ def test_port_in_use_is_refused_to_a_second_parent_and_shared_by_workers() -> No
     (first,), (second,) = (listen_shared("127.0.0.1", free) for _ in range(2))
     with reserved, first, second, pytest.raises(OSError, match="in use"):
         reserve_port("127.0.0.1", free)
+
+
+def test_workers_listen_at_the_families_that_the_kernel_has(monkeypatch) -> None:
+    def open_socket(family: int, *arguments: int) -> socket.socket:
+        if family == socket.AF_INET6:
+            raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+        return real(family, *arguments)
+
+    real = socket.socket
+    for listener in (both := listen_shared("", 0)):
+        listener.close()
+    assert {listener.family for listener in both} == {socket.AF_INET, socket.AF_INET6}
+    monkeypatch.setattr(socket, "socket", open_socket)
+    (only,) = listen_shared("", 0)
+    with only, pytest.raises(OSError, match="not supported"):
+        listen_shared("::", 0)
+    assert only.family == socket.AF_INET
