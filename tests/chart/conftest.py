@@ -12,17 +12,30 @@ CHART = ROOT / "charts" / "model-gateway"
 NAMESPACE = "model-gateway"
 
 
+class StrictLoader(yaml.CSafeLoader):
+    """Refuses a mapping with a key twice, of which other loaders keep one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        keys = [key.value for key, _ in node.value]
+        repeated = {key for key in keys if keys.count(key) > 1}
+        assert not repeated, f"{repeated} twice: {node.start_mark}"
+        return super().construct_mapping(node, deep)
+
+
 class Chart:
     """Renders the chart of this checkout with a helm binary."""
 
     def __init__(self, helm: str) -> None:
         self._helm = helm
+        self._texts: dict[str, str] = {}
 
-    def run(self, *arguments: str, values: str | None = "") -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *arguments: str, values: str | None = "", namespace: str = NAMESPACE
+    ) -> subprocess.CompletedProcess[str]:
         """One helm command, the values on its standard input; None for a command without."""
         options = () if values is None else ("--values=-",)
         return subprocess.run(
-            [self._helm, *arguments, f"--namespace={NAMESPACE}", *options],
+            [self._helm, *arguments, f"--namespace={namespace}", *options],
             input=values,
             capture_output=True,
             text=True,
@@ -36,13 +49,18 @@ class Chart:
 
     def text(self, values: str = "") -> str:
         """The manifests as text."""
-        done = self.run("template", "gateway", str(CHART), "--kube-version=1.36.0", values=values)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        if values not in self._texts:
+            done = self.run(
+                "template", "gateway", str(CHART), "--kube-version=1.36.0", values=values
+            )
+            assert done.returncode == 0, done.stderr
+            self._texts[values] = done.stdout
+        return self._texts[values]
 
     def render(self, values: str = "") -> list[dict]:
-        """The manifests."""
-        return [obj for obj in yaml.safe_load_all(self.text(values)) if obj]
+        """The manifests. AssertionError where a mapping has a key twice."""
+        loaded = yaml.load_all(self.text(values), Loader=StrictLoader)
+        return [obj for obj in loaded if obj]
 
     def find(self, kind: str, suffix: str, values: str = "") -> dict:
         """The one object of a kind whose name ends so."""
@@ -69,7 +87,54 @@ def chart() -> Chart:
     return Chart(str(find_program("helm")))
 
 
-@pytest.fixture(params=sorted((CHART / "ci").glob("*-values.yaml")), ids=lambda path: path.stem)
-def scenario(request) -> str:
+def repeat_own_entries(chart: Chart) -> str:
+    """Values that repeat the chart's own entries in every list and map that is free to fill.
+
+    Text that looks like a number, and numbers and nulls where text is due, are among them.
+    """
+    scalars = {"app.kubernetes.io/part-of": "platform", "example.com/number": 1500000, "none": None}
+    pods = {"podLabels": scalars, "podAnnotations": scalars, "nodeSelector": {"a/pool": 2}}
+    values: dict[str, dict] = {
+        "commonLabels": {**scalars, "app.kubernetes.io/version": 2.5, "helm.sh/chart": True},
+        "nameOverride": "77",
+        "image": {"pullSecrets": ["5", "5"]},
+        "secrets": {"apiKeys": "1", "mediaKey": "2", "redis": "3"},
+        "serviceAccount": {"annotations": scalars},
+        "simulator": {"enabled": True},
+        "monitoring": {
+            "serviceMonitor": {"enabled": True, "labels": scalars},
+            "prometheusRule": {"enabled": True, "labels": scalars},
+            "dashboard": {"enabled": True, "labels": scalars, "annotations": scalars},
+        },
+        "hooks": pods,
+        "redis": pods,
+    }
+    for component in ("api", "mcp", "media", "operator"):
+        kind = "StatefulSet" if component == "operator" else "Deployment"
+        spec = chart.find(kind, f"-{component}")["spec"]["template"]["spec"]
+        (container,) = spec["containers"]
+        mounts = container["volumeMounts"]
+        values[component] = pods | {
+            "extraEnv": [{"name": e["name"], "value": 7} for e in container["env"]] * 2,
+            "extraVolumes": [{"name": v["name"], "emptyDir": {}} for v in spec["volumes"]] * 2,
+            "extraVolumeMounts": [
+                {"name": "tmp", "mountPath": f"{m['mountPath']}{end}"}
+                for m in mounts
+                for end in ("", "/")
+            ],
+        }
+        if component != "operator":
+            values[component] |= {
+                "service": {"annotations": scalars},
+                "ingress": {"enabled": True, "host": "example.com", "annotations": scalars},
+            }
+    return yaml.safe_dump(values)
+
+
+SCENARIOS = {path.stem: path.read_text() for path in sorted((CHART / "ci").glob("*-values.yaml"))}
+
+
+@pytest.fixture(params=[*SCENARIOS, "repeated"])
+def scenario(request: pytest.FixtureRequest, chart: Chart) -> str:
     """The values of one scenario."""
-    return request.param.read_text()
+    return SCENARIOS.get(request.param) or repeat_own_entries(chart)

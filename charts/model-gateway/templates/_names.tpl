@@ -17,28 +17,34 @@
 
 {{/* Labels that never change: (dict "root" $ "component" "api"). */}}
 {{- define "gateway.selector" -}}
-app.kubernetes.io/name: {{ default .root.Chart.Name .root.Values.nameOverride | trunc 63 }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/name: {{ default .root.Chart.Name .root.Values.nameOverride | trunc 63 | trimSuffix "-" | quote }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
+{{/* Labels of an object: (dict "root" $ "component" "api"), "labels" are further ones. */}}
 {{- define "gateway.labels" -}}
-{{ include "gateway.selector" . }}
-app.kubernetes.io/part-of: model-gateway
-app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .root.Release.Service }}
-helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
-{{- with .root.Values.commonLabels }}
-{{ toYaml . }}
-{{- end }}
+{{- $selector := include "gateway.selector" . | fromYaml -}}
+{{- $own := dict
+      "app.kubernetes.io/part-of" "model-gateway"
+      "app.kubernetes.io/version" .root.Chart.AppVersion
+      "app.kubernetes.io/managed-by" .root.Release.Service
+      "helm.sh/chart" (printf "%s-%s" .root.Chart.Name .root.Chart.Version) -}}
+{{- $labels := include "gateway.protected" (dict "own" (merge $own $selector) "fixed" $selector
+      "given" (list (list "commonLabels" .root.Values.commonLabels))) | fromYaml -}}
+{{- include "gateway.strings" (list $labels .labels) -}}
 {{- end -}}
 
-{{/* Name, namespace and labels: (dict "root" $ "component" "api"), "suffix" where another name. */}}
+{{/* Name, namespace, labels and "annotations": as for labels, "suffix" where another name. */}}
 {{- define "gateway.metadata" -}}
 name: {{ include "gateway.name" .root }}-{{ default .component .suffix }}
-namespace: {{ .root.Release.Namespace }}
+namespace: {{ .root.Release.Namespace | quote }}
 labels:
   {{- include "gateway.labels" . | nindent 2 }}
+{{- with .annotations }}
+annotations:
+  {{- include "gateway.strings" (list .) | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{- define "gateway.image" -}}

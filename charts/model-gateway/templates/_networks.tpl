@@ -1,16 +1,53 @@
-{{/* Where the API goes: names, the Kubernetes API (no label selects it), Redis, an S3 store. */}}
-{{- define "gateway.egress" -}}
+{{/* The beginning of a NetworkPolicy of a component's pods, up to its rules; as for metadata. */}}
+{{- define "gateway.policy" -}}
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  {{- include "gateway.metadata" . | nindent 2 }}
+spec:
+  podSelector:
+    matchLabels:
+      {{- include "gateway.selector" . | nindent 6 }}
+  policyTypes: [Ingress, Egress]
+{{- end -}}
+
+{{/* The pods of some components, as peers of a rule: (list $ "api" "operator"). */}}
+{{- define "gateway.peers" -}}
+{{- range rest . }}
+- podSelector:
+    matchLabels:
+      {{- include "gateway.selector" (dict "root" (first $) "component" .) | nindent 6 }}
+{{- end }}
+{{- end -}}
+
+{{/* Names and the Kubernetes API, which no label selects. */}}
+{{- define "gateway.kubernetesEgress" -}}
 - ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]
 - ports:
     {{- range .Values.networkPolicies.kubernetesPorts }}
     - port: {{ . }}
     {{- end }}
+{{- end -}}
+
+{{/* Addresses outside, at the ports of moderation providers and sources; no metadata services. */}}
+{{- define "gateway.outboundEgress" -}}
+- ports:
+    {{- range .Values.networkPolicies.outboundPorts }}
+    - port: {{ . }}
+    {{- end }}
+  to:
+    - ipBlock: {cidr: 0.0.0.0/0, except: [169.254.0.0/16]}
+    - ipBlock: {cidr: "::/0", except: ["fe80::/10"]}
+    - namespaceSelector: {}
+{{- end -}}
+
+{{/* Where the API goes: names, the Kubernetes API, Redis, an S3 store. */}}
+{{- define "gateway.egress" -}}
+{{ include "gateway.kubernetesEgress" . }}
 {{- if .Values.redis.enabled }}
 - ports: [{port: redis}]
   to:
-    - podSelector:
-        matchLabels:
-          {{- include "gateway.selector" (dict "root" $ "component" "redis") | nindent 10 }}
+    {{- include "gateway.peers" (list $ "redis") | nindent 4 }}
 {{- else }}
 - ports:
     {{- range .Values.networkPolicies.redisPorts }}
@@ -50,22 +87,22 @@ metadata:
   {{- include "gateway.metadata" $ | nindent 2 }}
   {{- with .annotations }}
   annotations:
-    {{- toYaml . | nindent 4 }}
+    {{- include "gateway.strings" (list .) | nindent 4 }}
   {{- end }}
 spec:
   {{- with .className }}
-  ingressClassName: {{ . }}
+  ingressClassName: {{ . | quote }}
   {{- end }}
   {{- with .tlsSecret }}
   tls:
-    - {hosts: [{{ $host }}], secretName: {{ . }}}
+    - {hosts: [{{ $host | quote }}], secretName: {{ . | quote }}}
   {{- end }}
   rules:
-    - host: {{ $host }}
+    - host: {{ $host | quote }}
       http:
         paths:
           {{- range .paths }}
-          - path: {{ . }}
+          - path: {{ . | quote }}
             pathType: {{ if and (eq . "/") (eq $.component "api") }}Exact{{ else }}Prefix{{ end }}
             backend:
               service: {name: {{ $name }}, port: {number: {{ $service.port }}}}
@@ -81,7 +118,7 @@ metadata:
   {{- include "gateway.metadata" . | nindent 2 }}
   {{- with .values.service.annotations }}
   annotations:
-    {{- toYaml . | nindent 4 }}
+    {{- include "gateway.strings" (list .) | nindent 4 }}
   {{- end }}
 spec:
   type: {{ .values.service.type }}

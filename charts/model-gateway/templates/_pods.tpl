@@ -17,17 +17,17 @@ securityContext:
   seccompProfile: {type: RuntimeDefault}
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets:
-  {{- range . }}
-  - name: {{ . }}
+  {{- range uniq . }}
+  - name: {{ . | quote }}
   {{- end }}
 {{- end }}
 {{- with .values }}
 {{- with .priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with .nodeSelector }}
 nodeSelector:
-  {{- toYaml . | nindent 2 }}
+  {{- include "gateway.strings" (list .) | nindent 2 }}
 {{- end }}
 {{- with .tolerations }}
 tolerations:
@@ -82,19 +82,16 @@ topologySpreadConstraints:
 
 {{/* A pod template's metadata: as for podSpec. */}}
 {{- define "gateway.podMetadata" -}}
+{{- $of := has .component (list "secrets" "test") | ternary "hooks" .component -}}
+{{- $selector := include "gateway.selector" . | fromYaml -}}
 labels:
   {{- /* without the chart's version, which would have every pod replaced by every release */}}
-  {{- include "gateway.selector" . | nindent 2 }}
-  app.kubernetes.io/part-of: model-gateway
-  {{- with .root.Values.commonLabels }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-  {{- with .values.podLabels }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-{{- with .values.podAnnotations }}
+  {{- include "gateway.protected" (dict "own" (merge (dict "app.kubernetes.io/part-of" "model-gateway") $selector) "fixed" $selector
+        "given" (list (list "commonLabels" .root.Values.commonLabels) (list (printf "%s.podLabels" $of) .values.podLabels))) | nindent 2 }}
+{{- with include "gateway.protected" (dict "own" .annotations "fixed" .annotations
+      "given" (list (list (printf "%s.podAnnotations" $of) .values.podAnnotations))) }}
 annotations:
-  {{- toYaml . | nindent 2 }}
+  {{- . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
@@ -145,7 +142,7 @@ securityContext:
 {{/* What API and MCP process are told alike: how they admit calls. */}}
 {{- define "gateway.serviceEnv" -}}
 - {name: GATEWAY_ACCESS_LOG, value: {{ .Values.log.access | quote }}}
-- {name: GATEWAY_NAMESPACE, value: {{ .Release.Namespace }}}
+- {name: GATEWAY_NAMESPACE, value: {{ .Release.Namespace | quote }}}
 - {name: GATEWAY_BASE_URL, value: {{ include "gateway.apiUrl" . | quote }}}
 - {name: GATEWAY_MCP_URL, value: {{ include "gateway.mcpUrl" . | quote }}}
 - {name: GATEWAY_OAUTH_REGISTRATION, value: {{ .Values.oauth.dcr.enabled | quote }}}
@@ -169,7 +166,7 @@ securityContext:
 - {name: OTEL_RESOURCE_ATTRIBUTES, value: {{ printf "service.namespace=%s" $.Release.Namespace | quote }}}
 {{- if .headersSecret.name }}
 - name: OTEL_EXPORTER_OTLP_HEADERS
-  valueFrom: {secretKeyRef: {name: {{ .headersSecret.name }}, key: {{ .headersSecret.key }}}}
+  valueFrom: {secretKeyRef: {name: {{ .headersSecret.name | quote }}, key: {{ .headersSecret.key | quote }}}}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -180,11 +177,11 @@ securityContext:
   valueFrom:
     secretKeyRef:
       {{- if .Values.redis.enabled }}
-      name: {{ include "gateway.redisSecret" . }}
+      name: {{ include "gateway.redisSecret" . | quote }}
       key: url
       {{- else }}
-      name: {{ required "redis.external.urlSecret.name is needed where redis.enabled is false" .Values.redis.external.urlSecret.name }}
-      key: {{ .Values.redis.external.urlSecret.key }}
+      name: {{ required "redis.external.urlSecret.name is needed where redis.enabled is false" .Values.redis.external.urlSecret.name | quote }}
+      key: {{ .Values.redis.external.urlSecret.key | quote }}
       {{- end }}
 {{- end -}}
 
@@ -209,9 +206,9 @@ securityContext:
 {{- with .credentialsSecret }}
 {{- if .name }}
 - name: AWS_ACCESS_KEY_ID
-  valueFrom: {secretKeyRef: {name: {{ .name }}, key: {{ .accessKeyIdKey }}}}
+  valueFrom: {secretKeyRef: {name: {{ .name | quote }}, key: {{ .accessKeyIdKey | quote }}}}
 - name: AWS_SECRET_ACCESS_KEY
-  valueFrom: {secretKeyRef: {name: {{ .name }}, key: {{ .secretAccessKeyKey }}}}
+  valueFrom: {secretKeyRef: {name: {{ .name | quote }}, key: {{ .secretAccessKeyKey | quote }}}}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -221,7 +218,7 @@ securityContext:
 {{- define "gateway.storeVolume" -}}
 {{- if eq .Values.store.type "directory" }}
 - name: store
-  persistentVolumeClaim: {claimName: {{ include "gateway.claim" . }}}
+  persistentVolumeClaim: {claimName: {{ include "gateway.claim" . | quote }}}
 {{- end }}
 {{- end -}}
 
