@@ -80,9 +80,10 @@ from gateway_core.llm.service import LlmService
 from gateway_core.oauth.authorization import Authorizations
 from gateway_core.oauth.clients import ClientDirectory, MetadataDocuments
 from gateway_core.oauth.codes import CodeStore
-from gateway_core.oauth.grants import Grants, Lifetimes
+from gateway_core.oauth.grants import Grants
 from gateway_core.oauth.registration import Registrar
 from gateway_core.oauth.room import ClientIndex
+from gateway_core.oauth.rotation import Lifetimes
 from gateway_core.oauth.tokens import TokenMint
 from gateway_core.providers.catalog_view import CatalogView
 from gateway_core.providers.moderators import Moderators

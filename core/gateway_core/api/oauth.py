@@ -162,7 +162,10 @@ class GatewayOAuthClient(Resource):
 
 
 class RefreshToken(Part):
-    """The one refresh token that is valid; an earlier generation presented again is a reuse."""
+    """The one refresh token that is valid.
+
+    An earlier generation presented again is a reuse, but for a repetition within 30 s.
+    """
 
     digest: Annotated[
         Sha256,
@@ -179,9 +182,17 @@ class RefreshToken(Part):
         Generation,
         Field(
             description="Number of the refresh, from 1: raised with every refresh. An earlier token"
-            " presented again revokes the grant."
+            " presented again revokes the grant, but for the one before within 30 s of its first"
+            " use."
         ),
     ] = 1
+    issued_time: Annotated[
+        Time | None,
+        Field(
+            description="When the token was issued: the first use of the one before. Absent: by an"
+            " older release."
+        ),
+    ] = None
     expiration_time: Annotated[
         Time, Field(description="When the token ends: 30 days after it was issued.")
     ]
@@ -288,7 +299,7 @@ class GrantSpec(Part):
             description="Access tokens that may still be valid, at most 8; a further one ends the"
             " oldest."
         ),
-        map_list("generation", max_items=MOST_ACCESS_TOKENS),
+        map_list("generation", "digest", max_items=MOST_ACCESS_TOKENS),
     ] = None
 
 

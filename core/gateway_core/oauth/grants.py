@@ -1,15 +1,12 @@
 """Grants: from a user's consent to codes, tokens, their rotation and revocation (§10.6, §10.7).
 
 A grant's name is chosen with its code, so a replay of the code revokes what it issued, also while
-that is being created. A grant has one valid refresh token, replaced by compare-and-set: of two
-concurrent uses one wins, and the other is a reuse, which deletes the grant.
+that is being created. A grant has one valid refresh token, replaced by compare-and-set. A
+repetition shortly after gets the same successor; any other reuse deletes the grant.
 """
 
-import hmac
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from math import inf
 from typing import Any
 
 import structlog
@@ -19,10 +16,9 @@ from gateway_core.accounts.records import AccountRecord, UserRecord
 from gateway_core.accounts.roles import governs
 from gateway_core.api.errors import OAuthError, Unavailable
 from gateway_core.api.ids import ACCOUNT_LABEL, IdMint, id_to_name
-from gateway_core.api.key import digest
-from gateway_core.api.oauth import GRANT_PREFIX, MOST_ACCESS_TOKENS, SCOPES, GatewayGrant
+from gateway_core.api.oauth import GRANT_PREFIX, GatewayGrant
 from gateway_core.api.resource import Object, skeleton
-from gateway_core.api.times import format_time, parse_time
+from gateway_core.api.times import format_time
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import ObjectNotFound
@@ -35,36 +31,24 @@ from gateway_core.oauth.records import (
     ClientRecord,
     GrantIndex,
     GrantRecord,
-    StoredToken,
     project_grant,
 )
 from gateway_core.oauth.redirects import name_host
 from gateway_core.oauth.registration import CLIENTS, mark_authorized
 from gateway_core.oauth.revocation import GRANTS, Revocations
 from gateway_core.oauth.room import ClientIndex, Room
-from gateway_core.oauth.tokens import TokenMint
+from gateway_core.oauth.rotation import (
+    Issue,
+    Lifetimes,
+    TokenIssuer,
+    TokenResponse,
+    is_repetition,
+    refuse_grant,
+)
+from gateway_core.oauth.tokens import ParsedToken, TokenMint
 from gateway_core.redis.link import CountersUnavailable
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Lifetimes:
-    """Seconds (contract §10.7)."""
-
-    access: int = 3600
-    refresh: int = 30 * 24 * 3600
-    family: int = 180 * 24 * 3600
-
-
-@dataclass(frozen=True, slots=True)
-class TokenResponse:
-    """The tokens that a client gets."""
-
-    access_token: str
-    refresh_token: str
-    expires_in: int
-    scopes: tuple[str, ...]
 
 
 class Grants:
@@ -95,7 +79,7 @@ class Grants:
         self._users = users
         self._ids = ids
         self._tokens = tokens
-        self._peppers = peppers
+        self._issuer = TokenIssuer(tokens, peppers, lifetimes)
         self._lifetimes = lifetimes
         self._clock = clock
 
@@ -146,16 +130,16 @@ class Grants:
         try:
             code = await self._codes.redeem(presented)
             if code is None or code.client_id != client.id:
-                raise _invalid_grant()
+                raise refuse_grant()
             if not code.is_sent_back_to(form.get("redirect_uri")) or not code.is_answered(verifier):
-                raise _invalid_grant()
+                raise refuse_grant()
             await self._check_alive(code.user, code.account)
             response = await self._create(client, code)
             await self._codes.check_unreplayed(presented, code)
         except CodeReplayed as replay:
             _log.warning("authorization code presented again", grant=replay.grant)
             await self._revocations.end(replay.grant)
-            raise _invalid_grant() from None
+            raise refuse_grant() from None
         except CountersUnavailable as error:
             raise _unavailable() from error
         return response
@@ -168,69 +152,51 @@ class Grants:
     async def refresh(self, client: ClientRecord, form: Mapping[str, str]) -> TokenResponse:
         """New tokens for a refresh token, which is spent thereby.
 
-        A spent token revokes the whole grant. Raises OAuthError `invalid_grant`, `invalid_request`,
-        `invalid_scope`; Unavailable.
+        A repetition within the grace gets the same tokens; any other use of a spent token revokes
+        the whole grant. Raises OAuthError `invalid_grant`, `invalid_request`, `invalid_scope`;
+        Unavailable.
         """
         presented = _require(form, "refresh_token")
         parsed = self._tokens.parse(presented)
         if parsed is None or parsed.kind != "refresh":
-            raise _invalid_grant()
+            raise refuse_grant()
         now = self._clock()
-        generation = parsed.generation + 1
-        new = {
-            "access": self._mint_access(parsed.grant, generation, inf),
-            "refresh": self._tokens.mint("refresh", parsed.grant, generation),
-        }
-        scopes: tuple[str, ...] = ()
-        ends = 0.0
-        known = self._table.get(parsed.grant)
-        is_own = known is not None and known.client_id == client.id
-        # told without a read, as the Kubernetes API may be away
-        reused = known is not None and is_own and known.refresh.generation > parsed.generation
+        issue: Issue | None = None
         if self._revocations.is_ending(parsed.grant):
-            raise _invalid_grant()
+            raise refuse_grant()
 
         async def read() -> Object:
             try:
                 obj = await self._kube.get(GRANTS.plural, parsed.grant)
             except ObjectNotFound:
-                raise _invalid_grant() from None
+                raise refuse_grant() from None
             await self._check_alive(obj["spec"]["userName"], obj["spec"]["accountName"])
             return obj
 
         def decide(obj: Object) -> Mapping[str, Any] | None:
-            nonlocal scopes, reused, ends
-            grant = project_grant(obj)
-            current = grant.refresh
-            if grant.client_id != client.id:
-                raise _invalid_grant()
-            if self._matches(new["refresh"], current):
-                # the answer to this very write was lost
-                return None
-            reused = not self._matches(presented, current)
-            if reused:
-                return None
-            if min(current.expires_at, grant.expires_at) <= now:
-                raise _invalid_grant()
-            scopes, ends = _narrow(grant.scopes, form.get("scope")), grant.expires_at
-            tokens = self._describe_tokens(new, generation, scopes, grant.expires_at)
-            kept = [
-                token
-                for token in obj["spec"].get("accessTokens") or []
-                if parse_time(token["expirationTime"]).timestamp() > now
-            ]
-            tokens["accessTokens"] = [*kept, *tokens["accessTokens"]][-MOST_ACCESS_TOKENS:]
-            return {"spec": tokens}
+            nonlocal issue
+            if obj["spec"]["clientId"] != client.id:
+                raise refuse_grant()
+            issue = self._issuer.advance(obj, presented, form.get("scope"), now)
+            return {"spec": issue.spec} if issue is not None and issue.spec is not None else None
 
-        if not reused:
+        if not self._is_known_reuse(client, parsed, now):
             async with writing(GRANTS, parsed.grant):
                 changed = await self._kube.update(GRANTS.plural, read, decide)
-            if not reused:
+            if issue is not None:
                 self._table.upsert(changed)
-                return self._respond(new, scopes, ends)
+                return issue.response
         _log.warning("refresh token reused: grant revoked", grant=parsed.grant)
         await self._revocations.end(parsed.grant)
-        raise _invalid_grant()
+        raise refuse_grant()
+
+    def _is_known_reuse(self, client: ClientRecord, parsed: ParsedToken, now: float) -> bool:
+        """Whether the table shows a reuse: no read is needed, as the record may be away."""
+        known = self._table.get(parsed.grant)
+        if known is None or known.client_id != client.id:
+            return False
+        is_spent = known.refresh.generation > parsed.generation
+        return is_spent and not is_repetition(known, parsed.generation, now)
 
     async def revoke_token(self, client: ClientRecord, token: str) -> None:
         """Revoke a token of the client: a refresh token with its grant, an access token alone.
@@ -243,7 +209,8 @@ class Grants:
 
         def decide(obj: Object) -> Mapping[str, Any] | None:
             tokens = obj["spec"].get("accessTokens") or []
-            kept = [one for one in tokens if one["generation"] != parsed.generation]
+            stored = zip(tokens, project_grant(obj).access, strict=True)
+            kept = [one for one, record in stored if not self._issuer.matches(token, record)]
             return None if len(kept) == len(tokens) else {"spec": {"accessTokens": kept}}
 
         async def read() -> Object:
@@ -289,11 +256,9 @@ class Grants:
         await self._room.make(client, code.user, code.account)
         if client.id.startswith(f"{CLIENTS.prefix}_"):
             await mark_authorized(self._kube, client, code.user, self._clock())
-        ends = self._clock() + self._lifetimes.family
-        tokens = {
-            "access": self._mint_access(code.grant, 1, ends),
-            "refresh": self._tokens.mint("refresh", code.grant, 1),
-        }
+        now = self._clock()
+        ends = now + self._lifetimes.family
+        issue = self._issuer.begin(code.grant, code.scopes, ends, now)
         spec = {
             "userName": code.user,
             "accountName": code.account,
@@ -303,7 +268,7 @@ class Grants:
             "scopes": list(code.scopes),
             "resource": code.resource,
             "expirationTime": _format(ends),
-            **self._describe_tokens(tokens, 1, code.scopes, ends),
+            **(issue.spec or {}),
         }
         labels = {ACCOUNT_LABEL: code.account}
         obj = skeleton(GatewayGrant, code.grant, labels=labels) | {"spec": spec}
@@ -314,17 +279,7 @@ class Grants:
             raise CodeReplayed(code.grant)
         self._table.upsert(made)
         await self._room.replace(client, code.user, code.account, code.grant)
-        return self._respond(tokens, code.scopes, ends)
-
-    def _mint_access(self, grant: str, generation: int, ends: float) -> str:
-        end = min(ends, self._clock() + self._lifetimes.access)
-        return self._tokens.mint("access", grant, generation, end)
-
-    def _respond(
-        self, tokens: Mapping[str, str], scopes: tuple[str, ...], ends: float
-    ) -> TokenResponse:
-        seconds = min(self._lifetimes.access, max(0, int(ends - self._clock())))
-        return TokenResponse(tokens["access"], tokens["refresh"], seconds, scopes)
+        return issue.response
 
     async def _check_alive(self, user_name: str, account_name: str) -> None:
         """Raise `invalid_grant` unless the user is still a member of the account."""
@@ -335,35 +290,7 @@ class Grants:
         user = await find_confirmed(self._users, user_name, is_member)
         account = await find_confirmed(self._accounts, account_name)
         if user is None or account is None or account.suspended:
-            raise _invalid_grant()
-
-    def _matches(self, token: str, stored: StoredToken) -> bool:
-        pepper = self._peppers.get(stored.pepper_version)
-        return pepper is not None and hmac.compare_digest(digest(token, pepper), stored.digest)
-
-    def _describe_tokens(
-        self, tokens: Mapping[str, str], generation: int, scopes: tuple[str, ...], ends: float
-    ) -> dict[str, Any]:
-        """The fields of the spec that hold the digests; nothing outlives the grant's end."""
-        now, version = self._clock(), max(self._peppers)
-        pepper = self._peppers[version]
-        return {
-            "refreshToken": {
-                "digest": digest(tokens["refresh"], pepper),
-                "pepperVersion": version,
-                "generation": generation,
-                "expirationTime": _format(min(ends, now + self._lifetimes.refresh)),
-            },
-            "accessTokens": [
-                {
-                    "generation": generation,
-                    "digest": digest(tokens["access"], pepper),
-                    "pepperVersion": version,
-                    "scopes": list(scopes),
-                    "expirationTime": _format(min(ends, now + self._lifetimes.access)),
-                }
-            ],
-        }
+            raise refuse_grant()
 
 
 class _Gone(Exception):
@@ -377,19 +304,8 @@ def _require(form: Mapping[str, str], name: str) -> str:
     return value
 
 
-def _narrow(granted: frozenset[str], asked: str | None) -> tuple[str, ...]:
-    wanted = granted if not asked else frozenset(asked.split())
-    if not wanted or not wanted <= granted:
-        raise OAuthError("invalid_scope", "A scope was not granted.")
-    return tuple(scope for scope in SCOPES if scope in wanted)
-
-
 def _format(seconds: float) -> str:
     return format_time(datetime.fromtimestamp(seconds, UTC))
-
-
-def _invalid_grant() -> OAuthError:
-    return OAuthError("invalid_grant", "The code or token is not valid.")
 
 
 def _unavailable() -> Unavailable:

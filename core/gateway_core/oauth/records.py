@@ -24,7 +24,10 @@ class StoredToken:
 
 @dataclass(frozen=True, slots=True)
 class GrantRecord:
-    """A grant. Times are Unix seconds; `last_used_at` is from the operator's copy, 0 for never."""
+    """A grant. Times are Unix seconds; `last_used_at` is from the operator's copy, 0 for never.
+
+    `refreshed_at` is when the valid refresh token was issued; 0 where an older release did it.
+    """
 
     name: str
     user: str
@@ -37,6 +40,7 @@ class GrantRecord:
     created_at: str
     last_used_at: float
     expires_at: float
+    refreshed_at: float
     refresh: StoredToken
     access: tuple[StoredToken, ...]
 
@@ -77,6 +81,7 @@ def project_grant(obj: Mapping[str, Any]) -> GrantRecord:
         created_at=meta["creationTimestamp"],
         last_used_at=parse_time(used).timestamp() if used else 0.0,
         expires_at=parse_time(spec["expirationTime"]).timestamp(),
+        refreshed_at=parse_time(spec["refreshToken"].get("issuedTime")).timestamp(),
         refresh=_read_token(spec["refreshToken"]),
         access=tuple(map(_read_token, spec.get("accessTokens") or ())),
     )

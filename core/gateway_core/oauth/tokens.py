@@ -1,7 +1,7 @@
 """Access and refresh tokens: their form, and what can be told of one without a look-up.
 
 A token is `gwat_` (access) or `gwrt_` (refresh), the 26 characters of its grant, the generation of
-the refresh that issued it, of an access token `x` and its expiry in Unix seconds, 192 random bits,
+the refresh that issued it, of an access token `x` and its expiry in Unix seconds, 192 secret bits,
 and a 96-bit tag keyed over all of that. So a guessed or expired token is refused without a look-up,
 and a spent refresh token is told from a forged one by its generation: only the former revokes its
 grant (contract §10.7).
@@ -52,12 +52,25 @@ class TokenMint:
     def __init__(self, id_key: bytes) -> None:
         """`id_key` is the key of `IdMint`, from which a key of its own is derived."""
         self._key = hmac.digest(id_key, b"oauth tokens", hashlib.sha256)
+        self._derivation_key = hmac.digest(id_key, b"derived oauth tokens", hashlib.sha256)
 
-    def mint(self, kind: TokenKind, grant: str, generation: int, expires_at: float = inf) -> str:
-        """A new token of the grant with this object name, which says when it ends, if known."""
+    def mint(
+        self,
+        kind: TokenKind,
+        grant: str,
+        generation: int,
+        expires_at: float = inf,
+        *,
+        seed: str | None = None,
+    ) -> str:
+        """A token of the grant with this object name, which says when it ends, if known.
+
+        It is random, or the one that follows from a secret `seed`: the same for the same arguments.
+        """
         body = grant.removeprefix(f"{GRANT_PREFIX}-")
         end = "" if expires_at == inf else f"x{ceil(expires_at)}"
-        head = f"{_PREFIX[kind]}_{body}_{generation}{end}_{secrets.token_urlsafe(24)}"
+        head = f"{_PREFIX[kind]}_{body}_{generation}{end}_"
+        head += secrets.token_urlsafe(24) if seed is None else self._derive(f"{head} {seed}")
         return head + self._tag(head)
 
     def parse(self, text: str) -> ParsedToken | None:
@@ -68,6 +81,10 @@ class TokenMint:
             return None
         end = float(match[4]) if match[4] else inf
         return ParsedToken(_KINDS[match[1]], f"{GRANT_PREFIX}-{match[2]}", int(match[3]), end)
+
+    def _derive(self, text: str) -> str:
+        code = hmac.digest(self._derivation_key, text.encode(), hashlib.sha256)
+        return urlsafe_b64encode(code[:24]).decode()
 
     def _tag(self, head: str) -> str:
         code = hmac.digest(self._key, head.encode(), hashlib.sha256)

@@ -1,5 +1,6 @@
 """The flow over two replicas, with restarts of the API and losses of Redis between its steps."""
 
+import asyncio
 from contextlib import asynccontextmanager
 from itertools import cycle
 
@@ -81,12 +82,38 @@ async def test_each_step_may_meet_another_replica(world, second, person, first):
                 page = await browser.submit(page, "/oauth/authorize", button="approve")
             status, tokens = await client.exchange(page.parameters["code"])
             assert status == 200, tokens
+            spent = tokens
             for _ in range(3):
-                spent, tokens = tokens, await client.refresh(tokens["refresh_token"])
+                # both replicas, at once: the same successor
+                form = {"grant_type": "refresh_token", "refresh_token": tokens["refresh_token"]}
+                answers = await asyncio.gather(*(client.ask_token(**form) for _ in range(6)))
+                assert {status for status, _ in answers} == {200}, answers
+                tokens = answers[0][1]
+                for name in ("access_token", "refresh_token"):
+                    assert {answer[name] for _, answer in answers} == {tokens[name]}
                 caller = await client.verify(tokens["access_token"])
                 assert caller.principal.account.name == account
         assert await client.refresh_error(spent["refresh_token"]) == (400, "invalid_grant")
         assert await client.refresh_error(tokens["refresh_token"]) == (400, "invalid_grant")
+
+
+async def test_refresh_is_repeated_after_its_process_was_killed(world, person):
+    same = {name: world.env[name] for name in ("GATEWAY_BASE_URL", "GATEWAY_MCP_URL")}
+    replica = Replica(world, "api", **same)
+    async with OAuthClient(world) as client, Browser(client.base) as browser:
+        await browser.sign_in(person.email, person.password)
+        await client.register()
+        tokens = await client.authorize(browser, person.accounts[0])
+        replica.start()
+        replica.wait_ready()
+        client.base = replica.base_url
+        lost = await client.refresh(tokens["refresh_token"])
+        replica.kill()
+        client.base = world.env["GATEWAY_BASE_URL"]
+        again = await client.refresh(tokens["refresh_token"])
+        for name in ("access_token", "refresh_token"):
+            assert again[name] == lost[name]
+        await client.refresh(again["refresh_token"])
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -149,6 +176,7 @@ async def test_api_may_restart_between_any_two_steps(world, client, person):
         second = await client.refresh(tokens["refresh_token"])
         restart()
         await client.verify(second["access_token"])
+        await client.refresh(second["refresh_token"])
         assert await client.refresh_error(tokens["refresh_token"]) == (400, "invalid_grant")
         with pytest.raises(Unauthenticated):
             await client.verify(second["access_token"])
@@ -182,6 +210,7 @@ async def test_redis_may_be_lost_between_any_two_steps(world, client, person):
         second = await client.refresh(tokens["refresh_token"])
         await flush(world)
         await client.verify(second["access_token"])
+        second = await client.refresh(second["refresh_token"])
         await flush(world)
         # a reuse is told from the grant alone
         assert await client.refresh_error(tokens["refresh_token"]) == (400, "invalid_grant")

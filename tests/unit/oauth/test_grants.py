@@ -13,10 +13,11 @@ from gateway_core.kube.read_through import ReadThrough
 from gateway_core.oauth import room
 from gateway_core.oauth.authorization import AuthorizationRequest
 from gateway_core.oauth.codes import CodeStore
-from gateway_core.oauth.grants import Grants, Lifetimes
+from gateway_core.oauth.grants import Grants
 from gateway_core.oauth.records import ClientRecord, project_client, project_grant
 from gateway_core.oauth.revocation import Revocations
 from gateway_core.oauth.room import ClientIndex, choose_spare_of_many
+from gateway_core.oauth.rotation import GRACE_SECONDS, Lifetimes
 from gateway_core.oauth.tokens import TokenMint
 from tests.fakes.informer import FakeInformer
 from tests.fakes.kubernetes import FakeKubernetes, Fault
@@ -27,10 +28,11 @@ ID_KEY = b"i" * 32
 REDIRECT = "https://app.example.com/cb"
 SITE = ClientRecord("https://app.example.com/c.json", "Site", (REDIRECT,), authorized=True)
 NOW = 1_800_000_000.0
+AFTER_GRACE = GRACE_SECONDS + 0.5
 
 
 class Scene:
-    """Ann and Olga, the owner, in the account `demo`."""
+    """Ann and Olga, the owner, in the account `demo`. `second` is another replica."""
 
     def __init__(self, **lifetimes):
         self.kube = FakeKubernetes()
@@ -39,13 +41,21 @@ class Scene:
         self.table = FakeInformer(self.kube, "gatewaygrants", project_grant)
         self.clients = FakeInformer(self.kube, "gatewayoauthclients", project_client)
         self.users = FakeInformer(self.kube, "gatewayusers", project_user)
-        accounts = FakeInformer(self.kube, "gatewayaccounts", project_account)
-        self.grants = Grants(
+        self.accounts = FakeInformer(self.kube, "gatewayaccounts", project_account)
+        self.grants, self.second = (self.open_replica(**lifetimes) for _ in range(2))
+        owner = {"name": "Olga", "email": "olga@example.com"}
+        for account in ("demo", "other"):
+            self.put("gatewayaccounts", account, displayName=account, owner=owner)
+        for name, role in (("ann", "member"), ("olga", "owner"), ("mona", "member")):
+            self.put_user(name, role)
+
+    def open_replica(self, **lifetimes):
+        return Grants(
             self.kube,
             CodeStore(self.store),
             self.table,
             ClientIndex(self.clients),
-            ReadThrough(accounts, self.kube, "gatewayaccounts"),
+            ReadThrough(self.accounts, self.kube, "gatewayaccounts"),
             ReadThrough(self.users, self.kube, "gatewayusers"),
             IdMint(ID_KEY),
             TokenMint(ID_KEY),
@@ -53,11 +63,6 @@ class Scene:
             lifetimes=Lifetimes(**lifetimes),
             clock=lambda: self.now,
         )
-        owner = {"name": "Olga", "email": "olga@example.com"}
-        for account in ("demo", "other"):
-            self.put("gatewayaccounts", account, displayName=account, owner=owner)
-        for name, role in (("ann", "member"), ("olga", "owner"), ("mona", "member")):
-            self.put_user(name, role)
 
     def put(self, plural, name, **spec):
         self.kube.put(plural, {"metadata": {"name": name}, "spec": spec})
@@ -89,8 +94,9 @@ class Scene:
     async def get_tokens(self, client=SITE, user="ann", account="demo"):
         return await self.grants.exchange(client, await self.get_code(client, user, account))
 
-    async def refresh(self, tokens, client=SITE):
-        return await self.grants.refresh(client, {"refresh_token": tokens.refresh_token})
+    async def refresh(self, tokens, client=SITE, replica=None, **form):
+        form = {"refresh_token": tokens.refresh_token, **form}
+        return await (replica or self.grants).refresh(client, form)
 
     async def is_refused(self, call, code="invalid_grant"):
         with pytest.raises(OAuthError) as error:
@@ -131,6 +137,7 @@ async def test_code_that_redis_gives_out_twice_is_a_replay(scene):
 async def test_reuse_revokes_though_a_deletion_fails(scene, fault):
     first = await scene.get_tokens()
     await scene.refresh(first)
+    scene.now += AFTER_GRACE
     scene.kube.order_faults("delete", fault, fault)
     assert await scene.is_refused(scene.refresh(first))
     assert scene.names() == []
@@ -139,6 +146,7 @@ async def test_reuse_revokes_though_a_deletion_fails(scene, fault):
 async def test_reuse_while_the_record_is_away_revokes_as_soon_as_it_is_back(scene):
     first = await scene.get_tokens()
     second = await scene.refresh(first)
+    scene.now += AFTER_GRACE
     scene.kube.away = True
     assert await scene.is_refused(scene.refresh(first))
     scene.kube.away = False
@@ -164,6 +172,7 @@ async def test_grants_that_wait_for_their_end_are_bounded(monkeypatch):
 async def test_known_reuse_reads_nothing(scene):
     first = await scene.get_tokens()
     await scene.refresh(first)
+    scene.now += AFTER_GRACE
     scene.kube.calls.clear()
     assert await scene.is_refused(scene.refresh(first))
     assert [method for method, _ in scene.kube.calls] == ["delete"]
@@ -171,9 +180,118 @@ async def test_known_reuse_reads_nothing(scene):
 
 async def test_another_client_cannot_end_a_grant_by_a_spent_token(scene):
     first = await scene.get_tokens()
-    await scene.refresh(first)
-    assert await scene.is_refused(scene.refresh(first, scene.register()))
+    second = await scene.refresh(first)
+    for seconds in (0, AFTER_GRACE):
+        scene.now += seconds
+        assert await scene.is_refused(scene.refresh(first, scene.register()))
+        assert await scene.is_refused(scene.refresh(second, scene.register()))
     assert len(scene.names()) == 1
+
+
+# repetitions
+
+
+async def test_repetition_within_the_grace_gets_the_same_tokens_at_any_replica(scene):
+    first = await scene.get_tokens()
+    second = await scene.refresh(first)
+    [stored] = scene.kube.list_objects("gatewaygrants")
+    for seconds in (0, 3, GRACE_SECONDS - 3):
+        scene.now += seconds
+        for replica in (scene.grants, scene.second):
+            again = await scene.refresh(first, replica=replica)
+            assert again.access_token == second.access_token
+            assert again.refresh_token == second.refresh_token
+    assert again.expires_in == second.expires_in - GRACE_SECONDS
+    assert scene.kube.list_objects("gatewaygrants") == [stored]
+    third = await scene.refresh(second)
+    assert third.refresh_token not in (first.refresh_token, second.refresh_token)
+
+
+async def test_concurrent_refreshes_at_two_replicas_get_one_successor(scene):
+    first = await scene.get_tokens()
+    replicas = [scene.grants, scene.second] * 5
+    answers = await asyncio.gather(*(scene.refresh(first, replica=each) for each in replicas))
+    assert len({(each.access_token, each.refresh_token) for each in answers}) == 1
+    assert await scene.refresh(answers[0])
+
+
+async def test_token_of_which_the_answer_was_lost_can_be_refreshed_again(scene):
+    first = await scene.get_tokens()
+    # the process ends between the write and the answer
+    scene.kube.order_faults("patch", Fault(SystemExit(), applied=True))
+    with pytest.raises(SystemExit):
+        await scene.refresh(first)
+    scene.now += 3
+    second = await scene.refresh(first, replica=scene.second)
+    assert await scene.refresh(second)
+
+
+@pytest.mark.parametrize("seconds", [0, GRACE_SECONDS - 1])
+async def test_replay_after_the_successor_was_used_ends_the_family(scene, seconds):
+    first = await scene.get_tokens()
+    second = await scene.refresh(first)
+    third = await scene.refresh(second)
+    scene.now += seconds
+    assert await scene.is_refused(scene.refresh(first, replica=scene.second))
+    assert scene.names() == []
+    assert await scene.is_refused(scene.refresh(third))
+
+
+async def test_replay_after_the_grace_ends_the_family(scene):
+    first = await scene.get_tokens()
+    second = await scene.refresh(first)
+    # repetitions do not prolong it
+    scene.now += GRACE_SECONDS - 1
+    await scene.refresh(first)
+    scene.now += 1.5
+    assert await scene.is_refused(scene.refresh(first))
+    assert scene.names() == []
+    assert await scene.is_refused(scene.refresh(second))
+
+
+async def test_thief_within_the_grace_is_found_when_both_parties_go_on(scene):
+    stolen = await scene.get_tokens()
+    of_owner, of_thief = await scene.refresh(stolen), await scene.refresh(stolen)
+    scene.now += 3600
+    newest = await scene.refresh(of_owner)
+    scene.now += AFTER_GRACE
+    assert await scene.is_refused(scene.refresh(of_thief))
+    assert await scene.is_refused(scene.refresh(newest))
+    assert scene.names() == []
+
+
+async def test_repetitions_with_other_scopes_are_bounded_and_never_grow(scene):
+    first = await scene.get_tokens()
+    whole = await scene.refresh(first)
+    for _ in range(3):
+        narrow = await scene.refresh(first, scope="mcp:read")
+        assert (narrow.scopes, narrow.refresh_token) == (("mcp:read",), whole.refresh_token)
+        assert narrow.access_token != whole.access_token
+    [obj] = scene.kube.list_objects("gatewaygrants")
+    scopes = [token["scopes"] for token in obj["spec"]["accessTokens"]]
+    assert scopes == [["mcp:read", "mcp:tasks"]] * 2 + [["mcp:read"]]
+    assert await scene.is_refused(scene.refresh(first, scope="admin"), "invalid_scope")
+    assert (await scene.refresh(first)).access_token == whole.access_token
+
+
+async def test_access_token_that_was_revoked_alone_leaves_its_siblings(scene):
+    first = await scene.get_tokens()
+    whole = await scene.refresh(first)
+    narrow = await scene.refresh(first, scope="mcp:read")
+    await scene.grants.revoke_token(SITE, narrow.access_token)
+    assert (await scene.refresh(first)).access_token == whole.access_token
+    scene.now += 1
+    assert (await scene.refresh(first, scope="mcp:read")).access_token != narrow.access_token
+
+
+async def test_grant_of_an_older_release_has_no_grace(scene):
+    first = await scene.get_tokens()
+    await scene.refresh(first)
+    [obj] = scene.kube.list_objects("gatewaygrants")
+    del obj["spec"]["refreshToken"]["issuedTime"]
+    scene.kube.put("gatewaygrants", obj)
+    assert await scene.is_refused(scene.refresh(first))
+    assert scene.names() == []
 
 
 # lives

@@ -19,9 +19,10 @@ from gateway_core.oauth.discovery import (
     describe_resource,
     describe_server,
 )
-from gateway_core.oauth.grants import Grants, TokenResponse
+from gateway_core.oauth.grants import Grants
 from gateway_core.oauth.records import ClientRecord
 from gateway_core.oauth.registration import MOST_BYTES, Registrar
+from gateway_core.oauth.rotation import TokenResponse
 from gateway_web.middleware.connections import name_client, name_network
 from gateway_web.responses import JSON, NO_STORE, Response, to_json
 
