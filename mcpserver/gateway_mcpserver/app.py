@@ -29,9 +29,9 @@ from gateway_core.kube.informer import Cache
 from gateway_core.kube.read_through import ReadThrough
 from gateway_core.oauth.discovery import (
     CACHE_CONTROL,
-    RESOURCE_PATHS,
+    ENDPOINT_PATHS,
     SERVER_PATHS,
-    describe_resource,
+    describe_resources,
     describe_server,
 )
 from gateway_core.oauth.tokens import TokenMint
@@ -43,7 +43,7 @@ from gateway_core.tasks.creation import TaskRecorder, TaskService
 from gateway_core.tasks.finder import TaskFinder
 from gateway_mcpserver.authentication import McpAuthenticator
 from gateway_mcpserver.cancellations import Cancellations
-from gateway_mcpserver.endpoint import PATHS, McpEndpoint
+from gateway_mcpserver.endpoint import McpEndpoint
 from gateway_mcpserver.failpoints import Failpoints
 from gateway_mcpserver.metrics import McpMetrics
 from gateway_mcpserver.protocol.addresses import AddressRules
@@ -126,7 +126,7 @@ def create_app(parts: McpParts, drain: Drain) -> ASGIApp:
         Observers(parts.access, metrics, spans),
         settings.connection_bounds,
         drain,
-        RefusalRenderer(settings.base_url).render,
+        RefusalRenderer(settings.mcp_url).render,
         BodyMemory(_BODY_BYTES, _ACCOUNT_BODY_BYTES, most_counted=_ACCOUNT_BODY_BYTES),
     )
 
@@ -220,8 +220,11 @@ class _Site:
         registration, documents = settings.oauth_registration, settings.oauth_documents
         server = describe_server(base_url, registration=registration, documents=documents)
         self._documents = {
-            **dict.fromkeys(RESOURCE_PATHS, _cacheable(describe_resource(base_url, mcp_url))),
-            **dict.fromkeys(SERVER_PATHS, _cacheable(server)),
+            path: _cacheable(document)
+            for path, document in (
+                *describe_resources(base_url, mcp_url),
+                *((path, server) for path in SERVER_PATHS),
+            )
         }
         self._rules = rules
         self._endpoint = endpoint
@@ -234,7 +237,7 @@ class _Site:
             response = to_response(None, error)
             await send_response(send, response, with_body=scope["method"] != "HEAD")
             return
-        if scope["path"] in PATHS:
+        if scope["path"] in ENDPOINT_PATHS:
             await self._endpoint(scope, receive, send)
             return
         document = self._documents.get(scope["path"])

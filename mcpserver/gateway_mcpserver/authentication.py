@@ -7,7 +7,7 @@ from gateway_core.accounts.authentication import Authenticator, Principal, read_
 from gateway_core.accounts.roles import Act
 from gateway_core.api.errors import GatewayError, OAuthError, Unauthenticated, Unavailable
 from gateway_core.api.oauth import SCOPES, Scope
-from gateway_core.oauth.discovery import RESOURCE_PATHS
+from gateway_core.oauth.discovery import locate_resource
 from gateway_core.oauth.tokens import is_token
 from gateway_core.oauth.verification import TokenVerifier
 from gateway_web.context import Header
@@ -82,15 +82,20 @@ class McpAuthenticator:
 class Challenges:
     """`WWW-Authenticate` of the endpoint: one line, quoted, as clients parse it."""
 
-    def __init__(self, base_url: str) -> None:
-        self._metadata = f'resource_metadata="{base_url}{RESOURCE_PATHS[0]}"'
+    def __init__(self, mcp_url: str) -> None:
+        self._mcp_url = mcp_url
 
-    def describe(self, error: Unauthenticated | InsufficientScope) -> Header:
-        """The challenge of a refusal; without `error` where no credential was sent (RFC 6750)."""
+    def describe(self, error: Unauthenticated | InsufficientScope, path: str) -> Header:
+        """The challenge of a refusal at one of the endpoint's paths.
+
+        It names the document made for that path (RFC 9728 §3.3), and has no `error` where no
+        credential was sent (RFC 6750).
+        """
+        metadata = f'resource_metadata="{self._mcp_url}{locate_resource(path)}"'
         if isinstance(error, InsufficientScope):
-            parts = ['error="insufficient_scope"', f'scope="{error.scope}"', self._metadata]
+            parts = ['error="insufficient_scope"', f'scope="{error.scope}"', metadata]
         else:
-            parts = [self._metadata, f'scope="{" ".join(SCOPES)}"']
+            parts = [metadata, f'scope="{" ".join(SCOPES)}"']
             if error.code != "missing_api_key":
                 parts.append('error="invalid_token"')
         return b"www-authenticate", f"Bearer {', '.join(parts)}".encode()

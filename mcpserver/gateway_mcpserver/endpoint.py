@@ -1,7 +1,7 @@
 """The endpoint `/mcp`: one POST is one message, which any replica answers (contract §10.2).
 
-    Host 421 → Origin 403 → preflight, method 405 → credential 401, 403 → media types 415, 406
-      → body 413, 400 → era and envelope 400 → method 404 → tool → JSON, or a stream
+    Host 421 → Origin 403 → preflight, method 405 → credential 401, 403 → media type 415
+      → body 413, 400 → Accept 406 → era and envelope 400 → method 404 → tool → JSON, or a stream
 
 Nothing of a request is kept after its response; a session id that a client sends is ignored.
 """
@@ -16,14 +16,15 @@ from starlette.types import Receive, Scope, Send
 from gateway_core.api.errors import MethodNotAllowed, Unavailable
 from gateway_core.api.ids import id_to_name
 from gateway_core.concurrency import FairSemaphore
+from gateway_core.oauth.discovery import ENDPOINT_PATHS
 from gateway_mcpserver.authentication import Caller, McpAuthenticator
 from gateway_mcpserver.cancellations import Cancellations
 from gateway_mcpserver.metrics import McpMetrics
 from gateway_mcpserver.protocol.addresses import (
     PREFLIGHT_HEADERS,
     AddressRules,
-    check_accept,
     list_cors_headers,
+    read_accept,
 )
 from gateway_mcpserver.protocol.documents import (
     complete,
@@ -34,6 +35,7 @@ from gateway_mcpserver.protocol.documents import (
 from gateway_mcpserver.protocol.eras import Era, choose_era
 from gateway_mcpserver.protocol.messages import (
     INVALID_PARAMS,
+    INVALID_REQUEST,
     METHOD_NOT_FOUND,
     Message,
     RpcError,
@@ -55,7 +57,6 @@ from gateway_web.middleware.bodies import RequestBody, read_json_body
 from gateway_web.middleware.exchange import EXCHANGE_KEY, ClientExchange
 from gateway_web.responses import send_empty, send_response
 
-PATHS = ("/mcp", "/mcp/")
 MOST_BODY_BYTES = 4 * 1024 * 1024
 _MOST_URI_CHARACTERS = 2048
 _FREE_BYTES = 64 * 1024
@@ -91,7 +92,7 @@ class McpEndpoint:
         """Answer one request. Raises GatewayError before its message is known, ClientDisconnect."""
         context, headers, reply = get_context(scope), scope["headers"], Reply(send)
         body: _ParsedBody | None = None
-        context.route, context.template = "mcp_other", PATHS[0]
+        context.route, context.template = "mcp_other", ENDPOINT_PATHS[0]
         message: Message | None = None
         try:
             origin = self._rules.check_origin(headers)
@@ -104,12 +105,14 @@ class McpEndpoint:
                 raise MethodNotAllowed("POST")
             caller = await self._authenticator.authenticate(headers)
             context.account = caller.account
-            check_accept(headers)
+            takes_json, reply.may_stream = read_accept(headers)
             raw = await read_json_body(headers, receive, MOST_BODY_BYTES)
             body = _ParsedBody(self._parsing, caller.account, receive)
             await body.take(len(raw))
             message = parse_message(raw)
             del raw
+            if message is not None and message.id is not None:
+                _require(takes_json, "application/json")
             era = Era.LEGACY if message is None else choose_era(message, headers)
             if message is None or message.id is None:
                 await self._take_notification(message, era, caller)
@@ -148,6 +151,7 @@ class McpEndpoint:
                 await self._call_tool(call, message, era, scope, body, reply)
                 return
             if message.method == "subscriptions/listen" and era is Era.MODERN:
+                _require(reply.may_stream, "text/event-stream")
                 wanted = message.params.get("notifications")
                 message.params = {"notifications": {}} if isinstance(wanted, dict) else {}
                 del wanted
@@ -306,6 +310,11 @@ async def _await_patiently(
         if done:
             return work.result()
         await reply.beat()
+
+
+def _require(is_taken: bool, media_type: str) -> None:
+    if not is_taken:
+        raise RpcError(INVALID_REQUEST, f"Accept must allow {media_type}.", status=406)
 
 
 def _too_many() -> Unavailable:

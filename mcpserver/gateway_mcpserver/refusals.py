@@ -8,8 +8,8 @@ import orjson
 from starlette.types import Scope
 
 from gateway_core.api.errors import Forbidden, GatewayError, OAuthError, Unauthenticated
+from gateway_core.oauth.discovery import ENDPOINT_PATHS
 from gateway_mcpserver.authentication import Challenges, InsufficientScope
-from gateway_mcpserver.endpoint import PATHS
 from gateway_mcpserver.protocol.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -25,18 +25,18 @@ from gateway_web.responses import JSON, NO_STORE, Response
 class RefusalRenderer:
     """Renders a `GatewayError`."""
 
-    def __init__(self, base_url: str) -> None:
-        self._challenges = Challenges(base_url)
+    def __init__(self, mcp_url: str) -> None:
+        self._challenges = Challenges(mcp_url)
 
     def render(self, scope: Scope, error: GatewayError) -> Response:
         """The response; in the dialect of its path outside the endpoint."""
-        if scope["path"] not in PATHS:
+        if scope["path"] not in ENDPOINT_PATHS:
             return render_in_dialect(error, choose_dialect(scope))
         if isinstance(error, Unauthenticated):
-            challenge = self._challenges.describe(error)
+            challenge = self._challenges.describe(error, scope["path"])
             return _render_oauth(401, "invalid_token", error.message, challenge)
         if isinstance(error, InsufficientScope):
-            challenge = self._challenges.describe(error)
+            challenge = self._challenges.describe(error, scope["path"])
             return _render_oauth(403, error.code, error.message, challenge)
         if isinstance(error, Forbidden | OAuthError):
             return _render_oauth(error.status, "access_denied", error.message)

@@ -1,13 +1,14 @@
 """Authorization requests: what a client asks a user for, checked (contract §10.6)."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlencode, urlsplit
 
 from gateway_core.api.errors import OAuthError
 from gateway_core.api.oauth import SCOPES
 from gateway_core.oauth.clients import AdmitFetch, ClientDirectory
+from gateway_core.oauth.discovery import ENDPOINT_PATHS
 from gateway_core.oauth.records import ClientRecord
 from gateway_core.oauth.redirects import matches
 
@@ -65,11 +66,14 @@ class Authorizations:
     async def read(self, pairs: Pairs, before_fetch: AdmitFetch) -> AuthorizationRequest:
         """The request of these parameters; unknown and empty ones are ignored (RFC 6749 §3.1).
 
+        None may be repeated, but for equivalent spellings of the resource (RFC 8707 §2).
+
         Raises:
             OAuthError: client or redirect URI are not to be trusted, so there is no redirect.
             AuthorizationRefused: anything else is wrong.
         """
-        given = [(name, value) for name, value in pairs if name in _KNOWN and value]
+        filled = [(name, value) for name, value in pairs if value]
+        given = [(name, value) for name, value in filled if name in _KNOWN]
         client_id = _take_one(given, "client_id")
         if client_id is None:
             raise OAuthError("invalid_request", "The parameter client_id is missing.")
@@ -85,8 +89,11 @@ class Authorizations:
         def refuse(code: str, description: str) -> AuthorizationRefused:
             return AuthorizationRefused(self.locate_error(redirect_uri, state, code, description))
 
-        if len(values) != len(given):
-            raise refuse("invalid_request", "A parameter is repeated.")
+        try:
+            check_repetitions(filled)
+            self.check_resources([value for name, value in given if name == "resource"])
+        except OAuthError as error:
+            raise refuse(error.code, error.message) from None
         if len(values.get("state", "")) > MOST_STATE:
             raise refuse("invalid_request", f"state may have {MOST_STATE} characters.")
         if values.get("response_type") != "code":
@@ -97,8 +104,6 @@ class Authorizations:
         challenge = values.get("code_challenge", "")
         if not _CHALLENGE.fullmatch(challenge):
             raise refuse("invalid_request", "code_challenge must be 43 to 128 characters.")
-        if not self.is_resource(values.get("resource")):
-            raise refuse("invalid_target", f"resource must be {self._resource}.")
         scopes = _choose_scopes(client, values.get("scope"))
         if not scopes:
             raise refuse("invalid_scope", f"scope must have one of {' '.join(SCOPES)}.")
@@ -111,16 +116,14 @@ class Authorizations:
             challenge=challenge,
             resource=self._resource,
             prompts=frozenset(values.get("prompt", "").split()),
-            pairs=given,
+            pairs=list(values.items()),
         )
 
-    def is_resource(self, named: str | None) -> bool:
-        """Whether a `resource` parameter names the one resource; None does."""
-        if named is None:
-            return True
-        normal = _normalize(named)
-        accepted = (self._resource + ending for ending in ("", "/", "/mcp", "/mcp/"))
-        return normal in accepted
+    def check_resources(self, named: Iterable[str]) -> None:
+        """Raise OAuthError `invalid_target` unless each names the one resource."""
+        accepted = {f"{self._resource}{path}" for path in ("", "/", *ENDPOINT_PATHS)}
+        if not accepted.issuperset(map(_normalize, named)):
+            raise OAuthError("invalid_target", f"resource must be {self._resource}.")
 
     def locate_code(self, request: AuthorizationRequest, code: str) -> str:
         """Where the user is sent back to with a code."""
@@ -138,6 +141,13 @@ class Authorizations:
         parameters["iss"] = self._issuer
         mark = "&" if "?" in redirect_uri else "?"
         return f"{redirect_uri}{mark}{urlencode(parameters)}"
+
+
+def check_repetitions(pairs: Pairs) -> None:
+    """Raise OAuthError `invalid_request` where a parameter other than `resource` is repeated."""
+    names = [name for name, _ in pairs if name != "resource"]
+    if len(set(names)) != len(names):
+        raise OAuthError("invalid_request", "A parameter is repeated.")
 
 
 def _take_one(pairs: Pairs, name: str) -> str | None:

@@ -1,13 +1,13 @@
 """Discovery documents (contract §10.4), for every process that serves them."""
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gateway_core.api.oauth import SCOPES
 
-RESOURCE_PATHS = (
-    "/.well-known/oauth-protected-resource",
-    "/.well-known/oauth-protected-resource/mcp",
-)
+ENDPOINT_PATHS = ("/mcp", "/mcp/")
+"""Paths of the endpoint on `mcp_url`."""
+_RESOURCE_PATH = "/.well-known/oauth-protected-resource"
 SERVER_PATHS = (
     "/.well-known/oauth-authorization-server",
     "/.well-known/oauth-authorization-server/mcp",
@@ -17,10 +17,26 @@ CACHE_CONTROL = "public, max-age=300"
 AUTH_METHODS = ("none", "client_secret_post", "client_secret_basic")
 
 
-def describe_resource(base_url: str, mcp_url: str) -> dict[str, Any]:
+def locate_resource(path: str = "") -> str:
+    """Return the path of the document that is made for a path of `mcp_url` (RFC 9728 §3.1)."""
+    return f"{_RESOURCE_PATH}{path}"
+
+
+def describe_resources(
+    base_url: str, mcp_url: str, paths: Iterable[str] = ENDPOINT_PATHS
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield path and document of the resource, and of each endpoint among `paths`.
+
+    Each document names the identifier from which its path was made (RFC 9728 §3.3).
+    """
+    for path in ("", *paths):
+        yield locate_resource(path), _describe_resource(base_url, f"{mcp_url}{path}")
+
+
+def _describe_resource(base_url: str, resource: str) -> dict[str, Any]:
     """Protected Resource Metadata (RFC 9728)."""
     return {
-        "resource": mcp_url,
+        "resource": resource,
         "authorization_servers": [base_url],
         "scopes_supported": list(SCOPES),
         "bearer_methods_supported": ["header"],

@@ -5,7 +5,7 @@ need not be listed: no such page has one.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from gateway_mcpserver.protocol.messages import INVALID_REQUEST, RpcError
@@ -70,22 +70,25 @@ PREFLIGHT_HEADERS: Sequence[Header] = (
 )
 
 
-def check_accept(headers: Iterable[Header]) -> None:
-    """Raise RpcError 406 unless the client takes JSON and event streams."""
+def read_accept(headers: Iterable[Header]) -> tuple[bool, bool]:
+    """Return whether the client takes JSON, and whether it takes event streams (RFC 9110 §12.5.1).
+
+    The most specific range that names a type decides; a request that names none takes both.
+    """
     given = [value.decode("latin-1") for name, value in headers if name == b"accept"]
-    if not given:
-        return
-    types = set[str]()
+    ranges = dict[str, bool]()
     for part in ",".join(given).split(","):
-        media_type, *parameters = (word.strip(_OWS).lower() for word in part.split(";"))
-        if not any(_REFUSED.fullmatch(word) for word in parameters):
-            types.add(media_type)
-    takes_all = "*/*" in types
-    takes_json = takes_all or bool(types & {"application/json", "application/*"})
-    takes_events = takes_all or bool(types & {"text/event-stream", "text/*"})
-    if not (takes_json and takes_events):
-        text = "Accept must allow application/json and text/event-stream."
-        raise RpcError(INVALID_REQUEST, text, status=406)
+        name, *parameters = (word.strip(_OWS).lower() for word in part.split(";"))
+        if name:
+            is_taken = not any(_REFUSED.fullmatch(word) for word in parameters)
+            ranges[name] = ranges.get(name, False) or is_taken
+    return _takes(ranges, "application/json"), _takes(ranges, "text/event-stream")
+
+
+def _takes(ranges: Mapping[str, bool], media_type: str) -> bool:
+    group = media_type.partition("/")[0]
+    named = [name for name in (media_type, f"{group}/*", "*/*") if name in ranges]
+    return ranges[named[0]] if named else not ranges
 
 
 def _strip_port(host: str) -> str:

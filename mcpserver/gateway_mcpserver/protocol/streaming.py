@@ -29,41 +29,25 @@ STREAM_HEADERS: Sequence[Header] = (
 class Reply:
     """Sends the messages of one response; made when its request begins.
 
-    `next_beat` is the time of the loop by which the client has to be sent something.
+    `next_beat` is the time of the loop by which the client has to be sent something. A client that
+    takes no streams (`may_stream`) gets JSON at the end, and nothing before it.
     """
 
-    __slots__ = ("_clock", "_send", "_streams", "next_beat")
+    __slots__ = ("_clock", "_send", "_streams", "may_stream", "next_beat")
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self._streams = False
+        self.may_stream = True
         self._clock = asyncio.get_running_loop().time
         self.next_beat = self._clock() + STREAM_AFTER_SECONDS
 
-    @property
-    def streams(self) -> bool:
-        """Whether a stream has begun."""
-        return self._streams
-
-    async def begin(self) -> None:
-        """Begin a stream, if none has begun."""
-        if not self._streams:
-            self._streams = True
-            await send_head(self._send, 200, STREAM_HEADERS)
-            await self._write(_HEARTBEAT)
-
     async def beat(self) -> None:
         """Send a comment."""
-        if self._streams:
-            await self._write(_HEARTBEAT)
-        else:
-            await self.begin()
+        await self._write(_HEARTBEAT)
 
     async def notify(self, method: str, params: dict[str, Any]) -> None:
         """Send a notification."""
-        if not self._streams:
-            self._streams = True
-            await send_head(self._send, 200, STREAM_HEADERS)
         await self._write(_to_event(render_notification(method, params)))
 
     async def finish(self, message: bytes, status: int = 200) -> None:
@@ -76,6 +60,11 @@ class Reply:
 
     async def _write(self, data: bytes) -> None:
         self.next_beat = self._clock() + HEARTBEAT_SECONDS
+        if not self.may_stream:
+            return
+        if not self._streams:
+            self._streams = True
+            await send_head(self._send, 200, STREAM_HEADERS)
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
 

@@ -259,6 +259,9 @@ async def test_repeated_parameters_are_refused(client, browser):
         assert (page.status, page.location) == (400, None)
     page = await browser.get(client.locate() + "&scope=mcp:read&scope=mcp:tasks")
     assert page.parameters["error"] == "invalid_request"
+    for more, error in ((client.resource, None), ("https://evil.example", "invalid_target")):
+        page = await browser.get(client.locate() + f"&resource={more}")
+        assert page.parameters.get("error") == error
     body = f"grant_type=refresh_token&refresh_token=a&refresh_token=b&client_id={client.id}"
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     status, answer = await client.post("/oauth/token", data=body, headers=headers)

@@ -1,13 +1,16 @@
 """Who may call the endpoint, and what others are told (contract §10.3), on fakes."""
 
+import re
+
 import pytest
+from mcp.shared.auth_utils import check_resource_allowed
 
 from gateway_core.api.key import digest
 from gateway_core.oauth.tokens import TokenMint
 from tests.unit.apiserver.gateway import ID_KEY, PEPPERS, call
 from tests.unit.mcpserver.gateway import MCP_URL, McpGateway
 
-METADATA = 'resource_metadata="http://127.0.0.1:8080/.well-known/oauth-protected-resource"'
+METADATA = f'resource_metadata="{MCP_URL}/.well-known/oauth-protected-resource/mcp"'
 CHALLENGE = f'Bearer {METADATA}, scope="mcp:read mcp:tasks"'
 INVALID = f'{CHALLENGE}, error="invalid_token"'
 GRANT = "grant-" + "a" * 26
@@ -57,6 +60,23 @@ async def test_request_without_a_credential_is_challenged_without_an_error(scene
     assert answer.status == 401
     assert answer.headers["www-authenticate"] == CHALLENGE
     assert set(answer.json) == {"error", "error_description"}
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/"])
+async def test_challenge_names_the_document_of_the_url_that_was_requested(scene, path):
+    answer = await scene.ask("ping", key=None, path=path)
+    # as the Gemini CLI reads it
+    named = re.search('resource_metadata="([^"]+)"', answer.headers["www-authenticate"])[1]
+    assert named == f"{MCP_URL}/.well-known/oauth-protected-resource{path}"
+    document = await scene.send(method="GET", raw=b"", path=named.removeprefix(MCP_URL), key=None)
+    # strict clients compare it with the URL (RFC 9728 §3.3), the Python SDK the hierarchy
+    assert document.json["resource"] == f"{MCP_URL}{path}"
+    assert check_resource_allowed(f"{MCP_URL}{path}", document.json["resource"])
+    scene.put_grant(scopes=["mcp:read"])
+    params = {"name": "get_task", "arguments": {}}
+    answer = await scene.ask("tools/call", params, key=scene.token, path=path)
+    assert answer.status == 403
+    assert f'resource_metadata="{named}"' in answer.headers["www-authenticate"]
 
 
 @pytest.mark.parametrize(

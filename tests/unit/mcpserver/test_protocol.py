@@ -214,24 +214,48 @@ async def test_body_of_another_type_is_refused(gateway, media_type):
     assert answer.json["error"]["code"] == -32600
 
 
+BOTH, JSON_ALONE, REFUSED = (200, 200), (200, 406), (406, 406)
+"""Statuses of a ping and of a subscription, which only a stream answers."""
+
+
 @pytest.mark.parametrize(
-    ("accept", "status"),
+    ("accept", "statuses"),
     [
-        (None, 200),
-        ("*/*", 200),
-        ("application/json, text/event-stream", 200),
-        ("application/*;q=0.5, text/*", 200),
-        ("application/json", 406),
-        ("text/event-stream", 406),
-        ("application/json, text/event-stream;q=0", 406),
-        ("application/json, text/event-stream; q=0.000", 406),
-        ("application/json, text/event-stream;q=0.001", 200),
-        ("application/json, text/event-stream\xa0", 406),
-        ("text/html", 406),
+        (None, BOTH),
+        ("", BOTH),
+        ("*/*", BOTH),
+        ("application/json, text/event-stream", BOTH),
+        ("text/event-stream;q=0.1, APPLICATION/JSON ; charset=utf-8", BOTH),
+        ("application/*;q=0.5, text/*", BOTH),
+        ("text/html, application/json;q=0.9, */*;q=0.8", BOTH),
+        ("application/json, text/event-stream;q=0.001", BOTH),
+        ("application/json", JSON_ALONE),
+        ("application/json;q=0.2, text/html", JSON_ALONE),
+        ("application/*", JSON_ALONE),
+        ("application/json, text/event-stream;q=0", JSON_ALONE),
+        ("application/json, text/event-stream; q=0.000", JSON_ALONE),
+        ("*/*, text/event-stream;q=0", JSON_ALONE),
+        ("text/*;q=0, */*", JSON_ALONE),
+        ("application/json, text/event-stream\xa0", JSON_ALONE),
+        ("text/event-stream", REFUSED),
+        ("*/*, application/json;q=0", REFUSED),
+        ("application/*;q=0, */*", REFUSED),
+        ("text/html", REFUSED),
+        ("*/*;q=0", REFUSED),
     ],
 )
-async def test_client_has_to_take_json_and_streams(gateway, accept, status):
-    assert (await gateway.ask("ping", accept=accept)).status == status
+async def test_accept_decides_on_requests_and_never_on_notifications(gateway, accept, statuses):
+    answer = await gateway.ask("ping", accept=accept)
+    assert answer.status == statuses[0]
+    assert answer.headers["content-type"] == "application/json"
+    body = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    assert (await gateway.send(body, accept=accept)).status == 202
+    # a subscription ends at once in a process that drains
+    gateway.mcp_drain.begin()
+    answer = await gateway.ask_modern("subscriptions/listen", {"notifications": {}}, accept=accept)
+    assert answer.status == statuses[1]
+    if answer.status == 406:
+        assert answer.json["error"]["code"] == -32600
 
 
 async def test_longest_body_is_four_mebibytes(gateway):
@@ -398,15 +422,15 @@ async def test_every_response_has_a_request_id_of_its_own(gateway):
 # documents
 
 
-@pytest.mark.parametrize("suffix", ["", "/mcp"])
+@pytest.mark.parametrize("suffix", ["", "/mcp", "/mcp/"])
 async def test_discovery_documents_are_served_on_the_mcp_host(gateway, suffix):
     path = "/.well-known/oauth-protected-resource" + suffix
     resource = await gateway.send(method="GET", raw=b"", path=path, key=None)
-    assert resource.json["resource"] == "http://127.0.0.1:8087"
+    assert resource.json["resource"] == f"http://127.0.0.1:8087{suffix}"
     assert resource.json["authorization_servers"] == ["http://127.0.0.1:8080"]
     assert resource.headers["cache-control"] == "public, max-age=300"
     assert resource.headers["access-control-allow-origin"] == "*"
-    path = "/.well-known/oauth-authorization-server" + suffix
+    path = "/.well-known/oauth-authorization-server" + suffix.rstrip("/")
     server = await gateway.send(method="GET", raw=b"", path=path, key=None)
     assert server.json["issuer"] == "http://127.0.0.1:8080"
     head = await gateway.send(method="HEAD", raw=b"", path=path, key=None)

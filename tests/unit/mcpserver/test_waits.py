@@ -189,6 +189,21 @@ async def test_progress_is_sent_only_on_request_and_rises(gateway, monkeypatch):
     assert "content-length" not in answer.headers
 
 
+async def test_client_of_json_alone_gets_the_end_of_its_wait(gateway, monkeypatch):
+    monkeypatch.setattr(streaming, "STREAM_AFTER_SECONDS", 0.02)
+    monkeypatch.setattr(streaming, "HEARTBEAT_SECONDS", 0.02)
+    given = message({"progressToken": "p"}, timeout_ms=60_000)
+    waiting = asyncio.create_task(gateway.send(given, accept="application/json"))
+    await wait_begun(gateway)
+    # several heartbeats would be due
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    end_task(gateway)
+    answer = await waiting
+    assert answer.headers["content-type"] == "application/json"
+    assert read_content(answer)["completed"] is True
+
+
 async def test_silent_wait_becomes_a_stream_of_heartbeats(gateway, monkeypatch):
     monkeypatch.setattr(streaming, "STREAM_AFTER_SECONDS", 0.02)
     monkeypatch.setattr(streaming, "HEARTBEAT_SECONDS", 0.02)

@@ -6,7 +6,7 @@ from functools import partial
 import orjson
 
 from gateway_apiserver.routing import Call, Handler, RouteTable
-from gateway_apiserver.surfaces.oauth.forms import find_header, read_form, read_json
+from gateway_apiserver.surfaces.oauth.forms import find_header, read_json, read_pairs, to_fields
 from gateway_core.accounts.throttle import Allowance, Throttle
 from gateway_core.admission.intake import Intake
 from gateway_core.api.errors import NotFound, OAuthError
@@ -14,9 +14,9 @@ from gateway_core.oauth.authorization import Authorizations
 from gateway_core.oauth.clients import ClientDirectory
 from gateway_core.oauth.discovery import (
     CACHE_CONTROL,
-    RESOURCE_PATHS,
+    ENDPOINT_PATHS,
     SERVER_PATHS,
-    describe_resource,
+    describe_resources,
     describe_server,
 )
 from gateway_core.oauth.grants import Grants
@@ -45,20 +45,14 @@ class DiscoveryRoutes:
 
     def __init__(self, base_url: str, mcp_url: str, *, registration: bool, documents: bool) -> None:
         described = describe_server(base_url, registration=registration, documents=documents)
-        self._resource = _cacheable(orjson.dumps(describe_resource(base_url, mcp_url)))
-        self._server = _cacheable(orjson.dumps(described))
+        resources = describe_resources(base_url, mcp_url, ENDPOINT_PATHS[:1])
+        self._documents = {SERVER_PATHS[0]: described, **dict(resources)}
 
     def add_to(self, table: RouteTable) -> None:
         """Add the routes."""
-        for path in RESOURCE_PATHS:
-            _add_open(table, "GET", path, self._show_resource, "oauth_discovery")
-        _add_open(table, "GET", SERVER_PATHS[0], self._show_server, "oauth_discovery")
-
-    async def _show_resource(self, _: Call) -> Response:
-        return self._resource
-
-    async def _show_server(self, _: Call) -> Response:
-        return self._server
+        for path, document in self._documents.items():
+            show = partial(_show_document, _cacheable(orjson.dumps(document)))
+            _add_open(table, "GET", path, show, "oauth_discovery")
 
 
 class OAuthRoutes:
@@ -103,7 +97,7 @@ class OAuthRoutes:
 
     async def issue(self, call: Call) -> Response:
         """Tokens for a code or a refresh token (§10.7)."""
-        form = await self._read(call)
+        form, resources = await self._read(call)
         grant_type = form.get("grant_type")
         if grant_type == "authorization_code":
             # before anything of the request is judged, as elsewhere
@@ -111,8 +105,7 @@ class OAuthRoutes:
         client = await self._authenticate(call, form)
         if grant_type is None:
             raise OAuthError("invalid_request", "The parameter grant_type is missing.")
-        if not self._authorizations.is_resource(form.get("resource")):
-            raise OAuthError("invalid_target", "The resource is not the one of the grant.")
+        self._authorizations.check_resources(resources)
         if grant_type == "authorization_code":
             return _show(await self._grants.exchange(client, form))
         if grant_type == "refresh_token":
@@ -126,17 +119,20 @@ class OAuthRoutes:
 
     async def revoke(self, call: Call) -> Response:
         """Revoke a token. An unknown token gets 200 too (RFC 7009)."""
-        form = await self._read(call)
+        form, resources = await self._read(call)
         client = await self._authenticate(call, form)
+        self._authorizations.check_resources(resources)
         token = form.get("token")
         if token is None:
             raise OAuthError("invalid_request", "The parameter token is missing.")
         await self._grants.revoke_token(client, token)
         return Response(200, b"", (NO_STORE, _PRAGMA))
 
-    async def _read(self, call: Call) -> dict[str, str]:
+    async def _read(self, call: Call) -> tuple[dict[str, str], list[str]]:
+        """The fields of the form, and all resources that it names."""
         await self._throttle.count("token", name_client(call.scope))
-        return await read_form(call)
+        pairs = await read_pairs(call)
+        return to_fields(pairs), [value for name, value in pairs if name == "resource" and value]
 
     async def _authenticate(self, call: Call, form: Mapping[str, str]) -> ClientRecord:
         return await self._clients.authenticate(find_header(call, b"authorization"), form)
@@ -151,6 +147,10 @@ def _show(tokens: TokenResponse) -> Response:
         "scope": " ".join(tokens.scopes),
     }
     return to_json(body, headers=(_PRAGMA,))
+
+
+async def _show_document(document: Response, _: Call) -> Response:
+    return document
 
 
 def _cacheable(body: bytes) -> Response:

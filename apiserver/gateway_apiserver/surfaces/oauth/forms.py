@@ -1,5 +1,6 @@
 """Bodies of the authorization server: forms and JSON, small and read whole."""
 
+import json
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -7,6 +8,7 @@ import orjson
 
 from gateway_apiserver.routing import Call
 from gateway_core.api.errors import OAuthError, TooLarge
+from gateway_core.oauth.authorization import Pairs, check_repetitions
 from gateway_web.middleware.bodies import read_chunks
 
 FORM_BYTES = 32 * 1024
@@ -24,21 +26,28 @@ async def read_pairs(call: Call) -> list[tuple[str, str]]:
 
 async def read_form(call: Call) -> dict[str, str]:
     """The fields of a form, which may not repeat; empty ones are left out (RFC 6749 §3.2)."""
-    pairs = await read_pairs(call)
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        raise OAuthError("invalid_request", "A parameter is repeated.")
-    return {name: value for name, value in fields.items() if value}
+    return to_fields(await read_pairs(call))
+
+
+def to_fields(pairs: Pairs) -> dict[str, str]:
+    """Return the fields that are not empty. OAuthError `invalid_request` where one is repeated."""
+    given = [(name, value) for name, value in pairs if value]
+    check_repetitions(given)
+    return dict(given)
 
 
 async def read_json(call: Call, most_bytes: int) -> Any:
     """A JSON body. OAuthError `invalid_client_metadata`, TooLarge."""
     if _media_type(call) != _JSON:
         raise OAuthError("invalid_client_metadata", f"The body must be {_JSON.decode()}.")
+    raw = await _read(call, most_bytes)
     try:
-        return orjson.loads(await _read(call, most_bytes))
-    except orjson.JSONDecodeError:
+        body = orjson.loads(raw)
+        # orjson keeps the last of several members with one name
+        json.loads(raw, object_pairs_hook=_check_members)
+    except (ValueError, RecursionError):
         raise OAuthError("invalid_client_metadata", "The body is not valid JSON.") from None
+    return body
 
 
 def parse_pairs(text: bytes) -> list[tuple[str, str]]:
@@ -60,6 +69,11 @@ def find_header(call: Call, name: bytes) -> str | None:
     if len(found) > 1:
         raise OAuthError("invalid_request", f"The header {name.decode()} is repeated.")
     return found[0].decode("latin-1") if found else None
+
+
+def _check_members(pairs: list[tuple[str, Any]]) -> None:
+    if len(dict(pairs)) != len(pairs):
+        raise OAuthError("invalid_client_metadata", "A member is repeated.")
 
 
 def _media_type(call: Call) -> bytes:

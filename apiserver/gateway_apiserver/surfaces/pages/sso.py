@@ -1,7 +1,7 @@
 """Single sign-on at the provider that the deployment names."""
 
 from gateway_apiserver.routing import Call, RouteTable
-from gateway_apiserver.surfaces.oauth.forms import parse_pairs
+from gateway_apiserver.surfaces.oauth.forms import parse_pairs, to_fields
 from gateway_apiserver.surfaces.pages.html import (
     SESSION_COOKIE,
     SSO_COOKIE,
@@ -41,14 +41,14 @@ class SsoRoutes:
     async def begin(self, call: Call) -> Response:
         """Send the person to the provider."""
         await self._throttle.count("sign-in-address", name_client(call.scope))
-        after = choose_next(dict(parse_pairs(call.query)).get("next", ""))
+        after = choose_next(to_fields(parse_pairs(call.query)).get("next", ""))
         location, cookie = await self._sign_on.begin(after)
         return redirect(location, set_cookie(SSO_COOKIE, cookie, PENDING_SECONDS), status=302)
 
     async def finish(self, call: Call) -> Response:
         """Begin a session for who comes back."""
         await self._throttle.count("sign-in-address", name_client(call.scope))
-        given = dict(parse_pairs(call.query))
+        given = to_fields(parse_pairs(call.query))
         if "code" not in given:
             raise Forbidden("The sign-in at the provider was not completed.")
         token, after = await self._sign_on.finish(
