@@ -208,7 +208,14 @@ def _open_sign_on(settings: ApiSettings, stack: AsyncExitStack) -> OidcClient | 
     session = GuardedSession(DECLARED)
     stack.push_async_callback(session.close)
     redirect_uri = settings.base_url + CALLBACK_PATH
-    return OidcClient(session, settings.oidc_issuer, settings.oidc_client_id, secret, redirect_uri)
+    return OidcClient(
+        session,
+        settings.oidc_issuer,
+        settings.oidc_client_id,
+        secret,
+        redirect_uri,
+        trusted_domains=settings.oidc_trusted_domains,
+    )
 
 
 def _scale(spec: ProviderSpec, *, replicas: int) -> ProviderSpec:

@@ -55,6 +55,8 @@ class ApiSettings(ServiceSettings):
     """The role of such a user in that account."""
     oidc_domains: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_commas)] = ()
     """Domains of emails that may come in by single sign-on; empty for all."""
+    oidc_trusted_domains: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_commas)] = ()
+    """Domains whose emails count without `email_verified`: the provider alone gives them out."""
     sign_ins_per_minute: Count = 60
     """Attempts to sign in from one address in a minute."""
     media_url: str = "http://127.0.0.1:8081"

@@ -7,7 +7,7 @@ are verified with the provider's keys, by asymmetric algorithms only.
 import asyncio
 import time
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -42,16 +42,52 @@ class SignOnFailed(GatewayError):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A person as the provider knows them. `email` is None unless the provider verified it."""
+    """A person as the provider knows them.
+
+    `email` is None unless it is verified or trusted; `refusal` says then why it does not count.
+    """
 
     issuer: str
     subject: str
     email: str | None
     name: str
+    refusal: str = ""
+
+
+def judge_email(
+    token: Mapping[str, Any], user: Mapping[str, Any], trusted: Collection[str]
+) -> tuple[str | None, str]:
+    """Return the email that counts, or None and the reason for the person.
+
+    The claims are those of the ID token and of the user information, of one person. Some providers
+    send `email_verified` as text. Where both leave it out, the email counts if its domain is
+    trusted. Any other value than true refuses it.
+    """
+    emails = [claims["email"] for claims in (token, user) if claims.get("email") is not None]
+    if not emails:
+        return None, "The provider names no email address of yours: the claim email is missing."
+    if not all(isinstance(email, str) and email for email in emails):
+        return None, "The provider's claim email is not an email address."
+    if len({email.lower() for email in emails}) > 1:
+        return None, "The provider names two email addresses in its claim email."
+    said = [claims.get("email_verified") for claims in (token, user)]
+    statements = [each for each in said if each is not None]
+    if not all(str(each).lower() == "true" for each in statements):
+        return None, "The provider says that your email address is not verified (email_verified)."
+    domain = emails[0].rpartition("@")[2].lower()
+    if not statements and domain not in trusted:
+        return None, (
+            "The provider does not say that your email address is verified: the claim"
+            " email_verified is missing. An administrator can trust the provider for your domain."
+        )
+    return emails[0], ""
 
 
 class OidcClient:
-    """One provider. `clock` gives Unix seconds, `monotonic` the age of what was read."""
+    """One provider. `clock` gives Unix seconds, `monotonic` the age of what was read.
+
+    Emails of `trusted_domains` count where the provider does not say whether they are verified.
+    """
 
     def __init__(
         self,
@@ -61,6 +97,7 @@ class OidcClient:
         client_secret: str,
         redirect_uri: str,
         *,
+        trusted_domains: Collection[str] = (),
         clock: Callable[[], float] = CLOCK.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -69,6 +106,7 @@ class OidcClient:
         self._client_id = client_id
         self._secret = client_secret
         self._redirect_uri = redirect_uri
+        self._trusted_domains = frozenset(domain.lower() for domain in trusted_domains)
         self._clock = clock
         self._monotonic = monotonic
         self._reads = SingleFlight[Mapping[str, Any]]()
@@ -112,15 +150,17 @@ class OidcClient:
             headers={"Authorization": f"Basic {b64encode(pair.encode()).decode()}"},
         )
         claims = await self._verify(answer.get("id_token"), nonce)
-        if "email" not in claims and "userinfo_endpoint" in described:
-            claims = {**await self._read_user(described, answer, claims["sub"]), **claims}
-        email = claims.get("email")
-        is_verified = claims.get("email_verified") is True and isinstance(email, str)
+        user: Mapping[str, Any] = {}
+        is_whole = all(claims.get(name) is not None for name in ("email", "email_verified"))
+        if not is_whole and "userinfo_endpoint" in described:
+            user = await self._read_user(described, answer, claims["sub"])
+        email, refusal = judge_email(claims, user, self._trusted_domains)
         return Identity(
             issuer=self._issuer,
             subject=str(claims["sub"]),
-            email=email if is_verified else None,
-            name=str(claims.get("name") or "")[:127],
+            email=email,
+            name=str(claims.get("name") or user.get("name") or "")[:127],
+            refusal=refusal,
         )
 
     async def _read_user(

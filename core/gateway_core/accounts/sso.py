@@ -150,7 +150,8 @@ class SignOn:
         """The identity's user: whom it is bound to, else one with its email, bound now."""
         email = identity.email
         if email is None:
-            raise Forbidden("The provider has not verified your email address.")
+            _log.info("single sign-on refused", reason=identity.refusal)
+            raise Forbidden(identity.refusal or "The provider has not verified your email address.")
         if len(identity.subject) > MOST_SUBJECT:
             raise _unknown()
         if not email.isascii():

@@ -13,6 +13,8 @@ PEOPLE = {
     "eve": {"email": "victim@sso.example", "email_verified": False, "name": "Eve"},
     "new": {"email": "new@sso.example", "email_verified": True, "name": "New"},
     "stranger": {"email": "stranger@sso.example", "email_verified": True, "name": "Stranger"},
+    "entra": {"email": "ann@trusted.example", "name": "No statement"},
+    "text": {"email": "text@sso.example", "email_verified": "true", "name": "Text"},
     "alien": {"email": "alien@elsewhere.example", "email_verified": True, "name": "Alien"},
 }
 
@@ -85,11 +87,12 @@ async def test_person_with_a_user_comes_in(world, provider):
     assert "ann" in settings.text
 
 
-@pytest.mark.parametrize("login", ["eve", "stranger", "nobody"])
+@pytest.mark.parametrize("login", ["eve", "stranger", "nobody", "entra"])
 async def test_unverified_unknown_and_failed_sign_ins_are_refused(world, provider, login):
     page, settings = await sees(world, login)
     assert page.status == 403
     assert settings.status == 303
+    assert ("email_verified is missing" in page.text) is (login == "entra")
 
 
 async def test_answer_of_another_browser_state_or_issuer_is_refused(world, provider):
@@ -123,7 +126,8 @@ async def test_policy_may_create_users_of_its_domains(world, provider):
         GATEWAY_OIDC_USERS="create",
         GATEWAY_OIDC_ACCOUNT=account,
         GATEWAY_OIDC_ROLE="viewer",
-        GATEWAY_OIDC_DOMAINS="sso.example",
+        GATEWAY_OIDC_DOMAINS="sso.example,trusted.example",
+        GATEWAY_OIDC_TRUSTED_DOMAINS="trusted.example",
     )
     try:
         for _ in range(2):
@@ -132,6 +136,9 @@ async def test_policy_may_create_users_of_its_domains(world, provider):
         found = world.run.kubectl("get", "gatewayusers", "-o", "yaml")
         assert found.count("email: new@sso.example") == 1
         assert f"accountName: {account}" in found
+        for login in ("text", "entra"):
+            page, settings = await sees(world, login)
+            assert (page.status, settings.status) == (303, 200), login
         for refused in ("alien", "eve"):
             page, _ = await sees(world, refused)
             assert page.status == 403

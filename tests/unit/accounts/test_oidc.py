@@ -7,7 +7,7 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import ECKey, OctKey, RSAKey
 
-from gateway_core.accounts.oidc import OidcClient, SignOnFailed
+from gateway_core.accounts.oidc import OidcClient, SignOnFailed, judge_email
 
 ISSUER = "https://id.example.com"
 KEY = RSAKey.generate_key(2048, parameters={"kid": "a"})
@@ -89,9 +89,101 @@ async def test_any_other_token_is_refused(token):
         await Provider(token).who()
 
 
-@pytest.mark.parametrize("verified", [False, None, "true", 1])
-async def test_email_counts_only_where_it_is_verified(verified):
-    assert (await Provider(sign(email_verified=verified)).who()).email is None
+ANN, BOB = {"email": "ann@example.com"}, {"email": "bob@example.com"}
+YES, NO = {"email_verified": True}, {"email_verified": False}
+TRUSTED = {"example.com"}
+
+
+@pytest.mark.parametrize(
+    ("token", "user"),
+    [
+        (ANN | YES, {}),
+        (ANN | {"email_verified": "true"}, {}),
+        (ANN | {"email_verified": "True"}, {}),
+        ({}, ANN | YES),
+        (ANN, ANN | YES),
+        (ANN, {"email": "Ann@Example.com", "email_verified": "true"}),
+        (ANN, YES),
+        (YES, ANN),
+        (ANN | {"email_verified": None}, YES),
+    ],
+)
+def test_email_is_verified_by_a_boolean_or_text_of_token_or_user(token, user):
+    email, refusal = judge_email(token, user, ())
+    assert email.lower() == "ann@example.com"
+    assert refusal == ""
+
+
+@pytest.mark.parametrize(
+    ("token", "user"),
+    [
+        (ANN | NO, {}),
+        (ANN | {"email_verified": "false"}, {}),
+        (ANN | {"email_verified": ""}, {}),
+        (ANN | {"email_verified": "yes"}, {}),
+        (ANN | {"email_verified": 1}, {}),
+        (ANN | {"email_verified": 0}, {}),
+        (ANN | {"email_verified": [True]}, {}),
+        (ANN | {"email_verified": {"value": True}}, {}),
+        (ANN | YES, NO),
+        (ANN | NO, ANN | YES),
+        (ANN, ANN | NO),
+    ],
+)
+def test_any_other_statement_is_refused_also_of_a_trusted_provider(token, user):
+    email, refusal = judge_email(token, user, TRUSTED)
+    assert email is None
+    assert "(email_verified)" in refusal
+
+
+@pytest.mark.parametrize("token", [ANN, ANN | {"email_verified": None}])
+def test_missing_statement_is_named_unless_the_domain_is_trusted(token):
+    email, refusal = judge_email(token, {}, {"other.example", "sub.example.com", "com"})
+    assert email is None
+    assert "the claim email_verified is missing" in refusal
+    assert judge_email(token, {}, TRUSTED) == ("ann@example.com", "")
+    shouted = {"email": "Ann@EXAMPLE.com"}
+    assert judge_email(shouted, {}, TRUSTED) == ("Ann@EXAMPLE.com", "")
+    spoofed = {"email": "ann@example.com@evil.example"}
+    assert judge_email(spoofed, {}, TRUSTED)[0] is None
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {},
+        {"email": None},
+        {"preferred_username": "ann@example.com", "upn": "ann@example.com"},
+        {"emails": ["ann@example.com"]},
+        {"email": ["ann@example.com"]},
+        {"email": 7},
+        {"email": ""},
+        {"email": True},
+    ],
+)
+def test_no_other_claim_stands_in_for_the_email(claims):
+    email, refusal = judge_email(claims | YES, {}, TRUSTED)
+    assert email is None
+    assert "claim email" in refusal
+
+
+def test_two_emails_of_one_person_are_refused():
+    assert judge_email(ANN, BOB | YES, TRUSTED)[0] is None
+    assert judge_email(ANN | YES, BOB, TRUSTED)[0] is None
+
+
+async def test_user_information_is_asked_for_what_the_token_leaves_out():
+    provider = Provider(sign(email_verified=None))
+    provider.answers[f"{ISSUER}/me"] = {"sub": "1", "email_verified": "true"}
+    assert (await provider.who()).email == "a@example.com"
+    provider.answers[f"{ISSUER}/me"] = {"sub": "1"}
+    identity = await provider.who()
+    assert identity.email is None
+    assert "email_verified is missing" in identity.refusal
+    provider.calls.clear()
+    provider.token = sign()
+    await provider.who()
+    assert f"{ISSUER}/me" not in provider.calls
 
 
 async def test_email_may_be_in_the_user_information_of_the_same_person():
