@@ -31,7 +31,6 @@ _FOREIGN = """
 """
 """Schemes of the net, which belong to no application of the user."""
 _FORBIDDEN = frozenset(f"{_EXECUTED} {_STARTING} {_FOREIGN}".split())
-_ONWARD = "https: http://localhost:* http://127.0.0.1:*"
 _ANSWERED = frozenset({"code", "error", "error_description", "error_uri", "iss", "state"})
 """Parameters of the response: a client may read the first of two that have one name."""
 
@@ -134,17 +133,3 @@ def is_loopback(uri: str) -> bool:
 def is_site(uri: str) -> bool:
     """Whether the URI leads to a site that TLS identifies, not to the user's own machine."""
     return uri.startswith("https://") and not is_loopback(uri)
-
-
-def list_form_targets(uri: str) -> str:
-    """The CSP sources that let a form's answer redirect to `uri`, and that to pages of others.
-
-    Browsers check every hop: programs on the user's machine often send on to a page of their maker.
-    """
-    parts = urlsplit(uri)
-    if parts.scheme == "https":
-        return _ONWARD
-    # CSP has no form for IPv6 literals
-    is_plain = parts.scheme == "http" and not parts.netloc.startswith("[")
-    own = f"http://{parts.netloc}" if is_plain else f"{parts.scheme}:"
-    return f"{own} {_ONWARD}"

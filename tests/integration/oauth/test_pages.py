@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import ssl
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -12,6 +14,7 @@ from playwright.async_api import Browser as Chromium
 from playwright.async_api import Page, async_playwright, expect
 from tools.chromium import find_chromium
 
+from gateway_cli.local.certificates import write_cluster_keys
 from tests.integration.oauth.conftest import make_person
 from tests.integration.oauth.flows import OAuthClient
 from tests.servers.browser import Browser
@@ -42,25 +45,32 @@ async def open_page(chromium: Chromium, **options: Any) -> Page:
     return page
 
 
-@pytest.fixture
-async def callback() -> AsyncIterator[str]:
-    """The redirect URI of a program on this machine, which sends on to a page of another origin."""
+@asynccontextmanager
+async def serve_redirects(
+    host: str, onward: str, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
+    """The port of a client's program; it sends requests on, but for those of `/end`."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        path, port = head.split()[1], writer.get_extra_info("sockname")[1]
-        if f"Host: 127.0.0.1:{port}" in head:
-            answer = f"302 Found\r\nLocation: http://localhost:{port}{path}"
-        else:
-            answer = "200 OK"
+        path, _, query = (await reader.readuntil(b"\r\n\r\n")).decode().split()[1].partition("?")
+        is_end = path == "/end" or not onward
+        answer = "200 OK" if is_end else f"302 Found\r\nLocation: {onward}?{query}"
+        answer = answer.replace("{port}", str(writer.get_extra_info("sockname")[1]))
         text = f"HTTP/1.1 {answer}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
         writer.write(text.encode())
         await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/callback"
+    server = await asyncio.start_server(serve, host, 0, ssl=tls)
+    yield server.sockets[0].getsockname()[1]
     server.close()
+
+
+@pytest.fixture
+async def callback() -> AsyncIterator[str]:
+    """The redirect URI of a program on this machine, which sends on to a page of another origin."""
+    async with serve_redirects("127.0.0.1", "http://localhost:{port}/end") as port:
+        yield f"http://127.0.0.1:{port}/callback"
 
 
 async def picture(page: Page, name: str) -> None:
@@ -149,7 +159,7 @@ async def test_user_signs_in_allows_reviews_and_revokes(
             assert await read_contrast(page, selector) >= 4.5, selector
         await picture(page, f"{name}-consent")
         await page.get_by_role("button", name="Allow").click()
-        await page.wait_for_url("http://localhost:*/callback?**")
+        await page.wait_for_url("http://localhost:*/end?**")
         back = dict(parse_qsl(urlsplit(page.url).query))
         assert (back["state"], back["iss"]) == ("a state", client.base)
         status, tokens = await client.exchange(back["code"])
@@ -244,8 +254,69 @@ async def test_whole_flow_by_keyboard(world, chromium, callback, person):
         outline = "e => getComputedStyle(e).outlineStyle"
         assert await allow.evaluate(outline) == "solid"
         await page.keyboard.press("Enter")
-        await page.wait_for_url("http://localhost:*/callback?**")
+        await page.wait_for_url("http://localhost:*/end?**")
         assert "code=" in page.url
+
+
+async def sign_in(page: Page, client: OAuthClient, person: Any) -> None:
+    """Go to the authorization and sign in there."""
+    await page.goto(client.base + client.locate())
+    await page.get_by_label("Email address").fill(person.email)
+    await page.get_by_label("Password").fill(person.password)
+    await page.get_by_role("button", name="Sign in").click()
+
+
+OWN_SCHEME = "com.example.app:/end"
+
+
+@pytest.mark.parametrize(
+    ("redirect", "onward"),
+    [
+        (OWN_SCHEME, ""),
+        ("http://[::1]:{port}/end", ""),
+        ("http://127.0.0.1:{port}/callback", OWN_SCHEME),
+        ("http://127.0.0.1:{port}/callback", "http://[::1]:{port}/end"),
+        ("https://localhost:{port}/callback", OWN_SCHEME),
+    ],
+)
+async def test_flow_ends_at_the_client_wherever_its_redirects_lead(
+    world, chromium, person, tmp_path, redirect, onward
+):
+    tls = None
+    if redirect.startswith("https:"):
+        keys = write_cluster_keys(tmp_path)
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(keys.certificate, keys.key)
+    host = "::1" if "[::1]" in redirect else "127.0.0.1"
+    async with (
+        serve_redirects(host, onward, tls) as port,
+        OAuthClient(world, redirect.format(port=port)) as client,
+    ):
+        await client.register()
+        end = (onward or redirect).format(port=port)
+        page = await open_page(chromium, ignore_https_errors=True)
+        await sign_in(page, client, person)
+        for button, parameter in (("Refuse", "error"), ("Allow", "code")):
+            await page.get_by_role("button", name="Continue").click()
+            async with page.expect_request(lambda request: request.url.startswith(end)) as seen:
+                await page.get_by_role("button", name=button).click()
+            given = dict(parse_qsl(urlsplit((await seen.value).url).query))
+            assert given[parameter]
+            if button == "Refuse":
+                await page.goto(client.base + client.locate())
+        assert (await client.exchange(given["code"]))[0] == 200
+        assert page.complaints == []
+
+
+async def test_person_without_an_account_is_sent_back_after_the_sign_in(world, chromium):
+    person = await make_person(world)
+    async with OAuthClient(world, OWN_SCHEME) as client:
+        await client.register()
+        page = await open_page(chromium)
+        async with page.expect_request(lambda request: request.url.startswith(OWN_SCHEME)) as seen:
+            await sign_in(page, client, person)
+        assert "error=access_denied" in (await seen.value).url
+        assert page.complaints == []
 
 
 async def test_page_cannot_be_framed(world, chromium):

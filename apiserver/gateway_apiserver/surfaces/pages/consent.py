@@ -25,7 +25,7 @@ from gateway_core.oauth.authorization import (
     Pairs,
 )
 from gateway_core.oauth.grants import Grants
-from gateway_core.oauth.redirects import is_loopback, is_site, list_form_targets, name_host
+from gateway_core.oauth.redirects import is_loopback, is_site, name_host
 from gateway_web.middleware.connections import name_client
 from gateway_web.responses import Response
 
@@ -178,7 +178,7 @@ class ConsentRoutes:
         return self._pages.render(
             template,
             signed_in,
-            form_target=list_form_targets(request.redirect_uri),
+            leads_to_client=True,
             client=request.client.name,
             host=name_host(request.redirect_uri),
             pairs=request.pairs,

@@ -92,20 +92,21 @@ class Pages:
         signed_in: SignedIn | None = None,
         *,
         status: int = 200,
-        form_target: str = "",
+        leads_to_client: bool = False,
         sources: str = "",
         headers: tuple[Header, ...] = (),
         **values: Any,
     ) -> Response:
-        """A page. `form_target` is a CSP source to which the answers of its forms may redirect.
+        """A page. `leads_to_client` is whether the answer to its form may redirect to a client.
 
         `sources` are further directives of the policy, for what the page loads beside its style.
         """
-        forms = f"'self' {form_target}".strip()
         policy = (
             "default-src 'none'; style-src 'self'; img-src 'self' data:; base-uri 'none';"
-            f" frame-ancestors 'none'; form-action {forms}"
+            " frame-ancestors 'none'"
         )
+        # Chromium checks every redirect after a form, and a client may send on to any scheme
+        policy = policy if leads_to_client else f"{policy}; form-action 'self'"
         policy = f"{policy}; {sources}" if sources else policy
         text = self.fill(
             template,

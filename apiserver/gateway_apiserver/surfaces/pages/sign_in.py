@@ -105,6 +105,7 @@ class SignInRoutes:
         return self._pages.render(
             "sign_in.html",
             status=status,
+            leads_to_client=after.startswith("/oauth/authorize?"),
             headers=(set_cookie(FORM_COOKIE, secret),),
             next=after,
             form_token=sign_form(secret, f"sign-in {after}"),
