@@ -63,6 +63,11 @@ async def test_pages_of_any_origin_may_read_discovery_and_tokens(world, client):
                 async with session.request(method, client.base + path) as answer:
                     assert answer.status in (200, 204), (method, path)
                     assert answer.headers["Access-Control-Allow-Origin"] == "*"
+                    described = await answer.json() if method == "GET" else {}
+                if "resource" in described:
+                    # the identifier from which the address was made (RFC 9728 §3.3)
+                    ending = path.removeprefix("/.well-known/oauth-protected-resource")
+                    assert described["resource"] == f"{client.resource}{ending}"
         async with session.get(client.base + "/.well-known/openid-configuration") as answer:
             assert answer.status == 404
         async with session.get(client.base + "/.well-known/oauth-authorization-server") as answer:
