@@ -212,7 +212,8 @@ def build_table(
         describe_headers(settings.llm_headers, has_cache=parts.answers is not None),
     ).add_to(table)
     repository = Repository(parts.kube, mint, {}, ListLimiter())
-    _add_storage(table, parts, repository, files, mint, metrics, failpoints, downloads)
+    same = authenticator.check_same
+    _add_storage(table, parts, repository, files, mint, metrics, failpoints, downloads, same)
     most_open = settings.open_batches_per_account
     BatchRoutes(admission, repository, files, mint, most_open=most_open).add_to(table)
     AccountRoutes(OwnerIndex(parts.tables.users), limiter).add_to(table)
@@ -259,6 +260,7 @@ def _add_storage(
     metrics: ApiMetrics,
     failpoints: Failpoints,
     downloads: Downloads,
+    check_same: Callable[[AccountRecord], None],
 ) -> None:
     """Add files, Uploads and temporary files, which share an account's storage and streams."""
     settings, kube, store = parts.settings, parts.kube, parts.store
@@ -271,7 +273,7 @@ def _add_storage(
     quota = StorageQuota(kube, parts.storage, most)
     FileRoutes(
         finder,
-        FileCreation(FileWriter(store, quota, recorder, streams, failpoints), mint),
+        FileCreation(FileWriter(store, quota, recorder, streams, check_same, failpoints), mint),
         recorder,
         quota,
         store,
@@ -288,7 +290,7 @@ def _add_storage(
         clock=parts.clock,
     ).add_to(table)
     addresses = TemporaryAddresses(parts.sealer)
-    writer = FileWriter(store, quota, recorder, streams)
+    writer = FileWriter(store, quota, recorder, streams, check_same)
     temporary = TemporaryFiles(
         repository,
         writer,

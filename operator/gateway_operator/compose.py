@@ -53,6 +53,7 @@ from gateway_operator.accounts.kinds import (
 )
 from gateway_operator.accounts.models import Models, ProviderKind, ProvidersInUse, follow_catalog
 from gateway_operator.accounts.readiness import ReadinessController
+from gateway_operator.accounts.removal import RemainsRemoval
 from gateway_operator.batches.controller import BatchController
 from gateway_operator.billing.aggregator import UsageAggregator
 from gateway_operator.billing.journalreader import JournalReader
@@ -220,7 +221,7 @@ async def run_operator(
         storage = FileStorage(context, ledger)
         settlement = Settlement(storage, recorder)
         intake = Intake(storage, tables.accounts)
-        files = FileController(storage, intake, Removal(storage, settlement))
+        files = FileController(storage, intake, Removal(storage, settlement, tables.accounts))
         uploads = UploadController(storage, settlement)
 
         # kopf watches tasks with another selector, and can watch a kind only once
@@ -286,14 +287,14 @@ async def run_operator(
                 ),
             )
             peppers = load_peppers(settings.secrets_dir)
-            secrets = SecretClient(kube)
-            declared = DeclaredKeys(secrets, peppers, context.failpoints, CLOCK.now)
+            declared = DeclaredKeys(SecretClient(kube), peppers, context.failpoints, CLOCK.now)
             accounts, users, keys = tables.accounts, tables.users, tables.keys
+            removal = RemainsRemoval(context, counters, users, keys)
             in_use = ProvidersInUse(providers, moderations, llm_providers)
             # in the order of their references, so that a start checks each object once
             kinds = (
-                Accounts(accounts, settings.account_defaults),
-                Users(users, accounts),
+                Accounts(accounts, settings.account_defaults, removal),
+                Users(users, accounts, removal),
                 Keys(keys, accounts, users, declared, CLOCK.now),
                 Guardrails(tables.guardrails, accounts, keys),
                 ProviderKind(tables.providers, in_use),

@@ -79,6 +79,9 @@ NAMES = (
     "after-upload-finalizer",
     "after-upload-settled",
     "before-orphan-removal",
+    "after-remains-page",
+    "after-books-closed",
+    "after-remains",
 )
 
 

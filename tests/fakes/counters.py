@@ -330,6 +330,13 @@ class FakeCounters:
         self._check_away()
         return sorted(self._money)
 
+    async def forget_account(self, account: str) -> None:
+        self._check_away()
+        for kept in (self._money, self._tokens, self._used):
+            kept.pop(account, None)
+        for key in [key for key in self._rates if key[0] == account]:
+            del self._rates[key]
+
     async def begin_rebuild(self, account: str) -> str | None:
         self._check_away()
         _, until = self._tokens.get(account, ("", 0.0))

@@ -78,6 +78,20 @@ class TestLastUse:
         store.lose()
         assert await store.counters.read_used(account) == {}
 
+    async def test_forgotten_account_is_stale_and_others_stay(self, store: CountersStore) -> None:
+        account, other = name_account(), name_account()
+        for name in (account, other):
+            await rebuild(store.counters, name, Ledger(7, {"2026-11-21": 7}))
+            await store.counters.note_used(name, {"key-a": 1.0})
+            await store.counters.admit(call(name))
+        await store.counters.forget_account(account)
+        assert await store.counters.read_used(account) == {}
+        with pytest.raises(CountersStale):
+            await store.counters.read_spending(account, "")
+        assert (await store.counters.admit(call(account))).rate.remaining == 299
+        assert (await store.counters.read_spending(other, "")).charged == 7
+        assert (await store.counters.admit(call(other))).rate.remaining == 298
+
 
 class TestRate:
     async def test_the_301st_call_of_a_burst_is_the_rejected_one(

@@ -197,6 +197,15 @@ class Authenticator:
             self._known[memo] = caller, count, until, expires_at
         return caller
 
+    def check_same(self, account: AccountRecord) -> None:
+        """Raise Unauthenticated where another account has the name of an authenticated one by now.
+
+        For calls whose body may take longer than the removal of their account.
+        """
+        current = self._accounts.table.get(account.name)
+        if current is not None and current.id != account.id:
+            raise _invalid()
+
     def _look_up(self, name: str | None) -> _Found:
         """The key of this name, its account and its creator, as the tables have them."""
         key = None if name is None else self._keys.table.get(name)

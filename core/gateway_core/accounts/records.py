@@ -76,7 +76,10 @@ class KeyRecord:
 
 @dataclass(frozen=True, slots=True)
 class AccountRecord:
-    """An account. Ids are integers below 2^53, made of the object's uid; funds are micros."""
+    """An account. Ids are integers below 2^53, made of the object's uid; funds are micros.
+
+    `suspended`: it is refused, also because it is being deleted.
+    """
 
     name: str
     id: int
@@ -123,7 +126,8 @@ def work_out_balance(account: AccountRecord, spending: Spending) -> Balance:
 
 @dataclass(frozen=True, slots=True)
 class UserRecord:
-    """A person. `id` as an account's; `created_at` is RFC 3339; `roles` are (account, role).
+    """A person. `id` and `suspended` as an account's; `created_at` is RFC 3339; `roles` are
+    (account, role).
 
     `identity` is issuer and subject of the provider by which they sign in.
     """
@@ -195,7 +199,7 @@ def project_account(
         paid_micros=funds.get("paidMicros", 0),
         bonus_micros=funds.get("bonusMicros", 0),
         unlimited=spec.get("unlimited", False),
-        suspended=spec.get("suspended", False),
+        suspended=_is_refused(obj),
         requests_per_minute=defaults.choose_rate(spec.get("requestsPerMinute")),
         storage_bytes=defaults.choose_storage(spec.get("storageBytes")),
         history=read_history(obj),
@@ -211,7 +215,7 @@ def project_user(obj: Mapping[str, Any]) -> UserRecord:
         id=_to_integer(meta["uid"]),
         display_name=spec["displayName"],
         email=spec["email"],
-        suspended=spec.get("suspended", False),
+        suspended=_is_refused(obj),
         created_at=meta["creationTimestamp"],
         roles=tuple(
             (intern(entry["accountName"]), entry["role"]) for entry in spec.get("memberships") or ()
@@ -220,6 +224,11 @@ def project_user(obj: Mapping[str, Any]) -> UserRecord:
         identity=(bound["issuer"], bound["subject"]) if bound else None,
         changes=(*read_changes(obj), *find_writers(obj)),
     )
+
+
+def _is_refused(obj: Mapping[str, Any]) -> bool:
+    """Whether the account or user is suspended, or its remains are being removed."""
+    return "deletionTimestamp" in obj["metadata"] or obj["spec"].get("suspended", False)
 
 
 def _expiry(part: Mapping[str, Any]) -> float:

@@ -253,7 +253,7 @@ class SignIn:
             if known == hashed:
                 # the answer to this very write was lost
                 return None
-            if known != old or obj["spec"].get("suspended"):
+            if known != old or project_user(obj).suspended:
                 raise SignInRefused
             return {"spec": {"passwordHash": hashed}}
 
@@ -273,5 +273,5 @@ class SignIn:
 
 
 def mark_password(user: UserRecord) -> str:
-    """What sessions keep of the user's password: they end when it changes."""
-    return hashlib.sha256((user.password_hash or "").encode()).hexdigest()[:16]
+    """What sessions keep of the user and the password: they end when either is another."""
+    return hashlib.sha256(f"{user.id} {user.password_hash or ''}".encode()).hexdigest()[:16]

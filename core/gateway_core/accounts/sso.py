@@ -182,7 +182,8 @@ class SignOn:
             known = obj["spec"].get("singleSignOn")
             if known == wanted:
                 return None
-            if known or project_user(obj).email != user.email or obj["spec"].get("suspended"):
+            found = project_user(obj)
+            if known or found.email != user.email or found.suspended:
                 _log.warning("single sign-on refused: not who is bound", user=user.name)
                 raise _unknown()
             return {"spec": {"singleSignOn": wanted}}
@@ -211,7 +212,7 @@ class SignOn:
         self._users.upsert(made)
         if is_new:
             _log.info("user created by single sign-on", user=name)
-        elif made["spec"].get("suspended") or made["spec"].get("singleSignOn") != wanted:
+        elif project_user(made).suspended or made["spec"].get("singleSignOn") != wanted:
             raise _unknown()
         return project_user(made)
 

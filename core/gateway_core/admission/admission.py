@@ -124,9 +124,11 @@ class Admission:
         that was counted before does not count again (`counts`).
 
         Raises RateLimited, then the problem, then CreditLimitExceeded, InsufficientBalance;
-        Unavailable; WinnerUndecided while another call has another reservation of the same name.
+        Unavailable; WinnerUndecided while another call has another reservation of the same name;
+        Unauthenticated where another account has the payer's name by now.
         """
         if hold is not None:
+            self._authenticator.check_same(payer.account)
             if problem is None and counts and is_call(hold.task):
                 rate_left = self._limiter.take(payer.account, payer.policy, hold)
                 if rate_left is not None:

@@ -48,6 +48,7 @@ class Reason(StrEnum):
     # configuration kinds
     AVAILABLE = "Available"
     SUSPENDED = "Suspended"
+    REMOVING = "Removing"
     DISABLED = "Disabled"
     REVOKED = "Revoked"
     EXPIRED = "Expired"

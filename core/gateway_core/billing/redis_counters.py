@@ -308,6 +308,17 @@ class Counters(RedisAdapter):
             if cursor == b"0":
                 return sorted(accounts)
 
+    async def forget_account(self, account: str) -> None:
+        """Remove all keys of an account: its money, rates, stored bytes and last uses."""
+        cursor: bytes = b"0"
+        while True:
+            match = f"{self._name_keys(account)}*"
+            [(cursor, keys)] = await self._run((b"SCAN", cursor, b"MATCH", match, b"COUNT", CHUNK))
+            if keys:
+                await self._run((b"UNLINK", *keys))
+            if cursor == b"0":
+                return
+
     async def begin_rebuild(self, account: str) -> str | None:
         """A token to rebuild with; None while another replica has one (for at most 30 s).
 

@@ -27,6 +27,8 @@ from gateway_core.kube.errors import (
 from gateway_core.kube.lists import list_all
 from gateway_core.storage.objects import ObjectStore
 
+CLOSED_FOLDER = "closed/"
+"""Folder of the usage of removed accounts: by name and uid, never removed and never read."""
 MOST_RUNS = 200
 """Runs in one write."""
 _ATTEMPTS = 8
@@ -205,12 +207,37 @@ async def archive_day(store: ObjectStore, day: Object) -> None:
 
     StoreUnavailable.
     """
-    meta, spec = day["metadata"], day["spec"]
-    key = f"{_folder(spec['accountName'])}{spec['day']}.{meta['uid']}.json"
+    spec = day["spec"]
+    key = f"{_folder(spec['accountName'])}{spec['day']}.{day['metadata']['uid']}.json"
+    await store.put(key, _dump(day))
+
+
+def _dump(usage: Object) -> bytes:
+    meta = usage["metadata"]
     kept = {"name": meta["name"], "uid": meta["uid"]}
     # sorted keys and no times: repeating the write stores the same bytes
-    document = {"metadata": kept, "spec": spec, "status": day["status"]}
-    await store.put(key, orjson.dumps(document, option=orjson.OPT_SORT_KEYS))
+    document = {"metadata": kept, "spec": usage["spec"], "status": usage.get("status") or {}}
+    return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+
+
+async def close_usage(store: ObjectStore, usage: Object, account_uid: str) -> None:
+    """Copy a usage object to the books of its account, which is removed. StoreUnavailable."""
+    meta = usage["metadata"]
+    folder = _closed_folder(usage["spec"]["accountName"], account_uid)
+    await store.put(f"{folder}{meta['name']}.{meta['uid']}.json", _dump(usage))
+
+
+async def close_archive(store: ObjectStore, account: str, account_uid: str) -> None:
+    """Move the archived days of an account that is removed to its books. StoreUnavailable."""
+    closed = _closed_folder(account, account_uid)
+    async for entry in store.list_entries(_folder(account)):
+        document = await store.get(entry.key)
+        await store.put(closed + entry.key.removeprefix(_folder(account)), document)
+        await store.delete(entry.key)
+
+
+def _closed_folder(account: str, uid: str) -> str:
+    return f"{CLOSED_FOLDER}{account}/{uid}/"
 
 
 async def list_archived_days(

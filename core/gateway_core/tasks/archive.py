@@ -57,6 +57,8 @@ REMOVED_PREFIXES: Mapping[str, str] = {
     GatewayKey.plural: "keys/",
 }
 """Folders of the remains of removed objects, by kind; below them one for each account."""
+ACCOUNT_FOLDERS = ("inputs/", "tasks/", *REMOVED_PREFIXES.values())
+"""Folders of inputs and archives, with one for each account in them."""
 
 
 async def archive_removed(store: ObjectStore, plural: str, account: str, obj: Object) -> None:

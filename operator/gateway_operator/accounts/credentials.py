@@ -77,8 +77,11 @@ class Credentials:
         account = self.accounts.get(request.account_name)
         if account is None and age < SIGHT_SECONDS:
             raise NotYet
-        if account is None or account.spec.suspended:
-            problem = "is suspended" if account else "does not exist"
+        if account is None or account.spec.suspended or account.metadata.deletion_timestamp:
+            problem = "does not exist"
+            if account is not None:
+                is_suspended = account.metadata.deletion_timestamp is None
+                problem = "is suspended" if is_suspended else "is being removed"
             raise _refuse(f"Account {request.account_name} {problem}.")
         return account
 

@@ -18,24 +18,32 @@ from gateway_core.kube.informer import Cache
 from gateway_core.providers.catalog import Problem
 from gateway_operator.accounts.declaredkeys import DeclaredKeys
 from gateway_operator.accounts.readiness import Finding, Ref, refer
+from gateway_operator.accounts.removal import RemainsRemoval
 
 
 @dataclass(eq=False)
 class Accounts:
-    """An account is ready unless it is suspended."""
+    """An account is ready unless it is suspended or deleted."""
 
     kind = GatewayAccount
     contested = ""
 
     table: Cache[GatewayAccount]
     defaults: AccountDefaults
+    removal: RemainsRemoval
 
     def list_references(self, obj: GatewayAccount) -> Iterable[Ref]:
         """None."""
         return ()
 
     async def check(self, obj: GatewayAccount) -> Finding:
-        """Check whether it is suspended; and the limits in effect, where its status differs."""
+        """Check whether it is suspended; and the limits in effect, where its status differs.
+
+        Of a deleted one remove what belongs to it.
+        """
+        if obj.metadata.deletion_timestamp is not None:
+            return await self.removal.remove(obj)
+        await self.removal.guard(obj)
         rate = self.defaults.choose_rate(obj.spec.requests_per_minute)
         storage = self.defaults.choose_storage(obj.spec.storage_bytes)
         shown = obj.status.requests_per_minute, obj.status.storage_bytes
@@ -54,13 +62,20 @@ class Users:
 
     table: Cache[GatewayUser]
     accounts: Cache[GatewayAccount]
+    removal: RemainsRemoval
 
     def list_references(self, obj: GatewayUser) -> Iterable[Ref]:
         """The accounts of the memberships."""
         return [refer(GatewayAccount, part.account_name) for part in obj.spec.memberships or ()]
 
     async def check(self, obj: GatewayUser) -> Finding:
-        """Check whether it is suspended, or a member of a missing account."""
+        """Check whether it is suspended, or a member of a missing account.
+
+        Of a deleted one remove what belongs to it.
+        """
+        if obj.metadata.deletion_timestamp is not None:
+            return await self.removal.remove(obj)
+        await self.removal.guard(obj)
         if obj.spec.suspended:
             text = "the user is suspended by spec.suspended"
             return Finding(Problem(Reason.SUSPENDED, text))
@@ -74,6 +89,8 @@ def check_account(account: GatewayAccount | None, name: str) -> Problem | None:
     """The problem of the account of this name, None for none."""
     if account is None:
         return find_no_account(name)
+    if account.metadata.deletion_timestamp is not None:
+        return Problem(Reason.REMOVING, f"account {name} is being removed")
     if account.spec.suspended:
         return Problem(Reason.SUSPENDED, "the account is suspended by spec.suspended")
     return None
@@ -172,6 +189,8 @@ def check_creator(key: GatewayKey, users: Cache[GatewayUser]) -> Problem | None:
     user = users.get(name)
     if user is None:
         return Problem(Reason.USER_NOT_FOUND, f"no GatewayUser is called {name}")
+    if user.metadata.deletion_timestamp is not None:
+        return Problem(Reason.REMOVING, f"user {name}, who made the key, is being removed")
     if user.spec.suspended:
         return Problem(Reason.SUSPENDED, f"user {name}, who made the key, is suspended")
     if find_role(user, account) is None:

@@ -12,12 +12,14 @@ an admin, who may remove the finalizer.
 import time
 from datetime import datetime
 
+from gateway_core.api.account import GatewayAccount
 from gateway_core.api.batch import GatewayBatch
 from gateway_core.api.file import GatewayFile
 from gateway_core.api.ids import STORED_FINALIZER
 from gateway_core.api.resource import Object, upload_folder
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.files.files import find_expiry
+from gateway_core.kube.informer import Cache
 from gateway_core.storage.content import find_foreign, list_keys, pool_of
 from gateway_core.storage.objects import StoreUnavailable
 from gateway_operator.files.intake import Intake, is_checked
@@ -41,12 +43,14 @@ class Removal:
         self,
         storage: FileStorage,
         settlement: Settlement,
+        accounts: Cache[GatewayAccount],
         *,
         grace_seconds: float = GRACE_SECONDS,
     ) -> None:
         self._storage = storage
         self._context = storage.context
         self._settlement = settlement
+        self._accounts = accounts
         self._grace = grace_seconds
         self._reported: dict[str, float] = {}
 
@@ -60,7 +64,8 @@ class Removal:
         account = request["accountName"]
         if request["purpose"] == "batch":
             age = context.seconds_since(obj["metadata"]["deletionTimestamp"])
-            if age < self._grace:
+            # a batch that is created late goes with its account, which waits for this file
+            if age < self._grace and not self._is_removed(account):
                 return self._grace - age
             if await self._is_read(name):
                 return BATCH_SECONDS
@@ -81,6 +86,10 @@ class Removal:
         context.metrics.files_ended.labels("removed").inc()
         context.failpoints.reach("after-file-finalizer")
         return None
+
+    def _is_removed(self, account: str) -> bool:
+        found = self._accounts.get(account)
+        return found is not None and found.metadata.deletion_timestamp is not None
 
     async def _is_read(self, name: str) -> bool:
         """Whether a batch that is not settled names the file as its input."""

@@ -80,10 +80,14 @@ class Listed:
 
 @dataclass(eq=False)
 class Deletions:
-    """Deletes objects at the version that was listed: one that has changed since stays."""
+    """Deletes objects at the version that was listed: one that has changed since stays.
+
+    Without `exact` only another object of the name stays.
+    """
 
     kube: KubernetesClient
     failpoints: Failpoints
+    exact: bool = True
 
     async def delete(self, plural: str, objects: Sequence[Listed]) -> int:
         """Delete objects; how many this call has deleted. RecordUnavailable."""
@@ -99,7 +103,8 @@ class Deletions:
     async def _delete(self, plural: str, listed: Listed) -> bool:
         self.failpoints.reach("before-removal")
         try:
-            await self.kube.delete(plural, listed.name, uid=listed.uid, version=listed.version)
+            version = listed.version if self.exact else ""
+            await self.kube.delete(plural, listed.name, uid=listed.uid, version=version)
         except (WriteConflict, WriteOutcomeUnknown):
             return False
         self.failpoints.reach("after-removal")

@@ -102,6 +102,22 @@ def surface(gateway: Gateway) -> Surface:
     return Surface(gateway)
 
 
+async def test_call_that_outlasts_its_account_is_not_one_of_the_next_of_that_name(
+    surface: Surface,
+) -> None:
+    gateway = surface.gateway
+
+    headers = [(b"authorization", f"Bearer {gateway.key}".encode())]
+    payer = await surface.admission.authenticate(headers, surface.context)
+    old = gateway.kube.find("gatewayaccounts", "demo")
+    assert old is not None
+    gateway.kube.remove("gatewayaccounts", "demo")
+    gateway.kube.put("gatewayaccounts", {"metadata": {"name": "demo"}, "spec": old["spec"]})
+    gateway.accounts.upsert(gateway.kube.find("gatewayaccounts", "demo"))
+    with pytest.raises(Unauthenticated):
+        await surface.admission.reserve(payer, surface.context, payer.make_hold("task-1", COST))
+
+
 async def test_admission_finds_the_payer_and_holds_the_money(surface: Surface) -> None:
     surface.gateway.put_guardrail("grd-a", surface.gateway.key)
     payer, plan = await surface.call()

@@ -137,7 +137,7 @@ class UploadBench:
         storage = FileStorage(context, self.storage)
         intake = Intake(storage, accounts)
         settlement = Settlement(storage, FileRecorder(self.kube, self.storage))
-        removal = Removal(storage, settlement, grace_seconds=0)
+        removal = Removal(storage, settlement, accounts, grace_seconds=0)
         self.files = FileController(storage, intake, removal)
         self.uploads = UploadController(storage, settlement)
         self.orphans = OrphanRemoval(storage, intake, accounts, 0)

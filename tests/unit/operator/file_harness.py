@@ -86,7 +86,8 @@ class Controllers:
         self.storage = FileStorage(sim.context, sim.ledger)
         self.intake = Intake(self.storage, sim.accounts)
         settlement = Settlement(self.storage, FileRecorder(sim.kube, sim.ledger))
-        self.files = FileController(self.storage, self.intake, Removal(self.storage, settlement))
+        removal = Removal(self.storage, settlement, sim.accounts)
+        self.files = FileController(self.storage, self.intake, removal)
         self.uploads = UploadController(self.storage, settlement)
 
     async def run(self) -> None:

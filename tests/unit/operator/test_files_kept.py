@@ -240,3 +240,17 @@ async def test_deletion_leaves_bytes_of_another_file():
     await sim.wait(lambda: sim.find(FILES, name) is None)
     assert sim.store.contents == {file_key("demo", theirs): b"theirs"}
     await sim.kill()
+
+
+@in_virtual_time
+async def test_batch_file_of_a_deleted_account_goes_without_grace():
+    sim = await Simulation.start()
+    name = await sim.add_file(purpose="batch")
+    account = {**sim.kube.find("gatewayaccounts", "demo")}
+    account["metadata"] = {**account["metadata"], "deletionTimestamp": later(0)}
+    sim.kube.put("gatewayaccounts", account)
+    await delete(sim, name)
+    await asyncio.sleep(GRACE_SECONDS / 10)
+    assert sim.find(FILES, name) is None
+    assert sim.store.contents == {}
+    await sim.kill()

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from gateway_core.api.account import AccountDefaults, GatewayAccount, GatewayUser
 from gateway_core.api.conditions import Reason
 from gateway_core.api.guardrail import GatewayGuardrail
+from gateway_core.api.ids import REMAINS_FINALIZER
 from gateway_core.api.key import GatewayKey
 from gateway_core.api.model import GatewayModel
 from gateway_core.api.provider import GatewayProvider
@@ -33,10 +35,13 @@ from gateway_operator.accounts.models import (
     ProvidersInUse,
 )
 from gateway_operator.accounts.readiness import ReadinessController
+from gateway_operator.accounts.removal import RemainsRemoval
 from gateway_operator.context import Failpoints
 from tests.fakes.clock import in_virtual_time
+from tests.fakes.counters import FakeCounters
 from tests.fakes.informer import FakeInformer
 from tests.fakes.kubernetes import FakeKubernetes, Fault
+from tests.fakes.objects import FakeObjects
 from tests.fakes.secrets import FakeSecrets
 from tests.fakes.upstream import FakeUpstream
 
@@ -74,9 +79,15 @@ class Simulation:
         llm = Providers(tables[GatewayProvider], self.kube, LlmUpstream)
         in_use = ProvidersInUse(self.providers, self.moderations, llm)
         declared = DeclaredKeys(FakeSecrets(), {1: b"p" * 32}, Failpoints(), lambda: self.now)
+        context: Any = SimpleNamespace(
+            kube=self.kube, store=FakeObjects(), failpoints=Failpoints(), now=lambda: self.now
+        )
+        self.counters = FakeCounters()
+        self.store = context.store
+        removal = RemainsRemoval(context, self.counters, users, keys)
         self.kinds: tuple[Any, ...] = (
-            Accounts(accounts, AccountDefaults(60, 7)),
-            Users(users, accounts),
+            Accounts(accounts, AccountDefaults(60, 7), removal),
+            Users(users, accounts, removal),
             Keys(keys, accounts, users, declared, lambda: self.now),
             Guardrails(tables[GatewayGuardrail], accounts, keys),
             ProviderKind(tables[GatewayProvider], in_use),
@@ -91,7 +102,9 @@ class Simulation:
     def put(self, plural: str, name: str, spec: dict[str, Any]) -> None:
         old: dict[str, Any] = self.kube.find(plural, name) or {}
         generation = old.get("metadata", {}).get("generation", 0) + 1
-        metadata = {"name": name, "generation": generation}
+        metadata: dict[str, Any] = {"name": name, "generation": generation}
+        if plural in ("gatewayaccounts", "gatewayusers"):
+            metadata["finalizers"] = [REMAINS_FINALIZER]
         obj = {"metadata": metadata, "spec": spec, "status": old.get("status", {})}
         self.kube.put(plural, obj)
 

@@ -64,7 +64,7 @@ class FileCreation:
         now = int(self._writer.clock() * 1000)
         name = id_to_name(self._mint.mint_ordered(FILE_PREFIX, account.name, now))
         key = file_key(account.name, name)
-        stored = await self._writer.store(account.name, key, _check_bytes(form), DIRECT_BATCH_BYTES)
+        stored = await self._writer.store(account, key, _check_bytes(form), DIRECT_BATCH_BYTES)
         options = read_options(form.fields)
         new = NewFile(
             name=name,

@@ -6,6 +6,7 @@ from contextlib import aclosing
 
 import structlog
 
+from gateway_core.accounts.records import AccountRecord
 from gateway_core.api.errors import OutcomeUnknown, TooLarge, Unavailable
 from gateway_core.failpoints import NO_FAILPOINTS, Failpoints
 from gateway_core.files.files import FileRecorder, NewFile, build_file
@@ -44,6 +45,7 @@ class FileWriter:
         quota: StorageQuota,
         recorder: FileRecorder,
         streams: StreamLimiter,
+        check_same: Callable[[AccountRecord], None],
         failpoints: Failpoints = NO_FAILPOINTS,
         *,
         clock: Callable[[], float] = CLOCK.time,
@@ -53,14 +55,15 @@ class FileWriter:
         self._store = store
         self._recorder = recorder
         self._streams = streams
+        self._check_same = check_same
         self._failpoints = failpoints
 
     async def store(
-        self, account: str, key: str, source: AsyncGenerator[bytes, None], most: int
+        self, account: AccountRecord, key: str, source: AsyncGenerator[bytes, None], most: int
     ) -> StoredObject:
-        """Store the bytes of `source`. FileTooLarge beyond `most`, Unavailable."""
+        """Store the bytes of `source`. FileTooLarge beyond `most`, Unavailable, Unauthenticated."""
         began = time.monotonic()
-        async with self._streams.take(account), aclosing(source):
+        async with self._streams.take(account.name), aclosing(source):
             try:
                 stored = await self._store.put_stream(key, source, max_bytes=most)
             except ObjectTooLarge:
@@ -69,6 +72,8 @@ class FileWriter:
                 seconds = round(time.monotonic() - began, 1)
                 _log.warning("a file could not be stored", error=str(error), seconds=seconds)
                 raise Unavailable("The file cannot be stored now.") from error
+        # bytes of another account's client are in the folder of this one, until the next audit
+        self._check_same(account)
         self._failpoints.reach("after-file-bytes")
         return stored
 

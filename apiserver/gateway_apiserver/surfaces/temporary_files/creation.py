@@ -15,6 +15,7 @@ from gateway_apiserver.surfaces.temporary_files.streaming import (
     LongBody,
     find_media_type,
 )
+from gateway_core.accounts.records import AccountRecord
 from gateway_core.api.errors import TooLarge
 from gateway_core.files.fetching import Fetcher, FetchFailed
 from gateway_core.files.files import USER_DATA_BYTES
@@ -58,7 +59,7 @@ class TemporaryCreation:
         if source is None or source.data is not None:
             texts = body.stream() if source is None else _give(source)
             content = _decode(texts, body, source, head)
-            stored = await self._writer.store(account, place, content, USER_DATA_BYTES)
+            stored = await self._writer.store(call.caller.account, place, content, USER_DATA_BYTES)
             source = source or read_source(parse_body(body.kept))
             values = {"sha256": stored.sha256, "file_name": source.filename}
         else:
@@ -67,7 +68,7 @@ class TemporaryCreation:
             found = await self._files.find(name) if key is not None else None
             if found is not None:
                 return self._files.replay(found, fingerprint(values))
-            stored = await self._fetch(place, source.url, account, head)
+            stored = await self._fetch(place, source.url, call.caller.account, head)
         return await self._files.make(
             call,
             name,
@@ -77,9 +78,11 @@ class TemporaryCreation:
             fingerprint=None if key is None else fingerprint(values),
         )
 
-    async def _fetch(self, place: str, url: str, account: str, head: Head) -> StoredObject:
+    async def _fetch(
+        self, place: str, url: str, account: AccountRecord, head: Head
+    ) -> StoredObject:
         try:
-            async with self._fetcher.open(url, account) as fetched:
+            async with self._fetcher.open(url, account.name) as fetched:
                 if (fetched.length or 0) > USER_DATA_BYTES:
                     raise FileTooLarge(USER_DATA_BYTES)
                 content = _watch(fetched.chunks, head)

@@ -1,0 +1,237 @@
+"""Nothing of a deleted account or user is left to the next of its name (decision 71)."""
+
+import asyncio
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway_core.accounts.records import project_account, project_user
+from gateway_core.accounts.sign_in import mark_password
+from gateway_core.api.account import AccountDefaults, GatewayAccount, GatewayUser
+from gateway_core.api.ids import REMAINS_FINALIZER, STORED_FINALIZER
+from gateway_core.billing.counters import Ledger
+from gateway_core.billing.journal import name_object
+from gateway_operator.accounts.kinds import Accounts, Users, project_key
+from gateway_operator.accounts.readiness import ReadinessController
+from gateway_operator.accounts.removal import QUIET_SECONDS, RemainsRemoval
+from gateway_operator.context import Failpoints
+from tests.fakes.clock import in_virtual_time
+from tests.fakes.counters import FakeCounters
+from tests.fakes.informer import FakeInformer
+from tests.fakes.kubernetes import FakeKubernetes
+from tests.fakes.objects import FakeObjects
+from tests.unit.billing.journal_harness import make_record, store_object
+
+NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
+ACCOUNTS, USERS, KEYS = "gatewayaccounts", "gatewayusers", "gatewaykeys"
+OWNED = {
+    **dict.fromkeys((KEYS, "gatewaygrants", "gatewayguardrails", "gatewayusages"), "spec"),
+    **dict.fromkeys(
+        ("gatewaytasks", "gatewaybatches", "gatewayuploads", "gatewayfiles"), "request"
+    ),
+}
+FOLDERS = (
+    *("batches", "files", "temporary", "uploads"),
+    *("inputs", "tasks", "keys", "guardrails", "usage"),
+)
+
+
+class Bench:
+    """The accounts `demo` and `other`, each with one object of every kind and one of every folder,
+    and Mia, a member of both who has made a key of each."""
+
+    def __init__(self) -> None:
+        self.kube = FakeKubernetes()
+        self.store = FakeObjects()
+        self.counters = FakeCounters()
+        accounts = FakeInformer(self.kube, ACCOUNTS, GatewayAccount.model_validate)
+        users = FakeInformer(self.kube, USERS, GatewayUser.model_validate)
+        context: Any = SimpleNamespace(
+            kube=self.kube, store=self.store, failpoints=Failpoints(), now=lambda: NOW
+        )
+        keys = FakeInformer(self.kube, KEYS, project_key)
+        self.removal = removal = RemainsRemoval(context, self.counters, users, keys)  # type: ignore[arg-type]
+        kinds = Accounts(accounts, AccountDefaults(), removal), Users(users, accounts, removal)
+        self.controller = ReadinessController(self.kube, kinds, lambda: NOW)
+        self.running: asyncio.Task[None] | None = None
+        for name in ("demo", "other"):
+            self.put_account(name)
+            for plural, where in OWNED.items():
+                named = {"accountName": name, "displayName": name}
+                spec = named if where == "spec" else {"request": named}
+                if plural == KEYS:
+                    spec["createdBy"] = "mia"
+                self.put(plural, f"{plural}-{name}", spec)
+            for folder in FOLDERS:
+                self.store.contents[f"{folder}/{name}/x"] = b"{}"
+        roles = [{"accountName": name, "role": "owner"} for name in ("demo", "other")]
+        self.put_user("mia", memberships=roles)
+
+    def put(self, plural: str, name: str, spec: dict[str, Any]) -> None:
+        self.kube.put(plural, {"metadata": {"name": name}, "spec": spec})
+
+    def put_account(self, name: str) -> None:
+        owner = {"name": "D", "email": "d@example.com"}
+        self.put(ACCOUNTS, name, {"displayName": name, "owner": owner})
+
+    def put_user(self, name: str, **spec: Any) -> None:
+        self.put(USERS, name, {"displayName": name, "email": f"{name}@example.com", **spec})
+
+    async def settle(self, seconds: float = 1) -> None:
+        if self.running is None:
+            self.running = asyncio.create_task(self.controller.run())
+        await asyncio.sleep(seconds)
+        assert not self.running.done()
+
+    async def delete(self, plural: str, name: str) -> None:
+        await self.settle()
+        await self.kube.delete(plural, name)
+
+    def list_owned(self, account: str) -> list[str]:
+        found = [
+            obj["metadata"]["name"]
+            for plural, where in OWNED.items()
+            for obj in self.kube.list_objects(plural)
+            if (obj["spec"] if where == "spec" else obj["spec"]["request"])["accountName"]
+            == account
+        ]
+        return found + [key for key in self.store.contents if f"/{account}/" in f"/{key}"]
+
+    def message(self, plural: str, name: str) -> str:
+        obj = self.kube.find(plural, name) or {}
+        return str(obj["status"]["conditions"][0]["message"])
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+@in_virtual_time
+async def test_deleted_account_leaves_only_its_charges(bench: Bench) -> None:
+    others = bench.list_owned("other")
+    uid = (bench.kube.find(ACCOUNTS, "demo") or {})["metadata"]["uid"]
+    await bench.counters.note_used("demo", {"key": 1.0})
+    await bench.delete(ACCOUNTS, "demo")
+    await bench.settle(QUIET_SECONDS + 5)
+    assert bench.kube.find(ACCOUNTS, "demo") is None
+    left = bench.list_owned("demo")
+    assert left
+    assert all(key.startswith(f"closed/demo/{uid}/") for key in left)
+    documents = [orjson.loads(bench.store.contents[key]) for key in left]
+    assert {"accountName": "demo", "displayName": "demo"} in [d.get("spec") for d in documents]
+    assert bench.list_owned("other") == others
+    assert await bench.counters.read_used("demo") == {}
+    memberships = (bench.kube.find(USERS, "mia") or {})["spec"]["memberships"]
+    assert memberships == [{"accountName": "other", "role": "owner"}]
+
+
+@in_virtual_time
+async def test_name_is_taken_until_the_last_file_is_gone(bench: Bench) -> None:
+    meta = {"name": "file-a", "finalizers": [STORED_FINALIZER]}
+    spec = {"request": {"accountName": "demo"}}
+    bench.kube.put("gatewayfiles", {"metadata": meta, "spec": spec})
+    await bench.delete(ACCOUNTS, "demo")
+    await bench.settle(300)
+    assert bench.message(ACCOUNTS, "demo") == "being removed; left: files (1)"
+    obj = bench.kube.find("gatewayfiles", "file-a")
+    assert obj is not None
+    assert obj["metadata"]["deletionTimestamp"]
+    await bench.kube.patch("gatewayfiles", obj, {"metadata": {"finalizers": []}})
+    await bench.settle(QUIET_SECONDS + 5)
+    assert bench.kube.find(ACCOUNTS, "demo") is None
+
+
+@in_virtual_time
+async def test_calls_under_way_and_their_charges_are_waited_for(bench: Bench) -> None:
+    await store_object(bench.store, "api-0", 1, make_record(1, account="demo"))
+    token = await bench.counters.begin_rebuild("demo")
+    assert token is not None
+    holds = {"call-api-0-1": 5}
+    await bench.counters.finish_rebuild("demo", token, Ledger(0, {}, holds))
+    await bench.delete(ACCOUNTS, "demo")
+    await bench.settle(60)
+    expected = "being removed; left: calls under way (1), charges of calls (1)"
+    assert bench.message(ACCOUNTS, "demo") == expected
+    await bench.counters.settle("demo", "call-api-0-1", 5, NOW)
+    await bench.settle(60)
+    assert bench.message(ACCOUNTS, "demo") == "being removed; left: charges of calls (1)"
+    await bench.store.delete(name_object("api-0", 1))
+    await bench.settle(QUIET_SECONDS + 5)
+    assert bench.kube.find(ACCOUNTS, "demo") is None
+
+
+@in_virtual_time
+async def test_object_made_late_is_removed_too(bench: Bench) -> None:
+    await bench.delete(ACCOUNTS, "demo")
+    await bench.settle(QUIET_SECONDS - 2)
+    bench.put("gatewaytasks", "task-late", {"request": {"accountName": "demo"}})
+    await bench.settle(QUIET_SECONDS - 2)
+    assert bench.kube.find(ACCOUNTS, "demo") is not None
+    assert bench.kube.find("gatewaytasks", "task-late") is None
+    await bench.settle(5)
+    assert bench.kube.find(ACCOUNTS, "demo") is None
+
+
+@in_virtual_time
+async def test_removal_of_a_predecessor_spares_its_successor(bench: Bench) -> None:
+    await bench.settle()
+    obj = bench.kube.find(ACCOUNTS, "demo")
+    assert obj is not None
+    await bench.kube.delete(ACCOUNTS, "demo")
+    deleted = GatewayAccount.model_validate(bench.kube.find(ACCOUNTS, "demo"))
+    # another process has ended the removal, and an admin has made the account again
+    bench.kube.remove(ACCOUNTS, "demo")
+    bench.put_account("demo")
+    owned = bench.list_owned("demo")
+    await bench.removal.remove(deleted)
+    assert bench.list_owned("demo") == owned
+
+
+@in_virtual_time
+async def test_deleted_user_loses_grants_and_keys_for_ever(bench: Bench) -> None:
+    grant = {"accountName": "other", "userName": "mia"}
+    bench.put("gatewaygrants", "grant-mia", grant)
+    await bench.delete(USERS, "mia")
+    await bench.settle(QUIET_SECONDS + 5)
+    assert bench.kube.find(USERS, "mia") is None
+    assert bench.kube.find("gatewaygrants", "grant-mia") is None
+    for name in ("demo", "other"):
+        key = bench.kube.find(KEYS, f"{KEYS}-{name}") or {}
+        assert key["spec"]["revoked"]
+        assert key["metadata"]["annotations"]
+
+
+@in_virtual_time
+async def test_object_without_finalizer_gets_it_and_keeps_others(bench: Bench) -> None:
+    meta = {"name": "third", "finalizers": ["example.com/own"]}
+    owner = {"name": "D", "email": "d@example.com"}
+    bench.kube.put(ACCOUNTS, {"metadata": meta, "spec": {"displayName": "T", "owner": owner}})
+    await bench.settle()
+    obj = bench.kube.find(ACCOUNTS, "third") or {}
+    assert obj["metadata"]["finalizers"] == ["example.com/own", REMAINS_FINALIZER]
+
+
+def test_account_and_user_are_refused_from_their_deletion_on() -> None:
+    meta = {"name": "x", "uid": "u", "creationTimestamp": "2026-11-21T10:00:00Z"}
+    left = {**meta, "deletionTimestamp": "2026-11-21T10:00:00Z"}
+    owner = {"name": "D", "email": "d@example.com"}
+    spec = {"displayName": "X", "owner": owner, "email": "x@example.com"}
+    assert not project_account({"metadata": meta, "spec": spec}).suspended
+    assert project_account({"metadata": left, "spec": spec}).suspended
+    assert not project_user({"metadata": meta, "spec": spec}).suspended
+    assert project_user({"metadata": left, "spec": spec}).suspended
+
+
+def test_session_of_a_user_is_none_of_the_next_of_that_name() -> None:
+    def make(uid: str) -> Any:
+        meta = {"name": "x", "uid": uid, "creationTimestamp": "2026-11-21T10:00:00Z"}
+        return project_user(
+            {"metadata": meta, "spec": {"displayName": "X", "email": "x@example.com"}}
+        )
+
+    assert mark_password(make("a")) == mark_password(make("a"))
+    assert mark_password(make("a")) != mark_password(make("b"))
