@@ -75,7 +75,7 @@ class Tables:
         self.open_tasks: Informer[TaskRecord] = make(
             GatewayTask.plural, project_task, field_selector=OPEN_SELECTOR
         )
-        self.tasks = TaskCache(self.open_tasks)
+        self.tasks = TaskCache(self.open_tasks, self.accounts)
         self.task_rows = RowIndex[TaskRow](make, GatewayTask.plural, project_task_row, "tasks")
         self.batch_rows = RowIndex[BatchRow](
             make, GatewayBatch.plural, project_batch_row, "batches"

@@ -45,7 +45,7 @@ class Tables:
         self.open_tasks: Informer[TaskRecord] = make(
             GatewayTask.plural, project_task, field_selector=OPEN_SELECTOR
         )
-        self.tasks = TaskCache(self.open_tasks)
+        self.tasks = TaskCache(self.open_tasks, self.accounts)
         self.prompts: Informer[PromptRecord] = make(GatewayPrompt.plural, project_prompt)
         self._required = (
             self.keys,

@@ -104,7 +104,7 @@ def create(
         "requestsPerMinute": rpm,
         "storageBytes": storage_bytes,
     }
-    made = on_cluster(namespace, lambda cluster: cluster.create(GatewayAccount, account, spec))
+    made = on_cluster(namespace, lambda cluster: VIEW.create(cluster, account, spec))
     VIEW.print_changed(made, "is there", output)
 
 
@@ -144,8 +144,9 @@ def delete(
     namespace: opt.Namespace = None,
     output: Output = "table",
 ) -> None:
-    """Delete an account. Its keys become invalid; its tasks and usage stay.
+    """Delete an account and all that belongs to it, but its charges, and wait until it is gone.
 
+    Its keys become invalid at once. Its charges move to the folder `closed` of the object store.
     To disable it temporarily, use `gatewayctl accounts set ACCOUNT --suspended`.
     """
     keys = on_cluster(

@@ -1,14 +1,29 @@
 """Objects of one kind as their commands list, show, change and delete them."""
 
+import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gateway_cli.cluster.client import Cluster, on_cluster
+from gateway_cli.cluster.errors import AlreadyThere
 from gateway_cli.output import Column, Document, Format, print_done, print_list, print_one
+from gateway_cli.progress import Reporter
+from gateway_cli.session import EXIT_UNDER_WAY, CommandError
+from gateway_core.api.conditions import Reason
 from gateway_core.api.resource import Object, Resource
 
 Patch = dict[str, Any]
+
+WAIT_SECONDS = 300.0
+PAUSE_SECONDS = 0.5
+
+
+class StillThere(CommandError):
+    """A deleted object is there after `WAIT_SECONDS`."""
+
+    exit_code = EXIT_UNDER_WAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +81,46 @@ class KindView:
         done = text(document) if callable(text) else text
         print_done(f"{self.word} {document['name']} {done}", document, output)
 
+    async def create(self, cluster: Cluster, name: str, spec: Patch) -> Object:
+        """Makes an object. AlreadyThere, with what keeps one of the name that is being removed."""
+        try:
+            return await cluster.create(self.kind, name, spec)
+        except AlreadyThere:
+            obj = await cluster.get(self.kind, name)
+            if not obj["metadata"].get("deletionTimestamp"):
+                raise
+        text = f"another {self.word} {name} is still there: {_explain_stay(obj)}"
+        raise AlreadyThere(f"{text}. Create it again once that is gone")
+
     def delete(self, name: str, namespace: str | None, output: Format) -> None:
-        """Deletes an object and says so."""
-        on_cluster(namespace, lambda cluster: cluster.delete(self.kind, name))
+        """Deletes an object, waits until it is gone, and says so."""
+
+        async def run(cluster: Cluster) -> None:
+            await cluster.delete(self.kind, name)
+            obj = await self._find(cluster, name)
+            deadline = time.monotonic() + WAIT_SECONDS
+            if obj is None or not obj["metadata"].get("deletionTimestamp"):
+                return
+            async with Reporter.on_stderr().stage(f"removing what belongs to {self.word} {name}"):
+                while obj is not None and obj["metadata"].get("deletionTimestamp"):
+                    if time.monotonic() > deadline:
+                        text = f"{self.word} {name} is still there: {_explain_stay(obj)}"
+                        raise StillThere(f"{text}. The operator goes on, and removes it then")
+                    await asyncio.sleep(PAUSE_SECONDS)
+                    obj = await self._find(cluster, name)
+
+        note = "the deletion goes on without this command"
+        on_cluster(namespace, run, interrupted=note)
         document = {"name": name, "deleted": True}
         print_done(f"{self.word} {name} is deleted", document, output)
+
+    async def _find(self, cluster: Cluster, name: str) -> Object | None:
+        found = await cluster.list_all(self.kind, **{"metadata.name": name})
+        return found[0] if found else None
+
+
+def _explain_stay(obj: Object) -> str:
+    """Why a deleted object is there, as far as its status says."""
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    removing = (c["message"] for c in conditions if c["reason"] == Reason.REMOVING)
+    return str(next(removing, "being removed; is an operator running?"))

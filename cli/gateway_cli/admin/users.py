@@ -90,7 +90,7 @@ def create(
             "email": email,
             "memberships": [{"accountName": account, "role": role}] if account else None,
         }
-        return await cluster.create(GatewayUser, user, spec)
+        return await VIEW.create(cluster, user, spec)
 
     VIEW.print_changed(on_cluster(namespace, run), "is there", output)
 
@@ -168,7 +168,10 @@ def delete(
     namespace: opt.Namespace = None,
     output: Output = "table",
 ) -> None:
-    """Delete a user. Keys that they created become invalid."""
+    """Delete a user, and wait until it is gone.
+
+    Keys that they created are revoked, and access that they gave to applications ends.
+    """
     confirm(f"Delete user {user}?", yes)
     VIEW.delete(user, namespace, output)
 

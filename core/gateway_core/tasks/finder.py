@@ -15,6 +15,7 @@ from typing import Any
 
 import structlog
 
+from gateway_core.accounts.records import AccountRecord
 from gateway_core.api.errors import NotFound, Unavailable
 from gateway_core.api.ids import TASK_PREFIX, IdMint, Ownership, id_to_name, name_to_id
 from gateway_core.api.resource import Object
@@ -81,19 +82,25 @@ def project_task(obj: Mapping[str, Any]) -> TaskRecord:
 
 
 class TaskCache(Cache[TaskRecord]):
-    """`open_tasks` is fed by a watch of the tasks that are not Settled."""
+    """`open_tasks` is fed by a watch of the tasks that are not Settled.
+
+    An ended one is kept for the account that had its name then: with an Idempotency-Key, a task of
+    another account of that name may have the same id.
+    """
 
     def __init__(
         self,
         open_tasks: Cache[TaskRecord],
+        accounts: Cache[AccountRecord],
         *,
         most_ended: int = MOST_ENDED,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._open = open_tasks
+        self._accounts = accounts
         self._most = most_ended
         self._clock = clock
-        self._ended: OrderedDict[str, tuple[float, TaskRecord]] = OrderedDict()
+        self._ended: OrderedDict[str, tuple[float, int | None, TaskRecord]] = OrderedDict()
 
     @property
     def synced(self) -> bool:
@@ -110,8 +117,9 @@ class TaskCache(Cache[TaskRecord]):
         kept = self._ended.get(name)
         if kept is None:
             return self._open.get(name)
-        since, record = kept
-        if self._clock() - since > KEPT_SECONDS:
+        since, account_id, record = kept
+        is_old = self._clock() - since > KEPT_SECONDS
+        if is_old or account_id != self._find_account_id(record.account):
             del self._ended[name]
             return self._open.get(name)
         self._ended.move_to_end(name)
@@ -131,7 +139,8 @@ class TaskCache(Cache[TaskRecord]):
             self._open.upsert(obj)
             return self.get(obj["metadata"]["name"])
         record = project_task(obj)
-        self._ended[obj["metadata"]["name"]] = (self._clock(), record)
+        account_id = self._find_account_id(record.account)
+        self._ended[obj["metadata"]["name"]] = self._clock(), account_id, record
         if len(self._ended) > self._most:
             self._ended.popitem(last=False)
         return record
@@ -140,6 +149,10 @@ class TaskCache(Cache[TaskRecord]):
         """Removes a task of which this version was deleted."""
         self._ended.pop(obj["metadata"]["name"], None)
         self._open.remove(obj)
+
+    def _find_account_id(self, name: str) -> int | None:
+        account = self._accounts.get(name)
+        return None if account is None else account.id
 
 
 class TaskFinder:

@@ -167,12 +167,12 @@ async def test_the_api_killed_in_a_create_leaves_what_the_record_says(world, tal
     told.check()
 
 
-async def create_file(client: Client, data: bytes) -> str:
+async def create_file(client: Client, data: bytes, purpose: str = "user_data") -> str:
     """The id of a new File; a 503 is repeated when it says so. ConnectionError."""
     boundary = secrets.token_hex(8)
-    purpose = 'Content-Disposition: form-data; name="purpose"\r\n\r\nuser_data'
+    field = f'Content-Disposition: form-data; name="purpose"\r\n\r\n{purpose}'
     file = 'Content-Disposition: form-data; name="file"; filename="a.bin"\r\n\r\n'
-    head = f"--{boundary}\r\n{purpose}\r\n--{boundary}\r\n{file}"
+    head = f"--{boundary}\r\n{field}\r\n--{boundary}\r\n{file}"
     deadline = time.monotonic() + 30
     while True:
         answer = await client.request(

@@ -261,7 +261,7 @@ class TestSettled:
 
 class TestTaskTable:
     def make(self, gateway: Gateway, clock: Clock) -> TaskCache:
-        return TaskCache(gateway.tasks, most_ended=2, clock=clock.read)
+        return TaskCache(gateway.tasks, gateway.accounts, most_ended=2, clock=clock.read)
 
     async def test_what_was_not_asked_for_the_longest_goes_first(self, gateway: Gateway) -> None:
         table = self.make(gateway, Clock())
@@ -281,6 +281,19 @@ class TestTaskTable:
         gateway.end_task(task_id, SETTLED)
         assert table.upsert(gateway.task_object(task_id)) is not None
         clock.now += 3601
+        assert table.get(id_to_name(task_id)) is None
+
+    async def test_result_is_not_kept_for_the_next_account_of_the_name(
+        self, gateway: Gateway
+    ) -> None:
+        table = self.make(gateway, Clock())
+        task_id = (await gateway.create()).json["id"]
+        gateway.end_task(task_id, SETTLED)
+        assert table.upsert(gateway.task_object(task_id)) is not None
+        spec = (gateway.kube.find("gatewayaccounts", "demo") or {})["spec"]
+        gateway.kube.remove("gatewayaccounts", "demo")
+        made = gateway.kube.put("gatewayaccounts", {"metadata": {"name": "demo"}, "spec": spec})
+        gateway.accounts.upsert(made)
         assert table.get(id_to_name(task_id)) is None
 
     async def test_it_follows_the_open_tasks(self, gateway: Gateway) -> None:

@@ -141,7 +141,7 @@ class SeatUsage:
             *self._batches.find_unmarked(account, seen),
         )
         owed = [row.owed for row in runs if row.owed is not None]
-        epoch = self._days.find_epoch(account)
+        epoch = self._days.find_epoch(account), caller.account.id
         return await self._usage.read_known(caller, first, last, usage, owed, epoch)
 
 
