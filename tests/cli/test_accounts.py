@@ -11,6 +11,7 @@ import pytest
 
 from gateway_cli.admin.funds import REFERENCES_ANNOTATION
 from gateway_cli.cluster.client import APPLY_PATCH, MERGE_PATCH
+from gateway_core.api.ids import REMAINS_FINALIZER
 from gateway_core.api.times import format_time
 from gateway_core.callbacks.signing import read_secret
 from gateway_core.kube.client import KubernetesClient
@@ -42,6 +43,37 @@ def test_an_account_is_made_shown_changed_and_deleted(gatewayctl, read):
     gatewayctl("accounts", "delete", "acme", stdin="n\n", code=1)
     gatewayctl("accounts", "delete", "acme", "--yes")
     assert "no GatewayAccount acme" in gatewayctl("accounts", "describe", "acme", code=4).err
+
+
+def test_account_that_is_being_removed_says_what_is_left(
+    gatewayctl, control_plane, account, patch_status, monkeypatch
+):
+    def set_finalizers(*names):
+        patch = json.dumps({"metadata": {"finalizers": names}})
+        arguments = ("gatewayaccount", account, "--type=merge", f"--patch={patch}")
+        control_plane.kubectl("patch", *arguments)
+
+    set_finalizers(REMAINS_FINALIZER)
+    monkeypatch.setattr("gateway_cli.admin.objects.WAIT_SECONDS", 0.1)
+    told = gatewayctl("accounts", "delete", account, "--yes", code=3)
+    assert "is an operator running?" in told.refusal
+    left = {
+        "type": "Ready",
+        "status": "False",
+        "reason": "Removing",
+        "message": "being removed; left: tasks (12), files (3)",
+        "lastTransitionTime": "2026-11-21T10:00:00Z",
+    }
+    patch_status("gatewayaccount", account, {"conditions": [left]})
+    create = ("accounts", "create", account, "--owner-email", "ann@example.com")
+    assert f"another account {account} is still there: {left['message']}" in " ".join(
+        gatewayctl(*create, code=4).refusal.split()
+    )
+    assert left["message"] in gatewayctl("accounts", "delete", account, "--yes", code=3).refusal
+    set_finalizers()
+    gatewayctl(*create)
+    assert "exists" in gatewayctl(*create, code=4).refusal
+    gatewayctl("accounts", "delete", account, "--yes")
 
 
 def test_nothing_to_change_is_a_usage_error(gatewayctl, account):

@@ -36,7 +36,7 @@ async def test_a_key_acts_with_the_present_role_of_who_made_it(world, client):
     await wait_known(client, key)
     # the client's own key was made by nobody: it shows the account's owner
     assert (await client.request("GET", "/api/v1/me")).body["email"] == f"{user}@example.com"
-    world.run.kubectl("delete", "gatewayuser", user)
+    world.run.kubectl("delete", "gatewayuser", user, "--wait=false")
     await wait_status(client, 401, key=key)
 
 

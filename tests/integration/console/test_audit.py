@@ -59,7 +59,7 @@ async def test_change_of_a_role_shows_who_made_it_in_its_account_alone(people, v
     await picture(page, "light-audit-roles")
     await page.goto(f"{people.base}/console/{people.other}/audit?word={guest}")
     await expect(page.get_by_text("No change matches.")).to_be_visible()
-    people.world.run.kubectl("delete", "gatewayuser", guest)
+    people.world.run.kubectl("delete", "gatewayuser", guest, "--wait=false")
 
 
 async def test_change_with_kubectl_shows_the_program(people, visit):

@@ -215,7 +215,7 @@ async def test_forms_of_a_role_that_was_taken_are_refused(stage, people, role):
         assert [read(world, obj) for obj in stage.own] == before
     finally:
         await browser.__aexit__()
-        world.run.kubectl("delete", "gatewayuser", name)
+        world.run.kubectl("delete", "gatewayuser", name, "--wait=false")
 
 
 def read(world, obj):

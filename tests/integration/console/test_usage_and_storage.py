@@ -177,4 +177,4 @@ async def test_roles_change_by_the_matrix(people, visit):
     spec = people.world.read("gatewayuser", guest)["spec"]
     assert spec["memberships"] == [{"accountName": people.account, "role": "owner"}]
     assert spec["passwordHash"] == digest
-    people.world.run.kubectl("delete", "gatewayuser", guest)
+    people.world.run.kubectl("delete", "gatewayuser", guest, "--wait=false")
