@@ -59,7 +59,7 @@ BATCH_FINALIZER = f"{GROUP}/batch-run"
 """On batches: they are charged and their results removed before the object."""
 
 REMAINS_FINALIZER = f"{GROUP}/remains"
-"""On accounts and users: what belongs to them is removed before the object."""
+"""On accounts, users and declared OAuth clients: what is theirs is removed before the object."""
 
 TASK_PREFIX = "task"
 FILE_PREFIX = "file"

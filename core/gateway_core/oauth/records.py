@@ -87,9 +87,11 @@ def project_grant(obj: Mapping[str, Any]) -> GrantRecord:
     )
 
 
-def project_client(obj: Mapping[str, Any]) -> ClientRecord:
-    """The record of a GatewayOAuthClient."""
+def project_client(obj: Mapping[str, Any]) -> ClientRecord | None:
+    """The record of a GatewayOAuthClient; None of one that is being deleted."""
     spec = obj["spec"]
+    if "deletionTimestamp" in obj["metadata"]:
+        return None
     secret, scopes = spec.get("secret"), spec.get("scopes")
     return ClientRecord(
         id=obj["metadata"]["name"].replace("-", "_", 1),

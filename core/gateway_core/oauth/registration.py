@@ -3,6 +3,7 @@
 import re
 import secrets
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from unicodedata import combining
@@ -226,10 +227,11 @@ async def mark_authorized(
     time = format_time(datetime.fromtimestamp(now, UTC))
 
     async def read() -> Object:
-        try:
-            return await kube.get(CLIENTS.plural, name)
-        except ObjectNotFound:
-            raise OAuthError("invalid_client", "The client is gone.", status=401) from None
+        with suppress(ObjectNotFound):
+            obj = await kube.get(CLIENTS.plural, name)
+            if "deletionTimestamp" not in obj["metadata"]:
+                return obj
+        raise OAuthError("invalid_client", "The client is gone.", status=401)
 
     def decide(obj: Object) -> Mapping[str, Any] | None:
         spec = obj["spec"]

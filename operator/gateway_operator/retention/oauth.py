@@ -3,20 +3,21 @@
 A grant goes when it has expired, or its user, membership, account or client is gone. A client that
 registered itself goes a day later where no user has given it access, or half a year after its last
 grant ended, or as soon as its first user has left 20 newer ones without a grant. Clients that an
-admin declared stay.
+admin declared stay; a finalizer keeps a deleted one until no grant is left to the next of its name.
 The sweep also copies the last uses of grants from the counters into their status, as those of keys.
 Tokens are refused without it: it bounds what is stored.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import structlog
 
 from gateway_core.api.account import GatewayAccount, GatewayUser
-from gateway_core.api.ids import name_to_id
+from gateway_core.api.ids import REMAINS_FINALIZER, name_to_id
 from gateway_core.api.oauth import GatewayGrant, GatewayOAuthClient
 from gateway_core.api.resource import Object
 from gateway_core.api.times import format_time, parse_time
@@ -61,22 +62,26 @@ class OAuthRemoval:
 
     async def sweep(self) -> int:
         """Remove what is due; how many. KubernetesError, CountersUnavailable."""
-        known: set[str] = set()
+        known, leaving = set[str](), set[str]()
         async for page in list_pages(self._kube, GatewayOAuthClient.plural, metadata_only=True):
-            known.update(name_to_id(obj["metadata"]["name"]) for obj in page.items)
-        seen = await self._sweep_grants(known)
+            for obj in page.items:
+                is_leaving = "deletionTimestamp" in obj["metadata"]
+                (leaving if is_leaving else known).add(name_to_id(obj["metadata"]["name"]))
+        seen = await self._sweep_grants(known, leaving)
         removed = await self._deletions.delete(GatewayGrant.plural, seen.due)
-        removed += await self._sweep_clients(seen.last_uses)
+        removed += await self._sweep_clients(seen)
         if removed:
             _log.info("clients and grants removed", objects=removed)
         return removed
 
-    async def _sweep_grants(self, clients: set[str]) -> "_Seen":
+    async def _sweep_grants(self, clients: set[str], leaving: set[str]) -> "_Seen":
         seen = _Seen()
         live: defaultdict[str, list[Object]] = defaultdict(list)
         async for page in list_pages(self._kube, GatewayGrant.plural):
             for obj in page.items:
-                if self._is_over(obj, clients):
+                client = obj["spec"]["clientId"]
+                seen.clients.add(client)
+                if client in leaving or self._is_over(obj, clients):
                     created = parse_time(obj["metadata"]["creationTimestamp"])
                     seen.due.append(Listed.read(obj["metadata"], created))
                 else:
@@ -99,7 +104,7 @@ class OAuthRemoval:
         if at > shown:
             await self._write(GatewayGrant.plural, grant, at)
 
-    async def _sweep_clients(self, last_uses: Mapping[str, datetime]) -> int:
+    async def _sweep_clients(self, seen: "_Seen") -> int:
         due: list[Listed] = []
         left: defaultdict[str, list[tuple[datetime, Listed]]] = defaultdict(list)
         async for page in list_pages(self._kube, GatewayOAuthClient.plural):
@@ -107,7 +112,10 @@ class OAuthRemoval:
                 meta, spec = obj["metadata"], obj["spec"]
                 created = parse_time(meta["creationTimestamp"])
                 shown = parse_time((obj.get("status") or {}).get("lastUsedTime"))
-                used = last_uses.get(name_to_id(meta["name"]))
+                client = name_to_id(meta["name"])
+                if not spec.get("dynamic"):
+                    await self._guard(obj, has_grants=client in seen.clients)
+                used = seen.last_uses.get(client)
                 if used is not None:
                     if used > shown:
                         await self._write(GatewayOAuthClient.plural, obj, used)
@@ -125,6 +133,21 @@ class OAuthRemoval:
             due += [entry for _, entry in entries[MOST_LEFT:]]
         # a client that is authorized meanwhile has another version, and stays
         return await self._deletions.delete(GatewayOAuthClient.plural, due)
+
+    async def _guard(self, obj: Object, *, has_grants: bool) -> None:
+        """Add the finalizer to a client; remove it from a deleted one that has no grants."""
+        meta = obj["metadata"]
+        finalizers = meta.get("finalizers") or []
+        is_leaving, is_guarded = "deletionTimestamp" in meta, REMAINS_FINALIZER in finalizers
+        if is_leaving and is_guarded and not has_grants:
+            wanted = [name for name in finalizers if name != REMAINS_FINALIZER]
+        elif not is_leaving and not is_guarded:
+            wanted = [*finalizers, REMAINS_FINALIZER]
+        else:
+            return
+        patch = {"metadata": {"finalizers": wanted}}
+        with suppress(WriteConflict, ObjectNotFound, WriteOutcomeUnknown):
+            await self._kube.patch(GatewayOAuthClient.plural, obj, patch)
 
     async def _write(self, plural: str, obj: Object, used: datetime) -> None:
         try:
@@ -151,8 +174,9 @@ class OAuthRemoval:
 
 @dataclass(slots=True)
 class _Seen:
-    """Grants that are due, and the last use of each client that has a grant."""
+    """Clients with a grant, grants that are due, and the last use of each client with another."""
 
+    clients: set[str] = field(default_factory=set)
     due: list[Listed] = field(default_factory=list)
     last_uses: dict[str, datetime] = field(default_factory=dict)
 

@@ -120,6 +120,7 @@ async def test_grant_made_during_the_sweep_keeps_its_idle_client(
 
     async def grant_first(plural: str, name: str, **given: Any) -> Any:
         client = project_client(await bench.kube.get(plural, name))
+        assert client is not None
         await mark_authorized(bench.kube, client, "ann", NOW.timestamp())
         return await delete(plural, name, **given)
 
@@ -194,3 +195,21 @@ async def test_client_authorized_during_the_sweep_stays(monkeypatch: pytest.Monk
     monkeypatch.setattr(bench.kube, "delete", authorize_first)
     assert await bench.sweep() == 0
     assert bench.names(CLIENTS) == ["client-a"]
+
+
+async def test_declared_client_goes_after_its_grants() -> None:
+    bench = Bench()
+    bench.put_client("client-a", timedelta(hours=1), dynamic=False)
+    bench.put_client("client-b", timedelta(hours=1), dynamic=False)
+    bench.put_grant("grant-a", timedelta(minutes=1), clientId="client_a")
+    bench.put_grant("grant-b", timedelta(minutes=1), clientId="client_b")
+    await bench.sweep()
+    await bench.kube.delete(CLIENTS, "client-a")
+    left = bench.kube.find(CLIENTS, "client-a")
+    assert left is not None
+    assert project_client(left) is None
+    await bench.sweep()
+    assert bench.names(GRANTS) == ["grant-b"]
+    assert bench.names(CLIENTS) == ["client-a", "client-b"], "it keeps its name in this sweep"
+    await bench.sweep()
+    assert bench.names(CLIENTS) == ["client-b"]
