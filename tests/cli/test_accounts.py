@@ -11,7 +11,9 @@ import pytest
 
 from gateway_cli.admin.funds import REFERENCES_ANNOTATION
 from gateway_cli.cluster.client import APPLY_PATCH, MERGE_PATCH
+from gateway_core.api.account import GatewayAccount
 from gateway_core.api.ids import REMAINS_FINALIZER
+from gateway_core.api.resource import skeleton
 from gateway_core.api.times import format_time
 from gateway_core.callbacks.signing import read_secret
 from gateway_core.kube.client import KubernetesClient
@@ -46,7 +48,7 @@ def test_an_account_is_made_shown_changed_and_deleted(gatewayctl, read):
 
 
 def test_account_that_is_being_removed_says_what_is_left(
-    gatewayctl, control_plane, account, patch_status, monkeypatch
+    gatewayctl, control_plane, account, patch_status, monkeypatch, tmp_path
 ):
     def set_finalizers(*names):
         patch = json.dumps({"metadata": {"finalizers": names}})
@@ -66,9 +68,12 @@ def test_account_that_is_being_removed_says_what_is_left(
     }
     patch_status("gatewayaccount", account, {"conditions": [left]})
     create = ("accounts", "create", account, "--owner-email", "ann@example.com")
-    assert f"another account {account} is still there: {left['message']}" in " ".join(
-        gatewayctl(*create, code=4).refusal.split()
-    )
+    expected = f"another GatewayAccount {account} is still there: {left['message']}"
+    assert expected in gatewayctl(*create, code=4).refusal
+    path = tmp_path / "account.json"
+    spec = {"displayName": "Acme", "owner": {"name": "Ann", "email": "ann@example.com"}}
+    path.write_text(json.dumps(skeleton(GatewayAccount, account) | {"spec": spec}))
+    assert expected in gatewayctl("apply", "-f", path, code=4).refusal
     assert left["message"] in gatewayctl("accounts", "delete", account, "--yes", code=3).refusal
     set_finalizers()
     gatewayctl(*create)

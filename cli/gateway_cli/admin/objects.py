@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway_cli.cluster.client import Cluster, on_cluster
-from gateway_cli.cluster.errors import AlreadyThere
+from gateway_cli.cluster.errors import AlreadyThere, explain_stay, refuse_removed
 from gateway_cli.output import Column, Document, Format, print_done, print_list, print_one
 from gateway_cli.progress import Reporter
 from gateway_cli.session import EXIT_UNDER_WAY, CommandError
-from gateway_core.api.conditions import Reason
 from gateway_core.api.resource import Object, Resource
 
 Patch = dict[str, Any]
@@ -82,15 +81,12 @@ class KindView:
         print_done(f"{self.word} {document['name']} {done}", document, output)
 
     async def create(self, cluster: Cluster, name: str, spec: Patch) -> Object:
-        """Makes an object. AlreadyThere, with what keeps one of the name that is being removed."""
+        """Makes an object. AlreadyThere; BeingRemoved, with what keeps the one of its name."""
         try:
             return await cluster.create(self.kind, name, spec)
         except AlreadyThere:
-            obj = await cluster.get(self.kind, name)
-            if not obj["metadata"].get("deletionTimestamp"):
-                raise
-        text = f"another {self.word} {name} is still there: {_explain_stay(obj)}"
-        raise AlreadyThere(f"{text}. Create it again once that is gone")
+            refuse_removed(await cluster.get(self.kind, name))
+            raise
 
     def delete(self, name: str, namespace: str | None, output: Format) -> None:
         """Deletes an object, waits until it is gone, and says so."""
@@ -104,7 +100,7 @@ class KindView:
             async with Reporter.on_stderr().stage(f"removing what belongs to {self.word} {name}"):
                 while obj is not None and obj["metadata"].get("deletionTimestamp"):
                     if time.monotonic() > deadline:
-                        text = f"{self.word} {name} is still there: {_explain_stay(obj)}"
+                        text = f"{self.word} {name} is still there: {explain_stay(obj)}"
                         raise StillThere(f"{text}. The operator goes on, and removes it then")
                     await asyncio.sleep(PAUSE_SECONDS)
                     obj = await self._find(cluster, name)
@@ -117,10 +113,3 @@ class KindView:
     async def _find(self, cluster: Cluster, name: str) -> Object | None:
         found = await cluster.list_all(self.kind, **{"metadata.name": name})
         return found[0] if found else None
-
-
-def _explain_stay(obj: Object) -> str:
-    """Why a deleted object is there, as far as its status says."""
-    conditions = (obj.get("status") or {}).get("conditions") or ()
-    removing = (c["message"] for c in conditions if c["reason"] == Reason.REMOVING)
-    return str(next(removing, "being removed; is an operator running?"))

@@ -17,6 +17,7 @@ from urllib.parse import quote
 from gateway_cli.cluster import FIELD_MANAGER
 from gateway_cli.cluster.errors import (
     AlreadyThere,
+    BeingRemoved,
     ClusterError,
     Conflict,
     NotServed,
@@ -24,6 +25,7 @@ from gateway_cli.cluster.errors import (
     Unreachable,
     explain_refusal,
     explain_silence,
+    refuse_removed,
 )
 from gateway_cli.session import SELECTED, exit_on_error
 from gateway_core.api.ids import API_VERSION
@@ -41,8 +43,8 @@ CALL_SECONDS = 20.0
 WATCH_SECONDS = 240
 PAUSE_SECONDS = 0.2
 SUGGESTIONS = 3
-_PASSING = (Conflict, NotServed, NotThere, Unreachable)
-"""Refusals that may pass while a fresh installation is starting."""
+_PASSING = (BeingRemoved, Conflict, NotServed, NotThere, Unreachable)
+"""Refusals that may pass while an installation is starting, or being removed."""
 _STRICT = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
 
 Kind = type[Resource]
@@ -194,9 +196,9 @@ class Cluster:
 
     async def create(self, kind: Kind, name: str, spec: Change, **metadata: Any) -> Object:
         """Makes an object; fields of `spec` that are None are left out. AlreadyThere."""
-        given = {key: value for key, value in spec.items() if value is not None}
-        body = skeleton(kind, name, **metadata) | {"spec": given}
-        return await self.call("POST", self._path(kind), body, _STRICT)
+        given = {"spec": {key: value for key, value in spec.items() if value is not None}}
+        head = skeleton(kind, name, **metadata)
+        return await self.call("POST", self._path(kind), head | given, _STRICT)
 
     async def change(
         self, kind: Kind, name: str, decide: Callable[[Object], Change | None]
@@ -247,7 +249,7 @@ class Cluster:
             async def attempt() -> Object:
                 wanted = adapt(await self._find(path)) if adapt else obj
                 query = {"fieldManager": FIELD_MANAGER, "force": "true"}
-                return await self.call("PATCH", path, wanted, query, APPLY_PATCH)
+                return refuse_removed(await self.call("PATCH", path, wanted, query, APPLY_PATCH))
 
             return await _retry_conflicts(f"{obj['kind']} {obj['metadata']['name']}", attempt)
 
@@ -261,8 +263,7 @@ class Cluster:
         """All Secrets that have those labels."""
         selector = ",".join(f"{name}={value}" for name, value in labels.items())
         page = await self.call("GET", self._secrets, query={"labelSelector": selector})
-        found: list[Object] = page["items"]
-        return found
+        return list[Object](page["items"])
 
     async def create_secret(
         self, name: str, content: Mapping[str, str], labels: Mapping[str, str]

@@ -2,6 +2,7 @@
 
 ClusterError
 ├── AlreadyThere     an object of that name is there
+├── BeingRemoved     one of that name is there, and goes with what belongs to it
 ├── NotThere         no object of that name
 ├── NotServed        the cluster has no such kind
 ├── Conflict         the object was changed between its reading and its writing
@@ -13,6 +14,8 @@ ClusterError
 import re
 
 from gateway_cli.session import EXIT_REFUSED, EXIT_UNAVAILABLE, CommandError
+from gateway_core.api.conditions import Reason
+from gateway_core.api.resource import Object
 from gateway_core.kube.errors import (
     AlreadyExists,
     KubernetesError,
@@ -37,6 +40,10 @@ class ClusterError(CommandError):
 
 class AlreadyThere(ClusterError):
     """An object of that name is there."""
+
+
+class BeingRemoved(ClusterError):
+    """An object of that name is there, and goes with what belongs to it."""
 
 
 class NotThere(ClusterError):
@@ -92,6 +99,21 @@ def explain_refusal(error: KubernetesError, call: str) -> ClusterError:
         case KubernetesUnavailable():
             return Unreachable(told if error.status else explain_silence(error, call))
     return ClusterError(error.message or told)
+
+
+def refuse_removed(obj: Object) -> Object:
+    """The object. BeingRemoved, with what it waits for, where it is being deleted."""
+    if "deletionTimestamp" in obj.get("metadata", {}):
+        name = f"{obj['kind']} {obj['metadata']['name']}"
+        raise BeingRemoved(f"another {name} is still there: {explain_stay(obj)}")
+    return obj
+
+
+def explain_stay(obj: Object) -> str:
+    """Why a deleted object is there, as far as its status says."""
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    removing = (c["message"] for c in conditions if c["reason"] == Reason.REMOVING)
+    return str(next(removing, "being removed; is an operator running?"))
 
 
 def explain_silence(error: Exception, call: str) -> str:

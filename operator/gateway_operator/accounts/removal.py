@@ -12,7 +12,7 @@ the owner is read, then what was listed is deleted by its uid. So nothing of a s
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +35,7 @@ from gateway_core.api.usage import GatewayUsage
 from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.redis_counters import Counters
 from gateway_core.billing.usage_store import close_archive, close_usage
+from gateway_core.kube.client import Page
 from gateway_core.kube.errors import ObjectNotFound, WriteConflict
 from gateway_core.kube.informer import Cache
 from gateway_core.kube.lists import list_pages
@@ -183,9 +184,7 @@ class RemainsRemoval:
     async def _delete(self, owner: Resource, kind: type[Resource], selector: str) -> int:
         """Delete objects of a kind; how many there were."""
         found = 0
-        async for page in list_pages(
-            self.context.kube, kind.plural, field_selector=selector, metadata_only=True
-        ):
+        async for page in self._list(kind, selector, metadata_only=True):
             metas = [obj["metadata"] for obj in page.items]
             found += len(metas)
             due = [
@@ -198,6 +197,15 @@ class RemainsRemoval:
                 await self._deletions.delete(kind.plural, due)
                 self.context.failpoints.reach("after-remains-page")
         return found
+
+    async def _list(
+        self, kind: type[Resource], selector: str, **options: Any
+    ) -> AsyncIterator[Page]:
+        pages = list_pages(self.context.kube, kind.plural, field_selector=selector, **options)
+        # without its CRD there is nothing of a kind
+        with suppress(ObjectNotFound):
+            async for page in pages:
+                yield page
 
     async def _end_membership(self, account: Resource, user: str) -> int:
         """Remove a user's role in the account; 1, or 0 where there is none any more."""
@@ -269,7 +277,7 @@ class RemainsRemoval:
         kube, store, name = self.context.kube, self.context.store, account.metadata.name
         await close_archive(store, name, account.metadata.uid)
         selector = f"spec.accountName={name}"
-        async for page in list_pages(kube, GatewayUsage.plural, field_selector=selector):
+        async for page in self._list(GatewayUsage, selector):
             for usage in page.items:
                 await close_usage(store, usage, account.metadata.uid)
                 meta = usage["metadata"]

@@ -14,6 +14,7 @@ from gateway_core.api.account import AccountDefaults, GatewayAccount, GatewayUse
 from gateway_core.api.ids import REMAINS_FINALIZER, STORED_FINALIZER
 from gateway_core.billing.counters import Ledger
 from gateway_core.billing.journal import name_object
+from gateway_core.kube.errors import ObjectNotFound
 from gateway_operator.accounts.kinds import Accounts, Users, project_key
 from gateway_operator.accounts.readiness import ReadinessController
 from gateway_operator.accounts.removal import QUIET_SECONDS, RemainsRemoval
@@ -189,6 +190,24 @@ async def test_removal_of_a_predecessor_spares_its_successor(bench: Bench) -> No
     owned = bench.list_owned("demo")
     await bench.removal.remove(deleted)
     assert bench.list_owned("demo") == owned
+
+
+@in_virtual_time
+async def test_kinds_without_a_crd_keep_no_account(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.settle()
+    list_page = bench.kube.list_page
+
+    async def refuse(plural: str, **options: Any) -> Any:
+        if plural not in (ACCOUNTS, USERS):
+            raise ObjectNotFound("the server could not find the requested resource")
+        return await list_page(plural, **options)
+
+    monkeypatch.setattr(bench.kube, "list_page", refuse)
+    await bench.delete(ACCOUNTS, "demo")
+    await bench.settle(QUIET_SECONDS + 5)
+    assert bench.kube.find(ACCOUNTS, "demo") is None
 
 
 @in_virtual_time
