@@ -77,15 +77,17 @@ class OAuthRemoval:
     async def _sweep_grants(self, clients: set[str], leaving: set[str]) -> "_Seen":
         seen = _Seen()
         live: defaultdict[str, list[Object]] = defaultdict(list)
-        async for page in list_pages(self._kube, GatewayGrant.plural):
-            for obj in page.items:
-                client = obj["spec"]["clientId"]
-                seen.clients.add(client)
-                if client in leaving or self._is_over(obj, clients):
-                    created = parse_time(obj["metadata"]["creationTimestamp"])
-                    seen.due.append(Listed.read(obj["metadata"], created))
-                else:
-                    live[obj["spec"]["accountName"]].append(_shorten(obj))
+        # without their CRD there are no grants, and clients must not wait for any
+        with suppress(ObjectNotFound):
+            async for page in list_pages(self._kube, GatewayGrant.plural):
+                for obj in page.items:
+                    client = obj["spec"]["clientId"]
+                    seen.clients.add(client)
+                    if client in leaving or self._is_over(obj, clients):
+                        created = parse_time(obj["metadata"]["creationTimestamp"])
+                        seen.due.append(Listed.read(obj["metadata"], created))
+                    else:
+                        live[obj["spec"]["accountName"]].append(_shorten(obj))
         for account, grants in live.items():
             names = [grant["metadata"]["name"] for grant in grants]
             used = await self._counters.read_used(account, names)

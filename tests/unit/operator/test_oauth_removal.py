@@ -8,6 +8,7 @@ import pytest
 
 from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.times import format_time
+from gateway_core.kube.errors import ObjectNotFound
 from gateway_core.oauth.records import project_client
 from gateway_core.oauth.registration import mark_authorized
 from gateway_operator.context import Failpoints
@@ -213,3 +214,22 @@ async def test_declared_client_goes_after_its_grants() -> None:
     assert bench.names(CLIENTS) == ["client-a", "client-b"], "it keeps its name in this sweep"
     await bench.sweep()
     assert bench.names(CLIENTS) == ["client-b"]
+
+
+async def test_declared_client_goes_without_the_crd_of_grants(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    bench.put_client("client-a", timedelta(hours=1), dynamic=False)
+    await bench.sweep()
+    await bench.kube.delete(CLIENTS, "client-a")
+    list_page = bench.kube.list_page
+
+    async def refuse(plural: str, **options: Any) -> Any:
+        if plural == GRANTS:
+            raise ObjectNotFound("the server could not find the requested resource")
+        return await list_page(plural, **options)
+
+    monkeypatch.setattr(bench.kube, "list_page", refuse)
+    await bench.sweep()
+    assert bench.names(CLIENTS) == []
