@@ -167,7 +167,6 @@ async def run_operator(
         sender = CallbackSender(receivers, timeout=settings.callback_timeout_seconds)
         stack.push_async_callback(sender.close)
         tracer = await stack.enter_async_context(open_tracer("operator"))
-
         notices = NoticeSigner(id_key)
         reservations = Reservations(
             counters,
@@ -263,7 +262,9 @@ async def run_operator(
             "redeliveries": wanted.run,
             "heartbeat": heartbeat.run,
             "provider_health": reporter.run,
+            "termination": context.termination.run,
         }
+        context.termination.subscribe(tasks, batches, files, uploads)
         sweeps = Resync(context, tasks, counters).plan(settings.sweep_seconds)
         if settings.shards.owns_rest:
             last_use = LastUse(kube, counters, tables.keys)

@@ -32,6 +32,7 @@ from gateway_core.kube.errors import KubernetesError
 from gateway_core.providers.upstream import UpstreamDenied
 from gateway_core.storage.objects import ObjectStore
 from gateway_operator.metrics import Metrics
+from gateway_operator.termination import Termination
 
 NAMES = (
     "before-intent",
@@ -205,9 +206,11 @@ class Context:
     metrics: Metrics
     now: Callable[[], datetime]
     events: AdminEvents = field(init=False)
+    termination: Termination = field(init=False)
 
     def __post_init__(self) -> None:
         self.events = AdminEvents(self.kube)
+        self.termination = Termination(self.kube, deletes=self.shards.owns_rest)
 
     def is_minted(self, prefix: str, name: str, account: str) -> bool:
         """Whether the API has made an object's name for the account: only it can make the tag."""

@@ -16,12 +16,14 @@ from typing import Any
 
 import orjson
 
+from gateway_core.api.crd import KINDS
 from gateway_core.api.resource import Object
 from gateway_core.kube.client import KubernetesClient, Page, WatchEvent
 from gateway_core.kube.errors import (
     AlreadyExists,
     KubernetesUnavailable,
     ObjectNotFound,
+    Terminating,
     VersionExpired,
     WriteConflict,
 )
@@ -50,6 +52,10 @@ class FakeKubernetes(KubernetesClient):
     size: int = 0
     leases: dict[str, str] = field(default_factory=dict)
     events: list[tuple[str, str, str]] = field(default_factory=list)
+    is_terminating: bool = False
+    """Whether the namespace is being deleted."""
+    terminating: frozenset[str] = frozenset()
+    """Kinds whose CRDs are being deleted."""
 
     def __post_init__(self) -> None:
         self._objects: dict[tuple[str, str], Object] = {}
@@ -91,6 +97,8 @@ class FakeKubernetes(KubernetesClient):
     async def create(self, plural: str, obj: Mapping[str, Any]) -> Object:
         orjson.dumps(obj)  # what the real one cannot write is not taken here
         fault = self._begin("create", plural)
+        if self.is_terminating or plural in self.terminating:
+            raise Terminating(plural)
         if (plural, obj["metadata"]["name"]) in self._objects:
             raise AlreadyExists(obj["metadata"]["name"])
         if fault is not None and not fault.applied:
@@ -198,6 +206,18 @@ class FakeKubernetes(KubernetesClient):
     async def patch(self, plural: str, obj: Object, patch: Mapping[str, Any]) -> Object:
         changes = {k: v for k, v in patch.items() if k != "status"}
         return await self._patch("patch", plural, obj, changes)
+
+    async def delete_all(self, plural: str) -> None:
+        for obj in self.list_objects(plural):
+            await self.delete(plural, obj["metadata"]["name"])
+
+    async def is_namespace_terminating(self) -> bool:
+        self._begin("is_namespace_terminating", "namespaces")
+        return self.is_terminating
+
+    async def list_creatable(self) -> frozenset[str]:
+        self._begin("list_creatable", "")
+        return frozenset(kind.plural for kind in KINDS) - self.terminating
 
     def compact(self) -> None:
         """Has the record forget all that was before."""

@@ -19,6 +19,7 @@ from gateway_core.kube.errors import (
     NoSpaceLeft,
     ObjectNotFound,
     RequestRejected,
+    Terminating,
     WriteConflict,
 )
 from tests.fakes.kubernetes import FakeKubernetes
@@ -512,3 +513,31 @@ class TestKubernetesAlone:
         assert last["type"] == "DELETED"
         assert last["object"]["metadata"]["resourceVersion"] == ended["metadata"]["resourceVersion"]
         assert last["object"]["status"]["phase"] == "Running"
+
+
+async def test_creates_in_a_terminating_namespace_are_refused_as_such(
+    control_plane: ControlPlane,
+) -> None:
+    name = f"ended-{secrets.token_hex(4)}"
+    async with KubernetesClient(control_plane.connection, name) as kube:
+        # it does not exist yet, which is as good as gone
+        assert await kube.is_namespace_terminating()
+        with pytest.raises(Terminating):
+            await kube.create(TASKS, make_task())
+        control_plane.kubectl("create", "namespace", name)
+        assert not await kube.is_namespace_terminating()
+        task = await kube.create(TASKS, make_task(finalizers=(FINALIZER,)))
+        control_plane.kubectl("delete", "namespace", name, "--wait=false")
+        deadline = time.monotonic() + 10
+        while not await kube.is_namespace_terminating():
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+        with pytest.raises(Terminating):
+            await kube.create(TASKS, make_task())
+        # what exists can still be changed, and is deleted with all others
+        await kube.patch_status(TASKS, task, {"phase": "Submitting"})
+        await kube.delete_all(TASKS)
+        left = await kube.get(TASKS, task["metadata"]["name"])
+        assert left["metadata"]["deletionTimestamp"]
+        await kube.patch(TASKS, left, {"metadata": {"finalizers": []}})
+        assert TASKS in await kube.list_creatable()

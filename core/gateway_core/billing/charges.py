@@ -94,6 +94,13 @@ def has_charge(run: Mapping[str, Any]) -> bool:
     return not is_batch(run["metadata"]["name"]) or bool(status.get("startTime"))
 
 
+def describe_charge(run: Mapping[str, Any]) -> str:
+    """The charge of an ended run, for a log line from which it can be added elsewhere."""
+    account, status = run["spec"]["request"]["accountName"], run["status"]
+    micros, ended = status.get("chargedMicros") or 0, status.get("completionTime")
+    return f"the charge of {micros} micro-dollars to account {account}, ended at {ended}"
+
+
 def read_ended(run: Mapping[str, Any]) -> Charge | None:
     """The charge of a task or batch; None where it has not ended or belongs into no usage."""
     has_ended = (run.get("status") or {}).get("phase") in ENDED_PHASES

@@ -21,6 +21,7 @@ from gateway_core.kube.errors import (
     KubernetesError,
     KubernetesUnavailable,
     ObjectNotFound,
+    Terminating,
     WriteConflict,
     raise_for_status,
 )
@@ -70,8 +71,15 @@ class KubernetesClient(Transport):
     """
 
     async def create(self, plural: str, obj: Mapping[str, Any]) -> Object:
-        """Create an object; of concurrent creates of one name one succeeds. AlreadyExists."""
-        return await self.call("POST", self._path(plural), body=obj)
+        """Create an object; of concurrent creates of one name one succeeds.
+
+        AlreadyExists; Terminating where the namespace or the kind is being deleted.
+        """
+        try:
+            return await self.call("POST", self._path(plural), body=obj)
+        except ObjectNotFound as error:
+            # a collection exists as long as its namespace and its CRD
+            raise Terminating(str(error), status=404, message=error.message) from error
 
     async def get(self, plural: str, name: str) -> Object:
         """The newest version, a consistent read. ObjectNotFound."""
@@ -243,6 +251,29 @@ class KubernetesClient(Transport):
         except ObjectNotFound:
             return None
         return None if answer.get("kind") == "Status" else answer
+
+    async def delete_all(self, plural: str) -> None:
+        """Delete all objects of a kind; those with a finalizer remain until it is removed."""
+        await self.call("DELETE", self._path(plural))
+
+    async def is_namespace_terminating(self) -> bool:
+        """Whether the namespace is being deleted; it may be up to some seconds ago."""
+        path = f"/api/v1/namespaces/{self._namespace}"
+        try:
+            # from the API server's cache: every operator asks all the time
+            namespace = await self.call("GET", path, query={"resourceVersion": "0"})
+        except ObjectNotFound:
+            return True
+        return "deletionTimestamp" in namespace["metadata"]
+
+    async def list_creatable(self) -> frozenset[str]:
+        """The kinds of the gateway that are served and whose CRDs are not being deleted."""
+        try:
+            # discovery needs no right to CRDs, which are not of the namespace
+            served = await self.call("GET", f"/apis/{API_VERSION}")
+        except ObjectNotFound:
+            return frozenset()
+        return frozenset(kind["name"] for kind in served["resources"] if "create" in kind["verbs"])
 
     async def read_etcd_size(self) -> int:
         """Bytes allocated for the API server's database, from its metrics."""

@@ -9,6 +9,10 @@ _NO_SPACE = "database space exceeded"
 """Part of etcd's answer to every write beyond its quota; nothing was written then."""
 _QUOTA = re.compile(r"\b(exceeded quota|status unknown for quota): ")
 """Part of the API server's answer to a create that a ResourceQuota forbids."""
+_TERMINATING = re.compile(
+    r"because it is being terminated|not allowed while custom resource definition is terminating"
+)
+"""Part of its answer to a create in a namespace, or of a kind, that is being deleted."""
 
 
 class KubernetesError(Exception):
@@ -51,6 +55,10 @@ class NoSpaceLeft(KubernetesUnavailable):
     """
 
 
+class Terminating(KubernetesUnavailable):
+    """The namespace or the kind is being deleted, or is gone: nothing can be created any more."""
+
+
 class WriteOutcomeUnknown(KubernetesError):
     """The write was sent and not acknowledged: it may have been applied."""
 
@@ -75,6 +83,8 @@ def raise_for_status(status: int, raw: bytes, *, writes: bool) -> NoReturn:
             kind = AlreadyExists if reason == "AlreadyExists" else WriteConflict
         case 410:
             kind = VersionExpired
+        case 403 | 405 if _TERMINATING.search(message):
+            kind = Terminating
         case 403:
             kind = NoSpaceLeft if _QUOTA.search(message) else RequestForbidden
         case 400 | 405 | 413 | 415 | 422:

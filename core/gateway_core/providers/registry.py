@@ -118,6 +118,7 @@ class Providers(Generic[U]):
         self._check = check
         self._reading = reading
         self._entries: dict[str, _Entry[U]] = {}
+        self._last_usable: dict[str, _Entry[U]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._replaced: list[U] = []
         self._closing: set[asyncio.Task[None]] = set()
@@ -137,6 +138,16 @@ class Providers(Generic[U]):
         entry = await self._refresh(name)
         return None if entry is None else entry.upstream
 
+    async def recall(self, name: str) -> U | None:
+        """The provider's upstream, or as it was last usable: to stop jobs that run there.
+
+        The provider or its Secret may be deleted before the tasks that need them. None where this
+        process has never used it. Raises as `find`.
+        """
+        upstream = await self.find(name)
+        last = self._last_usable.get(name)
+        return upstream if upstream is not None or last is None else last.upstream
+
     def peek(self, name: str) -> U | None:
         """The provider's upstream as it was found last, None without one; reads nothing."""
         entry = self._entries.get(name)
@@ -151,7 +162,8 @@ class Providers(Generic[U]):
 
     async def close(self) -> None:
         """Close all upstreams, also those replaced a moment ago."""
-        used = [entry.upstream for entry in self._entries.values() if entry.upstream is not None]
+        entries = *self._entries.values(), *self._last_usable.values()
+        used = [entry.upstream for entry in entries if entry.upstream is not None]
         replaced, self._replaced = self._replaced, []
         for upstream in used + replaced:
             await upstream.close()
@@ -161,7 +173,7 @@ class Providers(Generic[U]):
         obj = self.table.get(name)
         known = self._entries.get(name)
         if obj is None:
-            await self._retire(self._entries.pop(name, None))
+            self._replace(name, None)
             return None
         fresh = known is not None and _is_fresh(known)
         # compared by identity first: every poll comes here, and comparing specs is slow
@@ -195,8 +207,7 @@ class Providers(Generic[U]):
             entry = _Entry(obj.spec, credential, upstream, problem, time.monotonic())
             if problem is not None and problem.reason is Reason.ADAPTER_FAILED:
                 entry.pause, entry.start_at = pause, time.monotonic() + pause
-            self._entries[name] = entry
-        await self._retire(known)
+            self._replace(name, entry)
         return entry
 
     async def _make(
@@ -242,7 +253,18 @@ class Providers(Generic[U]):
             return None, Problem(Reason.SECRET_NOT_FOUND, text)
         return value.decode(errors="replace").strip(), None
 
-    async def _retire(self, entry: _Entry[U] | None) -> None:
+    def _replace(self, name: str, entry: _Entry[U] | None) -> None:
+        """Keep the entry in place of the former; the last usable one stays open (`recall`)."""
+        former = self._entries.pop(name, None)
+        if entry is not None:
+            self._entries[name] = entry
+        if entry is not None and entry.upstream is not None:
+            self._retire(former)
+            self._retire(self._last_usable.pop(name, None))
+        elif former is not None and former.upstream is not None:
+            self._last_usable[name] = former
+
+    def _retire(self, entry: _Entry[U] | None) -> None:
         """Close a replaced upstream once calls under way have had time to end."""
         if entry is None or entry.upstream is None:
             return

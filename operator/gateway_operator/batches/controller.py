@@ -124,6 +124,11 @@ class BatchController(Reconciler[GatewayBatch]):
             self.slots.wake(name)
             self.queue.add(name)
 
+    def look_again(self) -> None:
+        """Reconcile all batches."""
+        for name in self._store.cache.names():
+            self.queue.add(name)
+
     async def find(self, name: str) -> GatewayBatch | None:
         """The newest known batch."""
         return self._store.cache.get(name)
@@ -134,6 +139,9 @@ class BatchController(Reconciler[GatewayBatch]):
         if step is lifecycle.Step.NOTHING or not self._context.shards.owns(batch.metadata.labels):
             self._store.cache.drop(batch.metadata.name)
             return AT_ONCE
+        is_overdue = self._context.termination.is_overdue(GatewayBatch.plural)
+        if is_overdue and batch.metadata.deletion_timestamp and step is not lifecycle.Step.CLOSE:
+            return await self._finalizing.give_up(batch)
         try:
             return await self._steps[step](batch)
         except Unfit as unfit:

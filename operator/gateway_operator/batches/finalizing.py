@@ -8,9 +8,11 @@ owners or a kill at any step make neither another File nor another charge.
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 from typing import Any
+
+import structlog
 
 from gateway_core.api.batch import TERMINAL_PHASES, GatewayBatch
 from gateway_core.api.file import GatewayFile
@@ -35,9 +37,11 @@ from gateway_core.batches.results import (
     read_lines,
     render_unrun,
 )
+from gateway_core.billing.charges import describe_charge
 from gateway_core.files.files import FileRecorder, NewFile, build_file
 from gateway_core.files.quota import StorageQuota
 from gateway_core.files.quota_counters import Pool
+from gateway_core.kube.client import Created
 from gateway_core.kube.errors import ObjectNotFound
 from gateway_operator.batches.bounds import Slots
 from gateway_operator.batches.store import BatchInputs, BatchStore
@@ -47,6 +51,8 @@ from gateway_operator.context import Context
 from gateway_operator.reconciler import AT_ONCE, ON_CHANGE, Next, Superseded, after
 
 SETTLE_PAUSE = 5.0
+
+_log = structlog.get_logger(__name__)
 
 MOST_BYTES = 2**40
 NO_LIMIT = 2**53 - 1
@@ -113,13 +119,16 @@ class Finalizing:
         """
         context, store = self.context, self.store
         # first, since the usage does not need the counters
-        await self.aggregator.aggregate(batch.source)
+        with self._giving_up(batch, describe_charge(batch.source)):
+            await self.aggregator.aggregate(batch.source)
         context.failpoints.reach("after-batch-fold")
-        if not await self.reservations.settle(batch.source):
+        overdue = context.termination.is_overdue(GatewayBatch.plural)
+        if not await self.reservations.settle(batch.source) and not overdue:
             # without its finalizer it may be deleted at any time, and the hold be given back then
             return after(SETTLE_PAUSE)
         context.failpoints.reach("after-batch-settle")
-        await store.open_results(batch).remove()
+        with self._giving_up(batch, "its results in the store"):
+            await store.open_results(batch).remove()
         context.failpoints.reach("after-batch-removal")
         kept = [name for name in batch.metadata.finalizers if name != BATCH_FINALIZER]
         marked = batch
@@ -141,6 +150,30 @@ class Finalizing:
                     return ON_CHANGE
                 raise
         return AT_ONCE
+
+    async def give_up(self, batch: GatewayBatch) -> Next:
+        """End a deleted batch without Files, charged by the lines that its status counts.
+
+        Its bytes, or what it needs for its end, cannot be reached while its kind is terminating.
+        """
+        counts = batch.status.counts
+        completed, failed = (counts.completed, counts.failed) if counts else (0, 0)
+        _log.warning("batch ended at the removal", object=batch.metadata.name, completed=completed)
+        end = record_end(
+            batch,
+            completed=completed,
+            failed=failed,
+            sent=completed + failed,
+            output_name=None,
+            error_name=None,
+            now=self.context.now(),
+        )
+        await self._commit_end(batch, end)
+        return AT_ONCE
+
+    def _giving_up(self, batch: GatewayBatch, what: str) -> AbstractContextManager[None]:
+        termination = self.context.termination
+        return termination.giving_up(GatewayBatch.plural, batch.source, what)
 
     async def withdraw(self, batch: GatewayBatch) -> None:
         """Delete the Files that a failed batch has made already; its record names none."""
@@ -224,7 +257,12 @@ class Finalizing:
             key_name=batch.spec.request.key_name,
             batch_name=batch.metadata.name,
         )
-        made = await self.files.create(build_file(new, self.context.now().timestamp()))
+        made: Created | None = None
+        with self._giving_up(batch, f"the {kind} file"):
+            made = await self.files.create(build_file(new, self.context.now().timestamp()))
+        if made is None:
+            await self.context.store.delete_many([file_key(account, name)])
+            return lines
         if made.is_new:
             await self._delete_if_late(batch, made.object)
         await self.storage.confirm(*claim)

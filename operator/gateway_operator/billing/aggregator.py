@@ -18,6 +18,7 @@ from gateway_core.billing.usage_store import (
     is_aggregated,
 )
 from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import Terminating
 from gateway_operator.metrics import Metrics
 
 _MOST_PAUSE = 10.0
@@ -50,8 +51,9 @@ class UsageAggregator:
         return sum(len(batch.waiting) for batch in self._batches.values())
 
     async def aggregate(self, task: Object) -> None:
-        """Return once the ended run's charge is in its account's usage. AggregationDeferred.
+        """Return once the ended run's charge is in its account's usage.
 
+        Raises AggregationDeferred, and Terminating where no usage object can be created any more.
         A batch that has not run a line has no charge.
         """
         if is_aggregated(task) or not has_charge(task):
@@ -70,7 +72,8 @@ class UsageAggregator:
                     if charge.uid in waiting:
                         await self._write(charge.account, charge.day, batch)
             if charge.uid in batch.failures:
-                raise AggregationDeferred(batch.failures.pop(charge.uid))
+                is_final, text = batch.failures.pop(charge.uid)
+                raise Terminating(text) if is_final else AggregationDeferred(text)
         finally:
             waiting.pop(charge.uid, None)
             batch.failures.pop(charge.uid, None)
@@ -112,7 +115,8 @@ class UsageAggregator:
         except Exception as error:  # raised to all that waited for this write
             done = set(chosen)
             text = f"not aggregated: {type(error).__name__}: {error}"
-            batch.failures.update(dict.fromkeys(chosen, text))
+            failure = isinstance(error, Terminating), text
+            batch.failures.update(dict.fromkeys(chosen, failure))
         else:
             batch.marked -= marked
         batch.written = loop.time()
@@ -135,7 +139,7 @@ class _Batch:
 
     def __init__(self) -> None:
         self.waiting: dict[str, Object] = {}
-        self.failures: dict[str, str] = {}
+        self.failures: dict[str, tuple[bool, str]] = {}
         self.marked: set[str] = set()
         self.turn = asyncio.Lock()
         self.full = asyncio.Event()

@@ -19,6 +19,7 @@ from gateway_core.api.ids import STORED_FINALIZER
 from gateway_core.api.resource import Object, upload_folder
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.files.files import find_expiry
+from gateway_core.kube.errors import ObjectNotFound
 from gateway_core.kube.informer import Cache
 from gateway_core.storage.content import find_foreign, list_keys, pool_of
 from gateway_core.storage.objects import StoreUnavailable
@@ -62,20 +63,24 @@ class Removal:
         context, name = self._context, obj["metadata"]["name"]
         request = obj["spec"]["request"]
         account = request["accountName"]
-        if request["purpose"] == "batch":
+        # of terminating kinds no batch is created any more, and those that run end within the time
+        is_kept = not context.termination.is_overdue(GatewayFile.plural)
+        if request["purpose"] == "batch" and is_kept:
             age = context.seconds_since(obj["metadata"]["deletionTimestamp"])
             # a batch that is created late goes with its account, which waits for this file
-            if age < self._grace and not self._is_removed(account):
+            is_final = context.termination.covers(GatewayBatch.plural) or self._is_removed(account)
+            if age < self._grace and not is_final:
                 return self._grace - age
             if await self._is_read(name):
                 return BATCH_SECONDS
         await self._storage.release(account, pool_of(obj), name)
         context.failpoints.reach("after-file-release")
-        try:
-            await self._remove_bytes(obj)
-        except StoreUnavailable as error:
-            await self._report(obj, error)
-            raise
+        with context.termination.giving_up(GatewayFile.plural, obj, "its bytes"):
+            try:
+                await self._remove_bytes(obj)
+            except StoreUnavailable as error:
+                await self._report(obj, error)
+                raise
         context.failpoints.reach("after-file-bytes")
         upload = await self._find_upload(obj)
         if upload is not None:
@@ -93,12 +98,16 @@ class Removal:
 
     async def _is_read(self, name: str) -> bool:
         """Whether a batch that is not settled names the file as its input."""
-        page = await self._context.kube.list_page(
-            GatewayBatch.plural,
-            limit=1,
-            field_selector=f"spec.request.inputFileName={name},status.work!=Settled",
-            metadata_only=True,
-        )
+        try:
+            page = await self._context.kube.list_page(
+                GatewayBatch.plural,
+                limit=1,
+                field_selector=f"spec.request.inputFileName={name},status.work!=Settled",
+                metadata_only=True,
+            )
+        except ObjectNotFound:
+            # the CRD is gone, and with it all batches
+            return False
         return bool(page.items)
 
     async def _remove_bytes(self, obj: Object) -> None:
@@ -177,6 +186,11 @@ class FileController(Reconciler[Object]):
         """Reconcile a file, even one that only waits for its expiry."""
         self._news.add(name)
         self.queue.add(name)
+
+    def look_again(self) -> None:
+        """Reconcile the files that are deleted or not checked."""
+        for name in list(self._news):
+            self.queue.add(name)
 
     async def find(self, name: str) -> Object | None:
         """Read the file."""

@@ -5,6 +5,7 @@ bytes with each.
 """
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -178,11 +179,13 @@ class FileStorage:
         both share one folder: the first one's File may exist for years.
         """
         selector, kept = f"spec.request.uploadName={upload}", set[str]()
-        async for file in list_objects(
-            self.context.kube, GatewayFile.plural, field_selector=selector
-        ):
-            if file["metadata"]["name"] != closing:
-                kept |= set(list_keys(file))
+        # without the CRD there are no Files
+        with suppress(ObjectNotFound):
+            async for file in list_objects(
+                self.context.kube, GatewayFile.plural, field_selector=selector
+            ):
+                if file["metadata"]["name"] != closing:
+                    kept |= set(list_keys(file))
         return frozenset(kept)
 
     async def remove_folder(self, folder: str, *, kept: frozenset[str] = frozenset()) -> int:

@@ -112,6 +112,10 @@ class ProviderCalls:
         """The provider's adapter; None if it is unusable now. RecordUnavailable."""
         return await self.providers.find(provider)
 
+    async def find_to_stop(self, provider: str) -> Upstream | None:
+        """The same for jobs that are to be stopped, also of a provider that is deleted by now."""
+        return await self.providers.recall(provider)
+
     def notify_url(self, task: GatewayTask) -> str | None:
         """The URL that the task's provider may call, None where push is off."""
         return self.locate_notices(Notice(task.metadata.name, task.metadata.uid))

@@ -99,6 +99,11 @@ class TaskController(Reconciler[GatewayTask]):
             self._delivery.observe(name)
             self.queue.add(name)
 
+    def look_again(self) -> None:
+        """Reconcile all tasks."""
+        for name in self.cache.names():
+            self.queue.add(name)
+
     def follow_redeliveries(self, wanted: Cache[int]) -> None:
         """Reconcile settled tasks whose callback an admin wants once more, by their version."""
 
@@ -180,6 +185,7 @@ class TaskController(Reconciler[GatewayTask]):
         Calls that may start a job and attempts at callbacks get as long as they mostly need,
         everything else a moment: it is cancelled then, and repeated elsewhere without harm.
         """
+        await self._context.termination.finish(self._is_stopping)
         await self.queue.drain(MOMENT_SECONDS)
         await self.recording.end()
         with suppress(TimeoutError):
@@ -189,6 +195,12 @@ class TaskController(Reconciler[GatewayTask]):
         with suppress(TimeoutError):
             async with asyncio.timeout(MOMENT_SECONDS):
                 await self._submission.withdraw()
+
+    def _is_stopping(self) -> bool:
+        """Whether jobs of deleted tasks are still to be stopped."""
+        now = self._context.now()
+        tasks = map(GatewayTask.load, self.cache.objects())
+        return any(next_step(task, now) is Step.STOP for task in tasks)
 
     async def _adopt(self, task: GatewayTask) -> Next:
         """Adopt a task in its turn; it may have changed while it waited."""

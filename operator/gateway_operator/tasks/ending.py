@@ -83,7 +83,7 @@ class Ending:
         problem = "was stopped"
         try:
             async with asyncio.timeout(EXPIRE_SECONDS):
-                upstream = await self.calls.find(provider)
+                upstream = await self.calls.find_to_stop(provider)
                 if upstream is None or not upstream.can_cancel:
                     problem = "cannot be stopped"
                 else:
@@ -135,7 +135,7 @@ class Ending:
         job = self.submission.find_intent(task)
         if job is None:
             return
-        upstream = await self.calls.find(job.provider_name)
+        upstream = await self.calls.find_to_stop(job.provider_name)
         if upstream is None:
             await self._abandon(task, f"provider {job.provider_name} is not usable")
             return

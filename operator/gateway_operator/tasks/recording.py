@@ -7,9 +7,11 @@ write of the task.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from weakref import WeakValueDictionary
 
 from gateway_core.api.task import SETTLED, GatewayTask
+from gateway_core.billing.charges import describe_charge
 from gateway_core.billing.usage_store import is_aggregated
 from gateway_core.tasks.archive import archive_task
 from gateway_core.tasks.lifecycle import is_terminal
@@ -92,13 +94,19 @@ class Recording:
         name, uid = task.metadata.name, task.metadata.uid
         if self._charged.get(name) == uid:
             return
-        await self._aggregator.aggregate(task.source)
+        with self._giving_up(task, describe_charge(task.source)):
+            await self._aggregator.aggregate(task.source)
         self._context.failpoints.reach("after-fold")
         self._charged[name] = uid
 
     async def _archive(self, task: GatewayTask) -> None:
-        await archive_task(self._context.store, task.source)
+        with self._giving_up(task, "its archive"):
+            await archive_task(self._context.store, task.source)
         self._context.failpoints.reach("after-archive")
+
+    def _giving_up(self, task: GatewayTask, what: str) -> AbstractContextManager[None]:
+        termination = self._context.termination
+        return termination.giving_up(GatewayTask.plural, task.source, what)
 
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())

@@ -20,7 +20,7 @@ from gateway_core.api.times import format_time
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.files.files import FileRecorder
 from gateway_core.files.uploads import is_settled, make_file, read_expiry
-from gateway_core.kube.errors import ObjectNotFound
+from gateway_core.kube.errors import ObjectNotFound, Terminating
 from gateway_core.storage.content import list_keys
 from gateway_operator.context import find_lacking
 from gateway_operator.files.storage import FileStorage
@@ -72,7 +72,13 @@ class Settlement:
 
     async def _settle_completed(self, upload: Object) -> None:
         storage, failpoints = self._storage, self._context.failpoints
-        file = await make_file(self._context.kube, self._files, upload)
+        try:
+            file = await make_file(self._context.kube, self._files, upload)
+        except Terminating:
+            if not upload["metadata"].get("deletionTimestamp"):
+                raise
+            await self._drop_parts(upload)
+            return await self._mark(upload)
         if file is None:
             # another owner has settled it while this process was halted
             return
@@ -99,7 +105,8 @@ class Settlement:
         account, name = upload["spec"]["request"]["accountName"], upload["metadata"]["name"]
         await self._storage.release(account, "files", name)
         kept = await self._storage.find_kept(name, closing=closing)
-        await self._storage.remove_folder(upload_folder(account, name), kept=kept)
+        with self._context.termination.giving_up(GatewayUpload.plural, upload, "its parts"):
+            await self._storage.remove_folder(upload_folder(account, name), kept=kept)
         self._context.failpoints.reach("after-upload-parts")
 
     async def _mark(self, upload: Object, file: Object | None = None) -> None:
@@ -157,6 +164,11 @@ class UploadController(Reconciler[Object]):
         if _only_waits(obj) and left > 0:
             self.queue.add_after(name, left)
         else:
+            self.queue.add(name)
+
+    def look_again(self) -> None:
+        """Reconcile all uploads."""
+        for name in list(self._ends):
             self.queue.add(name)
 
     async def find(self, name: str) -> Object | None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, cast
 
+import orjson
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
@@ -16,7 +17,7 @@ from aiohttp.test_utils import TestServer
 from gateway_core.files.quota import read_members
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.connection import Connection
-from gateway_core.kube.errors import KubernetesUnavailable
+from gateway_core.kube.errors import KubernetesUnavailable, Terminating, raise_for_status
 from gateway_core.kube.transport import FIRST_PAGE, MAX_PAGE_BYTES, PAGE
 
 
@@ -193,3 +194,22 @@ async def test_open_watches_take_no_connection_from_calls() -> None:
                 found = await asyncio.gather(*(kube.get("gatewaykeys", "k1") for _ in range(4)))
                 ended.set()
     assert [obj["metadata"]["name"] for obj in found] == ["k1"] * 4
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (
+            403,
+            "gatewayusages.modelgateway.dev is forbidden: unable to create new content in namespace"
+            " gw because it is being terminated",
+        ),
+        (405, "create not allowed while custom resource definition is terminating"),
+    ],
+)
+def test_create_in_what_is_being_deleted_is_refused_as_terminating(
+    status: int, message: str
+) -> None:
+    raw = orjson.dumps({"kind": "Status", "reason": "Forbidden", "message": message})
+    with pytest.raises(Terminating):
+        raise_for_status(status, raw, writes=True)

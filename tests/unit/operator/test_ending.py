@@ -97,11 +97,25 @@ class TestStopping:
         assert sim.kube.events == []
 
     @in_virtual_time
-    async def test_missing_provider_does_not_block_cancel(self, stop: Any) -> None:
+    async def test_job_of_a_deleted_provider_is_stopped_as_it_was_known(self, stop: Any) -> None:
         sim = await Simulation.start(FakeUpstream(seconds=100))
         name = await sim.admit()
         await sim.wait(lambda: sim.status(name).get("phase") == "Running")
         sim.kube.remove("gatewayproviders", "simulated")
+        await sim.pass_time(100)
+        await stop(sim, name)
+        assert (await sim.finish(name, seconds=5))["failure"] == CANCELLED
+        assert sim.upstream.jobs[0].cancelled
+        assert sim.kube.events == []
+
+    @in_virtual_time
+    async def test_provider_that_was_never_known_does_not_block_cancel(self, stop: Any) -> None:
+        sim = await Simulation.start(FakeUpstream(seconds=100))
+        name = await sim.admit()
+        await sim.wait(lambda: sim.status(name).get("phase") == "Running")
+        await sim.kill()
+        sim.kube.remove("gatewayproviders", "simulated")
+        await sim.boot_without_books()
         await stop(sim, name)
         assert (await sim.finish(name, seconds=5))["failure"] == CANCELLED
         [event] = sim.kube.events

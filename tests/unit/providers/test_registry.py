@@ -120,13 +120,38 @@ async def test_changed_provider_is_rebuilt_and_old_adapter_closed_later(sim: Sim
 
 
 @in_virtual_time
-async def test_adapter_of_removed_provider_is_closed_later(sim: Simulation) -> None:
+async def test_removed_provider_is_recalled_until_it_is_made_again(sim: Simulation) -> None:
     sim.put()
     await sim.find()
     sim.kube.remove(KIND, "simulated")
     assert await sim.find() is None
     await asyncio.sleep(200)
+    first = sim.made[0][1]
+    assert await sim.providers.recall("simulated") is first
+    assert not first.closed
+    sim.put()
+    assert await sim.providers.recall("simulated") is sim.made[1][1]
+    await asyncio.sleep(200)
+    assert first.closed
+
+
+@in_virtual_time
+async def test_provider_without_its_secret_is_recalled_with_it(sim: Simulation) -> None:
+    sim.put(credentialsSecretRef=REF)
+    await sim.find()
+    sim.kube.secrets.clear()
+    await asyncio.sleep(SECRET_SECONDS + 1)
+    assert await sim.find() is None
+    assert await sim.providers.recall("simulated") is sim.made[0][1]
+    await sim.providers.close()
     assert sim.made[0][1].closed
+
+
+@in_virtual_time
+async def test_unusable_provider_that_was_never_usable_is_not_recalled(sim: Simulation) -> None:
+    sim.kube.secrets.clear()
+    sim.put(credentialsSecretRef=REF)
+    assert await sim.providers.recall("simulated") is None
 
 
 @in_virtual_time
