@@ -22,6 +22,7 @@ from gateway_core.kube.errors import (
     KubernetesUnavailable,
     ObjectNotFound,
     RequestForbidden,
+    Terminating,
     WriteConflict,
     WriteOutcomeUnknown,
 )
@@ -81,7 +82,7 @@ def explain_refusal(error: KubernetesError, call: str) -> ClusterError:
                 "the cluster does not know these credentials: log in again, or choose others"
                 " with --kubeconfig or --context"
             )
-        case RequestForbidden():
+        case RequestForbidden() | Terminating():
             return Forbidden(_explain_denial(error.message))
         case ObjectNotFound() if "could not find the requested resource" in error.message:
             return NotServed(

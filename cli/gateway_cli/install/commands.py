@@ -1,20 +1,23 @@
-"""`gatewayctl install …`: the installation's secrets, and a test of it all."""
+"""`gatewayctl install …`: the installation's secrets, a test of it all, and its removal."""
 
 import asyncio
 import secrets as random
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from gateway_cli import options as opt
+from gateway_cli.admin.documents import dollars
 from gateway_cli.admin.tokens import SECRET_LABELS, make_secret_key, make_webhook_secret
 from gateway_cli.cluster.client import open_cluster
 from gateway_cli.install.trial import Trial, check_calls, check_readiness, run_trial
-from gateway_cli.output import print_plain
+from gateway_cli.output import Output, print_done, print_note, print_plain
 from gateway_cli.rest.client import RestApi
-from gateway_cli.session import EXIT_FAILED, exit_on_error
+from gateway_cli.session import EXIT_FAILED, confirm, exit_on_error
 
 PATIENCE_SECONDS = 60.0
+OPERATOR_SECONDS = 90
+"""The operator keeps the file of a batch for 60 s after its deletion."""
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -53,6 +56,54 @@ def secrets(
 
     with exit_on_error(exit_code=EXIT_FAILED):
         asyncio.run(run())
+
+
+@app.command()
+def remove(
+    yes: opt.Yes = False,
+    keep_crds: Annotated[
+        bool, typer.Option("--keep-crds", help="Leave the CRDs, which the cluster shares.")
+    ] = False,
+    wait: Annotated[
+        int,
+        typer.Option(
+            parser=opt.parse_period,
+            metavar="PERIOD",
+            help="How long the operator may be without progress before its part is done from here.",
+        ),
+    ] = OPERATOR_SECONDS,
+    namespace: opt.Namespace = None,
+    output: Output = "table",
+) -> None:
+    """Remove a gateway: stop intake, cancel running jobs, delete all objects, then the CRDs.
+
+    It works with and without an operator, also where the namespace or the CRDs are being deleted
+    already. Exit code 1 where a job may run on at a provider.
+    """
+    from gateway_cli.install.removal import InstallationRemoval
+
+    async def run() -> dict[str, Any]:
+        async with open_cluster(namespace) as cluster:
+            removal = InstallationRemoval(cluster, wait, print_note)
+            counts = await removal.count()
+            found = ", ".join(f"{number} {plural}" for plural, number in counts.items())
+            place = f"namespace {cluster.namespace} of {cluster.server}"
+            confirm(f"Delete the gateway in {place}: {found or 'no objects'}?", yes)
+            return (await removal.run(crds=not keep_crds)).show()
+
+    with exit_on_error(exit_code=EXIT_FAILED):
+        outcome = asyncio.run(run())
+    left = outcome["jobsLeft"]
+    text = f"{sum(outcome['deleted'].values())} objects are deleted; CRDs: {outcome['crds']}"
+    print_done(text, outcome, output)
+    if output == "table":
+        for account, micros in outcome["uncountedMicros"].items():
+            print_note(f"! {dollars(micros)} USD of account {account} were added to no usage")
+        for name in outcome["remains"]:
+            print_note(f"remains: {name}")
+        print_note("The object store keeps what was archived: docs/install.md, Remove everything.")
+    if left:
+        raise typer.Exit(EXIT_FAILED)
 
 
 @app.command("test")

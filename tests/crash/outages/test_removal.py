@@ -1,0 +1,151 @@
+"""Everything is removed under a running operator, or without one, in hostile orders.
+
+There is no namespace controller here: a deleted namespace stays marked, and the test deletes its
+objects as that controller does. CRDs are deleted by the API server itself.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from gateway_cli.local.config import MODERATION_MODEL
+from tests.servers.world import World, wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+FINALIZED = ("gatewayfiles", "gatewayuploads", "gatewaybatches", "gatewaytasks")
+HOSTILE = ("gatewayproviders", "gatewaymodels", "gatewayaccounts", "gatewayusages", *FINALIZED)
+"""What tasks need is gone before them."""
+REST = ("gatewaykeys", "gatewayguardrails", "gatewayusers", "gatewayoauthclients", "gatewaygrants")
+REST += ("gatewayprompts",)
+BOUND_SECONDS = 60.0
+
+
+def form(purpose, content):
+    head = b'--xyz\r\nContent-Disposition: form-data; name="'
+    body = head + b'purpose"\r\n\r\n' + purpose.encode() + b"\r\n" + head
+    return body + b'file"; filename="in.jsonl"\r\n\r\n' + content + b"\r\n--xyz--\r\n"
+
+
+async def fill(client, purpose="batch"):
+    """Two jobs that run for minutes, a file, an upload, and a batch of the file; the job ids.
+
+    A file of another purpose has no batch, and is removed without a pause.
+    """
+    await client.simulate({"behaviour": "seconds", "seconds": "300"})
+    for number in range(2):
+        await client.create_surely(f"running-{number}")
+    line = {"custom_id": "r", "method": "POST", "url": "/v1/moderations"}
+    line["body"] = {"model": MODERATION_MODEL, "input": "a text"}
+    headers = {"Content-Type": "multipart/form-data; boundary=xyz"}
+    data = form(purpose, json.dumps(line).encode())
+    file = await client.request("POST", "/v1/files", headers=headers, data=data)
+    assert file.status == 200, file.raw
+    upload = {"filename": "a", "purpose": "user_data", "bytes": 10, "mime_type": "text/plain"}
+    assert (await client.request("POST", "/v1/uploads", body=upload)).status == 200
+    batch = {
+        "input_file_id": file.body["id"],
+        "endpoint": "/v1/moderations",
+        "completion_window": "24h",
+    }
+    if purpose == "batch":
+        made = await client.request("POST", "/v1/batches", body=batch)
+        assert made.status == 200, made.raw
+
+    def list_jobs():
+        found = json.loads(client.world.run.kubectl("get", "gatewaytasks", "-o", "json"))["items"]
+        jobs = [(task.get("status") or {}).get("upstream", {}).get("jobId") for task in found]
+        return jobs if len(jobs) == 2 and all(jobs) else None
+
+    return await wait_for(list_jobs, what="two jobs")
+
+
+async def list_cancelled(client):
+    """The jobs that were cancelled at the provider."""
+    cancels = (await client.read_simulator())["cancels"]
+    return sorted({entry["job_id"] for entry in cancels if entry["cancelled"]})
+
+
+def list_left(world):
+    """Objects that a finalizer keeps."""
+    listed = world.run.kubectl("get", ",".join(FINALIZED), "-o", "name", "--ignore-not-found")
+    return listed.split()
+
+
+def remove_secrets(world):
+    world.run.kubectl("delete", "secret", "--all", "--wait=false")
+
+
+def run_gatewayctl(world, *arguments):
+    """The exit code of a command on the world's cluster, and its JSON."""
+    env = {**os.environ, "KUBECONFIG": str(world.config.cluster_kubeconfig)}
+    command = (sys.executable, "-m", "gateway_cli", *arguments, "-n", world.config.namespace)
+    done = subprocess.run(
+        (*command, "-o", "json"), env=env, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+async def test_terminating_namespace_stops_jobs_and_releases_all_finalizers(control_plane):
+    with World(control_plane) as world:
+        async with world.client() as client:
+            jobs = await fill(client)
+            world.run.kubectl("delete", "namespace", world.config.namespace, "--wait=false")
+            for plural in HOSTILE:
+                world.run.kubectl("delete", plural, "--all", "--wait=false")
+            remove_secrets(world)
+            begun = time.monotonic()
+            await wait_for(
+                lambda: not list_left(world), seconds=BOUND_SECONDS, what="the end of the objects"
+            )
+            assert time.monotonic() - begun < BOUND_SECONDS
+            assert await list_cancelled(client) == sorted(jobs)
+
+
+async def test_deleted_crds_end_with_an_operator_and_stop_jobs():
+    with World() as world:
+        async with world.client() as client:
+            jobs = await fill(client)
+            remove_secrets(world)
+            for plural in (*HOSTILE, *REST):
+                world.run.kubectl("delete", "crd", f"{plural}.modelgateway.dev", "--wait=false")
+            await wait_for(
+                lambda: not world.run.kubectl("get", "crd", "-o", "name").split(),
+                seconds=BOUND_SECONDS,
+                what="the end of the CRDs",
+            )
+            assert await list_cancelled(client) == sorted(jobs)
+
+
+async def test_remove_does_the_part_of_an_absent_operator(control_plane):
+    with World(control_plane) as world:
+        async with world.client() as client:
+            jobs = await fill(client)
+            world.run.kill("operator")
+            world.run.kubectl("delete", "namespace", world.config.namespace, "--wait=false")
+            world.run.kubectl("delete", ",".join(FINALIZED), "--all", "--wait=false")
+            assert len(list_left(world)) >= 5
+            # the control plane is shared
+            code, outcome = run_gatewayctl(
+                world, "install", "remove", "--yes", "--keep-crds", "--wait=1s"
+            )
+            assert (code, outcome["jobsStopped"], outcome["jobsLeft"]) == (0, 2, [])
+            assert not list_left(world)
+            assert await list_cancelled(client) == sorted(jobs)
+
+
+async def test_remove_ends_with_nothing_left_while_the_operator_runs():
+    with World() as world:
+        async with world.client() as client:
+            jobs = await fill(client, purpose="user_data")
+            code, outcome = run_gatewayctl(world, "install", "remove", "--yes")
+            assert (code, outcome["jobsLeft"], outcome["released"]) == (0, [], [])
+            assert (outcome["crds"], outcome["uncountedMicros"]) == ("removed", {})
+            assert outcome["deleted"]["gatewaytasks"] == 2
+            assert await list_cancelled(client) == sorted(jobs)
+            assert world.is_alive("operator")
