@@ -7,7 +7,8 @@ given up, with a log line that says what is left, so that the finalizer is alway
 
 Kubernetes begins to delete the content of a namespace 5 s after it is marked, and the operator's
 pods and its Role are part of it. Therefore the operator deletes what has a finalizer at once, tasks
-first, while it still has its rights.
+first, while it still has its rights. It also releases accounts, users and OAuth clients, whose
+finalizer waits for what belongs to them.
 """
 
 import asyncio
@@ -19,13 +20,18 @@ from typing import Protocol
 
 import structlog
 
+from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.batch import GatewayBatch
 from gateway_core.api.file import GatewayFile
+from gateway_core.api.ids import REMAINS_FINALIZER
+from gateway_core.api.oauth import GatewayOAuthClient
 from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.upload import GatewayUpload
+from gateway_core.concurrency import map_bounded
 from gateway_core.kube.client import KubernetesClient
-from gateway_core.kube.errors import KubernetesError, Terminating
+from gateway_core.kube.errors import KubernetesError, ObjectNotFound, Terminating
+from gateway_core.kube.lists import list_pages
 from gateway_core.storage.objects import StoreUnavailable
 
 LOOK_SECONDS = 2.0
@@ -38,6 +44,11 @@ LAST_PAUSE_SECONDS = 0.2
 
 KINDS = (GatewayTask.plural, GatewayBatch.plural, GatewayUpload.plural, GatewayFile.plural)
 """Kinds with a finalizer of the operator, in the order of their removal."""
+
+OWNERS = (GatewayAccount.plural, GatewayUser.plural, GatewayOAuthClient.plural)
+"""Kinds whose finalizer waits for what belongs to them."""
+
+RELEASES_AT_ONCE = 16
 
 _log = structlog.get_logger(__name__)
 
@@ -62,6 +73,7 @@ class Termination:
     is_of_namespace: bool = field(default=False, init=False)
     _since: dict[str, float] = field(default_factory=dict, init=False)
     _undeleted: list[str] = field(default_factory=list, init=False)
+    _unreleased: list[str] = field(default_factory=list, init=False)
     _controllers: tuple["LooksAgain", ...] = field(default=(), init=False)
 
     def subscribe(self, *controllers: "LooksAgain") -> None:
@@ -119,11 +131,13 @@ class Termination:
             self.is_of_namespace = True
             _log.warning("the namespace is being deleted: jobs are stopped")
             self._undeleted = list(KINDS) if self.deletes else []
+            self._unreleased = list(OWNERS) if self.deletes else []
         creatable = frozenset[str]()
         if not self.is_of_namespace:
             creatable = await self.kube.list_creatable()
         now = time.monotonic()
-        self._since = {kind: self._since.get(kind, now) for kind in KINDS if kind not in creatable}
+        terminating = (kind for kind in (*KINDS, *OWNERS) if kind not in creatable)
+        self._since = {kind: self._since.get(kind, now) for kind in terminating}
         if before != (self._since.keys(), self._list_overdue()):
             _log.info("kinds are being deleted", kinds=list(self._since))
             for controller in self._controllers:
@@ -131,6 +145,24 @@ class Termination:
         while self._undeleted:
             await self.kube.delete_all(self._undeleted[0])
             del self._undeleted[0]
+        while self._unreleased:
+            await self._release(self._unreleased[0])
+            del self._unreleased[0]
+
+    async def _release(self, plural: str) -> None:
+        """Remove the finalizer of all objects: what belongs to them is deleted like they are."""
+
+        async def release(meta: Object) -> None:
+            kept = [name for name in meta["finalizers"] if name != REMAINS_FINALIZER]
+            with suppress(ObjectNotFound):
+                await self.kube.patch(
+                    plural, {"metadata": meta}, {"metadata": {"finalizers": kept}}
+                )
+
+        async for page in list_pages(self.kube, plural, metadata_only=True):
+            metas = [obj["metadata"] for obj in page.items]
+            held = [meta for meta in metas if REMAINS_FINALIZER in meta.get("finalizers", ())]
+            await map_bounded(RELEASES_AT_ONCE, release, held)
 
     async def _is_namespace_terminating(self) -> bool:
         try:

@@ -117,7 +117,8 @@ class RemainsRemoval:
         Raises what the Kubernetes API raises.
         """
         meta = owner.metadata
-        if REMAINS_FINALIZER in meta.finalizers:
+        is_ending = self.context.termination.covers(owner.plural)
+        if REMAINS_FINALIZER in meta.finalizers or is_ending:
             return
         known = {"name": meta.name, "resourceVersion": meta.resource_version}
         finalizers = {"finalizers": [*meta.finalizers, REMAINS_FINALIZER]}
@@ -132,10 +133,16 @@ class RemainsRemoval:
 
         Raises what the stores raise.
         """
+        termination = self.context.termination
         uid, loop = owner.metadata.uid, asyncio.get_running_loop()
         began = loop.time()
         last = self._rounds.pop(uid, None)
         if REMAINS_FINALIZER not in owner.metadata.finalizers:
+            return _ENDING
+        if termination.is_of_namespace or termination.is_overdue(owner.plural):
+            # the whole kind goes: no other object gets the name
+            with suppress(OwnerGone):
+                await self._release(owner)
             return _ENDING
         if last is not None and began < last.due:
             self._rounds[uid] = last
@@ -267,6 +274,10 @@ class RemainsRemoval:
                 entries = context.store.list_entries(f"{folder}{name}/")
                 await delete_all(context.store, (entry.key async for entry in entries))
             context.failpoints.reach("after-remains")
+        await self._release(owner)
+
+    async def _release(self, owner: Resource) -> None:
+        context, name = self.context, owner.metadata.name
         obj = await self._confirm(owner)
         kept = [one for one in obj["metadata"].get("finalizers") or () if one != REMAINS_FINALIZER]
         await context.kube.patch(owner.plural, obj, {"metadata": {"finalizers": kept}})

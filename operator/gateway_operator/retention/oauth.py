@@ -54,6 +54,7 @@ class OAuthRemoval:
         users: Cache[GatewayUser],
     ) -> None:
         self._kube = context.kube
+        self._termination = context.termination
         self._now = context.now
         self._deletions = Deletions(context.kube, context.failpoints)
         self._counters = counters
@@ -141,9 +142,10 @@ class OAuthRemoval:
         meta = obj["metadata"]
         finalizers = meta.get("finalizers") or []
         is_leaving, is_guarded = "deletionTimestamp" in meta, REMAINS_FINALIZER in finalizers
-        if is_leaving and is_guarded and not has_grants:
+        is_ending = self._termination.covers(GatewayOAuthClient.plural)
+        if is_leaving and is_guarded and (is_ending or not has_grants):
             wanted = [name for name in finalizers if name != REMAINS_FINALIZER]
-        elif not is_leaving and not is_guarded:
+        elif not is_leaving and not is_guarded and not is_ending:
             wanted = [*finalizers, REMAINS_FINALIZER]
         else:
             return

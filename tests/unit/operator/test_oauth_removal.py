@@ -13,6 +13,7 @@ from gateway_core.oauth.records import project_client
 from gateway_core.oauth.registration import mark_authorized
 from gateway_operator.context import Failpoints
 from gateway_operator.retention.oauth import MOST_LEFT, OAuthRemoval
+from gateway_operator.termination import Termination
 from tests.fakes.counters import FakeCounters
 from tests.fakes.informer import FakeInformer
 from tests.fakes.kubernetes import FakeKubernetes
@@ -28,7 +29,12 @@ class Bench:
     def __init__(self) -> None:
         self.kube = FakeKubernetes()
         self.counters = FakeCounters()
-        context: Any = SimpleNamespace(kube=self.kube, now=lambda: NOW, failpoints=Failpoints())
+        context: Any = SimpleNamespace(
+            kube=self.kube,
+            now=lambda: NOW,
+            failpoints=Failpoints(),
+            termination=Termination(self.kube),
+        )
         self.sweep = OAuthRemoval(
             context,
             self.counters,

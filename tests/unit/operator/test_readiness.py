@@ -37,6 +37,7 @@ from gateway_operator.accounts.models import (
 from gateway_operator.accounts.readiness import ReadinessController
 from gateway_operator.accounts.removal import RemainsRemoval
 from gateway_operator.context import Failpoints
+from gateway_operator.termination import Termination
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.counters import FakeCounters
 from tests.fakes.informer import FakeInformer
@@ -80,7 +81,11 @@ class Simulation:
         in_use = ProvidersInUse(self.providers, self.moderations, llm)
         declared = DeclaredKeys(FakeSecrets(), {1: b"p" * 32}, Failpoints(), lambda: self.now)
         context: Any = SimpleNamespace(
-            kube=self.kube, store=FakeObjects(), failpoints=Failpoints(), now=lambda: self.now
+            kube=self.kube,
+            store=FakeObjects(),
+            failpoints=Failpoints(),
+            now=lambda: self.now,
+            termination=Termination(self.kube),
         )
         self.counters = FakeCounters()
         self.store = context.store

@@ -19,6 +19,7 @@ from gateway_operator.accounts.kinds import Accounts, Users, project_key
 from gateway_operator.accounts.readiness import ReadinessController
 from gateway_operator.accounts.removal import QUIET_SECONDS, RemainsRemoval
 from gateway_operator.context import Failpoints
+from gateway_operator.termination import PATIENCE_SECONDS, Termination
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.counters import FakeCounters
 from tests.fakes.informer import FakeInformer
@@ -51,8 +52,13 @@ class Bench:
         accounts = FakeInformer(self.kube, ACCOUNTS, GatewayAccount.model_validate)
         users = FakeInformer(self.kube, USERS, GatewayUser.model_validate)
         context: Any = SimpleNamespace(
-            kube=self.kube, store=self.store, failpoints=Failpoints(), now=lambda: NOW
+            kube=self.kube,
+            store=self.store,
+            failpoints=Failpoints(),
+            now=lambda: NOW,
+            termination=Termination(self.kube),
         )
+        self.termination: Termination = context.termination
         keys = FakeInformer(self.kube, KEYS, project_key)
         self.removal = removal = RemainsRemoval(context, self.counters, users, keys)  # type: ignore[arg-type]
         kinds = Accounts(accounts, AccountDefaults(), removal), Users(users, accounts, removal)
@@ -208,6 +214,34 @@ async def test_kinds_without_a_crd_keep_no_account(
     await bench.delete(ACCOUNTS, "demo")
     await bench.settle(QUIET_SECONDS + 5)
     assert bench.kube.find(ACCOUNTS, "demo") is None
+
+
+@in_virtual_time
+async def test_terminating_namespace_keeps_no_owner(bench: Bench) -> None:
+    client = {"clientName": "C", "redirectUris": ["a:b"]}
+    meta = {"name": "client-a", "finalizers": [REMAINS_FINALIZER]}
+    bench.kube.put("gatewayoauthclients", {"metadata": meta, "spec": client})
+    await bench.settle()
+    bench.kube.is_terminating = True
+    await bench.termination.look()
+    await bench.settle(5)
+    for plural in (ACCOUNTS, USERS, "gatewayoauthclients"):
+        objects = bench.kube.list_objects(plural)
+        assert objects
+        assert not any(obj["metadata"].get("finalizers") for obj in objects)
+
+
+@in_virtual_time
+async def test_terminating_kind_does_not_wait_for_a_store_that_is_away(bench: Bench) -> None:
+    await bench.settle()
+    bench.store.away = True
+    bench.kube.terminating = frozenset({ACCOUNTS})
+    await bench.termination.look()
+    await bench.kube.delete_all(ACCOUNTS)
+    await bench.settle(PATIENCE_SECONDS - 5)
+    assert bench.kube.list_objects(ACCOUNTS)
+    await bench.settle(75)
+    assert bench.kube.list_objects(ACCOUNTS) == []
 
 
 @in_virtual_time
