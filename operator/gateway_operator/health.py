@@ -116,6 +116,7 @@ async def start_health(
         return web.Response(status=404) if done is None else web.json_response(dict(done))
 
     app = web.Application(client_max_size=MOST_ORDER)
+    app.on_response_prepare.append(_end_doubtful)
     app.add_routes(
         [
             web.get("/healthz", healthz),
@@ -129,3 +130,13 @@ async def start_health(
     await runner.setup()
     await web.TCPSite(runner, host, port).start()
     return runner
+
+
+async def _end_doubtful(request: web.Request, response: web.StreamResponse) -> None:
+    """End the connection after a request that aiohttp and a proxy may frame differently.
+
+    aiohttp also drops what it has received behind a request with Upgrade.
+    """
+    coding = request.headers.getall("Transfer-Encoding", ["chunked"])
+    if "Upgrade" in request.headers or request.version < (1, 1) or coding != ["chunked"]:
+        response.force_close()

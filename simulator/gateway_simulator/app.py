@@ -25,6 +25,7 @@ from gateway_simulator.injector import Answer
 from gateway_simulator.ledger import Journal, Ledger
 from gateway_simulator.llm.routes import LanguageRoutes
 from gateway_simulator.moderations import ModerationRoutes
+from gateway_simulator.protocol import Protocol
 from gateway_simulator.provider import Provider
 from gateway_simulator.routes import ProviderRoutes
 from gateway_simulator.settings import Settings
@@ -135,6 +136,8 @@ def serve(settings: Settings) -> bool:
             host=settings.host,
             port=settings.port,
             loop="asyncio",
+            http=Protocol,
+            ws="none",
             log_config=None,
             access_log=False,
             proxy_headers=False,

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 from aiohttp import ClientSession, web
@@ -13,6 +14,8 @@ from gateway_core.providers.notices import Notice, NoticeSigner, NoticeUndeliver
 from gateway_operator.context import Shards
 from gateway_operator.health import start_health
 from gateway_operator.metrics import Metrics
+from tests.servers.framing import converse
+from tests.servers.framing_cases import CASES
 
 SIGNER = NoticeSigner(b"k" * 32)
 ORDERS = OrderSigner(b"k" * 32)
@@ -192,3 +195,22 @@ async def test_tests_of_receivers_that_hang_hold_up_no_other_account_and_no_rota
 def test_order_is_waited_for_longer_than_a_receiver_may_take(receiver: float, least: float) -> None:
     link = OrderLink("http://127.0.0.1:9", 1, ORDERS, receiver)
     assert link.seconds >= least
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "upgrade h2c, length",
+        "upgrade h2c, chunked",
+        "upgrade websocket, no body",
+        "upgrade with half a request in a body",
+        "behind HTTP/1.0",
+        "coding in HTTP/1.0",
+        "coding 'gzip, chunked'",
+    ],
+)
+async def test_inner_port_reads_nothing_behind_a_request_with_a_doubtful_end(
+    inner: Inner, name: str
+) -> None:
+    [case] = [case for case in CASES if case.name == name]
+    assert len(await converse(inner.port, replace(case, closes=True))) == 1
