@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.chromium import ChromiumMissingError, ensure_chromium
+from tools.debian import NAMES, PackageMissingError, ensure_installed
 
 from gateway_cli.machine import BuildError, build_go_program, run_program
 
@@ -46,11 +46,14 @@ class Program:
     @property
     def pins(self) -> tuple[str, ...]:
         """The files that pin its versions."""
-        return ("go.mod", "go.sum") if self.package else ("package.json", "package-lock.json")
+        if self.package is None:
+            return ("package.json", "package-lock.json")
+        own = ("main.go",) if self.package == "." else ()
+        return ("go.mod", "go.sum", *own)
 
 
-CHROMIUM = "chromium"
 PROGRAMS = {
+    "go-proxy": Program(".", "goproxy"),
     "helm": Program("helm.sh/helm/v3/cmd/helm", "helm", any_version=True),
     "helm-unittest": Program("github.com/helm-unittest/helm-unittest/cmd/helm-unittest", "helm"),
     "mcp-clients": Program(None, "mcp"),
@@ -158,11 +161,11 @@ def main() -> int:
     names = sys.argv[1:]
     try:
         wanted = [name for name, program in PROGRAMS.items() if program.is_for_tests]
-        for name in names or (*wanted, CHROMIUM):
-            path = ensure_chromium() if name == CHROMIUM else ensure_program(name)
+        for name in names or (*wanted, *NAMES):
+            path = ensure_installed(name) if name in NAMES else ensure_program(name)
             if names:
                 print(path)
-    except (ProgramMissingError, ChromiumMissingError) as error:
+    except (ProgramMissingError, PackageMissingError) as error:
         print(f"✗ {error}", file=sys.stderr)
         return 1
     return 0

@@ -40,6 +40,7 @@ MATRIX = (
     Row("F14", "one Idempotency-Key 64 ways at once", 12800, "200 tasks, the rest replays"),
     Row("F15", "500 calls at the edge of a limit at three APIs", 100, "I7"),
     Row("F23", "clients leave at any moment of an LLM call", 1000, "I7; nothing stays open"),
+    Row("F24", "framing attacks, direct and on shared connections", 1200, "I8; RFC 9112"),
 )
 
 

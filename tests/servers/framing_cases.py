@@ -94,6 +94,7 @@ def _upgrades() -> list[Case]:
             cases.append(
                 Case(f"upgrade {method} {framing[:8].decode()}", head + sent + NEXT, served)
             )
+    half = b"\r\n" * 9000 + _SMUGGLED
     long = b"Content-Length: %d\r\n" % len(padded)
     chunked = b"%x\r\n%b\r\n0\r\n\r\n" % (len(padded), padded)
     twice = b"POST /x HTTP/1.1\r\nHost: x\r\n" + upgrade + b"Content-Length: 2\r\n\r\nab"
@@ -102,6 +103,11 @@ def _upgrades() -> list[Case]:
     return [
         *cases,
         _post("upgrade with a body beyond one piece", upgrade + long, padded),
+        _post(
+            "upgrade with half a request in a body",
+            upgrade + b"Content-Length: %d\r\n" % len(half),
+            half,
+        ),
         _post("upgrade with chunks beyond one piece", upgrade + _CHUNKED, chunked, padded),
         Case("upgrades in a row", twice * 3 + NEXT, (("POST", "/x", b"ab"),) * 3 + (_NEXT,)),
         Case("upgrade and close", last + NEXT, (("GET", "/x", b""),), closes=True),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import aiohttp
-from tools.chromium import ChromiumMissingError
+from tools.debian import PackageMissingError
 from tools.pictures.console import draw_console
 from tools.pictures.dashboard import draw_dashboard
 from tools.pictures.demo import draw_demo
@@ -42,7 +42,7 @@ PICTURES: dict[str, Callable[[], dict[str, bytes]]] = {
     "dashboard": make_dashboard,
 }
 _PROBLEMS = (
-    ChromiumMissingError,
+    PackageMissingError,
     CommandError,
     ExceptionGroup,
     ProgramMissingError,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright, expect
-from tools.chromium import find_chromium
+from tools.debian import find_installed
 
 from gateway_core.accounts.passwords import generate_password, hash_password
 from tests.servers.tenants import describe_account, describe_key, describe_user, unique, wait_known
@@ -76,7 +76,7 @@ async def people(world):
 async def chromium() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
-            executable_path=find_chromium(),
+            executable_path=find_installed("chromium"),
             # Chromium has no sandbox for root
             args=["--no-sandbox"] if os.geteuid() == 0 else [],
         )
