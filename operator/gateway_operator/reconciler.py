@@ -225,6 +225,10 @@ class ObjectCache(Generic[R]):
         """Whether that version, or a newer one, was seen or is known to be of the past."""
         return version <= max(self.version(name), self._gone.get(name, -1))
 
+    def was_dropped(self, name: str) -> bool:
+        """Whether an object of that name was forgotten of late."""
+        return name in self._gone
+
     def upsert(self, obj: Object) -> bool:
         """Keep an object unless it or a newer one is known; whether it was kept.
 

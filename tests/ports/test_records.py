@@ -394,6 +394,17 @@ class TestWatch:
                 change = await anext(stream)
         assert change.object == made
 
+    async def test_shows_metadata_alone_where_asked(self, kube: KubernetesClient) -> None:
+        begin = (await kube.list_page(TASKS, limit=1)).resource_version
+        made = await kube.create(TASKS, make_task())
+        stream = kube.watch(TASKS, resource_version=begin, timeout_seconds=20, metadata_only=True)
+        async with asyncio.timeout(10), contextlib.aclosing(stream):
+            change = await anext(stream)
+            while change.object["metadata"].get("name") != name_of(made):
+                change = await anext(stream)
+        assert change.object["metadata"] == made["metadata"]
+        assert "spec" not in change.object
+
 
 class TestBeside:
     async def test_a_lease_is_made_and_renewed(self, kube: KubernetesClient) -> None:

@@ -20,7 +20,7 @@ from gateway_cli.cluster.errors import AlreadyThere
 from gateway_cli.output import Output, print_done
 from gateway_cli.session import CommandError
 from gateway_core.api.crd import KINDS
-from gateway_core.api.ids import API_VERSION
+from gateway_core.api.ids import API_VERSION, CREATED_ANNOTATION
 from gateway_core.api.resource import Object, Resource
 
 MERGE_PATCH = "application/merge-patch+json"
@@ -92,6 +92,10 @@ class _Restore:
     async def _make(self, number: int, obj: Object) -> bool:
         kind, meta = _KINDS[obj["kind"]], obj["metadata"]
         kept = {name: meta[name] for name in _KEPT if meta.get(name)}
+        if not obj.get("status"):
+            # else the operator would refuse a run that had not begun, as one that lost its state
+            notes = meta.get("annotations") or {}
+            kept["annotations"] = {n: v for n, v in notes.items() if n != CREATED_ANNOTATION}
         body = {**obj, "metadata": kept}
         body.pop("status", None)
         path = self._path(kind)

@@ -33,9 +33,20 @@ async def archive_task(store: ObjectStore, obj: Object) -> None:
     account = obj["spec"]["request"]["accountName"]
     known = await read_archived(store, account, meta["name"])
     is_open = obj["status"].get("work") != SETTLED
-    if known is not None and (is_open or known["metadata"]["uid"] != meta["uid"]):
+    if known is not None and (is_open or not _is_same_end(known, obj)):
         return
     await store.put(_key(account, meta["name"]), orjson.dumps({**obj, "metadata": meta}))
+
+
+def _is_same_end(known: Object, obj: Object) -> bool:
+    """Whether both are of one task. A restored one has another uid."""
+    if known["metadata"]["uid"] == obj["metadata"]["uid"]:
+        return True
+    ends = [
+        (run["spec"]["request"], run["status"].get("upstream"), run["status"].get("completionTime"))
+        for run in (known, obj)
+    ]
+    return ends[0] == ends[1]
 
 
 async def read_archived(store: ObjectStore, account: str, name: str) -> Object | None:

@@ -20,6 +20,7 @@ from gateway_core.api.errors import (
 )
 from gateway_core.api.ids import (
     ACCOUNT_LABEL,
+    CREATED_ANNOTATION,
     GIVEN_DIGEST_ANNOTATION,
     REQUEST_ID_ANNOTATION,
     SHARD_LABEL,
@@ -32,6 +33,7 @@ from gateway_core.api.ids import (
 )
 from gateway_core.api.resource import Object, skeleton
 from gateway_core.api.task import GatewayTask
+from gateway_core.api.times import format_precise_time
 from gateway_core.billing.counters import Hold
 from gateway_core.failpoints import Failpoints
 from gateway_core.kube.api_health import ApiHealth
@@ -308,6 +310,7 @@ class TaskService:
             labels={ACCOUNT_LABEL: account, SHARD_LABEL: str(shard_of(name))},
             annotations={
                 REQUEST_ID_ANNOTATION: context.request_id,
+                CREATED_ANNOTATION: format_precise_time(CLOCK.now()),
                 GIVEN_DIGEST_ANNOTATION: draft.given_digest,
                 **_name_trace(context),
             },

@@ -177,6 +177,25 @@ def record_failure(
     }
 
 
+def refuse_restored(task: GatewayTask, message: str, now: datetime) -> dict[str, Any]:
+    """The terminal status of a restored task that is not run again, nor called back."""
+    failure = record_failure(task, Reason.SUBMISSION_UNKNOWN, message, now)
+    if task.spec.request.callback_url is None:
+        return failure
+    given_up = {"state": State.UNDELIVERED, "nextAttemptTime": None, "lastAnswer": message}
+    changes = [
+        (ConditionType.SUCCEEDED, "False", Reason.SUBMISSION_UNKNOWN, message),
+        (ConditionType.FINISHED, "True", Reason.SUBMISSION_UNKNOWN, message),
+        (ConditionType.CALLBACK_DELIVERED, "False", Reason.UNDELIVERED, message),
+    ]
+    return {
+        **failure,
+        "work": SETTLED,
+        "callback": {**failure["callback"], **given_up},
+        "conditions": change_conditions(task, changes, now),
+    }
+
+
 def open_callback(task: GatewayTask, now: datetime) -> dict[str, Any]:
     """`status.callback` before the first attempt, which is due at once (§11.4)."""
     return {

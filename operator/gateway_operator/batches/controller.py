@@ -1,13 +1,15 @@
 """The controller of batches: which step is due, what events start, and the shutdown."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 from functools import partial
+from typing import Any
 
 import structlog
 
 from gateway_core.api.batch import ACTION, GatewayBatch
 from gateway_core.api.conditions import Reason
-from gateway_core.api.ids import REQUEST_ID_ANNOTATION, name_to_id
+from gateway_core.api.ids import BATCH_FINALIZER, REQUEST_ID_ANNOTATION, name_to_id
 from gateway_core.api.resource import Object
 from gateway_core.batches import lifecycle
 from gateway_core.batches.lines import Problem
@@ -33,6 +35,7 @@ from gateway_operator.billing.reservations import Reservations
 from gateway_operator.context import Context
 from gateway_operator.reconciler import AT_ONCE, Next, Reconciler, after
 from gateway_operator.tasks.calls import ProviderCalls
+from gateway_operator.tasks.restoring import NOT_ARCHIVED, Restoring
 
 PAUSE_SECONDS = 2.0
 MOMENT_SECONDS = 14.0
@@ -84,6 +87,15 @@ class BatchController(Reconciler[GatewayBatch]):
             aggregator,
         )
         validator = Validator(context, store, inputs, self._holds, moderators, slots.checks)
+        self._restoring = Restoring(
+            context,
+            store.cache,
+            store,
+            reservations,
+            BATCH_FINALIZER,
+            inputs.is_admitted,
+            _refuse_restored,
+        )
         self._runs: dict[str, Run] = {}
         self._steps: dict[lifecycle.Step, Callable[[GatewayBatch], Awaitable[Next]]] = {
             lifecycle.Step.VALIDATE: validator.validate,
@@ -142,6 +154,8 @@ class BatchController(Reconciler[GatewayBatch]):
         is_overdue = self._context.termination.is_overdue(GatewayBatch.plural)
         if is_overdue and batch.metadata.deletion_timestamp and step is not lifecycle.Step.CLOSE:
             return await self._finalizing.give_up(batch)
+        if batch.status.phase is None and await self._restoring.restore(batch):
+            return AT_ONCE
         try:
             return await self._steps[step](batch)
         except Unfit as unfit:
@@ -156,6 +170,7 @@ class BatchController(Reconciler[GatewayBatch]):
         """Drop all that is kept in memory of `name`."""
         super().forget(name)
         self._holds.forget(name)
+        self._restoring.forget(name)
 
     def describe(self, batch: GatewayBatch) -> Mapping[str, str | None]:
         """Batch, account and request, for log lines."""
@@ -226,3 +241,8 @@ class BatchController(Reconciler[GatewayBatch]):
         """Record that the batch is being cancelled."""
         await self._store.commit(batch, lifecycle.record_cancelling(batch, self._context.now()))
         return AT_ONCE
+
+
+def _refuse_restored(batch: GatewayBatch, now: datetime) -> Mapping[str, Any]:
+    problem = Problem("submission_unknown", NOT_ARCHIVED)
+    return lifecycle.record_failure(batch, Reason.SUBMISSION_UNKNOWN, [problem], 0, now)

@@ -43,6 +43,7 @@ from gateway_core.files.quota import StorageQuota
 from gateway_core.files.quota_counters import Pool
 from gateway_core.kube.client import Created
 from gateway_core.kube.errors import ObjectNotFound
+from gateway_core.tasks.archive import archive_task
 from gateway_operator.batches.bounds import Slots
 from gateway_operator.batches.store import BatchInputs, BatchStore
 from gateway_operator.billing.aggregator import UsageAggregator
@@ -112,7 +113,7 @@ class Finalizing:
         return AT_ONCE
 
     async def close(self, batch: GatewayBatch) -> Next:
-        """Aggregate the charge, settle the hold, remove the results and the finalizer.
+        """Aggregate the charge, settle the hold, archive, remove the results and the finalizer.
 
         Each part can be repeated; `work: Settled` comes last and says that all are done. A batch
         whose deletion has begun is gone before that, with its finalizer.
@@ -127,7 +128,8 @@ class Finalizing:
             # without its finalizer it may be deleted at any time, and the hold be given back then
             return after(SETTLE_PAUSE)
         context.failpoints.reach("after-batch-settle")
-        with self._giving_up(batch, "its results in the store"):
+        with self._giving_up(batch, "its archive and its results in the store"):
+            await archive_task(context.store, batch.source)
             await store.open_results(batch).remove()
         context.failpoints.reach("after-batch-removal")
         kept = [name for name in batch.metadata.finalizers if name != BATCH_FINALIZER]

@@ -4,13 +4,19 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
-from gateway_core.api.ids import REQUEST_ID_ANNOTATION, name_to_id
+from gateway_core.api.ids import REQUEST_ID_ANNOTATION, TASK_FINALIZER, name_to_id
 from gateway_core.api.resource import Object
 from gateway_core.api.task import SETTLED, GatewayTask
 from gateway_core.kube.informer import Cache
 from gateway_core.observability.tracing import NO_SPAN, Span
 from gateway_core.providers.notices import Notice
-from gateway_core.tasks.lifecycle import Step, deadline, is_terminal, next_step
+from gateway_core.tasks.lifecycle import (
+    Step,
+    deadline,
+    is_terminal,
+    next_step,
+    refuse_restored,
+)
 from gateway_operator.accounts.credentials import Credentials
 from gateway_operator.billing.aggregator import UsageAggregator
 from gateway_operator.billing.reservations import Reservations
@@ -26,6 +32,7 @@ from gateway_operator.tasks.ending import Ending
 from gateway_operator.tasks.holds import Holds
 from gateway_operator.tasks.polling import Polling
 from gateway_operator.tasks.recording import Recording
+from gateway_operator.tasks.restoring import NOT_ARCHIVED, Restoring
 from gateway_operator.tasks.submission import Submission
 
 MOST_ADOPTIONS = 16
@@ -72,6 +79,15 @@ class TaskController(Reconciler[GatewayTask]):
             context, self.queue, writer, callbacks, reservations, awaiting, calls.traces, recording
         )
         self._adoption = Adoption(context, writer, holds, self._submission, inputs, calls)
+        self._restoring = Restoring(
+            context,
+            self.cache,
+            writer,
+            reservations,
+            TASK_FINALIZER,
+            holds.is_admitted,
+            lambda task, now: refuse_restored(task, NOT_ARCHIVED, now),
+        )
         self._adoptions = asyncio.Semaphore(MOST_ADOPTIONS)
         self._steps: dict[Step, Callable[[GatewayTask], Awaitable[Next]]] = {
             Step.UNMARK: self._adoption.unmark,
@@ -145,6 +161,9 @@ class TaskController(Reconciler[GatewayTask]):
         if step is Step.NOTHING or not self._is_own(task):
             self.cache.drop(task.metadata.name)
             return AT_ONCE
+        is_blank = task.status.phase is None and task.status.upstream is None
+        if is_blank and await self._restoring.restore(task):
+            return AT_ONCE
         with self._begin_span(task, step):
             following = await self._steps[step](task)
         if following.seconds is not None and step in _BEFORE_DEADLINE:
@@ -161,6 +180,7 @@ class TaskController(Reconciler[GatewayTask]):
             self._polling,
             self._delivery,
             self.recording,
+            self._restoring,
             self._ending,
         ):
             part.forget(name)

@@ -19,9 +19,10 @@ from gateway_core.api.task import SETTLED
 from gateway_core.api.times import format_time
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.files.files import FileRecorder
-from gateway_core.files.uploads import is_settled, make_file, read_expiry
+from gateway_core.files.uploads import compose_file, is_settled, make_file, read_expiry
 from gateway_core.kube.errors import ObjectNotFound, Terminating
 from gateway_core.storage.content import list_keys
+from gateway_core.storage.objects import ObjectMissing
 from gateway_operator.context import find_lacking
 from gateway_operator.files.storage import FileStorage
 from gateway_operator.reconciler import ON_CHANGE, Next, Reconciler, after
@@ -72,6 +73,10 @@ class Settlement:
 
     async def _settle_completed(self, upload: Object) -> None:
         storage, failpoints = self._storage, self._context.failpoints
+        if await self._is_lost(upload):
+            # restored from a backup: its File was made before, and deleted with its bytes
+            await self._drop_parts(upload)
+            return await self._mark(upload)
         try:
             file = await make_file(self._context.kube, self._files, upload)
         except Terminating:
@@ -99,6 +104,18 @@ class Settlement:
         left = await storage.find(GatewayFile.plural, file["metadata"]["name"])
         if left is None or left["metadata"].get("deletionTimestamp"):
             await storage.release(account, "files", file["metadata"]["name"])
+
+    async def _is_lost(self, upload: Object) -> bool:
+        """Whether neither the File of a completed Upload is there nor its bytes."""
+        file = compose_file(upload)
+        if await self._storage.find(GatewayFile.plural, file["metadata"]["name"]) is not None:
+            return False
+        for key in list_keys(file)[:1]:
+            try:
+                await self._context.store.head(key)
+            except ObjectMissing:
+                return True
+        return False
 
     async def _drop_parts(self, upload: Object, *, closing: str | None = None) -> None:
         """Remove all parts that no other File has, and release what was reserved for them."""

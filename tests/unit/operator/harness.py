@@ -14,6 +14,7 @@ from typing import Any, Self
 from gateway_core.api.account import AccountDefaults, GatewayAccount, GatewayUser
 from gateway_core.api.ids import (
     ACCOUNT_LABEL,
+    CREATED_ANNOTATION,
     SHARD_LABEL,
     TASK_FINALIZER,
     TASK_PREFIX,
@@ -26,7 +27,7 @@ from gateway_core.api.model import GatewayModel
 from gateway_core.api.provider import GatewayProvider, ProviderSpec
 from gateway_core.api.resource import Object
 from gateway_core.api.task import TERMINAL_PHASES, GatewayTask
-from gateway_core.api.times import format_time, parse_time
+from gateway_core.api.times import format_precise_time, format_time, parse_time
 from gateway_core.billing.counters import Hold
 from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import Rebuilder, rebuild_ledger
@@ -327,8 +328,13 @@ class Simulation:
             deadline=deadline, fingerprint="f" * 64, reservedMicros=reserved, **request
         )
         labels = {ACCOUNT_LABEL: "demo", SHARD_LABEL: str(shard_of(name))}
-        metadata = {"name": name, "labels": labels, "finalizers": [TASK_FINALIZER]}
-        metadata |= {"annotations": dict(self.annotations)} if self.annotations else {}
+        metadata: dict[str, Any] = {
+            "name": name,
+            "labels": labels,
+            "finalizers": [TASK_FINALIZER],
+        }
+        created = format_precise_time(read_now())
+        metadata["annotations"] = {CREATED_ANNOTATION: created, **self.annotations}
         await self.kube.create(TASKS, {"metadata": metadata, "spec": spec})
         return name
 

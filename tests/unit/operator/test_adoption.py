@@ -255,7 +255,7 @@ async def test_archived_name_is_refused() -> None:
     await sim.kube.delete(TASKS, name)
     await sim.pass_time(5)
     before = dict(sim.store.contents)
-    await sim.apply(name)
+    await sim.apply(name, input='{"prompt": "another"}')
     await sim.pass_time(30)
     assert sim.is_closed(name)
     assert sim.status(name)["failure"]["code"] == "invalid_request"

@@ -207,6 +207,7 @@ class TestOutputs:
     async def test_unavailable_store_is_awaited(self) -> None:
         sim = await Simulation.start()
         name = await sim.admit()
+        await sim.wait(lambda: sim.upstream.jobs)
         sim.store.away = True
         await sim.wait(lambda: sim.upstream.count("fetch") > 2)
         assert not sim.is_ended(name)

@@ -320,3 +320,43 @@ async def test_file_restored_from_backup_keeps_its_bytes():
     assert sim.find(UPLOADS, name)["status"]["fileUid"] == made["metadata"]["uid"]
     assert list(sim.store.contents.values()) == [b"12345"]
     await sim.kill()
+
+
+@pytest.mark.parametrize("deleted", [False, True], ids=["file is there", "file was deleted"])
+@in_virtual_time
+async def test_upload_restored_without_status_makes_no_further_file(deleted):
+    sim = await Simulation.start()
+    name = await sim.add_upload(b"12345", b"678")
+    file = await sim.complete(name, *sim.list_parts(name))
+    await sim.wait(lambda: sim.is_settled(name))
+    if deleted:
+        await sim.kube.delete(FILES, file)
+        await sim.wait(lambda: sim.find(FILES, file) is None)
+    before = sim.kube.list_objects(FILES)
+    obj = sim.find(UPLOADS, name)
+    sim.kube.remove(UPLOADS, name)
+    kept = {key: obj["metadata"][key] for key in ("name", "labels")}
+    await sim.kube.create(UPLOADS, {"metadata": kept, "spec": obj["spec"]})
+    await sim.wait(lambda: sim.is_settled(name))
+    assert sim.kube.list_objects(FILES) == before
+    assert await sim.used() == (0 if deleted else 8)
+    await sim.kill()
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@in_virtual_time
+async def test_file_restored_without_status_is_checked_and_counted_once(lost):
+    sim = await Simulation.start()
+    name = await sim.add_file(b"12345")
+    await sim.wait(lambda: sim.ready(name) == ("True", "Available"))
+    obj = sim.find(FILES, name)
+    sim.kube.remove(FILES, name)
+    if lost:
+        sim.store.contents.clear()
+    await sim.kube.create(FILES, {"metadata": {"name": name}, "spec": obj["spec"]})
+    expected = ("False", "BytesMissing") if lost else ("True", "Available")
+    await sim.wait(lambda: sim.ready(name) == expected)
+    assert await sim.used() == 5
+    await sim.prove()
+    assert await sim.used() == 5
+    await sim.kill()

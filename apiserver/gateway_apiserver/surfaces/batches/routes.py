@@ -30,6 +30,7 @@ from gateway_core.api.ids import (
     BATCH_FINALIZER,
     BATCH_PREFIX,
     CANCELLED_AT_ANNOTATION,
+    CREATED_ANNOTATION,
     REQUEST_ID_ANNOTATION,
     SEQUENCE_ANNOTATION,
     SHARD_LABEL,
@@ -39,7 +40,7 @@ from gateway_core.api.ids import (
     shard_of,
 )
 from gateway_core.api.resource import Object, skeleton
-from gateway_core.api.times import format_time
+from gateway_core.api.times import format_precise_time, format_time
 from gateway_core.batches.rendering import has_ended, read_status, render_batch
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.kinds import BATCHES, OPEN_BATCHES
@@ -252,6 +253,7 @@ def _compose(call: Call, payer: Payer, prepared: _Prepared) -> Object:
         labels={ACCOUNT_LABEL: account, SHARD_LABEL: str(shard_of(prepared.name))},
         annotations={
             REQUEST_ID_ANNOTATION: call.context.request_id,
+            CREATED_ANNOTATION: format_precise_time(CLOCK.now()),
             SEQUENCE_ANNOTATION: prepared.version,
         },
         finalizers=[BATCH_FINALIZER],
