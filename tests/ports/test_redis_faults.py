@@ -19,7 +19,9 @@ from gateway_core.redis.link import (
     CountersUnavailable,
 )
 from gateway_core.redis.scripts import SCRIPTS
+from gateway_core.redis.transient import TransientStore
 from tests.ports.counters_stores import rebuild
+from tests.servers.proxy import Proxy
 from tests.servers.server import RedisServer
 
 ACCOUNT, DAY = "demo", "2026-11-21"
@@ -195,6 +197,101 @@ async def test_error_of_one_account_differs_from_an_outage(
         with pytest.raises(CountersUnavailable) as unavailable:
             await counters.admit(other)
         assert unavailable.type is CountersUnavailable
+
+
+async def test_demoted_master_is_left_after_one_failed_call(server: RedisServer) -> None:
+    """The name leads to the new master; connections to the former one stay open."""
+    with RedisServer() as promoted, Proxy(server.port) as name:
+        counters = Counters(f"redis://127.0.0.1:{name.port}/0")
+        assert await counters.prepare(5)
+        await rebuild(counters, ACCOUNT, LEDGER)
+        before = await counters.read_spending(ACCOUNT, DAY)
+        with Redis(port=server.port) as former:
+            former.replicaof("127.0.0.1", str(promoted.port))
+        # the name is late: each call connects to the replica again
+        for _ in range(3):
+            with pytest.raises(CountersUnavailable):
+                await counters.admit(CALL)
+        name.point_to(promoted.port)
+        # several at once, so that every connection of the pool is used
+        answers = await asyncio.gather(
+            counters.admit(CALL), *(counters.list_accounts() for _ in range(8))
+        )
+        assert answers[0].stale
+        await rebuild(counters, ACCOUNT, LEDGER)
+        assert await counters.read_spending(ACCOUNT, DAY) == before
+        await counters.close()
+
+
+async def test_subscription_leaves_a_demoted_master(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "PING_SECONDS", 0.1)
+    received: list[bytes] = []
+    with RedisServer() as promoted, Proxy(server.port) as name:
+        pool = link.RedisLink(f"redis://127.0.0.1:{name.port}/0")
+        listening = asyncio.create_task(pool.listen("news", received.append))
+        with Redis(port=server.port) as former, Redis(port=promoted.port) as current:
+            while not received:
+                former.publish("news", "first")
+                await asyncio.sleep(0.01)
+            # a replica without a link to the new master hears nothing of it
+            former.replicaof("127.0.0.1", "1")
+            name.point_to(promoted.port)
+            with pytest.raises(CountersUnavailable):
+                await asyncio.wait_for(listening, 5)
+            listening = asyncio.create_task(pool.listen("news", received.append))
+            while received[-1] != b"second":
+                current.publish("news", "second")
+                await asyncio.sleep(0.01)
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+        await pool.close()
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "READONLY You can't write against a read only replica.",
+        "ERR Error running script: @user_script:1: -READONLY You can't write",
+        "MASTERDOWN Link with MASTER is down",
+        "CLUSTERDOWN The cluster is down",
+        "MOVED 3999 127.0.0.1:6381",
+        "ASK 3999 127.0.0.1:6381",
+        "TRYAGAIN Multiple keys request during rehashing of slot",
+        "MISCONF Redis is configured to save RDB snapshots",
+        "NOREPLICAS Not enough good replicas to write.",
+        "UNBLOCKED force unblock from blocking operation",
+        "OOM command not allowed when used memory > 'maxmemory'.",
+        "BUSY Redis is busy running a script.",
+        "LOADING Redis is loading the dataset in memory",
+        "NOAUTH Authentication required.",
+    ],
+)
+async def test_reply_that_rejects_all_writes_closes_the_connection(reply: str) -> None:
+    connections = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        own = connections
+        while data := await reader.read(65536):
+            writer.write(b"+OK\r\n" * data.count(b"SETINFO"))
+            if b"server" in data:
+                writer.write(b"$9\r\nrun_id:a1\r\n")
+            elif b"GET" in data:
+                writer.write(f"-{reply}\r\n".encode() if own == 1 else b"$5\r\nvalue\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    store = TransientStore(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0")
+    with pytest.raises(CountersUnavailable):
+        await store.read("a")
+    assert await store.read("a") == b"value"
+    assert await store.read("a") == b"value"
+    assert connections == 2
+    await store.close()
+    server.close()
 
 
 async def test_a_caller_that_gives_up_harms_no_other(

@@ -45,6 +45,10 @@ class Proxy(ThreadServer):
         """Pieces that a toxic has met, and connections that `freeze` has stopped."""
         self.port = 0
 
+    def point_to(self, target: int) -> None:
+        """Forwards new connections to `target`, as a name does that moves; open ones stay."""
+        self._target = target
+
     def cut(self) -> None:
         """Closes every connection; new ones are taken."""
         self.run(self._cut())

@@ -3,6 +3,9 @@
 It uses redis-py's connections without its clients, which reconnect silently: a script must never
 carry the `run_id` of another run of the server than the one that executes it, or counters restored
 from an old snapshot would pass for current.
+
+A server that rejects all writes may have been demoted while the name in the URL leads to another
+one: after such a reply, or a greeting by another run, the older connections are not used again.
 """
 
 import re
@@ -10,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from hiredis import pack_command
 from redis.asyncio import BlockingConnectionPool
@@ -18,11 +21,14 @@ from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
+    AskError,
     ClusterDownError,
     NoScriptError,
+    OutOfMemoryError,
     ReadOnlyError,
     RedisError,
     ResponseError,
+    TryAgainError,
 )
 
 from gateway_core.concurrency import WaitLimit
@@ -57,8 +63,12 @@ PING_SECONDS = 10.0
 BEYOND_SECONDS = 10.0
 """For redis-py's own timers, which must not end before ours: they do not recognise a pause."""
 
-_REJECTS_WRITES = re.compile(r"\b(READONLY|MASTERDOWN|CLUSTERDOWN|MISCONF|NOREPLICAS|BUSY)\b")
-"""Error codes of a server that fails over or cannot save; anywhere in the error of a script."""
+_REJECTS_ALL = re.compile(
+    r"\b(READONLY|MASTERDOWN|CLUSTERDOWN|MISCONF|NOREPLICAS|BUSY|UNBLOCKED|OOM|MOVED)\b"
+)
+"""Error codes of a server that fails over, is full or cannot save; anywhere in a script's error."""
+_REJECTING = (ReadOnlyError, ClusterDownError, AskError, TryAgainError, OutOfMemoryError)
+"""Errors of which redis-py removes the code; MASTERDOWN and MOVED are subclasses."""
 
 _RUN_ID = re.compile(rb"^run_id:(\w+)", re.MULTILINE)
 
@@ -75,6 +85,7 @@ class RedisLink:
     ) -> None:
         self._note = note or _note_nothing
         self._run_ids: WeakKeyDictionary[AbstractConnection, bytes] = WeakKeyDictionary()
+        self._outdated: WeakSet[AbstractConnection] = WeakSet()
         # The call's own time-out covers every read and write; redis-py's would cost a task each.
         self._pool: BlockingConnectionPool = BlockingConnectionPool.from_url(
             url,
@@ -100,7 +111,12 @@ class RedisLink:
                 # The pool has no annotations.
                 connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
                 try:
+                    if connection in self._outdated:
+                        await connection.disconnect(nowait=True)
+                        await connection.connect()
                     replies = await self._exchange(connection, commands)
+                    if any(map(_rejects_all, replies)):
+                        self._outdated.update(self._run_ids)
                 except BaseException:
                     # unread replies would be taken for those of the next call
                     await connection.disconnect(nowait=True)
@@ -119,6 +135,7 @@ class RedisLink:
         """Call `receive` with each message that is published to `channel`, until cancelled.
 
         It holds a connection. Raises CountersUnavailable where that fails: messages are lost then.
+        While none come, it tries a write, since a demoted server would stay silent.
         """
         connection = None
         try:
@@ -131,6 +148,9 @@ class RedisLink:
                 if reply is None:
                     if is_pinged:
                         raise CountersUnavailable("Redis is silent")
+                    await self.run([(b"SET", f"{channel}:written", b"", b"EX", 60)])
+                    if connection in self._outdated:
+                        raise CountersUnavailable("Redis has moved")
                     await _write(connection, (b"PING",))
                 elif reply[0] == b"message":
                     receive(reply[2])
@@ -155,7 +175,11 @@ class RedisLink:
                 await connection.on_connect()
                 await connection.send_command("INFO", "server", check_health=False)
                 reply = await connection.read_response()
-            self._run_ids[connection] = _find_run_id(reply)
+            run_id = _find_run_id(reply)
+            self._run_ids[connection] = run_id
+            self._outdated.discard(connection)
+            # the name leads to another server now
+            self._outdated.update(c for c, other in self._run_ids.items() if other != run_id)
         except BaseException:
             # the pool would reuse an open connection without its run id
             await connection.disconnect(nowait=True)
@@ -244,6 +268,13 @@ async def _write(connection: AbstractConnection, *commands: tuple[Argument, ...]
     await connection.send_packed_command(packed, check_health=False)
 
 
+def _rejects_all(reply: Reply) -> bool:
+    """Return whether the server rejects all writes, not this command alone."""
+    if not isinstance(reply, ResponseError):
+        return False
+    return isinstance(reply, _REJECTING) or _REJECTS_ALL.search(str(reply)) is not None
+
+
 def check_reply(reply: Reply) -> Reply:
     """The reply, unless it is an error.
 
@@ -255,9 +286,7 @@ def check_reply(reply: Reply) -> Reply:
     if isinstance(reply, ResponseError):
         if str(reply).startswith("STALE"):
             raise CountersStale(str(reply))
-        # redis-py removes the code from the text of the two that have a class
-        of_server = isinstance(reply, ReadOnlyError | ClusterDownError)
-        if of_server or _REJECTS_WRITES.search(str(reply)):
+        if _rejects_all(reply):
             raise CountersUnavailable(f"Redis rejects all writes: {reply}") from reply
         raise CountersRefused(f"Redis refuses: {reply}") from reply
     return reply

@@ -4,8 +4,11 @@ import asyncio
 import time
 
 import pytest
+from redis import Redis
 
+from gateway_core.billing.redis_counters import Counters
 from tests.faults.machine import Stopwatch
+from tests.servers.proxy import Proxy
 from tests.servers.replica import run_api
 from tests.servers.server import RedisServer
 from tests.servers.tenants import list_objects, open_tenant, read_balance, wait_known
@@ -173,3 +176,46 @@ async def test_maintenance_refuses_creates_and_nothing_else(world, client):
         assert unrouted.status == 404
     assert len(list_objects(client)) == 1
     assert (await client.create()).headers["X-RateLimit-Remaining-RPM"] == "298"
+
+
+async def test_paid_calls_go_on_within_seconds_of_a_failover_and_are_charged_once(world, client):
+    """The master is demoted, the name follows it late, and pooled connections stay open."""
+    chat = {"model": "sim-chat", "messages": [{"role": "user", "content": "Hi"}]}
+    paid = 0
+
+    async def pay(base):
+        nonlocal paid
+        answer = await client.request("POST", "/v1/chat/completions", body=chat, base=base)
+        assert answer.status in (200, 503), answer.raw
+        paid += answer.status == 200
+        return answer.status == 200
+
+    async def read_charged(server):
+        counters = Counters(server.url, namespace=world.config.namespace)
+        try:
+            return (await counters.read_spending(client.account, "")).charged
+        finally:
+            await counters.close()
+
+    with RedisServer() as former, RedisServer() as promoted, Proxy(former.port) as name:
+        url = f"redis://127.0.0.1:{name.port}/0"
+        with run_api(world, GATEWAY_REDIS_URL=url) as base:
+            await wait_known(client, base=base)
+            await wait_for(lambda: pay(base), what="the first paid call")
+            price = await wait_for(lambda: read_charged(former), what="its charge")
+            results = await asyncio.gather(*(pay(base) for _ in range(16)))
+            assert all(results)
+            with Redis(port=former.port) as server:
+                server.replicaof("127.0.0.1", str(promoted.port))
+            assert not await pay(base)
+            name.point_to(promoted.port)
+            with Stopwatch() as timed:
+                await wait_for(lambda: pay(base), what="a paid call on the new master")
+            timed.check("recovered after a failover", at_most=10)
+            assert all(await asyncio.gather(*(pay(base) for _ in range(16))))
+
+            async def is_exact():
+                return await read_charged(promoted) == paid * price
+
+            await wait_for(is_exact, what="each paid call's charge, once")
+            assert price > 0
