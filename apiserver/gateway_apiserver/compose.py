@@ -50,6 +50,7 @@ from gateway_core.providers.catalog_view import ProviderWatch
 from gateway_core.providers.health import HealthReporter, HealthReports, HealthTally
 from gateway_core.providers.notices import NoticeSigner, OperatorLink
 from gateway_core.providers.registry import Providers, build_moderation
+from gateway_core.redis.eviction import EvictionWatch
 from gateway_core.redis.transient import TransientStore
 from gateway_core.storage.choice import open_store
 from gateway_web.middleware.connections import ConnectionTable
@@ -89,7 +90,8 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
         intake_stop = IntakeStop(settings.redis_url, **redis)
         reports = HealthReports(settings.redis_url, max_connections=1, **redis)
         transient = TransientStore(settings.redis_url, **redis)
-        for client in (counters, storage, parts, intake_stop, reports, transient):
+        eviction = EvictionWatch(settings.redis_url, max_connections=1, **redis)
+        for client in (counters, storage, parts, intake_stop, reports, transient, eviction):
             stack.push_async_callback(client.close)
         preparing = asyncio.create_task(counters.prepare(PREPARE_SECONDS))
         store = await stack.enter_async_context(open_store(settings, supervisor))
@@ -146,6 +148,7 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
             "providers": watch.run,
             "provider_health": reporter.run,
             "intake_stop": partial(intake.follow, intake_stop),
+            "eviction": partial(eviction.run, process.note_eviction),
         }
         runs = [asyncio.create_task(supervisor.keep(*loop)) for loop in loops.items()]
         try:

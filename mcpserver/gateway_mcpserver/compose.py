@@ -21,6 +21,7 @@ from gateway_core.kube.informer import Informer
 from gateway_core.kube.secrets import load_key, load_peppers
 from gateway_core.observability.metrics import ProcessMetrics
 from gateway_core.observability.tracing import open_tracer
+from gateway_core.redis.eviction import EvictionWatch
 from gateway_core.storage.choice import open_store
 from gateway_mcpserver.app import McpParts
 from gateway_mcpserver.cancellations import Cancellations
@@ -58,7 +59,8 @@ async def open_mcp(settings: McpSettings) -> AsyncIterator[McpParts]:
         counters = Counters(settings.redis_url, **redis)
         intake_stop = IntakeStop(settings.redis_url, **redis)
         cancellations = Cancellations(settings.redis_url, **redis)
-        for client in (counters, intake_stop, cancellations):
+        eviction = EvictionWatch(settings.redis_url, max_connections=1, **redis)
+        for client in (counters, intake_stop, cancellations, eviction):
             stack.push_async_callback(client.close)
         preparing = asyncio.create_task(counters.prepare(PREPARE_SECONDS))
         store = await stack.enter_async_context(open_store(settings, supervisor))
@@ -70,6 +72,7 @@ async def open_mcp(settings: McpSettings) -> AsyncIterator[McpParts]:
             "key_use": key_use.run,
             "event_loop_lag": process.watch_loop,
             "intake_stop": partial(intake.follow, intake_stop),
+            "eviction": partial(eviction.run, process.note_eviction),
             "cancellations": cancellations.follow,
         }
         runs = [asyncio.create_task(supervisor.keep(*loop)) for loop in loops.items()]

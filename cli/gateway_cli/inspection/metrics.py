@@ -71,6 +71,9 @@ def check_metrics(instance: str, samples: Samples, earlier: Samples) -> Iterator
             text = f"its watch of {sample.labels.get('kind')} is silent for {sample.value:.0f} s"
             yield error(instance, text, "look at the Kubernetes API, then restart the pod")
     yield from _check_counters(instance, samples, earlier)
+    if _worst(samples, "gateway_counters_evict"):
+        text = "Redis may evict keys: sums are rebuilt again and again, users are signed out"
+        yield warning(instance, text, "set its maxmemory-policy to noeviction")
     if _worst(samples, "gateway_tasks_overdue"):
         count = _sum(samples, "gateway_tasks_overdue")
         text = f"{count:.0f} tasks are unfinished after their deadline"

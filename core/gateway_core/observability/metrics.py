@@ -62,7 +62,12 @@ class ProcessMetrics:
             "Round trips to Redis without an answer.",
             registry=registry,
         )
-
+        self._evicts = Gauge(
+            "gateway_counters_evict",
+            "1 if the maxmemory-policy of Redis is not noeviction, so that it may evict keys; read"
+            " each minute.",
+            registry=registry,
+        )
         self._failures = Counter(
             "gateway_unexpected_failures_total",
             "Unexpected exceptions, by the loop that was restarted or continued. The log line has"
@@ -81,6 +86,10 @@ class ProcessMetrics:
             self._round_trips.observe(seconds)
         else:
             self._lost_trips.inc()
+
+    def note_eviction(self, may_evict: bool) -> None:
+        """Export whether Redis may evict keys."""
+        self._evicts.set(may_evict)
 
     def follow(self, caches: Mapping[str, Cache[object]]) -> None:
         """Export the state of these caches by kind."""

@@ -219,6 +219,7 @@ SOUND = """\
 gateway_intake_stopped{reason="maintenance"} 0.0
 gateway_provider_usable{provider="acme"} 1.0
 gateway_clock_skew_seconds -0.5
+gateway_counters_evict 0
 gateway_watch_silence_seconds{kind="GatewayTask"} 1.2
 gateway_counters_unanswered_total 4.0
 gateway_counters_round_trip_seconds_count 900.0
@@ -242,6 +243,7 @@ def test_sound_metrics_have_no_finding() -> None:
         ('gateway_intake_stopped{reason="quota"} 1.0', "error: requests that create are refused"),
         ('gateway_provider_usable{provider="a\\"b"} 0', 'error: cannot use provider a\\"b'),
         ("gateway_clock_skew_seconds -7", "warning: the clock of its machine differs"),
+        ("gateway_counters_evict 1", "warning: Redis may evict keys"),
         ('gateway_watch_silence_seconds{kind="GatewayKey"} +Inf', "error: its watch of GatewayKey"),
         ("gateway_counters_unanswered_total 5.0", "error: Redis does not answer at all"),
         ("gateway_tasks_overdue 2.0", "error: 2 tasks are unfinished"),
