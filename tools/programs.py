@@ -53,6 +53,7 @@ class Program:
 
 
 PROGRAMS = {
+    "etcdutl": Program("go.etcd.io/etcd/etcdutl/v3", "etcd", any_version=True),
     "go-proxy": Program(".", "goproxy"),
     "helm": Program("helm.sh/helm/v3/cmd/helm", "helm", any_version=True),
     "helm-unittest": Program("github.com/helm-unittest/helm-unittest/cmd/helm-unittest", "helm"),

@@ -37,6 +37,7 @@ from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.connection import NoCluster as NoCluster
 from gateway_core.kube.connection import find_connection
 from gateway_core.kube.informer import Informer
+from gateway_core.kube.lineage import Lineage
 from gateway_core.kube.secrets import SecretsUnusable as SecretsUnusable
 from gateway_core.kube.secrets import load_key, load_peppers
 from gateway_core.llm.answer_store import AnswerStore, CacheBounds
@@ -142,6 +143,7 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
         loops: dict[str, Callable[[], Awaitable[None]]] = {
             **{f"watch_of_{table.plural}": table.run for table in tables.informers},
             **{f"rows_of_{rows.plural}": rows.run for rows in tables.rows},
+            "lineage": Lineage(kube).run,
             "calls": calls.run,
             "key_use": key_use.run,
             "event_loop_lag": process.watch_loop,

@@ -18,6 +18,7 @@ from gateway_core.concurrency import Supervisor
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.connection import find_connection
 from gateway_core.kube.informer import Informer
+from gateway_core.kube.lineage import Lineage
 from gateway_core.kube.secrets import load_key, load_peppers
 from gateway_core.observability.metrics import ProcessMetrics
 from gateway_core.observability.tracing import open_tracer
@@ -69,6 +70,7 @@ async def open_mcp(settings: McpSettings) -> AsyncIterator[McpParts]:
         key_use = KeyUse(counters)
         loops: dict[str, Callable[[], Awaitable[None]]] = {
             **{f"watch_of_{table.plural}": table.run for table in tables.informers},
+            "lineage": Lineage(kube).run,
             "key_use": key_use.run,
             "event_loop_lag": process.watch_loop,
             "intake_stop": partial(intake.follow, intake_stop),

@@ -4,17 +4,11 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any
 
 from gateway_core.admission.intake import IntakeStop
-from gateway_core.api.account import GatewayAccount, GatewayUser
-from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.ids import IdMint
-from gateway_core.api.key import GatewayKey
-from gateway_core.api.model import GatewayModel
-from gateway_core.api.provider import GatewayProvider, ProviderSpec
+from gateway_core.api.provider import ProviderSpec
 from gateway_core.api.task import GatewayTask
 from gateway_core.billing.journal import name_process
 from gateway_core.billing.journal_store import JournalStore
@@ -30,6 +24,7 @@ from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.connection import find_connection
 from gateway_core.kube.informer import Informer
+from gateway_core.kube.lineage import LINEAGE_LEASE, Lineage
 from gateway_core.kube.secrets import SecretClient, load_key, load_peppers
 from gateway_core.llm.upstream import LlmUpstream
 from gateway_core.observability.logs import configure_logging as configure_logging
@@ -38,6 +33,7 @@ from gateway_core.observability.tracing import open_tracer
 from gateway_core.providers.health import HealthReporter, HealthReports, HealthTally
 from gateway_core.providers.notices import NoticeSigner
 from gateway_core.providers.registry import Providers, build_moderation, build_upstream
+from gateway_core.redis.eviction import EvictionWatch
 from gateway_core.storage.choice import open_store
 from gateway_operator.accounts.balances import COPY_SECONDS, Balances, LastUse, follow_usage
 from gateway_operator.accounts.credentials import Credentials
@@ -48,8 +44,6 @@ from gateway_operator.accounts.kinds import (
     Guardrails,
     Keys,
     Users,
-    project_guardrail,
-    project_key,
 )
 from gateway_operator.accounts.models import Models, ProviderKind, ProvidersInUse, follow_catalog
 from gateway_operator.accounts.readiness import ReadinessController
@@ -73,12 +67,14 @@ from gateway_operator.handlers import (
     login_to,
     run_feed,
 )
-from gateway_operator.health import Heartbeat, start_health
+from gateway_operator.health import Heartbeat, Renew, start_health
+from gateway_operator.lineage import LineageHeartbeat, RedisLineage
 from gateway_operator.metrics import Metrics
 from gateway_operator.retention.oauth import plan_oauth
 from gateway_operator.retention.sweeps import plan_sweeps
 from gateway_operator.schedule import Schedule, Sweep
 from gateway_operator.settings import Settings
+from gateway_operator.tables import build_tables, wait_for_tables
 from gateway_operator.tasks.calls import Inputs, Outputs, ProviderCalls, TaskTraces
 from gateway_operator.tasks.controller import TaskController
 from gateway_operator.tasks.delivery import REDELIVERY_SELECTOR, read_wanted
@@ -87,23 +83,6 @@ from gateway_operator.uploads.controller import Settlement, UploadController
 
 FILE_SECONDS = 1.0
 """For steps of files and uploads in progress, as the process shuts down: all can be repeated."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """The configuration kinds as this process knows them, one watch for each."""
-
-    accounts: Informer[GatewayAccount]
-    users: Informer[GatewayUser]
-    keys: Informer[GatewayKey]
-    guardrails: Informer[GatewayGuardrail]
-    models: Informer[GatewayModel]
-    providers: Informer[GatewayProvider]
-
-    @property
-    def all(self) -> tuple[Informer[Any], ...]:
-        """Every table."""
-        return tuple(getattr(self, field.name) for field in fields(self))
 
 
 async def run_operator(
@@ -130,6 +109,8 @@ async def run_operator(
         stack.push_async_callback(ledger.close)
         intake_stop = IntakeStop(settings.redis_url, namespace=namespace)
         stack.push_async_callback(intake_stop.close)
+        eviction = EvictionWatch(settings.redis_url, namespace=namespace, max_connections=1)
+        stack.push_async_callback(eviction.close)
         tally = HealthTally()
         reports = HealthReports(settings.redis_url, namespace=namespace, max_connections=1)
         stack.push_async_callback(reports.close)
@@ -145,7 +126,7 @@ async def run_operator(
             metrics=metrics,
             now=CLOCK.now,
         )
-        tables = _build_tables(kube)
+        tables = build_tables(kube)
         catalog = follow_catalog(tables.models)
         scale = partial(_scale, shards=settings.shards)
         fetches = AddressPolicy(settings.fetch_allowed_cidrs, settings.denied_cidrs)
@@ -232,9 +213,13 @@ async def run_operator(
         )
         tasks.follow_redeliveries(wanted)
         lease = f"model-gateway-operator-{settings.ordinal}"
-        heartbeat = Heartbeat(
-            partial(kube.renew_lease, lease, socket.gethostname()), settings.heartbeat_seconds
-        )
+        renew: Renew = partial(kube.renew_lease, lease, socket.gethostname())
+        lineage = Lineage(kube)
+        if lease == LINEAGE_LEASE:
+            trail = RedisLineage(settings.redis_url, namespace=namespace, max_connections=1)
+            stack.push_async_callback(trail.close)
+            renew = LineageHeartbeat(lineage, trail, counters, socket.gethostname()).renew
+        heartbeat = Heartbeat(renew, settings.heartbeat_seconds)
         gauges = Gauges(tasks, batches, aggregator, outputs, callbacks, heartbeat, CLOCK.now)
         metrics.registry.register(gauges)
         process.follow({table.plural: table for table in tables.all})
@@ -263,7 +248,10 @@ async def run_operator(
             "heartbeat": heartbeat.run,
             "provider_health": reporter.run,
             "termination": context.termination.run,
+            "eviction": partial(eviction.run, process.note_eviction),
         }
+        if lease != LINEAGE_LEASE:
+            loops["lineage"] = lineage.run
         context.termination.subscribe(tasks, batches, files, uploads)
         sweeps = Resync(context, tasks, counters).plan(settings.sweep_seconds)
         if settings.shards.owns_rest:
@@ -323,7 +311,7 @@ async def run_operator(
             for table in tables.all:
                 begin(f"watch_of_{table.plural}", table.run)
             begin("event_loop_lag", process.watch_loop)
-            await _wait_for_tables(tables, stop)
+            await wait_for_tables(tables, stop)
             for name, run in loops.items():
                 begin(name, run)
 
@@ -369,26 +357,6 @@ async def run_operator(
             )
             for task in running:
                 task.cancel()
-
-
-async def _wait_for_tables(tables: Tables, stop: asyncio.Event) -> None:
-    """Return once all tables are read, or `stop` is set."""
-    synced = asyncio.gather(*(table.wait_synced() for table in tables.all))
-    stopped = asyncio.create_task(stop.wait())
-    await asyncio.wait((synced, stopped), return_when=asyncio.FIRST_COMPLETED)
-    for waiter in (synced, stopped):
-        waiter.cancel()
-
-
-def _build_tables(kube: KubernetesClient) -> Tables:
-    return Tables(
-        accounts=Informer(kube, GatewayAccount.plural, GatewayAccount.model_validate),
-        users=Informer(kube, GatewayUser.plural, GatewayUser.model_validate),
-        keys=Informer(kube, GatewayKey.plural, project_key),
-        guardrails=Informer(kube, GatewayGuardrail.plural, project_guardrail),
-        models=Informer(kube, GatewayModel.plural, GatewayModel.model_validate),
-        providers=Informer(kube, GatewayProvider.plural, GatewayProvider.model_validate),
-    )
 
 
 def _scale(spec: ProviderSpec, shards: Shards) -> ProviderSpec:

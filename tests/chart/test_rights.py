@@ -5,8 +5,9 @@ import ast
 import pytest
 
 from gateway_apiserver import tables as api_tables
+from gateway_core.kube.lineage import LINEAGE_LEASE
 from gateway_mcpserver import tables as mcp_tables
-from gateway_operator.compose import _build_tables
+from gateway_operator.tables import build_tables
 from tests.chart.conftest import ROOT
 
 KEYS = {"gateway-model-gateway-api-keys": {"id-key", "pepper"}}
@@ -105,6 +106,17 @@ def test_operator_may_write_each_status_as_it_does(chart):
     assert all(found == {"patch"} for found in written.values())
 
 
+@pytest.mark.parametrize("component", ["api", "mcp", "operator"])
+def test_role_lets_a_process_read_the_lineage_and_not_every_lease(chart, component):
+    rules = [
+        rule
+        for rule in chart.find("Role", f"-{component}")["rules"]
+        if rule["resources"] == ["leases"] and "list" in rule["verbs"]
+    ]
+    assert rules
+    assert all(LINEAGE_LEASE in rule["resourceNames"] for rule in rules)
+
+
 def _list_api_tables():
     found = []
     api_tables.Tables(lambda plural, *_, **__: found.append(plural), None, None)
@@ -118,7 +130,7 @@ def _list_mcp_tables():
 
 
 def _list_operator_tables():
-    return [table.plural for table in _build_tables(None).all]
+    return [table.plural for table in build_tables(None).all]
 
 
 @pytest.mark.parametrize(

@@ -262,7 +262,14 @@ class FakeKubernetes(KubernetesClient):
             raise ObjectNotFound(name)
         return self.secrets[name]
 
-    async def renew_lease(self, name: str, holder: str) -> None:
+    async def renew_lease(
+        self,
+        name: str,
+        holder: str,
+        *,
+        annotations: Mapping[str, str] | None = None,
+        version: str | None = None,
+    ) -> None:
         self._begin("renew_lease", "leases")
         self.leases[name] = holder
 

@@ -74,6 +74,10 @@ class BackgroundRun:
             return attribute
         return lambda *arguments: self._await(attribute(*arguments))
 
+    def stop_process(self, name: str) -> None:
+        """Ends one process, which is not restarted."""
+        self._await(self.run.supervisor.stop(name))
+
     def close(self) -> None:
         """Ends all processes and the thread."""
         if self._loop.is_closed():

@@ -33,6 +33,7 @@ from gateway_core.kube.transport import (
 )
 
 _SIZE_METRIC = b"apiserver_storage_size_bytes{"
+_LEASES = "/apis/coordination.k8s.io/v1"
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
@@ -293,16 +294,38 @@ class KubernetesClient(Transport):
         secret = await self.call_core("GET", "secrets", name)
         return {key: b64decode(value) for key, value in (secret.get("data") or {}).items()}
 
-    async def renew_lease(self, name: str, holder: str) -> None:
-        """Write the present time into the Lease `name`; create it if need be."""
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{self._namespace}/leases"
+    async def find_lease(self, name: str) -> tuple[Object | None, int]:
+        """The Lease `name`, None if there is none, and the record's version; a consistent list."""
+        query = {"fieldSelector": f"metadata.name={name}"}
+        answer = await self.call("GET", self._path("leases", root=_LEASES), query=query)
+        items = answer["items"] or [None]
+        return items[0], int(answer["metadata"]["resourceVersion"])
+
+    async def renew_lease(
+        self,
+        name: str,
+        holder: str,
+        *,
+        annotations: Mapping[str, str] | None = None,
+        version: str | None = None,
+    ) -> None:
+        """Write the present time into the Lease `name`; create it if need be.
+
+        With `version`, the one that was read, it is compare-and-set: WriteConflict.
+        """
         renewed = CLOCK.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        spec = {"holderIdentity": holder, "renewTime": renewed}
+        meta = {"annotations": annotations or {}}
+        body = {"metadata": meta, "spec": {"holderIdentity": holder, "renewTime": renewed}}
+        path = self._path("leases", name, root=_LEASES)
         try:
-            await self.call("PATCH", f"{path}/{name}", body={"spec": spec})
+            if version is None:
+                await self.call("PATCH", path, body=body)
+            else:
+                await self._patch(path, {"metadata": {"resourceVersion": version}}, body)
         except ObjectNotFound:
             head = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
-            await self.call("POST", path, body={**head, "metadata": {"name": name}, "spec": spec})
+            lease = {**head, **body, "metadata": {**meta, "name": name}}
+            await self.call("POST", self._path("leases", root=_LEASES), body=lease)
 
     async def report_event(self, obj: Object, *, reason: str, message: str) -> None:
         """Create a Warning Event about `obj`, for an admin to act on; lost if the API is away."""

@@ -2,7 +2,8 @@
 
 Unlike kopf's feed, a resync compares the list with the cache, so it finds deletions that the watch
 missed, and a dead watch is noticed within seconds: the server is asked to end each watch after
-`HEARTBEAT_SECONDS`, so the orderly end of a stream is a heartbeat.
+`HEARTBEAT_SECONDS`, so the orderly end of a stream is a heartbeat. Lists are consistent, so one of
+a lower version than was known proves that etcd was restored: it replaces all that is cached.
 """
 
 import asyncio
@@ -208,6 +209,10 @@ class Informer(Cache[T], Generic[T]):
         first = await self._list_page()
         listed_version, page, names = int(first.resource_version), first, set[str]()
         repairs = 0
+        if listed_version < self.version:
+            _log.error("etcd was restored: the cache is replaced", kind=self.plural)
+            self._versions = dict.fromkeys(self._versions, 0)
+            self._tombstones.clear()
         while True:
             for obj in page.items:
                 name = obj["metadata"]["name"]
@@ -255,6 +260,8 @@ class Informer(Cache[T], Generic[T]):
 
     def _apply(self, event: WatchEvent) -> None:
         meta = event.object["metadata"]
+        if int(meta["resourceVersion"]) < self.version:
+            raise VersionExpired("the watch shows a lower version than was known")
         if event.type == "DELETED":
             self._delete(meta["name"], int(meta["resourceVersion"]))
         elif event.type in ("ADDED", "MODIFIED"):

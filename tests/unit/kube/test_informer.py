@@ -115,6 +115,27 @@ async def test_an_object_that_cannot_be_read_harms_no_other() -> None:
         assert table.get("a") == "mended"
 
 
+@in_virtual_time
+async def test_list_of_a_lower_version_replaces_all_that_was_known() -> None:
+    kube = FakeKubernetes()
+    put(kube, "kept", "1")
+    async with following(kube) as table:
+        put(kube, "kept", "of the lost future")
+        put(kube, "lost", "1")
+        put(kube, "restored", "1")
+        kube.remove(KIND, "restored")
+        await asyncio.sleep(0.1)
+        # etcd restored: its versions begin anew below the known ones
+        restored = FakeKubernetes()
+        put(restored, "kept", "1")
+        put(restored, "restored", "1")
+        table._kube = restored
+        await asyncio.sleep(2 * HEARTBEAT_SECONDS)
+        put(restored, "new", "1")
+        await asyncio.sleep(RESYNC_SECONDS)
+        assert entries(table) == {"kept": "1", "restored": "1", "new": "1"}
+
+
 class TestSilence:
     @in_virtual_time
     async def test_a_healthy_watch_is_never_silent_for_longer_than_a_beat(self) -> None:

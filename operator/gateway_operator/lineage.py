@@ -1,0 +1,81 @@
+"""The heartbeat of the operator that owns shard 0, which continues the record's lineage.
+
+Redis has the latest token too. Where the record lacks that one, etcd was restored, perhaps while no
+process ran, and Redis is emptied: it holds sums of charges that no longer exist. Where Redis has an
+older one, the name leads back to a server that was away: sums of charges are missing.
+"""
+
+import structlog
+
+from gateway_core.billing.redis_counters import Counters
+from gateway_core.kube.lineage import Lineage, RecordRestored, end_process
+from gateway_core.redis.link import CHUNK, CountersUnavailable, RedisAdapter
+
+_log = structlog.get_logger(__name__)
+
+
+class RedisLineage(RedisAdapter):
+    """The token of the record from which the content of Redis was made.
+
+    Methods raise CountersUnavailable.
+    """
+
+    async def read(self) -> str:
+        """The token; empty where there is none."""
+        [token] = await self._run((b"GET", self._key))
+        return "" if token is None else token.decode()
+
+    async def write(self, token: str) -> None:
+        """Replace the token."""
+        await self._run((b"SET", self._key, token))
+
+    async def clear(self) -> None:
+        """Remove all that the gateway has in Redis, as a loss of Redis does, but for the token."""
+        cursor: bytes = b"0"
+        while True:
+            scan = (b"SCAN", cursor, b"MATCH", f"{self._head}*", b"COUNT", CHUNK)
+            [(cursor, keys)] = await self._run(scan)
+            if keys:
+                await self._run((b"UNLINK", *keys))
+            if cursor == b"0":
+                return
+
+    @property
+    def _key(self) -> str:
+        return f"{self._head.removesuffix('/')}}}:lineage"
+
+
+class LineageHeartbeat:
+    """Renews the Lease with one more token, and compares Redis with the tokens."""
+
+    def __init__(
+        self, lineage: Lineage, redis: RedisLineage, counters: Counters, holder: str
+    ) -> None:
+        self._lineage = lineage
+        self._redis = redis
+        self._counters = counters
+        self._holder = holder
+        self._written = ""
+
+    async def renew(self) -> None:
+        """Renew once; end the process where etcd was restored. KubernetesError."""
+        try:
+            await self._compare(await self._lineage.extend(self._holder))
+        except RecordRestored as error:
+            _log.error("etcd was restored: ending, to read all anew", error=str(error))
+            end_process()
+        except CountersUnavailable as error:
+            _log.info("the lineage of Redis cannot be compared", error=str(error))
+
+    async def _compare(self, tokens: list[str]) -> None:
+        known = await self._redis.read()
+        # another operator may have been faster, for as long as both run
+        if known and known not in tokens and known not in await self._lineage.read():
+            _log.error("etcd was restored: emptying Redis, to rebuild it from the record")
+            await self._redis.clear()
+        elif known and self._written and known != self._written:
+            _log.warning("Redis has the content of an earlier time: all accounts are rebuilt")
+            for account in await self._counters.list_accounts():
+                await self._counters.mark_stale(account)
+        await self._redis.write(tokens[-1])
+        self._written = tokens[-1]
