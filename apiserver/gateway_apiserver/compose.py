@@ -35,8 +35,8 @@ from gateway_core.files.fetching import Fetcher
 from gateway_core.files.quota_counters import PartLedger, StorageLedger
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.connection import NoCluster as NoCluster
-from gateway_core.kube.connection import find_connection
 from gateway_core.kube.informer import Informer
+from gateway_core.kube.kubeconfig import find_connection
 from gateway_core.kube.lineage import Lineage
 from gateway_core.kube.secrets import SecretsUnusable as SecretsUnusable
 from gateway_core.kube.secrets import load_key, load_peppers

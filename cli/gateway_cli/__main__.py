@@ -6,9 +6,30 @@ from typing import Annotated
 
 import typer
 
+from gateway_cli.cluster.flags import (
+    PANEL,
+    AsExtraOption,
+    AsGroupOption,
+    AsOption,
+    AsUidOption,
+    AuthorityOption,
+    CertificateOption,
+    ClusterOption,
+    CompressionOption,
+    InsecureOption,
+    PasswordOption,
+    PrivateKeyOption,
+    RequestTimeoutOption,
+    ServerNameOption,
+    ServerOption,
+    TokenOption,
+    UsernameOption,
+    UserOption,
+    select_cluster,
+)
 from gateway_cli.nouns import NounGroup
 from gateway_cli.output import print_plain
-from gateway_cli.session import SELECTED, Selection
+from gateway_cli.session import SELECTED
 
 PLUGIN = "kubectl-modelgateway"
 """The program that `kubectl modelgateway` looks for on PATH."""
@@ -35,6 +56,7 @@ def show_version(wanted: bool) -> None:
 
 @app.callback()
 def choose_cluster(
+    ctx: typer.Context,
     kubeconfig: Annotated[
         Path | None,
         typer.Option(help="A kubeconfig file instead of $KUBECONFIG or ~/.kube/config."),
@@ -42,13 +64,34 @@ def choose_cluster(
     context: Annotated[
         str | None, typer.Option(help="A context of the kubeconfig instead of its current one.")
     ] = None,
+    cluster: ClusterOption = None,
+    user: UserOption = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option("--namespace", "-n", help="The gateway's namespace.", rich_help_panel=PANEL),
+    ] = None,
+    server: ServerOption = None,
+    certificate_authority: AuthorityOption = None,
+    insecure_skip_tls_verify: InsecureOption = None,
+    tls_server_name: ServerNameOption = None,
+    disable_compression: CompressionOption = None,
+    token: TokenOption = None,
+    username: UsernameOption = None,
+    password: PasswordOption = None,
+    client_certificate: CertificateOption = None,
+    client_key: PrivateKeyOption = None,
+    as_user: AsOption = None,
+    as_group: AsGroupOption = None,
+    as_uid: AsUidOption = None,
+    as_user_extra: AsExtraOption = None,
+    request_timeout: RequestTimeoutOption = None,
     _version: Annotated[
         bool,
         typer.Option("--version", callback=show_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     """Model Gateway on the command line."""
-    SELECTED.set(Selection(kubeconfig, context))
+    SELECTED.set(select_cluster(ctx.params))
 
 
 def main() -> None:

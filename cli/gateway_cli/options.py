@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from gateway_cli.cluster.client import open_cluster
-from gateway_cli.session import SELECTED, CommandError, Selection
+from gateway_cli.cluster.flags import select_cluster
+from gateway_cli.session import SELECTED, CommandError
 from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.key import GatewayKey
@@ -113,9 +114,7 @@ def _completer(
 
     def complete(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
         # the options before the noun name the cluster; their command is not run here
-        options = ctx.find_root().params
-        path = options.get("kubeconfig")
-        SELECTED.set(Selection(Path(path) if path else None, options.get("context")))
+        SELECTED.set(select_cluster(ctx.find_root().params))
         with contextlib.suppress(CommandError, TimeoutError, OSError):
             found = asyncio.run(list_objects(ctx.params.get("namespace")))
             pairs = sorted(describe(obj) for obj in found)
@@ -140,9 +139,26 @@ complete_tasks = _completer(
     lambda obj: (obj["metadata"]["name"], (obj.get("status") or {}).get("phase") or ""),
 )
 
+
+def _find_namespace(
+    ctx: typer.Context, parameter: typer.CallbackParam, value: str | None
+) -> str | None:
+    """The command's own option, else the one before the noun, else the environment's."""
+    source = ctx.get_parameter_source(parameter.name or "")
+    if source is not None and source.name == "COMMANDLINE":
+        return value
+    return SELECTED.get().namespace or value
+
+
 Namespace = Annotated[
     str | None,
-    typer.Option("--namespace", "-n", envvar="GATEWAY_NAMESPACE", help="The gateway's namespace."),
+    typer.Option(
+        "--namespace",
+        "-n",
+        envvar="GATEWAY_NAMESPACE",
+        callback=_find_namespace,
+        help="The gateway's namespace.",
+    ),
 ]
 
 AccountName = Annotated[

@@ -1,10 +1,11 @@
 """Parts of every command: the cluster chosen, errors as text and exit code, confirmation."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -28,7 +29,11 @@ class Selection:
     """The cluster chosen on the command line; None leaves it to the environment."""
 
     kubeconfig: Path | None = None
-    context: str | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of `gateway_core.kube.kubeconfig.Overrides`."""
+    namespace: str | None = None
+    call_seconds: float | None = None
+    """Time limit of a call to the Kubernetes API."""
 
 
 SELECTED: ContextVar[Selection] = ContextVar("SELECTED", default=Selection())  # noqa: B039 - it is frozen

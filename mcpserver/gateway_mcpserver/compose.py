@@ -16,8 +16,8 @@ from gateway_core.billing.ledger import Rebuilder
 from gateway_core.billing.redis_counters import Counters
 from gateway_core.concurrency import Supervisor
 from gateway_core.kube.client import KubernetesClient
-from gateway_core.kube.connection import find_connection
 from gateway_core.kube.informer import Informer
+from gateway_core.kube.kubeconfig import find_connection
 from gateway_core.kube.lineage import Lineage
 from gateway_core.kube.secrets import load_key, load_peppers
 from gateway_core.observability.metrics import ProcessMetrics

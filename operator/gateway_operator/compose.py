@@ -22,8 +22,8 @@ from gateway_core.files.files import FileRecorder
 from gateway_core.files.quota_counters import StorageLedger
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
-from gateway_core.kube.connection import find_connection
 from gateway_core.kube.informer import Informer
+from gateway_core.kube.kubeconfig import find_connection
 from gateway_core.kube.lineage import LINEAGE_LEASE, Lineage
 from gateway_core.kube.secrets import SecretClient, load_key, load_peppers
 from gateway_core.llm.upstream import LlmUpstream

@@ -18,9 +18,11 @@ controllers down.
 """
 
 import asyncio
+import ssl
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from gateway_core.api.batch import GatewayBatch
@@ -30,7 +32,7 @@ from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.concurrency import Supervisor
-from gateway_core.kube.connection import Connection
+from gateway_core.kube.connection import Connection, Credentials
 from gateway_core.tasks.lifecycle import OPEN_SELECTOR
 from gateway_operator.context import Shards
 
@@ -121,16 +123,36 @@ def build_registry(
     return registry
 
 
-def login_to(connection: Connection) -> kopf.ConnectionInfo:
-    """The connection for kopf: the same API server with the same credentials."""
-    return kopf.ConnectionInfo(
+@dataclass(frozen=True, kw_only=True)
+class Login(kopf.ConnectionInfo):
+    """A connection for kopf: the same API server with the same identity."""
+
+    connection: Connection = field(repr=False)
+    credentials: Credentials = field(repr=False)
+
+    def as_http_headers(self) -> Any:
+        """The identity, and the one that it impersonates."""
+        headers = list(self.connection.headers)
+        if self.credentials.authorization is not None:
+            headers.append(("Authorization", self.credentials.authorization))
+        return headers
+
+    def as_ssl_context(self) -> ssl.SSLContext:
+        """The cluster's authority and the client certificate."""
+        return self.connection.build_ssl(self.credentials) or super().as_ssl_context()
+
+
+def login_to(connection: Connection) -> Login:
+    """Log in with credentials read anew; kopf repeats it after a 401.
+
+    The login has no expiry of its own: kopf would interrupt all watches for it.
+    """
+    credentials = connection.read_credentials()
+    return Login(
         server=connection.server,
-        ca_data=connection.ca_pem,
-        insecure=connection.insecure,
-        certificate_data=connection.certificate_pem,
-        private_key_data=connection.private_key_pem,
-        scheme="Bearer",
-        token=connection.read_token(),
+        proxy_url=connection.proxy,
+        connection=connection,
+        credentials=credentials,
     )
 
 

@@ -84,12 +84,12 @@ async def _run_bare(world: World, template: dict[str, object]) -> Load:
     """The apiserver with prepared bytes: what it can do when the client costs next to nothing."""
     config = world.config
     connection = world.kube()._connection
-    context: ssl.SSLContext | None = connection.build_ssl()
+    credentials = connection.read_credentials()
+    context: ssl.SSLContext | None = connection.build_ssl(credentials)
     path = f"/apis/modelgateway.dev/v1alpha1/namespaces/{config.namespace}/gatewaytasks"
     headers = {"Content-Type": "application/json"}
-    token = connection.read_token()
-    if token:
-        headers["Authorization"] = f"Bearer {token}"
+    if credentials.authorization:
+        headers["Authorization"] = credentials.authorization
     bodies = [json.dumps(_name(template)).encode() for _ in range(COUNT)]
     load = await run_load(
         "127.0.0.1",

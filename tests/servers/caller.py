@@ -29,8 +29,8 @@ from gateway_core.billing.ledger import Rebuilder
 from gateway_core.billing.redis_counters import Counters
 from gateway_core.billing.reservations import CallReservations, Rebuild
 from gateway_core.kube.client import KubernetesClient
-from gateway_core.kube.connection import find_connection
 from gateway_core.kube.errors import KubernetesError
+from gateway_core.kube.kubeconfig import find_connection
 from gateway_core.redis.link import CountersUnavailable
 from gateway_core.storage.directory import DirectoryStore
 from gateway_core.storage.objects import StoredObject

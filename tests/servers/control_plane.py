@@ -19,7 +19,8 @@ from gateway_cli.local.config import PORT_NAMES, LocalConfig, Ports, is_busy
 from gateway_cli.local.run import LocalRun
 from gateway_cli.progress import Reporter
 from gateway_core.kube.client import KubernetesClient
-from gateway_core.kube.connection import Connection, load_kubeconfig
+from gateway_core.kube.connection import Connection
+from gateway_core.kube.kubeconfig import load_kubeconfig
 
 ROOT = Path(__file__).resolve().parents[2]
 _T = TypeVar("_T")

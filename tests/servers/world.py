@@ -25,7 +25,7 @@ from gateway_cli.local.config import LocalConfig
 from gateway_cli.local.processes import PROCESSES
 from gateway_cli.local.supervisor import ProcessFailedError
 from gateway_core.kube.client import KubernetesClient
-from gateway_core.kube.connection import load_kubeconfig
+from gateway_core.kube.kubeconfig import load_kubeconfig
 from tests.servers.control_plane import BackgroundRun, ControlPlane, free_ports
 
 ROOT = Path(__file__).resolve().parents[2]

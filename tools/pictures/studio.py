@@ -32,7 +32,7 @@ from gateway_core.billing.charges import Charge
 from gateway_core.billing.usage import add_charges
 from gateway_core.billing.usage_store import open_usage
 from gateway_core.kube.client import KubernetesClient
-from gateway_core.kube.connection import load_kubeconfig
+from gateway_core.kube.kubeconfig import load_kubeconfig
 
 ACCOUNT, USER_EMAIL = "northwind", "nora@northwind.example"
 DAYS = 30

@@ -27,7 +27,7 @@ from gateway_cli.cluster.errors import (
     explain_silence,
     refuse_removed,
 )
-from gateway_cli.session import SELECTED, exit_on_error
+from gateway_cli.session import SELECTED, Selection, exit_on_error
 from gateway_core.api.ids import API_VERSION
 from gateway_core.api.resource import Object, Resource, skeleton
 from gateway_core.kube.errors import KubernetesError
@@ -60,33 +60,33 @@ async def open_cluster(
     call_seconds: float = CALL_SECONDS,
     kubeconfig: Path | None = None,
 ) -> AsyncIterator["Cluster"]:
-    """The cluster of `kubeconfig`, else the one selected, of $KUBECONFIG or of this pod.
-
-    `namespace` None is the configuration's own; `patience` as in `Cluster`.
+    """The cluster of `kubeconfig`, else the one selected; `patience` as in `Cluster`.
 
     Raises:
         ClusterError: no configuration names a cluster, or its credentials cannot be read.
     """
     # help and completion of commands do without an HTTP client
     from gateway_core.kube.client import KubernetesClient
-    from gateway_core.kube.connection import NoCluster, find_connection
+    from gateway_core.kube.connection import NoCluster
+    from gateway_core.kube.kubeconfig import Overrides, find_connection
 
-    selected = SELECTED.get()
-    chosen = (kubeconfig, None) if kubeconfig else (selected.kubeconfig, selected.context)
+    selected = Selection(kubeconfig) if kubeconfig else SELECTED.get()
     async with AsyncExitStack() as stack:
         try:
+            chosen = (selected.kubeconfig, Overrides(**selected.overrides))
             connection = await asyncio.to_thread(find_connection, *chosen)
-            connection.read_token()
-            namespace = namespace or connection.namespace or "default"
+            namespace = namespace or selected.namespace or connection.namespace or "default"
             kube = await stack.enter_async_context(
                 KubernetesClient(
-                    connection, namespace, call_seconds=call_seconds, program="gatewayctl"
+                    *(connection, namespace),
+                    call_seconds=selected.call_seconds or call_seconds,
+                    program="gatewayctl",
                 )
             )
         except NoCluster as error:
             raise ClusterError(str(error)) from error
         except (OSError, ValueError) as error:
-            raise ClusterError(f"the credentials of the cluster cannot be used: {error}") from error
+            raise ClusterError(f"the cluster's credentials cannot be used: {error}") from error
         yield Cluster(kube, namespace, connection.server, patience)
 
 

@@ -195,13 +195,15 @@ class LocalProcesses:
 
 def find_local_run() -> LocalProcesses | None:
     """The local run whose kubeconfig is in use, or whose folder the environment names."""
-    named = SELECTED.get().kubeconfig or os.environ.get("KUBECONFIG")
     folder = os.environ.get("GATEWAY_LOCAL_DIR")
-    if not folder and not named:
-        return None
-    place = Path(folder) if folder else Path(named or "").parent
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        return LocalProcesses(place)
+    if folder:
+        places = [Path(folder)]
+    else:
+        named = str(SELECTED.get().kubeconfig or os.environ.get("KUBECONFIG", ""))
+        places = [Path(path).parent for path in named.split(os.pathsep) if path]
+    for place in places:
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            return LocalProcesses(place)
     return None
 
 

@@ -1,16 +1,18 @@
-"""Connection to the Kubernetes API: address and credentials, in-cluster or by a kubeconfig."""
+"""Connection to the Kubernetes API: address, trust and credentials that may expire."""
 
-import base64
 import os
 import ssl
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-import yaml
+from gateway_core.kube.clock import CLOCK
+from gateway_core.proxies import InvalidProxy, find_proxy
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+FILE_SECONDS = 60.0
+"""Credentials of files are read again after this time, since tools and the kubelet renew them."""
 
 
 class NoCluster(Exception):
@@ -18,125 +20,108 @@ class NoCluster(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Credentials:
+    """An identity at the API server, until `expires_at` (Unix time) if that is not None."""
+
+    authorization: str | None = field(default=None, repr=False)
+    """Value of the Authorization header."""
+    certificate_pem: str | None = field(default=None, repr=False)
+    private_key_pem: str | None = field(default=None, repr=False)
+    expires_at: float | None = field(default=None, compare=False)
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether they have to be read again before the next call."""
+        return self.expires_at is not None and CLOCK.time() >= self.expires_at
+
+
+@dataclass(frozen=True, slots=True)
 class Connection:
-    """An API server and the credentials for it. Paths and PEM texts are None where unused."""
+    """An API server, and how to reach it and to prove an identity there."""
 
     server: str
     namespace: str | None = None
     ca_pem: str | None = None
     insecure: bool = False
-    certificate_pem: str | None = None
-    private_key_pem: str | None = None
-    static_token: str | None = None
-    token_file: Path | None = None
+    tls_server_name: str | None = None
+    """The name that the server's certificate must have, instead of the URL's host."""
+    proxy: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    """Headers of every request, such as those of impersonation; names may repeat."""
+    read_credentials: Callable[[], Credentials] = Credentials
+    """Reads the credentials anew: a file, or the output of a plugin. May block. NoCluster."""
 
-    def read_token(self) -> str | None:
-        """The bearer token; a mounted one is read anew, since the kubelet renews it."""
-        if self.token_file is not None:
-            return self.token_file.read_text().strip()
-        return self.static_token
-
-    def build_ssl(self) -> ssl.SSLContext | None:
+    def build_ssl(self, credentials: Credentials) -> ssl.SSLContext | None:
         """A context that trusts the cluster's authority and presents the client certificate."""
         if not self.server.startswith("https"):
             return None
-        context = ssl.create_default_context(cadata=self.ca_pem)
+        context = _Context(ssl.PROTOCOL_TLS_CLIENT)
+        context.server_name = self.tls_server_name
         if self.insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        if self.certificate_pem and self.private_key_pem:
+        elif self.ca_pem:
+            context.load_verify_locations(cadata=self.ca_pem)
+        else:
+            context.load_default_certs()
+        if credentials.certificate_pem and credentials.private_key_pem:
             with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
-                file.write(self.certificate_pem + "\n" + self.private_key_pem)
+                file.write(credentials.certificate_pem + "\n" + credentials.private_key_pem)
                 file.flush()
                 context.load_cert_chain(file.name)
         return context
 
 
-def find_connection(kubeconfig: Path | None = None, context: str | None = None) -> Connection:
-    """The cluster of `kubeconfig`, of $KUBECONFIG, the one this pod runs in, or ~/.kube/config.
+class _Context(ssl.SSLContext):
+    """A context with a server name of its own.
 
-    `context` is a name in the file; None means its current one.
-
-    Raises:
-        NoCluster: there is none, or its configuration cannot be used.
+    Neither aiohttp's sessions nor kopf have a setting for it.
     """
-    named = os.environ.get("KUBECONFIG")
-    if kubeconfig is not None or named:
-        path = kubeconfig or Path(str(named).split(os.pathsep)[0])
-        return load_kubeconfig(path, context)
-    if context is None and (SERVICE_ACCOUNT / "token").exists():
+
+    server_name: str | None = None
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        """A TLS connection to `server_name`, if that is set."""
+        name = self.server_name or server_hostname
+        return super().wrap_bio(incoming, outgoing, server_side, name, session)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceAccount:
+    """The service account that is mounted into this pod."""
+
+    folder: Path = SERVICE_ACCOUNT
+
+    @property
+    def is_mounted(self) -> bool:
+        """Whether this process is in a pod with a service account."""
+        return (self.folder / "token").exists() and "KUBERNETES_SERVICE_HOST" in os.environ
+
+    def connect(self) -> Connection:
+        """The API server of the pod's own cluster, which is always reached without a proxy."""
         host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
         return Connection(
             server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
-            namespace=(SERVICE_ACCOUNT / "namespace").read_text().strip(),
-            ca_pem=(SERVICE_ACCOUNT / "ca.crt").read_text(),
-            token_file=SERVICE_ACCOUNT / "token",
+            namespace=(self.folder / "namespace").read_text().strip(),
+            ca_pem=(self.folder / "ca.crt").read_text(),
+            read_credentials=self._read,
         )
-    default = Path.home() / ".kube" / "config"
-    if default.exists():
-        return load_kubeconfig(default, context)
-    raise NoCluster(
-        "no cluster: set KUBECONFIG (a local run writes it to .local/gateway.env), or run in a pod"
-        " with a service account"
-    )
+
+    def _read(self) -> Credentials:
+        token = (self.folder / "token").read_text().strip()
+        return Credentials(f"Bearer {token}", expires_at=CLOCK.time() + FILE_SECONDS)
 
 
-def load_kubeconfig(path: Path, context_name: str | None = None) -> Connection:
-    """A context of a kubeconfig file, its current one by default.
-
-    Raises:
-        NoCluster: it has no such context, or cannot be used.
-    """
+def with_environment_proxy(connection: Connection) -> Connection:
+    """The connection with the proxy that the environment names for its server. NoCluster."""
     try:
-        config: dict[str, Any] = yaml.safe_load(path.read_text()) or {}
-        wanted = context_name or config.get("current-context")
-        context = _named(config, "contexts", wanted, "context")
-        cluster = _named(config, "clusters", context["cluster"], "cluster")
-        user = _named(config, "users", context["user"], "user")
-        server = str(cluster["server"]).rstrip("/")
-    except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
-        raise NoCluster(f"kubeconfig {path} cannot be used: {error!r}") from error
-    token = user.get("token")
-    if "exec" in user or "auth-provider" in user:
-        token = _run_credential_plugin(path, context_name)
-    return Connection(
-        server=server,
-        namespace=context.get("namespace"),
-        ca_pem=_pem(cluster, "certificate-authority", path),
-        insecure=bool(cluster.get("insecure-skip-tls-verify")),
-        certificate_pem=_pem(user, "client-certificate", path),
-        private_key_pem=_pem(user, "client-key", path),
-        static_token=token,
-        token_file=Path(user["tokenFile"]) if "tokenFile" in user else None,
-    )
-
-
-def _named(config: dict[str, Any], section: str, name: Any, field: str) -> dict[str, Any]:
-    for entry in config.get(section) or ():
-        if entry["name"] == name:
-            found: dict[str, Any] = entry[field]
-            return found
-    raise KeyError(f"{section} has no {name!r}")
-
-
-def _pem(section: dict[str, Any], field: str, path: Path) -> str | None:
-    if f"{field}-data" in section:
-        return base64.b64decode(section[f"{field}-data"]).decode()
-    if field in section:
-        return Path(path.parent, section[field]).read_text()
-    return None
-
-
-def _run_credential_plugin(path: Path, context: str | None) -> str | None:
-    from kubernetes import config as kubernetes_config
-    from kubernetes.client import Configuration
-
-    configuration = Configuration()
-    try:
-        kubernetes_config.load_kube_config(
-            str(path), context=context, client_configuration=configuration
-        )
-    except kubernetes_config.ConfigException as error:
-        raise NoCluster(f"the credential plugin of kubeconfig {path} failed: {error}") from error
-    header = configuration.get_api_key_with_prefix("authorization")
-    return str(header).removeprefix("Bearer ") if header else None
+        return replace(connection, proxy=find_proxy(connection.server))
+    except InvalidProxy as error:
+        raise NoCluster(f"the environment's {error}") from error

@@ -15,17 +15,17 @@ import orjson
 from gateway_core.api.ids import PROGRAM
 from gateway_core.api.resource import Object
 from gateway_core.kube.clock import follow_clock
-from gateway_core.kube.connection import Connection
+from gateway_core.kube.connection import Connection, Credentials, NoCluster
 from gateway_core.kube.errors import (
     KubernetesUnavailable,
     NoSpaceLeft,
     WriteOutcomeUnknown,
     raise_for_status,
 )
+from gateway_core.proxies import split_credentials
 
 CONNECT_SECONDS = 3.0
 CALL_SECONDS = 10.0
-TOKEN_LIFE_SECONDS = 60.0
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -62,31 +62,38 @@ class Transport:
         call_seconds: float = CALL_SECONDS,
         program: str = PROGRAM,
     ) -> None:
-        self._program = program
         self._connection = connection
         self._namespace = namespace
         self._pool = pool
         self._note_full = note_full
         self._call_seconds = call_seconds
-        self._token: tuple[float, str | None] = (-TOKEN_LIFE_SECONDS, None)
+        self._headers = [("User-Agent", program), *connection.headers]
+        self._proxy: dict[str, Any] = {}
+        if connection.proxy is not None:
+            address, proxy_headers = split_credentials(connection.proxy)
+            self._proxy = {"proxy": address, "proxy_headers": proxy_headers}
+            if not connection.server.startswith("https"):
+                # without a tunnel the proxy reads the request's own headers
+                self._headers += proxy_headers.items()
+        self._credentials = Credentials()
+        self._tls: SSLContext | None = None
+        self._renewal = asyncio.Lock()
         self._calls: aiohttp.ClientSession | None = None
         self._streams: aiohttp.ClientSession | None = None
         self._pages: defaultdict[tuple[str, str], PageSize] = defaultdict(PageSize)
 
     async def __aenter__(self) -> Self:
         # loads the trusted certificates: some 30 ms of CPU
-        ssl_context = await asyncio.to_thread(self._connection.build_ssl)
-        self._calls = self._open_session(ssl_context, self._pool)
-        self._streams = self._open_session(ssl_context, 0)
+        self._credentials, self._tls = await asyncio.to_thread(self._read_credentials)
+        self._calls = self._open_session(self._pool)
+        self._streams = self._open_session(0)
         return self
 
-    def _open_session(self, context: SSLContext | None, connections: int) -> aiohttp.ClientSession:
+    def _open_session(self, connections: int) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=connections, ssl=context or True, keepalive_timeout=60
-            ),
+            connector=aiohttp.TCPConnector(limit=connections, keepalive_timeout=60),
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"User-Agent": self._program},
+            headers=self._headers,
             timeout=aiohttp.ClientTimeout(total=self._call_seconds, sock_connect=CONNECT_SECONDS),
         )
 
@@ -147,7 +154,7 @@ class Transport:
                     follow_clock(response, sent)
                     status, raw = response.status, await _read_body(response, most)
                     wait = response.headers.get("Retry-After", "1")
-            except aiohttp.ClientConnectorError as failure:
+            except (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError) as failure:
                 raise KubernetesUnavailable("the Kubernetes API was not reached") from failure
             except (aiohttp.ClientError, TimeoutError, OSError) as failure:
                 kind = WriteOutcomeUnknown if writes else KubernetesUnavailable
@@ -208,7 +215,8 @@ class Transport:
         except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError) as error:
             raise KubernetesUnavailable(f"{what}: {type(error).__name__}") from error
 
-    def _request(
+    @asynccontextmanager
+    async def _request(
         self,
         session: aiohttp.ClientSession | None,
         method: str,
@@ -216,21 +224,58 @@ class Transport:
         *,
         headers: dict[str, str],
         **options: Any,
-    ) -> Any:
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The response; of a 401 with credentials that could be renewed, that of a second call."""
         if session is None:
             raise RuntimeError("the Kubernetes client is used outside its context")
-        token = self._read_token()
-        if token:
-            headers = {**headers, "Authorization": f"Bearer {token}"}
         url = f"{self._connection.server}{path}"
-        return session.request(method, url, headers=headers, allow_redirects=False, **options)
+        is_renewed = False
+        while True:
+            if self._credentials.is_expired:
+                await self._renew(self._credentials)
+            credentials = self._credentials
+            if credentials.authorization is not None:
+                headers = {**headers, "Authorization": credentials.authorization}
+            async with session.request(
+                method,
+                url,
+                headers=headers,
+                allow_redirects=False,
+                # in the key of pooled connections: none outlives a renewed certificate
+                ssl=self._tls or True,
+                **self._proxy,
+                **options,
+            ) as response:
+                if response.status != 401 or is_renewed:
+                    yield response
+                    return
+                is_renewed = True
+                await self._renew(credentials)
+                if self._credentials == credentials:
+                    yield response
+                    return
 
-    def _read_token(self) -> str | None:
-        read_at, token = self._token
-        if time.monotonic() - read_at >= TOKEN_LIFE_SECONDS:
-            token = self._connection.read_token()
-            self._token = (time.monotonic(), token)
-        return token
+    async def _renew(self, used: Credentials) -> None:
+        """Read the credentials anew, unless another call has done so since `used` was read.
+
+        Raises:
+            KubernetesUnavailable: they cannot be read; nothing was sent.
+        """
+        async with self._renewal:
+            if self._credentials is not used:
+                return
+            try:
+                self._credentials, self._tls = await asyncio.to_thread(self._read_credentials)
+            except (NoCluster, OSError, ValueError) as error:
+                raise KubernetesUnavailable("the credentials cannot be renewed") from error
+
+    def _read_credentials(self) -> tuple[Credentials, SSLContext | None]:
+        """The credentials, and the TLS context with their certificate."""
+        credentials = self._connection.read_credentials()
+        is_same = credentials.certificate_pem == self._credentials.certificate_pem
+        if self._tls is not None and is_same:
+            return credentials, self._tls
+        return credentials, self._connection.build_ssl(credentials)
 
 
 async def _read_body(response: aiohttp.ClientResponse, most: int | None) -> bytes:

@@ -11,8 +11,8 @@ import pytest
 
 from gateway_core.api.crd import KINDS
 from gateway_core.kube.client import KubernetesClient
-from gateway_core.kube.connection import load_kubeconfig
 from gateway_core.kube.errors import KubernetesError
+from gateway_core.kube.kubeconfig import load_kubeconfig
 from tests.crash.history import check_money
 from tests.crash.shares import IS_WHOLE, share
 from tests.faults.machine import Stopwatch

@@ -25,8 +25,7 @@ class Asked(KubernetesClient):
     """Answers lists with nothing; `limits` are those that they had."""
 
     def __init__(self) -> None:
-        connection = cast("Any", type("Nowhere", (), {"server": "https://nowhere"}))
-        super().__init__(connection, "default")
+        super().__init__(Connection("https://nowhere"), "default")
         self.limits: list[int] = []
 
     async def _exchange(

@@ -1,0 +1,148 @@
+"""Credential plugins of kubeconfigs: programs that print an ExecCredential.
+
+`kubernetes.config` runs them too, but hides their errors and the text of a device login, omits the
+cluster's certificates, ignores interactiveMode and when the credentials expire.
+"""
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from gateway_core.kube.connection import Credentials, NoCluster
+
+Fields = dict[str, Any]
+
+_GROUP = "client.authentication.k8s.io"
+VERSIONS = (f"{_GROUP}/v1", f"{_GROUP}/v1beta1")
+MODES = ("Never", "IfAvailable", "Always")
+_FIELDS = (
+    "command",
+    "args",
+    "env",
+    "apiVersion",
+    "installHint",
+    "provideClusterInfo",
+    "interactiveMode",
+)
+_CLUSTER_FIELDS = (
+    "server",
+    "tls-server-name",
+    "insecure-skip-tls-verify",
+    "certificate-authority-data",
+    "proxy-url",
+    "disable-compression",
+)
+
+
+class CredentialPlugin:
+    """The plugin of a user's `exec` field, which `check` has accepted."""
+
+    def __init__(self, fields: Fields, cluster: Fields, place: str) -> None:
+        self._fields = fields
+        self._cluster = cluster
+        self._place = f"{place}: the credential plugin {fields['command']}"
+
+    @staticmethod
+    def check(fields: Fields, place: str) -> None:
+        """Raise NoCluster where kubectl would not run the plugin."""
+        for name in fields:
+            if name not in _FIELDS:
+                raise NoCluster(f"{place}: the field exec.{name} is not supported")
+        version, mode = fields.get("apiVersion"), fields.get("interactiveMode")
+        if not isinstance(fields.get("command"), str) or not fields["command"]:
+            raise NoCluster(f"{place}: exec.command must be text")
+        if version not in VERSIONS:
+            raise NoCluster(f"{place}: exec.apiVersion must be {' or '.join(VERSIONS)}")
+        if mode not in MODES and not (mode is None and version != VERSIONS[0]):
+            raise NoCluster(f"{place}: exec.interactiveMode must be one of {', '.join(MODES)}")
+        arguments, variables = fields.get("args") or [], fields.get("env") or []
+        if not all(isinstance(text, str) for text in arguments):
+            raise NoCluster(f"{place}: exec.args must be a list of text")
+        for variable in variables:
+            pair = (variable.get("name"), variable.get("value")) if variable else (None, None)
+            if not all(isinstance(text, str) for text in pair) or not pair[0]:
+                raise NoCluster(f"{place}: exec.env must have entries with name and value")
+
+    def run(self, certificate: tuple[str | None, str | None]) -> Credentials:
+        """Credentials as the plugin prints them; `certificate` where it prints none. NoCluster."""
+        interactive = self._is_interactive()
+        command = [self._fields["command"], *(self._fields.get("args") or ())]
+        variables = {entry["name"]: entry["value"] for entry in self._fields.get("env") or ()}
+        # PATH of the plugin's own variables does not decide where the plugin is
+        if shutil.which(command[0]) is None:
+            hint = self._fields.get("installHint")
+            raise NoCluster(f"{self._place} was not found{f': {hint.strip()}' if hint else ''}")
+        info = json.dumps(self._describe(interactive))
+        try:
+            done = subprocess.run(  # noqa: S603 - the user's kubeconfig names it
+                command,
+                env={**os.environ, **variables, "KUBERNETES_EXEC_INFO": info},
+                stdin=None if interactive else subprocess.DEVNULL,
+                # its messages are for the user, such as the address and code of a device login
+                stderr=None,
+                stdout=subprocess.PIPE,
+                check=False,
+            )
+        except OSError as error:
+            raise NoCluster(f"{self._place} cannot be run: {error.strerror}") from error
+        if done.returncode:
+            raise NoCluster(f"{self._place} failed with exit code {done.returncode}")
+        return self._parse(done.stdout, certificate)
+
+    def _is_interactive(self) -> bool:
+        mode = self._fields.get("interactiveMode") or "IfAvailable"
+        is_terminal = sys.stdin is not None and sys.stdin.isatty()
+        if mode == "Always" and not is_terminal:
+            raise NoCluster(f"{self._place} needs a terminal (interactiveMode: Always)")
+        return mode != "Never" and is_terminal
+
+    def _describe(self, interactive: bool) -> Fields:
+        """The ExecCredential for the plugin."""
+        spec: Fields = {"interactive": interactive}
+        if self._fields.get("provideClusterInfo"):
+            cluster = {
+                name: self._cluster[name] for name in _CLUSTER_FIELDS if name in self._cluster
+            }
+            if "certificate-authority" in self._cluster:
+                content = Path(self._cluster["certificate-authority"]).read_bytes()
+                cluster["certificate-authority-data"] = base64.b64encode(content).decode()
+            for extension in self._cluster.get("extensions", ()):
+                if extension.get("name") == f"{_GROUP}/exec":
+                    cluster["config"] = extension.get("extension")
+            spec["cluster"] = cluster
+        return {"apiVersion": self._fields["apiVersion"], "kind": "ExecCredential", "spec": spec}
+
+    def _parse(self, output: bytes, certificate: tuple[str | None, str | None]) -> Credentials:
+        try:
+            answer = json.loads(output)
+            version, status = answer["apiVersion"], answer["status"]
+            token = _text(status, "token")
+            own = (_text(status, "clientCertificateData"), _text(status, "clientKeyData"))
+            expiry = _text(status, "expirationTimestamp")
+            expires_at = datetime.fromisoformat(expiry).timestamp() if expiry else None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise NoCluster(f"{self._place} printed no ExecCredential with a status") from None
+        if version != self._fields["apiVersion"]:
+            raise NoCluster(
+                f"{self._place} printed {version} instead of {self._fields['apiVersion']}"
+            )
+        if bool(own[0]) != bool(own[1]) or not (token or own[0]):
+            raise NoCluster(f"{self._place} printed neither a token nor a certificate with its key")
+        if token and not token.isprintable():
+            raise NoCluster(f"{self._place} printed a token with a character that is no text")
+        header = f"Bearer {token}" if token else None
+        return Credentials(header, *(own if own[0] else certificate), expires_at=expires_at)
+
+
+def _text(status: Mapping[str, Any], name: str) -> str | None:
+    value = status.get(name)
+    if value is not None and not isinstance(value, str):
+        raise TypeError
+    return value or None
