@@ -48,6 +48,7 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
         "docs/providers.md",
         "docs/providers/*.md",
         "docs/storage.md",
+        "docs/proxies.md",
         "docs/retention.md",
         "docs/limits-of-use.md",
         "docs/replicas.md",

@@ -29,7 +29,7 @@ from gateway_core.billing.reservations import CallReservations
 from gateway_core.callbacks.orders import OrderLink, OrderSigner
 from gateway_core.concurrency import Supervisor
 from gateway_core.egress.addresses import DECLARED, AddressPolicy
-from gateway_core.egress.connector import GuardedSession
+from gateway_core.egress.connector import GuardedSession, use_proxy
 from gateway_core.files.addresses import MediaSigner, Sealer, TemporaryAddresses
 from gateway_core.files.fetching import Fetcher
 from gateway_core.files.quota_counters import PartLedger, StorageLedger
@@ -210,7 +210,7 @@ def _open_sign_on(settings: ApiSettings, stack: AsyncExitStack) -> OidcClient | 
         secret = (settings.secrets_dir / "oidc-client-secret").read_text().strip()
     except OSError as error:
         raise SecretsUnusable(f"no oidc-client-secret: {error}") from error
-    session = GuardedSession(DECLARED)
+    session = GuardedSession(DECLARED, middlewares=[use_proxy])
     stack.push_async_callback(session.close)
     redirect_uri = settings.base_url + CALLBACK_PATH
     return OidcClient(

@@ -16,10 +16,12 @@ from typing import Any
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_proto import ResponseHandler
+from multidict import CIMultiDict
 from yarl import URL
 
 from gateway_core.concurrency import FairSemaphore
-from gateway_core.egress.addresses import AddressPolicy, AddressRefused
+from gateway_core.egress.addresses import DECLARED, AddressPolicy, AddressRefused
+from gateway_core.proxies import InvalidProxy, find_proxy, split_credentials
 
 
 class EgressRefused(OSError):
@@ -90,6 +92,38 @@ def guarded_connector(
         use_dns_cache=not once,
         ssl=True if tls is None else tls,
     )
+
+
+async def use_proxy(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Middleware of sessions for declared URLs: the proxy that the environment names, if any.
+
+    The proxy resolves the host's name, so only a literal address is checked here.
+
+    Raises:
+        aiohttp.ClientConnectorError: the proxy refuses or is invalid; nothing was sent.
+    """
+    url = str(request.url)
+    try:
+        proxy = find_proxy(url)
+        if proxy is None:
+            return await handler(request)
+        DECLARED.check_url_literal(url)
+    except InvalidProxy as error:
+        raise aiohttp.ClientConnectorError(request.connection_key, OSError(str(error))) from error
+    except AddressRefused as error:
+        raise aiohttp.ClientConnectorError(request.connection_key, EgressRefused()) from error
+    address, headers = split_credentials(proxy)
+    request.update_proxy(URL(address), None, CIMultiDict(headers))
+    if not request.is_ssl():
+        # without a tunnel the proxy reads the request's own headers
+        request.headers.update(headers)
+    try:
+        return await handler(request)
+    except aiohttp.ClientHttpProxyError as error:
+        refusal = OSError(f"the proxy answered {error.status}")
+        raise aiohttp.ClientProxyConnectionError(request.connection_key, refusal) from None
 
 
 THREADS = 128

@@ -25,6 +25,7 @@ from gateway_core.llm.connection import (
     Timeouts,
 )
 from gateway_core.llm.response import Response
+from gateway_core.llm.tunnels import find_route
 from gateway_core.providers.upstream import UpstreamBusy, UpstreamUnreachable
 
 IDLE_SECONDS = 4.0
@@ -69,7 +70,7 @@ class Client:
             raise ValueError("not an http or https URL without query and fragment")
         self._host = url.hostname
         self._port = url.port or (443 if url.scheme == "https" else 80)
-        self._is_address = _is_address(url.hostname)
+        self._proxy = find_route(base_url)
         self._tls = (tls or _default_tls()) if url.scheme == "https" else None
         if self._tls is not None:
             # the event loop holds so much for every TLS connection; its 256 KiB are no faster
@@ -103,6 +104,10 @@ class Client:
             "accept-encoding": "identity",
             "user-agent": "model-gateway",
         }
+        if self._proxy is not None and self._tls is None:
+            # without a tunnel the proxy reads the request itself
+            target = f"http://{self._authority}".encode() + target
+            common |= self._proxy.headers
         return b"%b %b HTTP/1.1\r\n" % (method.encode(), target) + encode_headers(
             common | {name.lower(): value for name, value in headers.items()}
         )
@@ -216,12 +221,17 @@ class Client:
         return await self._open_connection(loop, addresses[-1])
 
     async def _resolve(self, loop: asyncio.AbstractEventLoop) -> list[str]:
-        """The permitted addresses of the host, at least one."""
-        if self._is_address:
-            addresses = [self._host]
+        """The permitted addresses to connect to, the host's or the proxy's, at least one."""
+        host, port = self._host, self._port
+        if self._proxy is not None:
+            if _is_address(host) and not self._policy.permits(host):
+                raise EgressRefused
+            host, port = self._proxy.host, self._proxy.port
+        if _is_address(host):
+            addresses = [host]
         else:
             found = await loop.getaddrinfo(
-                self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
             )
             addresses = [str(entry[4][0]) for entry in found[:MOST_ADDRESSES]]
         permitted = [address for address in addresses if self._policy.permits(address)]
@@ -231,10 +241,14 @@ class Client:
 
     async def _open_connection(self, loop: asyncio.AbstractEventLoop, address: str) -> Connection:
         # the event loop opens the socket itself, of an address: nothing is resolved after the check
+        place: dict[str, Any] = {"host": address, "port": self._port}
+        if self._proxy is not None:
+            place["port"] = self._proxy.port
+            if self._tls is not None:
+                place = {"sock": await self._proxy.open_tunnel(address, self._host, self._port)}
         transport, connection = await loop.create_connection(
             lambda: Connection(loop, self._release, self._remove),
-            address,
-            self._port,
+            **place,
             ssl=self._tls,
             server_hostname=None if self._tls is None else self._host,
         )

@@ -12,7 +12,7 @@ from yarl import URL
 from gateway_core.api.http_provider import Header, HttpProvider
 from gateway_core.concurrency import FairSemaphore
 from gateway_core.egress.addresses import DECLARED, AddressPolicy
-from gateway_core.egress.connector import guarded_connector
+from gateway_core.egress.connector import guarded_connector, use_proxy
 from gateway_core.providers.checks import JOB, LOOKUP, RESULT, SUBMIT_PATH, Request
 from gateway_core.providers.templates import Expression, PathTemplate, fill_header, prune_nulls
 from gateway_core.providers.upstream import UpstreamBusy
@@ -147,8 +147,9 @@ class Connections:
             # unknown whether a job was created
             "submissions": lambda: open_session(declared(once=True), call, once=True),
             "own outputs": lambda: open_session(declared(), read, decompress=False),
+            # never by a proxy, which would resolve the name itself, after the policy's check
             "outputs": lambda: open_session(
-                guarded_connector(policy, limit), read, decompress=False
+                guarded_connector(policy, limit), read, decompress=False, proxied=False
             ),
         }
         self._sessions: dict[str, aiohttp.ClientSession] = {}
@@ -195,8 +196,12 @@ def open_session(
     *,
     decompress: bool = True,
     once: bool = False,
+    proxied: bool = True,
 ) -> aiohttp.ClientSession:
-    """Session for a provider; with `once` no request is ever sent twice."""
+    """Session for a provider; with `once` no request is ever sent twice.
+
+    With `proxied` requests take the proxy that the environment names for their URL.
+    """
     return aiohttp.ClientSession(
         connector=connector,
         timeout=timeout,
@@ -205,7 +210,7 @@ def open_session(
         auto_decompress=decompress,
         read_bufsize=_READ_BUFFER,
         headers={"User-Agent": "model-gateway"},
-        middlewares=[_send_once] if once else (),
+        middlewares=[*([_send_once] if once else ()), *([use_proxy] if proxied else ())],
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from urllib.parse import urlsplit
 
 import boto3
 from botocore.config import Config
@@ -18,6 +19,7 @@ from botocore.exceptions import (
     ReadTimeoutError,
 )
 
+from gateway_core.proxies import find_proxy
 from gateway_core.storage.objects import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -49,9 +51,19 @@ def build_client(
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
             tcp_keepalive=True,
+            # boto3's own reading of NO_PROXY knows no networks
+            proxies=_find_proxies(endpoint),
             s3={"addressing_style": addressing, "payload_signing_enabled": True},
         ),
     )
+
+
+def _find_proxies(endpoint: str | None) -> dict[str, str] | None:
+    """The proxy for an endpoint by its scheme; None leaves AWS's own endpoints to boto3."""
+    if endpoint is None:
+        return None
+    proxy = find_proxy(endpoint)
+    return {} if proxy is None else {urlsplit(endpoint).scheme: proxy}
 
 
 _NO_BUCKET = "there is no such bucket"
