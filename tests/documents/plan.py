@@ -235,6 +235,7 @@ PLAN: dict[str, tuple[Treatment, ...]] = {
         *[Elsewhere('{"behaviour"', RULES)] * 6,
         Run("curl -s $S/control/history"),
     ),
+    "docs/proxies.md": (Values("operator:"),),
     "docs/storage.md": (Parsed('{"Rules"'),),
     "docs/uploads.md": (NotRun("POST /v1/uploads", "a table of requests, which SDKs make"),),
     "charts/model-gateway/README.in.md": (NotRun("helm install", INSTALLATION),),

@@ -11,6 +11,7 @@ from gateway_cli.output import Document
 from gateway_cli.session import CommandError
 from gateway_core.api.provider import DirectProvider, ProviderSpec
 from gateway_core.egress.addresses import DECLARED
+from gateway_core.egress.connector import use_proxy
 from gateway_core.llm.upstream import Dialect, fill_direct_headers, split_credentials
 from gateway_core.providers.http import HttpUpstream
 from gateway_core.providers.upstream import UpstreamError, UpstreamGone
@@ -70,7 +71,7 @@ async def _list_models(declared: DirectProvider, headers: dict[str, str], number
     async def attempt() -> tuple[bool, str]:
         try:
             async with (
-                aiohttp.ClientSession(timeout=TIMEOUT) as session,
+                aiohttp.ClientSession(timeout=TIMEOUT, middlewares=[use_proxy]) as session,
                 session.get(url, headers=headers, allow_redirects=False) as answer,
             ):
                 return answer.status == 200, _explain(answer.status)

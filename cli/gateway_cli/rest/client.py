@@ -18,6 +18,7 @@ from urllib.parse import urlencode
 import aiohttp
 
 from gateway_cli.rest.errors import RestError, read_refusal
+from gateway_core.egress.connector import use_proxy
 
 CALL_SECONDS = 30.0
 TRANSFER_SECONDS = 600.0
@@ -44,7 +45,7 @@ class RestApi:
         self._base_url = base_url.rstrip("/")
         self._key = api_key
         self._report = report
-        self._session = aiohttp.ClientSession()
+        self._session = aiohttp.ClientSession(middlewares=[use_proxy])
 
     async def __aenter__(self) -> Self:
         return self
