@@ -22,7 +22,7 @@ from gateway_core.files.files import FileRecorder
 from gateway_core.files.uploads import compose_file, is_settled, make_file, read_expiry
 from gateway_core.kube.errors import ObjectNotFound, Terminating
 from gateway_core.storage.content import list_keys
-from gateway_core.storage.objects import ObjectMissing
+from gateway_core.storage.objects import ObjectMissing, StoreUnavailable
 from gateway_operator.context import find_lacking
 from gateway_operator.files.storage import FileStorage
 from gateway_operator.reconciler import ON_CHANGE, Next, Reconciler, after
@@ -106,7 +106,10 @@ class Settlement:
             await storage.release(account, "files", file["metadata"]["name"])
 
     async def _is_lost(self, upload: Object) -> bool:
-        """Whether neither the File of a completed Upload is there nor its bytes."""
+        """Whether neither the File of a completed Upload is there nor its bytes.
+
+        False while the store is away: a File needs no store, and its controller checks the bytes.
+        """
         file = compose_file(upload)
         if await self._storage.find(GatewayFile.plural, file["metadata"]["name"]) is not None:
             return False
@@ -115,6 +118,8 @@ class Settlement:
                 await self._context.store.head(key)
             except ObjectMissing:
                 return True
+            except StoreUnavailable:
+                return False
         return False
 
     async def _drop_parts(self, upload: Object, *, closing: str | None = None) -> None:

@@ -231,6 +231,20 @@ async def test_settling_waits_for_the_store():
 
 
 @in_virtual_time
+async def test_completed_upload_makes_its_file_while_the_store_is_away():
+    sim = await Simulation.start()
+    name = await sim.add_upload(b"12345")
+    parts = sim.list_parts(name)
+    sim.store.away = True
+    file = await sim.complete(name, *parts)
+    await sim.wait(lambda: sim.find(FILES, file) is not None)
+    assert not sim.is_settled(name)
+    sim.store.away = False
+    await sim.wait(lambda: sim.is_settled(name) and sim.ready(file) == ("True", "Available"))
+    await sim.kill()
+
+
+@in_virtual_time
 async def test_settled_upload_is_removed_after_a_day_and_file_stays():
     sim = Simulation()
     controllers = await sim.boot()
