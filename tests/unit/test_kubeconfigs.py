@@ -52,6 +52,9 @@ def write_kubeconfig(
     return path
 
 
+PLUGIN = {"apiVersion": V1, "command": "x", "interactiveMode": "Never"}
+
+
 def write_plugin(path: Path, status: str, *, version: str = V1) -> dict[str, Any]:
     """A plugin in `path` that prints a status, a Python expression, and counts its runs."""
     path.write_text(
@@ -197,10 +200,17 @@ def test_impersonation_is_sent_with_every_request(tmp_path: Path) -> None:
         ({}, {"client-certificate": "a"}, "needs a client-key"),
         ({}, {"client-key": "a", "client-key-data": "Yg=="}, "exclude each other"),
         ({}, {"impersonate": "x"}, "impersonate is not supported"),
-        ({}, {"exec": {"apiVersion": V1}}, "exec.command"),
-        ({}, {"exec": {"apiVersion": V1, "command": "x"}}, "exec.interactiveMode"),
-        ({}, {"exec": {"apiVersion": V1 + "alpha1", "command": "x"}}, "exec.apiVersion"),
-        ({}, {"exec": {"apiVersion": V1, "command": "x", "extra": 1}}, "exec.extra"),
+        ({}, {"exec": {"apiVersion": V1}}, "exec: command"),
+        ({}, {"exec": {"apiVersion": V1, "command": "x"}}, "exec: interactiveMode"),
+        ({}, {"exec": {"apiVersion": V1 + "alpha1", "command": "x"}}, "exec: apiVersion"),
+        ({}, {"exec": {**PLUGIN, "extra": 1}}, "exec: the field extra"),
+        ({}, {"exec": {**PLUGIN, "args": "get-token"}}, "exec: args must be a list"),
+        ({}, {"exec": {**PLUGIN, "args": [5]}}, "exec: args must be a list of text"),
+        ({}, {"exec": {**PLUGIN, "env": {"A": "b"}}}, "exec: env must be a list"),
+        ({}, {"exec": {**PLUGIN, "env": ["A=b"]}}, "exec: env must have entries"),
+        ({}, {"exec": {**PLUGIN, "env": [{"name": "A"}]}}, "exec: env must have entries"),
+        ({}, {"exec": {**PLUGIN, "installHint": 5}}, "exec: installHint must be text"),
+        ({}, {"exec": {**PLUGIN, "provideClusterInfo": "yes"}}, "exec: provideClusterInfo must be"),
     ],
 )
 def test_unusable_field_is_named_in_one_line(
@@ -303,6 +313,16 @@ def test_failure_of_a_plugin_is_told(tmp_path: Path, status: str, reason: str) -
     plugin = write_plugin(tmp_path / "plugin", status)
     with pytest.raises(NoCluster, match=reason):
         read(write_kubeconfig(tmp_path / "config", {}, {"exec": plugin}))
+
+
+def test_plugin_is_found_by_the_path_of_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = write_plugin(tmp_path / "plugin", "{'token': os.environ['PATH']}")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    plugin |= {"command": "plugin", "env": [{"name": "PATH", "value": "/nowhere"}]}
+    path = write_kubeconfig(tmp_path / "config", {}, {"exec": plugin})
+    assert read(path).authorization == "Bearer /nowhere"
 
 
 def test_plugin_that_cannot_run_is_told(tmp_path: Path) -> None:

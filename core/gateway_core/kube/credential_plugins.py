@@ -1,7 +1,7 @@
 """Credential plugins of kubeconfigs: programs that print an ExecCredential.
 
-`kubernetes.config` runs them too, but hides their errors and the text of a device login, omits the
-cluster's certificates, ignores interactiveMode and when the credentials expire.
+`kubernetes.config` runs them too, but it hides their errors and the text of a device login, omits
+the cluster's certificates, and ignores interactiveMode and the time at which credentials expire.
 """
 
 import base64
@@ -16,21 +16,21 @@ from pathlib import Path
 from typing import Any
 
 from gateway_core.kube.connection import Credentials, NoCluster
-
-Fields = dict[str, Any]
+from gateway_core.kube.kubeconfig_files import Fields, check_fields
 
 _GROUP = "client.authentication.k8s.io"
 VERSIONS = (f"{_GROUP}/v1", f"{_GROUP}/v1beta1")
 MODES = ("Never", "IfAvailable", "Always")
-_FIELDS = (
-    "command",
-    "args",
-    "env",
-    "apiVersion",
-    "installHint",
-    "provideClusterInfo",
-    "interactiveMode",
-)
+_FIELDS: dict[str, type] = {
+    "command": str,
+    "args": list,
+    "env": list,
+    "apiVersion": str,
+    "installHint": str,
+    "provideClusterInfo": bool,
+    "interactiveMode": str,
+}
+_PAIR = ("name", "value")
 _CLUSTER_FIELDS = (
     "server",
     "tls-server-name",
@@ -52,37 +52,40 @@ class CredentialPlugin:
     @staticmethod
     def check(fields: Fields, place: str) -> None:
         """Raise NoCluster where kubectl would not run the plugin."""
-        for name in fields:
-            if name not in _FIELDS:
-                raise NoCluster(f"{place}: the field exec.{name} is not supported")
+        place = f"{place}: exec"
+        fields = check_fields(fields, _FIELDS, place)
         version, mode = fields.get("apiVersion"), fields.get("interactiveMode")
-        if not isinstance(fields.get("command"), str) or not fields["command"]:
-            raise NoCluster(f"{place}: exec.command must be text")
+        if "command" not in fields:
+            raise NoCluster(f"{place}: command is missing")
         if version not in VERSIONS:
-            raise NoCluster(f"{place}: exec.apiVersion must be {' or '.join(VERSIONS)}")
+            raise NoCluster(f"{place}: apiVersion must be {' or '.join(VERSIONS)}")
         if mode not in MODES and not (mode is None and version != VERSIONS[0]):
-            raise NoCluster(f"{place}: exec.interactiveMode must be one of {', '.join(MODES)}")
-        arguments, variables = fields.get("args") or [], fields.get("env") or []
-        if not all(isinstance(text, str) for text in arguments):
-            raise NoCluster(f"{place}: exec.args must be a list of text")
-        for variable in variables:
-            pair = (variable.get("name"), variable.get("value")) if variable else (None, None)
-            if not all(isinstance(text, str) for text in pair) or not pair[0]:
-                raise NoCluster(f"{place}: exec.env must have entries with name and value")
+            raise NoCluster(f"{place}: interactiveMode must be one of {', '.join(MODES)}")
+        if not all(isinstance(text, str) for text in fields.get("args", ())):
+            raise NoCluster(f"{place}: args must be a list of text")
+        for variable in fields.get("env", ()):
+            pair = variable if isinstance(variable, dict) else {}
+            if not pair.get("name") or not all(isinstance(pair.get(n), str) for n in _PAIR):
+                raise NoCluster(f"{place}: env must have entries with name and value")
 
     def run(self, certificate: tuple[str | None, str | None]) -> Credentials:
-        """Credentials as the plugin prints them; `certificate` where it prints none. NoCluster."""
+        """Return the credentials that the plugin prints, with `certificate` if it prints none.
+
+        Raises NoCluster.
+        """
         interactive = self._is_interactive()
         command = [self._fields["command"], *(self._fields.get("args") or ())]
         variables = {entry["name"]: entry["value"] for entry in self._fields.get("env") or ()}
-        # PATH of the plugin's own variables does not decide where the plugin is
-        if shutil.which(command[0]) is None:
+        # by the PATH of this process: that of the plugin's own variables does not decide
+        program = shutil.which(command[0])
+        if program is None:
             hint = self._fields.get("installHint")
             raise NoCluster(f"{self._place} was not found{f': {hint.strip()}' if hint else ''}")
         info = json.dumps(self._describe(interactive))
         try:
             done = subprocess.run(  # noqa: S603 - the user's kubeconfig names it
                 command,
+                executable=program,
                 env={**os.environ, **variables, "KUBERNETES_EXEC_INFO": info},
                 stdin=None if interactive else subprocess.DEVNULL,
                 # its messages are for the user, such as the address and code of a device login
@@ -114,7 +117,7 @@ class CredentialPlugin:
                 content = Path(self._cluster["certificate-authority"]).read_bytes()
                 cluster["certificate-authority-data"] = base64.b64encode(content).decode()
             for extension in self._cluster.get("extensions", ()):
-                if extension.get("name") == f"{_GROUP}/exec":
+                if isinstance(extension, dict) and extension.get("name") == f"{_GROUP}/exec":
                     cluster["config"] = extension.get("extension")
             spec["cluster"] = cluster
         return {"apiVersion": self._fields["apiVersion"], "kind": "ExecCredential", "spec": spec}

@@ -88,17 +88,17 @@ class Files:
                 self.entries[section].setdefault(name, _resolve_paths(fields, path.parent))
 
     def take(self, section: str, name: str | None) -> Fields:
-        """The checked fields of an entry; none without a name."""
+        """Return the checked fields of an entry; none without a name."""
         if not name:
             return {}
         if name not in self.entries[section]:
             raise NoCluster(f"{self.source}: {section} has no {name!r}")
         where = f"{self.source}: {section} {name!r}"
-        return _check_fields(self.entries[section][name], _FIELDS[section], where)
+        return check_fields(self.entries[section][name], _FIELDS[section], where)
 
 
-def _check_fields(fields: Mapping[str, Any], known: Mapping[str, type], where: str) -> Fields:
-    """The fields that are set. Raises NoCluster where one is unknown or of another type."""
+def check_fields(fields: Mapping[str, Any], known: Mapping[str, type], where: str) -> Fields:
+    """Return the fields that are set. NoCluster where one is unknown or of another type."""
     if "auth-provider" in fields:
         raise NoCluster(
             f"{where}: auth-provider is not supported, as in kubectl since 1.26: use an exec plugin"
@@ -118,7 +118,7 @@ def _check(fields: Mapping[str, Any], name: str, kind: type, where: str) -> Any:
 
 
 def read_files(paths: list[Path], *, must_exist: bool = False) -> Files:
-    """The merged files; of several ones those that do not exist are left out. NoCluster."""
+    """Return the merged files; those that do not exist are left out of several. NoCluster."""
     files = Files("kubeconfig " + os.pathsep.join(map(str, paths)))
     for path in paths:
         try:
@@ -133,7 +133,7 @@ def read_files(paths: list[Path], *, must_exist: bool = False) -> Files:
 
 
 def _resolve_paths(fields: Fields, folder: Path) -> Fields:
-    """The fields with their paths relative to the folder of their file, as far as they are text."""
+    """Return the fields with paths that are absolute, made from the folder of their file."""
     resolved = {
         name: str(folder.absolute() / value)
         if name in _PATHS and value and isinstance(value, str)
