@@ -96,7 +96,7 @@ def _covers_name(entry: str, host: str, port: int) -> bool:
     name, colon, entry_port = entry.partition(":")
     if colon and entry_port != str(port):
         return False
-    name = name.removeprefix("*").removesuffix(".")
+    name = (name[1:] if name.startswith("*.") else name).removesuffix(".")
     return host.endswith(name) if name.startswith(".") else f".{host}".endswith(f".{name}")
 
 

@@ -24,6 +24,7 @@ PROXY = "http://proxy.example:3128"
         ("https://example.com", ".example.com", True),
         ("https://api.example.com", "*.example.com", False),
         ("https://example.com", "*.example.com", True),
+        ("https://api.example.com", "*example.com", True),
         ("https://api.example.com", "other, example.com:443", False),
         ("https://api.example.com:8443", "example.com:443", True),
         ("https://gw-redis.models.svc:6379", ".svc,.cluster.local", False),

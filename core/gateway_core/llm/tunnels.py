@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from gateway_core.proxies import find_proxy, split_credentials
 
-MOST_HEAD_BYTES = 8 * 1024
-"""Bytes of a proxy's response to CONNECT."""
+MAX_HEAD_BYTES = 8 * 1024
+"""Size of a proxy's response to CONNECT."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Proxy:
     headers: Mapping[str, str]
 
     async def open_tunnel(self, address: str, host: str, port: int) -> socket.socket:
-        """A socket to `host` through the proxy at `address`.
+        """Return a socket to `host` through the proxy at `address`.
 
         Raises:
             OSError: the proxy was not reached, or refuses.
@@ -33,7 +33,7 @@ class Proxy:
             tunnel.setblocking(False)
             await loop.sock_connect(tunnel, (address, self.port))
             await loop.sock_sendall(tunnel, self._ask(host, port))
-            _check_head(await _read_head(loop, tunnel))
+            await _await_acceptance(loop, tunnel)
         except BaseException:
             tunnel.close()
             raise
@@ -46,7 +46,7 @@ class Proxy:
 
 
 def find_route(url: str) -> Proxy | None:
-    """The proxy for an upstream, None where it is reached directly.
+    """Return the proxy for an upstream, None where it is reached directly.
 
     Raises:
         ValueError: the environment names no proxy that speaks plain http.
@@ -61,21 +61,13 @@ def find_route(url: str) -> Proxy | None:
     return Proxy(parts.hostname or "", parts.port or 80, headers)
 
 
-async def _read_head(loop: asyncio.AbstractEventLoop, tunnel: socket.socket) -> bytes:
-    """The proxy's response; bytes after it are no part of a tunnel in which TLS has not begun."""
+async def _await_acceptance(loop: asyncio.AbstractEventLoop, tunnel: socket.socket) -> None:
+    """Read the proxy's response, behind which nothing may come before TLS begins."""
     head = b""
     while not head.endswith(b"\r\n\r\n"):
-        piece = await loop.sock_recv(tunnel, MOST_HEAD_BYTES)
+        piece = await loop.sock_recv(tunnel, MAX_HEAD_BYTES)
         head += piece
-        if not piece or len(head) > MOST_HEAD_BYTES:
-            raise ConnectionResetError("the proxy's answer cannot be read")
+        if not piece or len(head) > MAX_HEAD_BYTES:
+            raise ConnectionResetError("the proxy's response cannot be read")
         if b"\r\n" in head and not head.startswith((b"HTTP/1.1 2", b"HTTP/1.0 2")):
-            # a refusal may have a body
-            break
-    return head
-
-
-def _check_head(head: bytes) -> None:
-    version, _, rest = head.partition(b" ")
-    if not version.startswith(b"HTTP/1.") or not rest.startswith(b"2"):
-        raise ConnectionRefusedError("the proxy refuses")
+            raise ConnectionRefusedError("the proxy refuses")
