@@ -6,6 +6,7 @@ may read the object.
 
 import asyncio
 import secrets
+from functools import cache
 
 import argon2
 from argon2.exceptions import InvalidHashError, VerificationError
@@ -49,7 +50,7 @@ class PasswordChecker:
         self._slots = FairSemaphore(
             AT_ONCE, seconds=seconds, most_waiting=MOST_WAITING, error=_refuse
         )
-        self._dummy = hash_password(secrets.token_urlsafe())
+        self._dummy = _hash_random()
 
     async def check(self, stored: str | None, password: str, address: str) -> bool:
         """Whether `password` is that of the hash; the same work without a hash, and false."""
@@ -61,6 +62,12 @@ class PasswordChecker:
         """As `hash_password`."""
         async with self._slots.take(address):
             return await asyncio.to_thread(hash_password, password)
+
+
+@cache
+def _hash_random() -> str:
+    """Return the hash of a password that is unknown; one for each process, as it takes 40 ms."""
+    return hash_password(secrets.token_urlsafe())
 
 
 def _refuse() -> TooManyCalls:

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, Generic, TypeVar
 
 import orjson
@@ -130,11 +131,13 @@ class ReadingTool(Tool[A]):
         """The output for valid arguments."""
 
 
+@cache
 def describe_arguments(model: type[Arguments]) -> Schema:
     """JSON Schema of arguments; an optional one is described without null, which it takes too."""
     return _simplify(model.model_json_schema())
 
 
+@cache
 def describe_output(model: type[Output]) -> Schema:
     """JSON Schema of an output; fields that are left out where they are None are never null."""
     schema = model.model_json_schema(mode="serialization")
