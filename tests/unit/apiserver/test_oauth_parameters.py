@@ -85,6 +85,14 @@ async def test_repeated_client_or_redirect_leads_nowhere(gateway: Gateway, name:
     assert (page.status, page.location) == (400, None)
 
 
+@pytest.mark.parametrize("name", ["account", "decision", "form_token"])
+async def test_fields_of_the_consent_may_not_be_repeated(gateway: Gateway, name: str) -> None:
+    query = locate(put_client(gateway)).partition("?")[2]
+    answer = await post(gateway, "/oauth/authorize", f"{query}&{repeat(name, ['a', 'b'])}")
+    assert answer.status == 400
+    assert "A parameter is repeated." in answer.body.decode()
+
+
 @pytest.mark.parametrize("name", ["grant_type", "code", "code_verifier", "client_id", "token"])
 async def test_parameters_of_forms_may_not_be_repeated(gateway: Gateway, name: str) -> None:
     for path in ("/oauth/token", "/oauth/revoke"):

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import structlog
 
 from gateway_apiserver.routing import Call, RouteTable
-from gateway_apiserver.surfaces.oauth.forms import parse_pairs, read_pairs
+from gateway_apiserver.surfaces.oauth.forms import parse_pairs, read_pairs, to_fields
 from gateway_apiserver.surfaces.pages.html import FormExpired, Pages, redirect
 from gateway_apiserver.surfaces.pages.sign_in import SignInRoutes, locate_sign_in
 from gateway_core.accounts.authentication import find_confirmed
@@ -74,7 +74,7 @@ class ConsentRoutes:
         """Take the account, then the decision."""
         self._pages.check_same_origin(call)
         pairs = await read_pairs(call)
-        own = {name: value for name, value in pairs if name in _OWN_FIELDS}
+        own = to_fields([(name, value) for name, value in pairs if name in _OWN_FIELDS])
         try:
             rest = [(name, value) for name, value in pairs if name not in _OWN_FIELDS]
             request = await self._read(call, rest)
