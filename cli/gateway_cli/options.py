@@ -143,7 +143,7 @@ complete_tasks = _completer(
 def _find_namespace(
     ctx: typer.Context, parameter: typer.CallbackParam, value: str | None
 ) -> str | None:
-    """The command's own option, else the one before the noun, else the environment's."""
+    """Return the command's own option, else the one before the noun, else the environment's."""
     source = ctx.get_parameter_source(parameter.name or "")
     if source is not None and source.name == "COMMANDLINE":
         return value

@@ -86,7 +86,7 @@ class Challenges:
         self._mcp_url = mcp_url
 
     def describe(self, error: Unauthenticated | InsufficientScope, path: str) -> Header:
-        """The challenge of a refusal at one of the endpoint's paths.
+        """Return the challenge of a refusal at one of the endpoint's paths.
 
         It names the document made for that path (RFC 9728 §3.3), and has no `error` where no
         credential was sent (RFC 6750).

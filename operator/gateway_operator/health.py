@@ -133,9 +133,9 @@ async def start_health(
 
 
 async def _end_doubtful(request: web.Request, response: web.StreamResponse) -> None:
-    """End the connection after a request that aiohttp and a proxy may frame differently.
+    """Close the connection after a request that aiohttp and a proxy may frame differently.
 
-    aiohttp also drops what it has received behind a request with Upgrade.
+    aiohttp drops the bytes that it received behind a request with Upgrade.
     """
     coding = request.headers.getall("Transfer-Encoding", ["chunked"])
     if "Upgrade" in request.headers or request.version < (1, 1) or coding != ["chunked"]:

@@ -1,14 +1,14 @@
-"""uvicorn's HTTP protocol, for requests with Upgrade too."""
+"""uvicorn's HTTP protocol without its loss of bodies of requests with Upgrade."""
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 
 class Protocol(HttpToolsProtocol):
-    """Serves a request with Upgrade as if it had none; uvicorn drops its body."""
+    """Ignores Upgrade, as RFC 9110 §7.8 permits; uvicorn drops the body of such a request."""
 
     def data_received(self, data: bytes) -> None:
-        """Parse what has come; the parser stops behind a head with Upgrade."""
+        """Parse received bytes; the parser stops behind a head with Upgrade."""
         self._unset_keepalive_if_required()
         try:
             while True:
@@ -21,12 +21,12 @@ class Protocol(HttpToolsProtocol):
             self.send_400_response("Invalid HTTP request received.")
 
     def on_headers_complete(self) -> None:
-        """A request begins, unless its head is to be parsed again."""
+        """Begin a request, unless its head is to be parsed again."""
         if not self.parser.should_upgrade():
             super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """A request ends."""
+        """End the request."""
         if not self.parser.should_upgrade():
             super().on_message_complete()
 

@@ -20,7 +20,7 @@ from gateway_cli.local.run import LocalRun
 from gateway_cli.progress import Reporter
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.connection import Connection
-from gateway_core.kube.kubeconfig import load_kubeconfig
+from gateway_core.kube.kubeconfig import find_connection
 
 ROOT = Path(__file__).resolve().parents[2]
 _T = TypeVar("_T")
@@ -129,7 +129,7 @@ class ControlPlane:
     @property
     def connection(self) -> Connection:
         """How to reach it."""
-        return load_kubeconfig(self.config.cluster_kubeconfig)
+        return find_connection(self.config.cluster_kubeconfig)
 
     def kube(self) -> KubernetesClient:
         """The project's own client; an asynchronous context manager."""

@@ -25,7 +25,7 @@ from gateway_cli.local.config import LocalConfig
 from gateway_cli.local.processes import PROCESSES
 from gateway_cli.local.supervisor import ProcessFailedError
 from gateway_core.kube.client import KubernetesClient
-from gateway_core.kube.kubeconfig import load_kubeconfig
+from gateway_core.kube.kubeconfig import find_connection
 from tests.servers.control_plane import BackgroundRun, ControlPlane, free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -150,7 +150,7 @@ class World:
 
     def kube(self) -> KubernetesClient:
         """The project's own Kubernetes client; an asynchronous context manager."""
-        connection = load_kubeconfig(self.config.cluster_kubeconfig)
+        connection = find_connection(self.config.cluster_kubeconfig)
         return KubernetesClient(connection, self.config.namespace)
 
     def link_kubernetes(self, port: int) -> Path:

@@ -17,7 +17,7 @@ from gateway_cli.local.certificates import ClusterKeys, write_cluster_keys
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.connection import Credentials, NoCluster, ServiceAccount
 from gateway_core.kube.errors import KubernetesError, KubernetesUnavailable
-from gateway_core.kube.kubeconfig import Overrides, find_connection, load_kubeconfig
+from gateway_core.kube.kubeconfig import Overrides, find_connection
 from gateway_operator.handlers import login_to
 from tests.servers.forward_proxy import ForwardProxy
 
@@ -108,7 +108,7 @@ async def test_client_certificate_is_presented(
     async with await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls) as server:
         port = server.sockets[0].getsockname()[1]
         cluster["server"] = f"https://127.0.0.1:{port}"
-        connection = load_kubeconfig(write_kubeconfig(tmp_path / "config", cluster, user))
+        connection = find_connection(write_kubeconfig(tmp_path / "config", cluster, user))
         context = connection.build_ssl(connection.read_credentials())
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
         await reader.read()
@@ -120,7 +120,7 @@ def test_token_file_is_relative_to_its_file_and_read_anew(tmp_path: Path) -> Non
     path = write_kubeconfig(tmp_path / "sub" / "config", {}, {"token": "t", "tokenFile": "token"})
     token = tmp_path / "sub" / "token"
     token.write_text("first\n")
-    connection = load_kubeconfig(path)
+    connection = find_connection(path)
     assert connection.read_credentials().authorization == "Bearer first"
     token.write_text("second\n")
     credentials = connection.read_credentials()
@@ -161,7 +161,7 @@ def test_impersonation_is_sent_with_every_request(tmp_path: Path) -> None:
         "as-user-extra": {"Example.com/Team ä": ["x", "y"]},
     }
     path = write_kubeconfig(tmp_path / "config", {"disable-compression": True}, user)
-    connection = load_kubeconfig(path)
+    connection = find_connection(path)
     assert connection.headers == (
         ("Impersonate-User", "ann"),
         ("Impersonate-Uid", "7"),
@@ -261,7 +261,7 @@ def test_flags_precede_the_file(tmp_path: Path) -> None:
 def test_plain_http_carries_no_credentials(tmp_path: Path) -> None:
     user = {"token": "secret", "as": "ann"}
     path = write_kubeconfig(tmp_path / "config", {"server": "127.0.0.1:8001"}, user)
-    connection = load_kubeconfig(path)
+    connection = find_connection(path)
     assert connection.server == "http://127.0.0.1:8001"
     assert connection.read_credentials() == Credentials()
     assert connection.headers == (("Impersonate-User", "ann"),)
@@ -362,16 +362,16 @@ def test_proxy_of_the_file_precedes_that_of_the_environment(
     monkeypatch.setenv("https_proxy", "proxy:3128")
     server = {"server": "https://cluster.example:6443"}
     path = write_kubeconfig(tmp_path / "config", server, {})
-    assert load_kubeconfig(path).proxy == "http://proxy:3128"
-    assert login_to(load_kubeconfig(path)).proxy_url == "http://proxy:3128"
+    assert find_connection(path).proxy == "http://proxy:3128"
+    assert login_to(find_connection(path)).proxy_url == "http://proxy:3128"
     monkeypatch.setenv("NO_PROXY", ".example")
-    assert load_kubeconfig(path).proxy is None
+    assert find_connection(path).proxy is None
     path = write_kubeconfig(tmp_path / "config", server | {"proxy-url": "http://own:1"}, {})
-    assert load_kubeconfig(path).proxy == "http://own:1"
+    assert find_connection(path).proxy == "http://own:1"
     monkeypatch.setenv("HTTPS_PROXY", "socks5://u:secret@p:1")
     monkeypatch.delenv("NO_PROXY")
     with pytest.raises(NoCluster, match="HTTPS_PROXY has the scheme socks5") as refusal:
-        load_kubeconfig(write_kubeconfig(tmp_path / "config", server, {}))
+        find_connection(write_kubeconfig(tmp_path / "config", server, {}))
     assert "secret" not in str(refusal.value)
 
 
@@ -416,7 +416,7 @@ async def test_expired_and_rejected_credentials_are_renewed(
     user = {"exec": write_plugin(tmp_path / "plugin", status), "as": "a", "as-groups": ["x", "y"]}
     path = write_kubeconfig(tmp_path / "config", cluster, user)
     api.valid = "token-1"
-    async with KubernetesClient(load_kubeconfig(path), "test") as client:
+    async with KubernetesClient(find_connection(path), "test") as client:
         # the first token has expired before it is used
         await client.call("GET", "/api")
         assert api.seen == [("Bearer token-1", ["x", "y"])]
@@ -454,7 +454,7 @@ async def test_cluster_is_reached_by_its_proxy_and_server_name(
             "proxy-url": proxy.url.replace("//", f"//{credentials}@"),
         }
         path = write_kubeconfig(tmp_path / "config", cluster, {"token": "token-0"})
-        connection = load_kubeconfig(path)
+        connection = find_connection(path)
         async with KubernetesClient(connection, "test") as client:
             if proxy_status == 200:
                 await client.call("GET", "/api")
@@ -465,7 +465,7 @@ async def test_cluster_is_reached_by_its_proxy_and_server_name(
                 assert "ss@" not in f"{refusal.value!r} {refusal.value.__cause__!r}"
         assert proxy.seen == [f"not-in-dns.example:{port}"]
         cluster["tls-server-name"] = "other.example"
-        wrong = load_kubeconfig(write_kubeconfig(path, cluster, {"token": "token-0"}))
+        wrong = find_connection(write_kubeconfig(path, cluster, {"token": "token-0"}))
         async with KubernetesClient(wrong, "test") as client:
             with pytest.raises(KubernetesUnavailable):
                 await client.call("GET", "/api")

@@ -32,7 +32,7 @@ from gateway_core.billing.charges import Charge
 from gateway_core.billing.usage import add_charges
 from gateway_core.billing.usage_store import open_usage
 from gateway_core.kube.client import KubernetesClient
-from gateway_core.kube.kubeconfig import load_kubeconfig
+from gateway_core.kube.kubeconfig import find_connection
 
 ACCOUNT, USER_EMAIL = "northwind", "nora@northwind.example"
 DAYS = 30
@@ -90,7 +90,7 @@ class Studio:
 
         The days come first, since the account's sums are read when it appears.
         """
-        connection = load_kubeconfig(self._run.config.cluster_kubeconfig)
+        connection = find_connection(self._run.config.cluster_kubeconfig)
         async with KubernetesClient(connection, self._run.config.namespace) as kube:
             for day, status in describe_days(now):
                 usage = await open_usage(kube, ACCOUNT, day)

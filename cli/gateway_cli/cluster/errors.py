@@ -2,7 +2,7 @@
 
 ClusterError
 ├── AlreadyThere     an object of that name is there
-├── BeingRemoved     one of that name is there, and goes with what belongs to it
+├── BeingRemoved     an object of that name is there, and is being deleted
 ├── NotThere         no object of that name
 ├── NotServed        the cluster has no such kind
 ├── Conflict         the object was changed between its reading and its writing
@@ -44,7 +44,7 @@ class AlreadyThere(ClusterError):
 
 
 class BeingRemoved(ClusterError):
-    """An object of that name is there, and goes with what belongs to it."""
+    """An object of that name is there, and is being deleted."""
 
 
 class NotThere(ClusterError):
@@ -103,7 +103,7 @@ def explain_refusal(error: KubernetesError, call: str) -> ClusterError:
 
 
 def refuse_removed(obj: Object) -> Object:
-    """The object. BeingRemoved, with what it waits for, where it is being deleted."""
+    """Return the object. BeingRemoved, with the reason of the delay, if it is being deleted."""
     if "deletionTimestamp" in obj.get("metadata", {}):
         name = f"{obj['kind']} {obj['metadata']['name']}"
         raise BeingRemoved(f"another {name} is still there: {explain_stay(obj)}")
@@ -111,7 +111,7 @@ def refuse_removed(obj: Object) -> Object:
 
 
 def explain_stay(obj: Object) -> str:
-    """Why a deleted object is there, as far as its status says."""
+    """Return the reason in its status for which a deleted object is still there."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
     removing = (c["message"] for c in conditions if c["reason"] == Reason.REMOVING)
     return str(next(removing, "being removed; is an operator running?"))

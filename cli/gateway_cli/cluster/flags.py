@@ -1,4 +1,4 @@
-"""kubectl's global flags: they stand before the noun and mean what they mean for kubectl."""
+"""kubectl's global flags, with kubectl's meaning; they stand before the noun."""
 
 import re
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _DURATION = re.compile(rf"(?:{_PART.pattern})+")
 
 
 def parse_timeout(text: str) -> float:
-    """Seconds of `90`, `90s`, `500ms`, `1m30s` or `2h`; 0 is no limit of the user's."""
+    """Return the seconds of `90`, `90s`, `500ms`, `1m30s` or `2h`; 0 stands for the default."""
     if text.isdecimal():
         return float(text)
     if not _DURATION.fullmatch(text):
@@ -118,7 +118,7 @@ _USER_FIELDS = {
 
 
 def select_cluster(options: Mapping[str, Any]) -> Selection:
-    """The cluster and identity that the options before the noun choose."""
+    """Return the cluster and identity that the options before the noun choose."""
     kubeconfig = options.get("kubeconfig")
     user_fields = _rename(options, _USER_FIELDS)
     extra: dict[str, list[str]] = {}
@@ -140,7 +140,7 @@ def select_cluster(options: Mapping[str, Any]) -> Selection:
 
 
 def _rename(options: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Fields of a kubeconfig, of the options that are given; files as absolute paths."""
+    """Return the options that are set as fields of a kubeconfig, with absolute paths."""
     chosen = {names[name]: options[name] for name in names if options.get(name)}
     return {
         name: str(value.absolute()) if isinstance(value, Path) else value

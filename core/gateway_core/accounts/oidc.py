@@ -44,7 +44,7 @@ class SignOnFailed(GatewayError):
 class Identity:
     """A person as the provider knows them.
 
-    `email` is None unless it is verified or trusted; `refusal` says then why it does not count.
+    `email` is None unless it is verified or trusted; `refusal` then has the reason.
     """
 
     issuer: str
@@ -70,9 +70,9 @@ def judge_email(
         return None, "The provider's claim email is not an email address."
     if len({email.lower() for email in emails}) > 1:
         return None, "The provider names two email addresses in its claim email."
-    said = [claims.get("email_verified") for claims in (token, user)]
-    statements = [each for each in said if each is not None]
-    if not all(str(each).lower() == "true" for each in statements):
+    claimed = [claims.get("email_verified") for claims in (token, user)]
+    statements = [str(claim).lower() for claim in claimed if claim is not None]
+    if any(statement != "true" for statement in statements):
         return None, "The provider says that your email address is not verified (email_verified)."
     domain = emails[0].rpartition("@")[2].lower()
     if not statements and domain not in trusted:

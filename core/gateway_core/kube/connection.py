@@ -31,13 +31,13 @@ class Credentials:
 
     @property
     def is_expired(self) -> bool:
-        """Whether they have to be read again before the next call."""
+        """Whether they must be read again before the next call."""
         return self.expires_at is not None and CLOCK.time() >= self.expires_at
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """An API server, and how to reach it and to prove an identity there."""
+    """An API server with the way to reach it and an identity there."""
 
     server: str
     namespace: str | None = None
@@ -52,7 +52,7 @@ class Connection:
     """Reads the credentials anew: a file, or the output of a plugin. May block. NoCluster."""
 
     def build_ssl(self, credentials: Credentials) -> ssl.SSLContext | None:
-        """A context that trusts the cluster's authority and presents the client certificate."""
+        """Return a context that trusts the cluster's authority and has the client certificate."""
         if not self.server.startswith("https"):
             return None
         context = _Context(ssl.PROTOCOL_TLS_CLIENT)
@@ -88,7 +88,7 @@ class _Context(ssl.SSLContext):
         server_hostname: str | bytes | None = None,
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLObject:
-        """A TLS connection to `server_name`, if that is set."""
+        """Make a TLS connection to `server_name`, if that is set."""
         name = self.server_name or server_hostname
         return super().wrap_bio(incoming, outgoing, server_side, name, session)
 
@@ -105,7 +105,7 @@ class ServiceAccount:
         return (self.folder / "token").exists() and "KUBERNETES_SERVICE_HOST" in os.environ
 
     def connect(self) -> Connection:
-        """The API server of the pod's own cluster, which is always reached without a proxy."""
+        """Return the pod's own cluster, which is reached without a proxy."""
         host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
         return Connection(
             server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
@@ -120,7 +120,7 @@ class ServiceAccount:
 
 
 def with_environment_proxy(connection: Connection) -> Connection:
-    """The connection with the proxy that the environment names for its server. NoCluster."""
+    """Return the connection with the proxy of the environment for its server. NoCluster."""
     try:
         return replace(connection, proxy=find_proxy(connection.server))
     except InvalidProxy as error:

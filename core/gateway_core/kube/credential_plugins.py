@@ -107,7 +107,7 @@ class CredentialPlugin:
         return mode != "Never" and is_terminal
 
     def _describe(self, interactive: bool) -> Fields:
-        """The ExecCredential for the plugin."""
+        """Return the ExecCredential for the plugin."""
         spec: Fields = {"interactive": interactive}
         if self._fields.get("provideClusterInfo"):
             cluster = {

@@ -29,7 +29,7 @@ from gateway_core.kube.kubeconfig_files import Fields, Files, read_files
 from gateway_core.proxies import InvalidProxy, parse_proxy
 
 _NAME_CHARACTERS = "!#$&'*+^`|"
-"""Characters of a header's name beyond those that `quote` leaves alone."""
+"""Characters of a header's name that `quote` would encode."""
 _MISSING = (
     "no cluster: set KUBECONFIG (a local run writes it to .local/gateway.env), or run in a pod"
     " with a service account"
@@ -38,7 +38,7 @@ _MISSING = (
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """Values of a command line, which precede those of the files.
+    """Values of the command line, which take precedence over those of the files.
 
     `cluster_fields` and `user_fields` are fields of a kubeconfig's cluster and user.
     """
@@ -50,8 +50,8 @@ class Overrides:
     user_fields: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def are_needed(self) -> bool:
-        """Whether the pod's own cluster and identity are not meant."""
+    def are_set(self) -> bool:
+        """Whether another cluster or identity than the pod's own is chosen."""
         names = (self.context, self.cluster, self.user)
         return any(names) or bool(self.cluster_fields or self.user_fields)
 
@@ -59,7 +59,7 @@ class Overrides:
 def find_connection(
     kubeconfig: Path | None = None, overrides: Overrides | None = None
 ) -> Connection:
-    """The cluster of `kubeconfig`, of $KUBECONFIG's files or ~/.kube/config, or of this pod.
+    """Return the cluster of `kubeconfig`, else of $KUBECONFIG, ~/.kube/config or this pod.
 
     Raises:
         NoCluster: there is none, or its configuration cannot be used.
@@ -71,18 +71,13 @@ def find_connection(
     paths = [Path(path) for path in (named or "").split(os.pathsep) if path]
     files = read_files(paths if named else [Path.home() / ".kube" / "config"])
     account = ServiceAccount()
-    if files.is_empty and account.is_mounted and not overrides.are_needed:
+    if files.is_empty and account.is_mounted and not overrides.are_set:
         return account.connect()
     return _connect(files, overrides)
 
 
-def load_kubeconfig(path: Path, context: str | None = None) -> Connection:
-    """A context of one kubeconfig file, its current one by default. NoCluster."""
-    return find_connection(path, Overrides(context))
-
-
 def _connect(files: Files, overrides: Overrides) -> Connection:
-    """The cluster and the identity that the files and the command line name together."""
+    """Return the cluster and identity that files and command line name together."""
     context_name = overrides.context or files.current
     if not context_name and not overrides.cluster and "server" not in overrides.cluster_fields:
         if files.is_empty:
@@ -101,7 +96,7 @@ def _connect(files: Files, overrides: Overrides) -> Connection:
     # as kubectl: plain http carries no credentials
     identity = user if cluster["server"].startswith("https") else {}
     source = CredentialSource(cluster, identity, user_place)
-    configuration, trusted, _ = load(cluster, {}, cluster_place)
+    configuration, trusted, _ = _load(cluster, {}, cluster_place)
     connection = Connection(
         server=configuration.host,
         namespace=context.get("namespace"),
@@ -120,7 +115,7 @@ def _connect(files: Files, overrides: Overrides) -> Connection:
 
 
 def _override_cluster(cluster: Fields, fields: Mapping[str, Any]) -> Fields:
-    """The cluster with fields of the command line in place of its own."""
+    """Return the cluster with fields of the command line in place of its own."""
     dropped: set[str] = set()
     if "server" in fields:
         dropped.add("tls-server-name")
@@ -132,7 +127,7 @@ def _override_cluster(cluster: Fields, fields: Mapping[str, Any]) -> Fields:
 
 
 def _override_user(user: Fields, fields: Mapping[str, Any]) -> Fields:
-    """The user with fields of the command line in place of its own."""
+    """Return the user with fields of the command line in place of its own."""
     dropped = {f"{name}-data" for name in ("client-certificate", "client-key") if name in fields}
     return {name: user[name] for name in user if name not in dropped} | dict(fields)
 
@@ -178,7 +173,7 @@ def _refuse_both(fields: Fields, first: str, second: str, place: str) -> None:
 
 
 def _complete_server(cluster: Fields, user: Fields) -> str:
-    """The server's URL; without a scheme it is https where anything concerns TLS."""
+    """Return the server's URL; one without a scheme is https if a field concerns TLS."""
     server = str(cluster["server"])
     if "://" in server:
         return server
@@ -188,7 +183,7 @@ def _complete_server(cluster: Fields, user: Fields) -> str:
 
 
 def _list_headers(cluster: Fields, user: Fields, place: str) -> tuple[tuple[str, str], ...]:
-    """Headers of impersonation and compression."""
+    """Return the headers of impersonation and compression."""
     headers = [("Impersonate-User", user["as"])] if "as" in user else []
     if "as-uid" in user:
         headers.append(("Impersonate-Uid", user["as-uid"]))
@@ -222,7 +217,7 @@ class CredentialSource:
         path = user.pop("tokenFile", None)
         if path:
             user["token"] = _read_text(path, self.place).strip()
-        configuration, _, certificate = load(self.cluster, user, self.place)
+        configuration, _, certificate = _load(self.cluster, user, self.place)
         authorization = next(iter(configuration.api_key.values()), None)
         if "username" in user or "password" in user:
             # the package encodes them as Latin-1, kubectl as UTF-8
@@ -237,15 +232,15 @@ class CredentialSource:
         return Credentials(authorization, *certificate, expires_at=expires_at)
 
 
-def load(
+def _load(
     cluster: Fields, user: Fields, place: str
 ) -> tuple[Any, str | None, tuple[str | None, str | None]]:
-    """What `kubernetes.config` makes of a cluster and a user.
+    """Load a cluster and a user by `kubernetes.config`. NoCluster.
 
-    The configuration, the PEM texts of the trusted certificates, and of the client's certificate
-    with its key. NoCluster.
+    Return the configuration, and the PEM texts of the trusted certificates and of the client's
+    certificate with its key.
     """
-    # 70 MB and 0.4 s, which processes in a pod do without
+    # the import costs 70 MB and 0.4 s; a process in a pod does not need it
     from kubernetes import config as kubernetes_config
     from kubernetes.client import Configuration
 

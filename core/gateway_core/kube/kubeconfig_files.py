@@ -56,7 +56,7 @@ _TYPES = {str: "text", bool: "true or false", list: "a list", dict: "a mapping"}
 
 @dataclass(slots=True)
 class Files:
-    """Merged files: of several entries with one name, and of contexts, the first one counts."""
+    """Merged files: the first entry of a name counts, and the first current context."""
 
     source: str
     current: str = ""
@@ -66,7 +66,7 @@ class Files:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the files have no entries, or do not exist."""
+        """Whether there are no entries in the files, or no files."""
         return not any(self.entries.values())
 
     def add(self, path: Path) -> None:

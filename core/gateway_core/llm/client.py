@@ -221,7 +221,7 @@ class Client:
         return await self._open_connection(loop, addresses[-1])
 
     async def _resolve(self, loop: asyncio.AbstractEventLoop) -> list[str]:
-        """The permitted addresses to connect to, the host's or the proxy's, at least one."""
+        """Return the permitted addresses of the host or its proxy, at least one."""
         host, port = self._host, self._port
         if self._proxy is not None:
             if _is_address(host) and not self._policy.permits(host):

@@ -191,7 +191,7 @@ class Grants:
         raise refuse_grant()
 
     def _is_known_reuse(self, client: ClientRecord, parsed: ParsedToken, now: float) -> bool:
-        """Whether the table shows a reuse: no read is needed, as the record may be away."""
+        """Whether the table shows a reuse, which is then noticed while the record is away."""
         known = self._table.get(parsed.grant)
         if known is None or known.client_id != client.id:
             return False

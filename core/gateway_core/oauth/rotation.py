@@ -51,9 +51,9 @@ class Issue:
 
 
 def is_repetition(grant: GrantRecord, generation: int, now: float) -> bool:
-    """Return whether a refresh token of this generation may be presented once more.
+    """Return whether a second use of a refresh token of this generation is a repetition.
 
-    It may for a short time after its first use, while its successor has not been used.
+    It is within the grace, while its successor has not been used.
     """
     is_latest = grant.refresh.generation == generation + 1
     return is_latest and now - grant.refreshed_at <= GRACE_SECONDS
@@ -121,7 +121,7 @@ class TokenIssuer:
         now: float,
         presented: str,
     ) -> tuple[str, int] | None:
-        """The access token that was issued with these scopes, and how long it is valid."""
+        """Return the access token that was issued with these scopes, and its seconds."""
         for stored in grant.access:
             if stored.generation == generation and stored.expires_at > now:
                 token = self._mint_access(
@@ -140,8 +140,8 @@ class TokenIssuer:
         now: float,
         parent: str,
     ) -> tuple[str, dict[str, Any], int]:
-        """An access token, its description, and how long it is valid: not beyond its grant."""
-        # whole seconds, as they are stored: the token is derived from them again
+        """Return an access token, its fields in the grant, and its seconds."""
+        # in whole seconds, as it is stored: a repetition derives the token from it again
         end = int(min(ends, now + self._lifetimes.access))
         token = self._mint_access(grant, generation, scopes, end, parent)
         version = max(self._peppers)

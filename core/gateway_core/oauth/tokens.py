@@ -63,9 +63,9 @@ class TokenMint:
         *,
         seed: str | None = None,
     ) -> str:
-        """A token of the grant with this object name, which says when it ends, if known.
+        """Return a token of the grant with this object name; it contains its expiry, if known.
 
-        It is random, or the one that follows from a secret `seed`: the same for the same arguments.
+        It is random, or derived from a secret `seed`: the same for the same arguments.
         """
         body = grant.removeprefix(f"{GRANT_PREFIX}-")
         end = "" if expires_at == inf else f"x{ceil(expires_at)}"

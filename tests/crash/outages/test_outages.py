@@ -12,7 +12,7 @@ import pytest
 from gateway_core.api.crd import KINDS
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import KubernetesError
-from gateway_core.kube.kubeconfig import load_kubeconfig
+from gateway_core.kube.kubeconfig import find_connection
 from tests.crash.history import check_money
 from tests.crash.shares import IS_WHOLE, share
 from tests.faults.machine import Stopwatch
@@ -68,7 +68,7 @@ async def test_outage_is_reported_at_once_and_ends_without_a_restart(
 
 async def wait_served(world):
     """Waits until kube-apiserver serves every kind from etcd again."""
-    connection = load_kubeconfig(world.config.cluster_kubeconfig)
+    connection = find_connection(world.config.cluster_kubeconfig)
     async with KubernetesClient(connection, world.config.namespace, call_seconds=3) as kube:
 
         async def is_served():

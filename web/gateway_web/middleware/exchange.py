@@ -328,7 +328,7 @@ class HttpExchange:
     ) -> bytes:
         """The bytes of the head; marks the response as begun. `length` adds a Content-Length."""
         if not (self._is_continued or self._body) and self.more_body:
-            # its client waits to be asked for the body, and may send another request instead
+            # the client waits for 100 Continue, and may send another request instead of the body
             self.keep_alive = False
         self.response_started = self._is_continued = True
         found = [*self._default_headers, *headers]

@@ -1,8 +1,8 @@
 """Rules of HTTP/1.1 messages that llhttp leaves to its user (RFC 9112).
 
-Two parsers that see the end of a request in different places let its sender write the next request
-of another client behind a proxy with shared connections. Whatever a proxy may read otherwise is
-refused.
+If a proxy with shared connections sees the end of a request elsewhere than this server, its sender
+can write the next request of another client. So requests are refused that a proxy may read
+differently.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ _SINGLE = (b"host", b"transfer-encoding")
 
 
 class Refused(Exception):
-    """A request that is refused before the application sees it; the connection closes."""
+    """Refusal of a request before the application sees it; the connection closes."""
 
     def __init__(self, status: int = 400, text: str = "The request is not valid HTTP.") -> None:
         super().__init__(text)
@@ -29,7 +29,7 @@ class Refused(Exception):
 def check_head(
     method: bytes, version: str, headers: Sequence[Header], values: Mapping[bytes, bytes]
 ) -> None:
-    """Raise Refused for a request that is not framed beyond doubt.
+    """Raise Refused for a request whose end a proxy may see elsewhere.
 
     `values` has the last value of each header.
     """

@@ -65,8 +65,8 @@ class Protocol(HttpToolsProtocol):
         """The exchange whose response is under way; `cycle` is that of the latest request."""
         self._table = table
         self._bounds = table.bounds
-        self._is_deaf = False
-        """Whether what comes is dropped: the connection ends with the responses under way."""
+        self._drops_data = False
+        """Set where the connection ends with the responses under way: further bytes are dropped."""
         self._head_begun = self._in_body = False
         self._plain_head = b""
         """A head without its Upgrade, to be parsed in place of the head that has it."""
@@ -90,7 +90,7 @@ class Protocol(HttpToolsProtocol):
         if self._table.admit(self, self.client[0] if self.client else ""):
             self._set_wait("idle", self._bounds.idle_seconds)
             return
-        self._is_deaf = True
+        self._drops_data = True
         if self._table.pending_refusals >= MOST_REFUSED:
             transport.abort()
             return
@@ -120,7 +120,7 @@ class Protocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parses what has come, and refuses a head that is too large."""
-        if self._is_deaf:
+        if self._drops_data:
             self._drained_bytes += len(data)
             if self._wait == "refused":
                 self._refuse(Refused(503, "Too many connections."))
@@ -384,7 +384,7 @@ class Protocol(HttpToolsProtocol):
         is_behind = not self._in_body and self._is_busy()
         if is_behind and refusal.status != 431:
             # requests before this one are whole and get their responses
-            exchange.keep_alive, self._is_deaf = False, True
+            exchange.keep_alive, self._drops_data = False, True
             return
         if is_behind or (self._in_body and exchange.response_started):
             # a second response would stand in the middle of the first, or behind it

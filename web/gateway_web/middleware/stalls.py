@@ -1,4 +1,4 @@
-"""Clients that take nothing of their responses."""
+"""Time limit of clients that do not read their responses."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ _log = structlog.get_logger(__name__)
 
 
 class StallWatch:
-    """Cuts a connection off that takes none of its waiting bytes for so many seconds."""
+    """Aborts a connection whose client reads none of the waiting bytes for `seconds`."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, seconds: float

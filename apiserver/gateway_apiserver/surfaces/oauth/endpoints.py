@@ -129,7 +129,7 @@ class OAuthRoutes:
         return Response(200, b"", (NO_STORE, _PRAGMA))
 
     async def _read(self, call: Call) -> tuple[dict[str, str], list[str]]:
-        """The fields of the form, and all resources that it names."""
+        """Return the fields of the form, and all resources that it names."""
         await self._throttle.count("token", name_client(call.scope))
         pairs = await read_pairs(call)
         return to_fields(pairs), [value for name, value in pairs if name == "resource" and value]

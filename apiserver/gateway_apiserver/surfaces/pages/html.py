@@ -97,7 +97,7 @@ class Pages:
         headers: tuple[Header, ...] = (),
         **values: Any,
     ) -> Response:
-        """A page. `leads_to_client` is whether the answer to its form may redirect to a client.
+        """Return a page. With `leads_to_client` the response to its form may redirect to a client.
 
         `sources` are further directives of the policy, for what the page loads beside its style.
         """
@@ -105,7 +105,7 @@ class Pages:
             "default-src 'none'; style-src 'self'; img-src 'self' data:; base-uri 'none';"
             " frame-ancestors 'none'"
         )
-        # Chromium checks every redirect after a form, and a client may send on to any scheme
+        # Chromium checks every redirect after a form, and a client may redirect to any scheme
         policy = policy if leads_to_client else f"{policy}; form-action 'self'"
         policy = f"{policy}; {sources}" if sources else policy
         text = self.fill(

@@ -59,7 +59,7 @@ def build_client(
 
 
 def _find_proxies(endpoint: str | None) -> dict[str, str] | None:
-    """The proxy for an endpoint by its scheme; None leaves AWS's own endpoints to boto3."""
+    """Return the endpoint's proxy by scheme; None leaves AWS's own endpoints to boto3."""
     if endpoint is None:
         return None
     proxy = find_proxy(endpoint)
