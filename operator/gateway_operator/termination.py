@@ -127,11 +127,12 @@ class Termination:
     async def look(self) -> None:
         """Read what is terminating now. KubernetesError."""
         before = self._since.keys(), self._list_overdue()
-        if not self.is_of_namespace and await self._is_namespace_terminating():
-            self.is_of_namespace = True
+        is_terminating = await self._is_namespace_terminating()
+        if is_terminating and not self.is_of_namespace:
             _log.warning("the namespace is being deleted: jobs are stopped")
             self._undeleted = list(KINDS) if self.deletes else []
             self._unreleased = list(OWNERS) if self.deletes else []
+        self.is_of_namespace = is_terminating
         creatable = frozenset[str]()
         if not self.is_of_namespace:
             creatable = await self.kube.list_creatable()
@@ -142,10 +143,10 @@ class Termination:
             _log.info("kinds are being deleted", kinds=list(self._since))
             for controller in self._controllers:
                 controller.look_again()
-        while self._undeleted:
+        while is_terminating and self._undeleted:
             await self.kube.delete_all(self._undeleted[0])
             del self._undeleted[0]
-        while self._unreleased:
+        while is_terminating and self._unreleased:
             await self._release(self._unreleased[0])
             del self._unreleased[0]
 
@@ -165,11 +166,12 @@ class Termination:
             await map_bounded(RELEASES_AT_ONCE, release, held)
 
     async def _is_namespace_terminating(self) -> bool:
+        """As far as it is known: where it cannot be read, or is gone, what was known stays."""
         try:
             return await self.kube.is_namespace_terminating()
         except KubernetesError as error:
             _log.debug("namespace not read", error=str(error))
-            return False
+            return self.is_of_namespace
 
     def _list_overdue(self) -> list[str]:
         return [kind for kind in self._since if self.is_overdue(kind)]

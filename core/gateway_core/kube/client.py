@@ -13,7 +13,7 @@ from urllib.parse import quote
 import orjson
 from aiohttp import ClientTimeout
 
-from gateway_core.api.ids import API_VERSION, REQUEST_ID_ANNOTATION
+from gateway_core.api.ids import API_VERSION, GROUP, REQUEST_ID_ANNOTATION
 from gateway_core.api.resource import Object
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import (
@@ -79,7 +79,10 @@ class KubernetesClient(Transport):
         try:
             return await self.call("POST", self._path(plural), body=obj)
         except ObjectNotFound as error:
-            # a collection exists as long as its namespace and its CRD
+            # a proxy, or an API server that starts, may answer so for a moment
+            is_namespace = error.message.startswith("namespaces ")
+            if not is_namespace and plural in await self.list_creatable():
+                raise KubernetesUnavailable(str(error), status=404) from error
             raise Terminating(str(error), status=404, message=error.message) from error
 
     async def get(self, plural: str, name: str) -> Object:
@@ -258,13 +261,13 @@ class KubernetesClient(Transport):
         await self.call("DELETE", self._path(plural))
 
     async def is_namespace_terminating(self) -> bool:
-        """Whether the namespace is being deleted; it may be up to some seconds ago."""
+        """Whether the namespace is being deleted. ObjectNotFound proves nothing."""
         path = f"/api/v1/namespaces/{self._namespace}"
-        try:
-            # from the API server's cache: every operator asks all the time
-            namespace = await self.call("GET", path, query={"resourceVersion": "0"})
-        except ObjectNotFound:
-            return True
+        # from the API server's cache: every operator asks all the time
+        namespace = await self.call("GET", path, query={"resourceVersion": "0"})
+        if "deletionTimestamp" in namespace["metadata"]:
+            # the cache may still have one that was deleted and made again
+            namespace = await self.call("GET", path)
         return "deletionTimestamp" in namespace["metadata"]
 
     async def list_creatable(self) -> frozenset[str]:
@@ -272,9 +275,22 @@ class KubernetesClient(Transport):
         try:
             # discovery needs no right to CRDs, which are not of the namespace
             served = await self.call("GET", f"/apis/{API_VERSION}")
-        except ObjectNotFound:
+        except ObjectNotFound as error:
+            await self._check_absence(error)
             return frozenset()
         return frozenset(kind["name"] for kind in served["resources"] if "create" in kind["verbs"])
+
+    async def _check_absence(self, error: ObjectNotFound) -> None:
+        """Raise KubernetesUnavailable unless the API server itself serves no kind of the gateway.
+
+        A proxy, or one that starts, may answer 404 to anything.
+        """
+        try:
+            groups = (await self.call("GET", "/apis"))["groups"]
+        except ObjectNotFound:
+            raise KubernetesUnavailable(str(error), status=404) from error
+        if any(group["name"] == GROUP for group in groups):
+            raise KubernetesUnavailable(str(error), status=404) from error
 
     async def read_etcd_size(self) -> int:
         """Bytes allocated for the API server's database, from its metrics."""

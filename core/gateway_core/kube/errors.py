@@ -10,7 +10,8 @@ _NO_SPACE = "database space exceeded"
 _QUOTA = re.compile(r"\b(exceeded quota|status unknown for quota): ")
 """Part of the API server's answer to a create that a ResourceQuota forbids."""
 _TERMINATING = re.compile(
-    r"because it is being terminated|not allowed while custom resource definition is terminating"
+    r"^(?!admission webhook ).*unable to create new content in namespace \S+ because it is being"
+    r" terminated|not allowed while custom resource definition is terminating"
 )
 """Part of its answer to a create in a namespace, or of a kind, that is being deleted."""
 

@@ -17,7 +17,13 @@ from aiohttp.test_utils import TestServer
 from gateway_core.files.quota import read_members
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.connection import Connection
-from gateway_core.kube.errors import KubernetesUnavailable, Terminating, raise_for_status
+from gateway_core.kube.errors import (
+    KubernetesUnavailable,
+    ObjectNotFound,
+    RequestForbidden,
+    Terminating,
+    raise_for_status,
+)
 from gateway_core.kube.transport import FIRST_PAGE, MAX_PAGE_BYTES, PAGE
 
 
@@ -212,3 +218,57 @@ def test_create_in_what_is_being_deleted_is_refused_as_terminating(
     raw = orjson.dumps({"kind": "Status", "reason": "Forbidden", "message": message})
     with pytest.raises(Terminating):
         raise_for_status(status, raw, writes=True)
+
+
+async def test_webhook_that_speaks_of_termination_proves_none() -> None:
+    text = "unable to create new content in namespace gw because it is being terminated"
+    message = f'admission webhook "w" denied the request: {text}'
+    raw = orjson.dumps({"kind": "Status", "reason": "Forbidden", "message": message})
+    with pytest.raises(RequestForbidden):
+        raise_for_status(403, raw, writes=True)
+
+
+NAMESPACE, KINDS = "/api/v1/namespaces/default", "/apis/modelgateway.dev/v1alpha1"
+SERVED = {"resources": [{"name": "gatewaytasks", "verbs": ["create", "get"]}]}
+OURS = {"groups": [{"name": "apps"}, {"name": "modelgateway.dev"}]}
+
+
+class Answered(KubernetesClient):
+    """Answers GETs of a path with its next document; of another path, and creates, with 404."""
+
+    def __init__(self, **documents: list[Any]) -> None:
+        super().__init__(Connection("https://nowhere"), "default")
+        self.documents = documents
+
+    async def call(self, method: str, path: str, **_: Any) -> Any:
+        found = self.documents.get(path, [])
+        if method != "GET" or not found:
+            raise ObjectNotFound("404", status=404, message="404 page not found")
+        return found.pop(0) if len(found) > 1 else found[0]
+
+
+async def test_namespace_that_is_not_found_is_not_terminating() -> None:
+    with pytest.raises(ObjectNotFound):
+        await Answered().is_namespace_terminating()
+
+
+async def test_namespace_made_again_is_not_terminating_for_a_late_cache() -> None:
+    late, now = {"metadata": {"deletionTimestamp": "x"}}, dict[str, Any](metadata={})
+    assert not await Answered(**{NAMESPACE: [late, now]}).is_namespace_terminating()
+    assert await Answered(**{NAMESPACE: [late]}).is_namespace_terminating()
+
+
+async def test_kinds_are_gone_only_where_the_server_lists_other_groups() -> None:
+    for documents in ({}, {"/apis": [OURS]}):
+        with pytest.raises(KubernetesUnavailable):
+            await Answered(**documents).list_creatable()
+    assert await Answered(**{"/apis": [{"groups": [{"name": "apps"}]}]}).list_creatable() == set()
+
+
+async def test_create_that_finds_nothing_of_a_served_kind_is_repeated() -> None:
+    kube = Answered(**{KINDS: [SERVED]})
+    with pytest.raises(KubernetesUnavailable) as raised:
+        await kube.create("gatewaytasks", {})
+    assert not isinstance(raised.value, Terminating)
+    with pytest.raises(Terminating):
+        await kube.create("gatewayusages", {})

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway_core.api.ids import STORED_FINALIZER, TASK_FINALIZER
-from gateway_core.kube.errors import ObjectNotFound, RequestForbidden
+from gateway_core.kube.errors import KubernetesUnavailable, ObjectNotFound, RequestForbidden
 from gateway_operator.termination import KINDS, PATIENCE_SECONDS, Termination
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import Fault
@@ -214,6 +214,32 @@ async def test_revoked_rights_do_not_end_the_look() -> None:
     await termination.look()
     assert termination.is_of_namespace
     assert all(map(termination.covers, KINDS))
+
+
+@in_virtual_time
+async def test_objects_of_a_namespace_made_again_are_not_deleted() -> None:
+    sim = await Simulation.start(FakeUpstream(seconds=1000))
+    operator = sim.operator
+    assert operator is not None
+    termination = operator.context.termination
+    # it is not found, as behind a proxy that has just started
+    sim.kube.order_faults("is_namespace_terminating", Fault(ObjectNotFound("404")))
+    await termination.look()
+    await end_namespace(sim.kube)
+    delete_all, sim.kube.delete_all = sim.kube.delete_all, fail  # type: ignore[method-assign]
+    with suppress(KubernetesUnavailable):
+        await termination.look()
+    sim.kube.is_terminating, sim.kube.delete_all = False, delete_all  # type: ignore[method-assign]
+    name = await sim.admit(deadline=5000)
+    await sim.wait(lambda: sim.status(name).get("phase") == "Running")
+    await termination.look()
+    assert not termination.is_of_namespace
+    assert not any(map(termination.covers, KINDS))
+    assert "deletionTimestamp" not in sim.kube.find(TASKS, name)["metadata"]  # type: ignore[index]
+
+
+async def fail(_: str) -> None:
+    raise KubernetesUnavailable
 
 
 @in_virtual_time
