@@ -12,7 +12,6 @@ from weakref import WeakValueDictionary
 
 from gateway_core.api.task import SETTLED, GatewayTask
 from gateway_core.billing.charges import describe_charge
-from gateway_core.billing.usage_store import is_aggregated
 from gateway_core.tasks.archive import archive_task
 from gateway_core.tasks.lifecycle import is_terminal
 from gateway_operator.billing.aggregator import UsageAggregator
@@ -49,7 +48,7 @@ class Recording:
     def begin(self, task: GatewayTask) -> None:
         """Record an ended task whose callback is tried, unless that is done; returns at once."""
         name = task.metadata.name
-        if not is_aggregated(task.source) and self._archived.get(name) != task.metadata.uid:
+        if self._archived.get(name) != task.metadata.uid:
             self.queue.add(name)
 
     async def record(self, task: GatewayTask) -> None:
@@ -73,7 +72,7 @@ class Recording:
     async def _record_open(self, name: str) -> None:
         async with self._lock(name):
             task = self._find(name)
-            if task is None or is_aggregated(task.source):
+            if task is None:
                 return
             await self._charge(task)
             # it was closed, or is about to be, which archives it: mostly its callback takes less

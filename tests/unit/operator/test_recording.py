@@ -62,6 +62,23 @@ async def test_charge_does_not_wait_for_store(away: str) -> None:
     assert await read_callback(sim, names[0]) == "Pending"
 
 
+@pytest.mark.parametrize("restart", [False, True], ids=["same process", "another process"])
+@in_virtual_time
+async def test_labelled_task_is_archived_before_its_callback(restart: bool) -> None:
+    """Another task's aggregation, which needed room for names, has labelled it meanwhile."""
+    sim, [name] = await begin(1)
+    sim.store.away = True
+    await sim.pass_time(MOST_SECONDS)
+    await sim.change(name, {"metadata": {"labels": {FOLDED_LABEL: CHARGED}}})
+    if restart:
+        await sim.restart()
+    await sim.pass_time(60)
+    sim.store.away = False
+    await sim.pass_time(60)
+    assert await read_callback(sim, name) == "Pending"
+    assert read_usage(sim) == (QUOTE, 1)
+
+
 @in_virtual_time
 async def test_hanging_receiver_delays_no_charge() -> None:
     sim = await Simulation.start()
