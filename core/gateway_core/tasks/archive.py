@@ -33,12 +33,12 @@ async def archive_task(store: ObjectStore, obj: Object) -> None:
     account = obj["spec"]["request"]["accountName"]
     known = await read_archived(store, account, meta["name"])
     is_open = obj["status"].get("work") != SETTLED
-    if known is not None and (is_open or not _is_same_end(known, obj)):
+    if known is not None and (is_open or not is_same_end(known, obj)):
         return
     await store.put(_key(account, meta["name"]), orjson.dumps({**obj, "metadata": meta}))
 
 
-def _is_same_end(known: Object, obj: Object) -> bool:
+def is_same_end(known: Object, obj: Object) -> bool:
     """Whether both are of one task. A restored one has another uid."""
     if known["metadata"]["uid"] == obj["metadata"]["uid"]:
         return True

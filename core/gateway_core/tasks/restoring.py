@@ -28,6 +28,12 @@ def is_restored(run: Mapping[str, Any]) -> bool:
     return origin is not None and delay > RESTORE_TIME
 
 
+def is_made_after(run: Mapping[str, Any], time: str, margin: timedelta = timedelta()) -> bool:
+    """Whether the object is younger than `time`, which its status has: a restore has kept that."""
+    created = datetime.fromisoformat(run["metadata"]["creationTimestamp"])
+    return created > datetime.fromisoformat(time) + margin
+
+
 def is_same_run(run: Mapping[str, Any], archived: Mapping[str, Any]) -> bool:
     """Whether an archived object is of that run: the request never changes."""
     return bool(run["spec"]["request"] == archived["spec"]["request"])

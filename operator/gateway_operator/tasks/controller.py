@@ -72,7 +72,11 @@ class TaskController(Reconciler[GatewayTask]):
         self._submission = Submission(context, self.queue, writer, calls, inputs, holds)
         self._polling = Polling(context, self.queue, writer, calls, inputs, holds, outputs)
         self.recording = recording = Recording(
-            context, self.cache, aggregator, context.metrics.work_failures.inc
+            context,
+            self.cache,
+            aggregator,
+            reservations.counters,
+            context.metrics.work_failures.inc,
         )
         self._ending = Ending(context, writer, calls, self._submission, reservations, recording)
         self._delivery = Delivery(

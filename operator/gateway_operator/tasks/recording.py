@@ -10,10 +10,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from weakref import WeakValueDictionary
 
+from gateway_core.api.ids import CHARGED, FOLDED_LABEL
 from gateway_core.api.task import SETTLED, GatewayTask
 from gateway_core.billing.charges import describe_charge
-from gateway_core.tasks.archive import archive_task
+from gateway_core.billing.redis_counters import Counters
+from gateway_core.billing.usage_store import is_aggregated
+from gateway_core.tasks.archive import archive_task, is_same_end, read_archived
 from gateway_core.tasks.lifecycle import is_terminal
+from gateway_core.tasks.restoring import is_made_after
 from gateway_operator.billing.aggregator import UsageAggregator
 from gateway_operator.context import Context
 from gateway_operator.reconciler import WorkQueue
@@ -28,11 +32,13 @@ class Recording:
         context: Context,
         cache: TaskCache,
         aggregator: UsageAggregator,
+        counters: Counters,
         note_failure: Callable[[], None],
     ) -> None:
         self._context = context
         self._cache = cache
         self._aggregator = aggregator
+        self._counters = counters
         self.queue = WorkQueue(self._record_open, note_failure)
         self._charged: dict[str, str] = {}
         self._archived: dict[str, str] = {}
@@ -94,9 +100,30 @@ class Recording:
         if self._charged.get(name) == uid:
             return
         with self._giving_up(task, describe_charge(task.source)):
-            await self._aggregator.aggregate(task.source)
+            if not await self._was_charged(task):
+                await self._aggregator.aggregate(task.source)
         self._context.failpoints.reach("after-fold")
         self._charged[name] = uid
+
+    async def _was_charged(self, task: GatewayTask) -> bool:
+        """Whether the task was restored, with its status, after its charge was in the usage.
+
+        The usage named it by another uid. It gets the label, so that no rebuild counts it.
+        """
+        source, account = task.source, task.spec.request.account_name
+        ended = task.status.completion_time
+        if is_aggregated(source) or ended is None or not is_made_after(source, ended):
+            return False
+        archived = await read_archived(self._context.store, account, task.metadata.name)
+        if archived is None or archived["metadata"]["uid"] == task.metadata.uid:
+            return False
+        if not is_same_end(archived, source):
+            return False
+        label = {"metadata": {"labels": {FOLDED_LABEL: CHARGED}}}
+        await self._context.kube.patch(GatewayTask.plural, source, label)
+        # a rebuild may have counted it before
+        await self._counters.mark_stale(account)
+        return True
 
     async def _archive(self, task: GatewayTask) -> None:
         with self._giving_up(task, "its archive"):

@@ -34,6 +34,7 @@ from gateway_core.providers.upstream import (
 from gateway_core.storage.objects import ObjectMissing
 from gateway_core.tasks import lifecycle
 from gateway_core.tasks.archive import InputDamaged
+from gateway_core.tasks.restoring import CREATE_TIME, is_made_after
 from gateway_operator.accounts.credentials import Refusal
 from gateway_operator.context import Context
 from gateway_operator.reconciler import AT_ONCE, Draining, Next, Superseded, WorkQueue, after
@@ -45,6 +46,7 @@ from gateway_operator.tasks.holds import LEDGER_PAUSE, Holds
 PROVIDER_PAUSE = 3.0
 LONGEST_PAUSE = 30.0
 DENIED_SECONDS = 60.0
+UNKNOWN_MESSAGE = "It is unknown whether the provider took the job; it was not submitted again."
 
 _log = structlog.get_logger(__name__)
 
@@ -287,9 +289,15 @@ class Submission:
 
         Another owner's call, or an own one with an unknown outcome, may have started a job.
         """
+        assert task.status.upstream is not None
+        intended = task.status.upstream.intent_time
+        is_restored = intended is not None and is_made_after(task.source, intended, CREATE_TIME)
+        if is_restored and not upstream.resubmits_unknown:
+            # under its new uid the provider would neither find a job nor know the key
+            await self.writer.fail(task, Reason.SUBMISSION_UNKNOWN, UNKNOWN_MESSAGE)
+            return AT_ONCE
         if is_keyed(upstream):
             return None
-        assert task.status.upstream is not None
         if attempt.rules_out_job(task.status.upstream):
             return None if attempt.is_fresh else await self._renew_intent(task)
         if upstream.guarantee is SubmissionGuarantee.LOOKUP:
@@ -303,8 +311,7 @@ class Submission:
             return after(wait)
         if upstream.guarantee is SubmissionGuarantee.LOOKUP or upstream.resubmits_unknown:
             return await self._renew_intent(task)
-        message = "It is unknown whether the provider took the job; it was not submitted again."
-        await self.writer.fail(task, Reason.SUBMISSION_UNKNOWN, message)
+        await self.writer.fail(task, Reason.SUBMISSION_UNKNOWN, UNKNOWN_MESSAGE)
         return AT_ONCE
 
     async def _renew_intent(self, task: GatewayTask) -> Next:

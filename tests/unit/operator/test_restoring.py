@@ -1,5 +1,6 @@
 """Runs that are restored from a backup without their status: nothing is done for them again."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -102,6 +103,51 @@ async def test_pending_callback_goes_on_with_its_id_and_body() -> None:
     await restore(sim, name)
     await check_restored(sim, name, before)
     assert len(sim.receivers.attempts) == 2
+
+
+async def restore_whole(sim: Simulation, name: str) -> None:
+    """The object with its status, as Velero can restore it: with another uid."""
+    old: Object = copy.deepcopy(sim.history[name][-1])
+    sim.kube.remove(TASKS, name)
+    await sim.pass_time(0.1)
+    sim.kube.put(TASKS, old)
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["same process", "another process"])
+@in_virtual_time
+async def test_charge_of_pending_callback_is_not_counted_again(restart: bool) -> None:
+    sim = await Simulation.start()
+    sim.receivers.receivers[URL].will(*[503] * 3)
+    name = await sim.admit(callbackUrl=URL)
+    await sim.wait(lambda: sim.receivers.attempts)
+    await sim.pass_time(3)
+    if restart:
+        await sim.kill()
+    await restore_whole(sim, name)
+    if restart:
+        sim.counters.lose()
+        await sim.open_books("demo")
+        await sim.boot_without_books()
+    await check_restored(sim, name, await sim.finish(name, seconds=2000))
+    assert len({attempt.headers["webhook-id"] for attempt in sim.receivers.attempts}) == 1
+
+
+@in_virtual_time
+async def test_intent_of_a_restored_task_starts_no_other_job() -> None:
+    sim = await Simulation.start()
+    # the job is made, and its id is lost with the process
+    sim.upstream.latency = 30.0
+    name = await sim.admit(deadline=7200)
+    await sim.wait(lambda: sim.status(name).get("phase") == "Submitting")
+    await sim.kill()
+    await sim.pass_time(3600)
+    sim.upstream.latency = 0.0
+    await restore_whole(sim, name)
+    jobs = len(sim.upstream.jobs)
+    await sim.boot_without_books()
+    status = await sim.finish(name)
+    assert status["failure"]["code"] == "submission_unknown"
+    assert len(sim.upstream.jobs) == jobs
 
 
 @in_virtual_time
