@@ -68,14 +68,19 @@ class LineageHeartbeat:
             _log.info("the lineage of Redis cannot be compared", error=str(error))
 
     async def _compare(self, tokens: list[str]) -> None:
-        known = await self._redis.read()
+        known, written = await self._redis.read(), self._written
+        is_expected = not known or known == written
         # another operator may have been faster, for as long as both run
-        if known and known not in tokens and known not in await self._lineage.read():
+        if not is_expected and known not in tokens and known not in await self._lineage.read():
             _log.error("etcd was restored: emptying Redis, to rebuild it from the record")
             await self._redis.clear()
-        elif known and self._written and known != self._written:
+        elif not is_expected and known in tokens[: _find(written, tokens)]:
             _log.warning("Redis has the content of an earlier time: all accounts are rebuilt")
             for account in await self._counters.list_accounts():
                 await self._counters.mark_stale(account)
         await self._redis.write(tokens[-1])
         self._written = tokens[-1]
+
+
+def _find(token: str, tokens: list[str]) -> int:
+    return tokens.index(token) if token in tokens else 0
