@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import structlog
 
 from gateway_core.api.batch import GatewayBatch
-from gateway_core.api.ids import CHARGED, FOLDED_LABEL
+from gateway_core.api.ids import CHARGED, FOLDED_LABEL, Ownership, name_to_id
 from gateway_core.api.task import GatewayTask
 from gateway_core.redis.link import CountersStale
 from gateway_core.tasks.archive import read_archived
@@ -70,12 +70,19 @@ class Restoring(Generic[R]):
                 await self._put_back(run, archived["status"])
                 _log.info("status put back from the archive", object=name)
                 return True
-            if archived is None and is_admitted and is_restored(run.source):
+            if archived is None and self._is_of_api(run) and is_restored(run.source):
                 await self.writer.commit(run, self.refuse(run, self.context.now()))
                 _log.warning("restored run refused: it is not archived", object=name)
                 return True
         self._known[name] = uid
         return False
+
+    def _is_of_api(self, run: R) -> bool:
+        """Whether an API made the name, perhaps that of another gateway."""
+        name, account = run.metadata.name, run.spec.request.account_name
+        prefix, _, _ = name.partition("-")
+        found = self.context.mint.check(prefix, account, name_to_id(name))
+        return found is not Ownership.NAMED
 
     async def _put_back(self, run: R, status: Mapping[str, Any]) -> None:
         """Label the run as charged, end a hold that a rebuild may have given it, put it back."""

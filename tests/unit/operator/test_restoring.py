@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from gateway_core.api.ids import CREATED_ANNOTATION, FOLDED_LABEL
+from gateway_core.api.ids import (
+    CREATED_ANNOTATION,
+    FOLDED_LABEL,
+    TASK_PREFIX,
+    IdMint,
+    id_to_name,
+)
 from gateway_core.api.resource import Object
 from gateway_core.api.times import format_precise_time
 from tests.fakes.clock import in_virtual_time
@@ -164,6 +170,20 @@ async def test_restored_task_that_is_not_archived_is_refused() -> None:
     assert status["callback"]["state"] == "Undelivered"
     assert (len(sim.upstream.jobs), len(sim.receivers.attempts)) == (1, 1)
     assert await sim.balance() == (QUOTE, 0)
+
+
+@in_virtual_time
+async def test_task_of_another_gateway_is_refused_and_its_copy_by_another_name_is_run() -> None:
+    sim = await Simulation.start()
+    note = {CREATED_ANNOTATION: format_precise_time(read_now())}
+    await sim.pass_time(3600)
+    name = id_to_name(IdMint(b"another gateway's").mint_random(TASK_PREFIX, "demo"))
+    for made in (name, "task-copied-by-hand"):
+        meta = {"name": made, "annotations": note}
+        await sim.kube.create(TASKS, {"metadata": meta, "spec": sim.spec()})
+    assert (await sim.finish(name))["failure"]["code"] == "submission_unknown"
+    assert (await sim.finish("task-copied-by-hand"))["phase"] == "Completed"
+    assert len(sim.upstream.jobs) == 1
 
 
 @in_virtual_time
