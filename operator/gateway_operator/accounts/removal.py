@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import structlog
@@ -55,6 +56,11 @@ PAUSE_SECONDS = 1.0
 MOST_PAUSE = 30.0
 MOST_WRITES = 4
 """Finalizers that are added at the same time: an upgrade finds all accounts without one."""
+
+LATE = timedelta(minutes=2)
+"""How long after the deletion an object may still be made by a request that was admitted before."""
+_DECLARED: tuple[type[Resource], ...] = (GatewayKey, GatewayGuardrail)
+"""Kinds that may be declared before their account."""
 
 _OF_ACCOUNT: tuple[tuple[type[Resource], str], ...] = (
     (GatewayKey, "spec.accountName"),
@@ -192,7 +198,7 @@ class RemainsRemoval:
         """Delete objects of a kind; how many there were."""
         found = 0
         async for page in self._list(kind, selector, metadata_only=True):
-            metas = [obj["metadata"] for obj in page.items]
+            metas = [obj["metadata"] for obj in page.items if not _is_next(owner, kind, obj)]
             found += len(metas)
             due = [
                 Listed.read(meta, parse_time(meta["creationTimestamp"]))
@@ -293,6 +299,18 @@ class RemainsRemoval:
                 await close_usage(store, usage, account.metadata.uid)
                 meta = usage["metadata"]
                 await kube.delete(GatewayUsage.plural, meta["name"], uid=meta["uid"])
+
+
+def _is_next(owner: Resource, kind: type[Resource], obj: Object) -> bool:
+    """Whether an admin declared the object for the next owner of that name.
+
+    No process makes one so long after the deletion. A GitOps tool makes each again that is removed,
+    so that the account would never go.
+    """
+    if kind not in _DECLARED:
+        return False
+    deleted = parse_time(owner.metadata.deletion_timestamp)
+    return parse_time(obj["metadata"]["creationTimestamp"]) > deleted + LATE
 
 
 def _name(kind: type[Resource]) -> str:

@@ -1,7 +1,7 @@
 """Nothing of a deleted account or user is left to the next of its name (decision 71)."""
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,12 +12,13 @@ from gateway_core.accounts.records import project_account, project_user
 from gateway_core.accounts.sign_in import mark_password
 from gateway_core.api.account import AccountDefaults, GatewayAccount, GatewayUser
 from gateway_core.api.ids import REMAINS_FINALIZER, STORED_FINALIZER
+from gateway_core.api.times import format_time
 from gateway_core.billing.counters import Ledger
 from gateway_core.billing.journal import name_object
 from gateway_core.kube.errors import ObjectNotFound
 from gateway_operator.accounts.kinds import Accounts, Users, project_key
 from gateway_operator.accounts.readiness import ReadinessController
-from gateway_operator.accounts.removal import QUIET_SECONDS, RemainsRemoval
+from gateway_operator.accounts.removal import LATE, QUIET_SECONDS, RemainsRemoval
 from gateway_operator.context import Failpoints
 from gateway_operator.termination import PATIENCE_SECONDS, Termination
 from tests.fakes.clock import in_virtual_time
@@ -181,6 +182,26 @@ async def test_object_made_late_is_removed_too(bench: Bench) -> None:
     assert bench.kube.find("gatewaytasks", "task-late") is None
     await bench.settle(5)
     assert bench.kube.find(ACCOUNTS, "demo") is None
+
+
+@in_virtual_time
+async def test_key_declared_for_the_next_account_keeps_none(bench: Bench) -> None:
+    """A GitOps tool makes it again within seconds of each removal."""
+    bench.kube.clock = lambda: format_time(NOW)
+    await bench.delete(ACCOUNTS, "demo")
+    key = {"accountName": "demo", "displayName": "declared"}
+    for _ in range(5):
+        if bench.kube.find(KEYS, "declared") is None:
+            bench.put(KEYS, "declared", key)
+        await bench.settle(QUIET_SECONDS / 2)
+    assert bench.kube.find(ACCOUNTS, "demo") is not None
+    bench.kube.clock = lambda: format_time(NOW + LATE + timedelta(seconds=1))
+    for _ in range(5):
+        if bench.kube.find(KEYS, "declared") is None:
+            bench.put(KEYS, "declared", key)
+        await bench.settle(QUIET_SECONDS / 2)
+    assert bench.kube.find(ACCOUNTS, "demo") is None
+    assert bench.kube.find(KEYS, "declared") is not None
 
 
 @in_virtual_time
