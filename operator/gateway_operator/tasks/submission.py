@@ -46,7 +46,6 @@ from gateway_operator.tasks.holds import LEDGER_PAUSE, Holds
 PROVIDER_PAUSE = 3.0
 LONGEST_PAUSE = 30.0
 DENIED_SECONDS = 60.0
-UNKNOWN_MESSAGE = "It is unknown whether the provider took the job; it was not submitted again."
 
 _log = structlog.get_logger(__name__)
 
@@ -291,16 +290,14 @@ class Submission:
         """
         assert task.status.upstream is not None
         intended = task.status.upstream.intent_time
+        # under the new uid of a restored task the provider neither finds a job nor knows the key
         is_restored = intended is not None and is_made_after(task.source, intended, CREATE_TIME)
-        if is_restored and not upstream.resubmits_unknown:
-            # under its new uid the provider would neither find a job nor know the key
-            await self.writer.fail(task, Reason.SUBMISSION_UNKNOWN, UNKNOWN_MESSAGE)
-            return AT_ONCE
-        if is_keyed(upstream):
+        if is_keyed(upstream) and not is_restored:
             return None
         if attempt.rules_out_job(task.status.upstream):
             return None if attempt.is_fresh else await self._renew_intent(task)
-        if upstream.guarantee is SubmissionGuarantee.LOOKUP:
+        can_find = upstream.guarantee is SubmissionGuarantee.LOOKUP and not is_restored
+        if can_find:
             with self.calls.watch(task, task.status.upstream.provider_name, "find"):
                 job_id = await upstream.find(task.metadata.uid)
             if job_id is not None:
@@ -309,9 +306,10 @@ class Submission:
         wait = attempt.seen_at + FRESH_SECONDS + upstream.submit_seconds - time.monotonic()
         if wait > 0:
             return after(wait)
-        if upstream.guarantee is SubmissionGuarantee.LOOKUP or upstream.resubmits_unknown:
+        if can_find or upstream.resubmits_unknown:
             return await self._renew_intent(task)
-        await self.writer.fail(task, Reason.SUBMISSION_UNKNOWN, UNKNOWN_MESSAGE)
+        message = "It is unknown whether the provider took the job; it was not submitted again."
+        await self.writer.fail(task, Reason.SUBMISSION_UNKNOWN, message)
         return AT_ONCE
 
     async def _renew_intent(self, task: GatewayTask) -> Next:
