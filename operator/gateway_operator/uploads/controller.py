@@ -73,10 +73,7 @@ class Settlement:
 
     async def _settle_completed(self, upload: Object) -> None:
         storage, failpoints = self._storage, self._context.failpoints
-        is_lost = False
-        with self._context.termination.giving_up(GatewayUpload.plural, upload, "its bytes"):
-            is_lost = await self._is_lost(upload)
-        if is_lost:
+        if await self._is_lost(upload):
             # restored from a backup: its File was made before, and deleted with its bytes
             await self._drop_parts(upload)
             return await self._mark(upload)
