@@ -129,12 +129,30 @@ async def test_host_of_an_absolute_target_replaces_the_header() -> None:
 
 
 @pytest.mark.parametrize(("sent", "statuses"), [(b"", [200]), (b"he", [200, 200])])
+@pytest.mark.parametrize(
+    "expect",
+    [
+        b"100-continue",
+        b"100-Continue \t",
+        b"100-continue, 100-continue",
+        b"100-continue;a=b",
+        b"100-continue\r\nExpect: other",
+        b"other\r\nExpect: 100-continue",
+    ],
+)
 async def test_early_response_ends_the_connection_of_a_client_that_waits_to_send_its_body(
-    sent: bytes, statuses: list[int]
+    expect: bytes, sent: bytes, statuses: list[int]
 ) -> None:
     """Such a client may send its next request in place of the body."""
-    head = b"POST /early HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n"
+    fields = b"Host: x\r\nExpect: " + expect + b"\r\nContent-Length: 5\r\n\r\n"
+    head = b"POST /early HTTP/1.1\r\n" + fields
     connection = Connection()
-    await connection.feed([head + sent, b"llo" + NEXT])
+    await connection.feed([head + sent, b"hello"[len(sent) :] + NEXT], turns=3)
     assert connection.statuses == statuses
     assert connection.transport.is_closing() == (not sent)
+
+
+async def test_values_of_headers_have_no_space_around_them() -> None:
+    connection = Connection()
+    await connection.feed([b"GET /x HTTP/1.1\r\nHost: \tx \t\r\nA: b c \r\nB: \t \r\n\r\n"])
+    assert connection.headers == [(b"host", b"x"), (b"a", b"b c"), (b"b", b"")]

@@ -11,7 +11,6 @@ import httptools
 
 from gateway_web.context import Header
 
-_OWS = b" \t"
 _HOST_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~%!$&'()*+,;=:[]"
 """Characters of a host and its port (RFC 3986, 3.2.2)."""
 _SINGLE = (b"host", b"transfer-encoding")
@@ -44,19 +43,19 @@ def check_head(
             raise Refused
     coding = values.get(b"transfer-encoding")
     if coding is not None:
-        _check_coding(coding.strip(_OWS).lower(), version)
+        _check_coding(coding.lower(), version)
     host = values.get(b"host")
     if host is None:
         if version == "1.1":
             raise Refused
-    elif host.strip(_OWS).translate(None, _HOST_BYTES):
+    elif host.translate(None, _HOST_BYTES):
         raise Refused
 
 
 def _check_coding(coding: bytes, version: str) -> None:
     if coding == b"chunked" and version == "1.1":
         return
-    if coding.rpartition(b",")[2].strip(_OWS) == b"chunked" and version == "1.1":
+    if coding.rpartition(b",")[2].strip(b" \t") == b"chunked" and version == "1.1":
         raise Refused(501, "The transfer coding is not supported.")
     raise Refused
 

@@ -184,7 +184,7 @@ class Protocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header. Trailers are dropped: the request is answered by its head."""
         if not self._in_body:
-            self.headers.append((name.lower(), value))
+            self.headers.append((name.lower(), value.rstrip(b" \t")))
             return
         self._trailers += 1
         if self._trailers > self._bounds.headers:
@@ -204,7 +204,7 @@ class Protocol(HttpToolsProtocol):
         if b"upgrade" in values and parser.should_upgrade():
             self._plain_head = write_without_upgrade(method, self.url, version, headers)
             return
-        exchange = self._make_exchange(method, version, values.get(b"expect", b""))
+        exchange = self._make_exchange(method, version, expects=b"expect" in values)
         self._head_begun, self._in_body = False, True
         self._raw_bytes = self._drained_bytes = self._trailers = 0
         self._table.set_receiving(self)
@@ -281,7 +281,7 @@ class Protocol(HttpToolsProtocol):
         else:
             self.transport.close()
 
-    def _make_exchange(self, method: bytes, version: str, expects: bytes) -> HttpExchange:
+    def _make_exchange(self, method: bytes, version: str, *, expects: bool) -> HttpExchange:
         """The exchange of the request whose head is complete. Refused."""
         raw_path, query = read_target(method, self.url, self.headers)
         path = raw_path.decode("ascii")
@@ -304,7 +304,8 @@ class Protocol(HttpToolsProtocol):
             self.transport,
             self.flow,
             self.server_state.default_headers,
-            expects_continue=version != "1.0" and expects.lower() == b"100-continue",
+            # whichever expectation: a proxy may read it as 100-continue
+            expects_continue=version != "1.0" and expects,
             keep_alive=version != "1.0" and self.parser.should_keep_alive(),
             on_response=self.on_response_complete,
         )
