@@ -5,6 +5,7 @@ are verified with the provider's keys, by asymmetric algorithms only.
 """
 
 import asyncio
+import re
 import time
 from base64 import b64encode
 from collections.abc import Callable, Collection, Mapping
@@ -31,6 +32,7 @@ KEPT_SECONDS = 3600.0
 LEAST_PAUSE = 60.0
 """Between reads of the keys because of tokens whose key is not known."""
 LEEWAY_SECONDS = 60
+_EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
 
 
 class SignOnFailed(GatewayError):
@@ -66,7 +68,7 @@ def judge_email(
     emails = [claims["email"] for claims in (token, user) if claims.get("email") is not None]
     if not emails:
         return None, "The provider names no email address of yours: the claim email is missing."
-    if not all(isinstance(email, str) and email for email in emails):
+    if not all(isinstance(email, str) and _EMAIL.fullmatch(email) for email in emails):
         return None, "The provider's claim email is not an email address."
     if len({email.lower() for email in emails}) > 1:
         return None, "The provider names two email addresses in its claim email."

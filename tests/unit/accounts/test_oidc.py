@@ -159,6 +159,11 @@ def test_missing_statement_is_named_unless_the_domain_is_trusted(token):
         {"email": 7},
         {"email": ""},
         {"email": True},
+        {"email": "example.com"},
+        {"email": "@example.com"},
+        {"email": "ann@evil.example@example.com"},
+        {"email": "ann@evil.example, bob@example.com"},
+        {"email": "ann @example.com"},
     ],
 )
 def test_no_other_claim_stands_in_for_the_email(claims):
