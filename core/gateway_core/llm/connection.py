@@ -238,7 +238,8 @@ class Connection(asyncio.BufferedProtocol):
         """Keep a header; trailers are ignored."""
         response = self._response
         if response is not None and not response.status:
-            response.headers[name.lower()] = value
+            # not tabs: the parser takes a coding with a tab behind it for another one
+            response.headers[name.lower()] = value.rstrip(b" ")
 
     def on_headers_complete(self) -> None:
         """The response begins, unless it is an interim one (1xx)."""

@@ -23,6 +23,12 @@ WHOLE = {
     "another response behind": (OK + EVIL, b"ok", 2),
     "bytes behind": (OK + b"x", b"ok", 2),
     "line ends behind": (OK + b"\r\n\r\n", b"ok", 1),
+    "space behind values": (
+        head(b"transfer-encoding: chunked  ", b"content-encoding: identity ")
+        + b"2\r\nok\r\n0\r\n\r\n",
+        b"ok",
+        1,
+    ),
     "upgrade in a 200": (head(UPGRADE, LENGTH) + b"ok", b"ok", 1),
     "interim responses before": (
         head(status=b"100 Continue") + head(b"a: b", status=b"103 E") + OK,
@@ -48,6 +54,7 @@ BROKEN = {
     "length with chunked": head(LENGTH, CHUNKED) + b"0\r\n\r\n" + EVIL,
     "chunked with length": head(CHUNKED, LENGTH) + b"0\r\n\r\n" + EVIL,
     "another coding": head(b"transfer-encoding: xchunked") + b"ok",
+    "tab behind the coding": head(b"transfer-encoding: chunked\t") + b"0\r\n\r\n" + EVIL,
     "two codings": head(b"transfer-encoding: gzip, chunked") + b"0\r\n\r\n" + EVIL,
     "bare LF": b"HTTP/1.1 200 OK\ncontent-length: 2\n\nok" + EVIL,
     "folded header": head(LENGTH, b"a: b\r\n c") + b"ok",
