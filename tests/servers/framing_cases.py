@@ -114,6 +114,9 @@ def _upgrades() -> list[Case]:
         Case("upgrade in HTTP/1.0", old + NEXT, (("POST", "/x", body),), closes=True),
         _bad_head("upgrade with two lengths", upgrade + length + length),
         _bad_head("upgrade with length and chunked", upgrade + length + _CHUNKED),
+        _bad_head(
+            "upgrade with a tab behind its coding", upgrade + b"Transfer-Encoding: chunked\t\r\n"
+        ),
         _bad_head("upgrade with another coding", upgrade + b"Transfer-Encoding: x\r\n"),
     ]
 
@@ -178,6 +181,7 @@ def _codings() -> list[Case]:
         "\r\n chunked": 400,
         "chunked\r\n ": 400,
         "chunked\xa0": 400,
+        "chunked \t": 400,
     }
     lines = {
         "twice": (_CHUNKED * 2, 400),
@@ -190,6 +194,7 @@ def _codings() -> list[Case]:
         "NUL in name": (b"Transfer-Encoding\0: chunked\r\n", 400),
     }
     chunks = b"5\r\nhello\r\n" + _LAST_CHUNK
+    early = b"POST /early HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\t\r\n\r\n"
     old = b"POST /x HTTP/1.0\r\nHost: x\r\nConnection: keep-alive\r\n"
     return [
         *[
@@ -201,6 +206,7 @@ def _codings() -> list[Case]:
             for coding, status in refused.items()
         ],
         *[_bad_head(f"coding {name}", value, status) for name, (value, status) in lines.items()],
+        _bad("coding with a tab behind it, early response", early + chunks),
         _bad("coding in HTTP/1.0", old + _CHUNKED + b"\r\n" + chunks),
         _post("coding in capitals", b"TRANSFER-ENCODING: CHUNKED\r\n", chunks, b"hello"),
         _post("coding with blanks", b"Transfer-Encoding:\t chunked  \r\n", chunks, b"hello"),

@@ -43,19 +43,20 @@ def check_head(
             raise Refused
     coding = values.get(b"transfer-encoding")
     if coding is not None:
+        # with a tab behind it, it is another coding for the parser
         _check_coding(coding.lower(), version)
     host = values.get(b"host")
     if host is None:
         if version == "1.1":
             raise Refused
-    elif host.translate(None, _HOST_BYTES):
+    elif host.strip(b" \t").translate(None, _HOST_BYTES):
         raise Refused
 
 
 def _check_coding(coding: bytes, version: str) -> None:
     if coding == b"chunked" and version == "1.1":
         return
-    if coding.rpartition(b",")[2].strip(b" \t") == b"chunked" and version == "1.1":
+    if coding.rpartition(b",")[2].lstrip(b" \t") == b"chunked" and version == "1.1":
         raise Refused(501, "The transfer coding is not supported.")
     raise Refused
 

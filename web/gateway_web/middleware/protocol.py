@@ -184,7 +184,7 @@ class Protocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header. Trailers are dropped: the request is answered by its head."""
         if not self._in_body:
-            self.headers.append((name.lower(), value.rstrip(b" \t")))
+            self.headers.append((name.lower(), value.rstrip(b" ")))
             return
         self._trailers += 1
         if self._trailers > self._bounds.headers:
