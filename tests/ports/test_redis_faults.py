@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
 
 import pytest
@@ -269,27 +269,45 @@ async def test_subscription_leaves_a_demoted_master(
     ],
 )
 async def test_reply_that_rejects_all_writes_closes_the_connection(reply: str) -> None:
-    connections = 0
+    async with _rejecting(reply, connections=1) as (store, count):
+        with pytest.raises(CountersUnavailable):
+            await store.read("a")
+        assert await store.read("a") == b"value"
+        assert await store.read("a") == b"value"
+        assert count() == 2
+
+
+async def test_long_rejection_costs_few_connections() -> None:
+    async with _rejecting("OOM command not allowed", connections=1_000) as (store, count):
+        for _ in range(100):
+            with pytest.raises(CountersUnavailable):
+                await store.read("a")
+        assert count() <= 1 + 3 * link.MAX_RETIREMENTS
+
+
+@contextlib.asynccontextmanager
+async def _rejecting(
+    reply: str, *, connections: int
+) -> AsyncIterator[tuple[TransientStore, Callable[[], int]]]:
+    """A store whose first `connections` get an error for each GET, and how many it has opened."""
+    opened = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal connections
-        connections += 1
-        own = connections
+        nonlocal opened
+        opened += 1
+        own = opened
         while data := await reader.read(65536):
             writer.write(b"+OK\r\n" * data.count(b"SETINFO"))
             if b"server" in data:
                 writer.write(b"$9\r\nrun_id:a1\r\n")
             elif b"GET" in data:
-                writer.write(f"-{reply}\r\n".encode() if own == 1 else b"$5\r\nvalue\r\n")
+                is_rejected = own <= connections
+                writer.write(f"-{reply}\r\n".encode() if is_rejected else b"$5\r\nvalue\r\n")
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     store = TransientStore(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0")
-    with pytest.raises(CountersUnavailable):
-        await store.read("a")
-    assert await store.read("a") == b"value"
-    assert await store.read("a") == b"value"
-    assert connections == 2
+    yield store, lambda: opened
     await store.close()
     server.close()
 

@@ -60,6 +60,9 @@ CONNECT_SECONDS = 1.0
 COMMAND_SECONDS = 2.0
 PING_SECONDS = 10.0
 """A subscription that is silent for so long gets a ping; twice, and its connection is dead."""
+MAX_RETIREMENTS = 5
+"""Times in a second that all connections are given up: a full server rejects writes for hours, and
+a new connection for each call would be a load of its own."""
 BEYOND_SECONDS = 10.0
 """For redis-py's own timers, which must not end before ours: they do not recognise a pause."""
 
@@ -86,6 +89,8 @@ class RedisLink:
         self._note = note or _note_nothing
         self._run_ids: WeakKeyDictionary[AbstractConnection, bytes] = WeakKeyDictionary()
         self._outdated: WeakSet[AbstractConnection] = WeakSet()
+        self._retirements = (0, 0)
+        """The last second with a rejection, and the rejections in it."""
         # The call's own time-out covers every read and write; redis-py's would cost a task each.
         self._pool: BlockingConnectionPool = BlockingConnectionPool.from_url(
             url,
@@ -116,7 +121,7 @@ class RedisLink:
                         await connection.connect()
                     replies = await self._exchange(connection, commands)
                     if any(map(_rejects_all, replies)):
-                        self._outdated.update(self._run_ids)
+                        self._retire()
                 except BaseException:
                     # unread replies would be taken for those of the next call
                     await connection.disconnect(nowait=True)
@@ -167,6 +172,15 @@ class RedisLink:
     async def close(self) -> None:
         """Close all connections."""
         await self._pool.aclose()
+
+    def _retire(self) -> None:
+        """Have each connection replaced before its next use, at most `MAX_RETIREMENTS` a second."""
+        second, count = self._retirements
+        now = int(time.monotonic())
+        count = count + 1 if now == second else 1
+        self._retirements = (now, count)
+        if count <= MAX_RETIREMENTS:
+            self._outdated.update(self._run_ids)
 
     async def _greet(self, connection: AbstractConnection) -> None:
         """Called by redis-py on every new connection, before its first command."""
