@@ -20,6 +20,7 @@ from gateway_core.kube.kubeconfig_files import Fields, check_fields
 
 _GROUP = "client.authentication.k8s.io"
 VERSIONS = (f"{_GROUP}/v1", f"{_GROUP}/v1beta1")
+KIND = "ExecCredential"
 MODES = ("Never", "IfAvailable", "Always")
 _FIELDS: dict[str, type] = {
     "command": str,
@@ -30,7 +31,6 @@ _FIELDS: dict[str, type] = {
     "provideClusterInfo": bool,
     "interactiveMode": str,
 }
-_PAIR = ("name", "value")
 _CLUSTER_FIELDS = (
     "server",
     "tls-server-name",
@@ -65,7 +65,8 @@ class CredentialPlugin:
             raise NoCluster(f"{place}: args must be a list of text")
         for variable in fields.get("env", ()):
             pair = variable if isinstance(variable, dict) else {}
-            if not pair.get("name") or not all(isinstance(pair.get(n), str) for n in _PAIR):
+            texts = (pair.get("name"), _read_value(pair))
+            if not pair.get("name") or not all(isinstance(text, str) for text in texts):
                 raise NoCluster(f"{place}: env must have entries with name and value")
 
     def run(self, certificate: tuple[str | None, str | None]) -> Credentials:
@@ -75,10 +76,11 @@ class CredentialPlugin:
         """
         interactive = self._is_interactive()
         command = [self._fields["command"], *(self._fields.get("args") or ())]
-        variables = {entry["name"]: entry["value"] for entry in self._fields.get("env") or ()}
+        variables = {entry["name"]: _read_value(entry) for entry in self._fields.get("env") or ()}
         # by the PATH of this process: that of the plugin's own variables does not decide
         program = shutil.which(command[0])
-        if program is None:
+        # a program of the current folder, by a relative entry of PATH, might be anyone's
+        if program is None or not os.path.isabs(program):
             hint = self._fields.get("installHint")
             raise NoCluster(f"{self._place} was not found{f': {hint.strip()}' if hint else ''}")
         info = json.dumps(self._describe(interactive))
@@ -120,16 +122,17 @@ class CredentialPlugin:
                 if isinstance(extension, dict) and extension.get("name") == f"{_GROUP}/exec":
                     cluster["config"] = extension.get("extension")
             spec["cluster"] = cluster
-        return {"apiVersion": self._fields["apiVersion"], "kind": "ExecCredential", "spec": spec}
+        return {"apiVersion": self._fields["apiVersion"], "kind": KIND, "spec": spec}
 
     def _parse(self, output: bytes, certificate: tuple[str | None, str | None]) -> Credentials:
         try:
             answer = json.loads(output)
             version, status = answer["apiVersion"], answer["status"]
+            _check_kind(answer)
             token = _text(status, "token")
             own = (_text(status, "clientCertificateData"), _text(status, "clientKeyData"))
             expiry = _text(status, "expirationTimestamp")
-            expires_at = datetime.fromisoformat(expiry).timestamp() if expiry else None
+            expires_at = _parse_time(expiry) if expiry else None
         except (ValueError, KeyError, TypeError, AttributeError):
             raise NoCluster(f"{self._place} printed no ExecCredential with a status") from None
         if version != self._fields["apiVersion"]:
@@ -142,6 +145,23 @@ class CredentialPlugin:
             raise NoCluster(f"{self._place} printed a token with a character that is no text")
         header = f"Bearer {token}" if token else None
         return Credentials(header, *(own if own[0] else certificate), expires_at=expires_at)
+
+
+def _read_value(variable: Mapping[str, Any]) -> Any:
+    value = variable.get("value")
+    return "" if value is None else value
+
+
+def _check_kind(answer: Mapping[str, Any]) -> None:
+    if answer.get("kind", KIND) != KIND:
+        raise ValueError("another kind of object")
+
+
+def _parse_time(text: str) -> float:
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError("a time without an offset")
+    return time.timestamp()
 
 
 def _text(status: Mapping[str, Any], name: str) -> str | None:

@@ -175,8 +175,9 @@ def _refuse_both(fields: Fields, first: str, second: str, place: str) -> None:
 def _complete_server(cluster: Fields, user: Fields) -> str:
     """Return the server's URL; one without a scheme is https if a field concerns TLS."""
     server = str(cluster["server"])
-    if "://" in server:
-        return server
+    scheme, separator, rest = server.partition("://")
+    if separator:
+        return f"{scheme.lower()}://{rest}"
     concerns = ("certificate-authority", "insecure-skip-tls-verify", "client-certificate")
     is_tls = any(name.startswith(concerns) for name in (*cluster, *user))
     return f"{'https' if is_tls else 'http'}://{server}"
@@ -193,9 +194,11 @@ def _list_headers(cluster: Fields, user: Fields, place: str) -> tuple[tuple[str,
         if not isinstance(values, list):
             raise NoCluster(f"{place}: as-user-extra must have lists of text")
         headers += [(name, value) for value in values]
-    if not all(isinstance(value, str) and value.isprintable() for _, value in headers):
+    # HTTP/1.1 drops spaces around a value, and another name is another identity
+    if not all(isinstance(v, str) and v.isprintable() and v == v.strip() for _, v in headers):
         raise NoCluster(
             f"{place}: as, as-uid, as-groups and as-user-extra must have printable text"
+            " without spaces around it"
         )
     if cluster.get("disable-compression"):
         headers.append(("Accept-Encoding", "identity"))
@@ -216,7 +219,7 @@ class CredentialSource:
         plugin = user.pop("exec", None)
         path = user.pop("tokenFile", None)
         if path:
-            user["token"] = _read_text(path, self.place).strip()
+            user["token"] = self._read_token(path) or user.get("token")
         configuration, _, certificate = _load(self.cluster, user, self.place)
         authorization = next(iter(configuration.api_key.values()), None)
         if "username" in user or "password" in user:
@@ -230,6 +233,15 @@ class CredentialSource:
         is_file = path or "client-certificate" in user or "client-key" in user
         expires_at = CLOCK.time() + FILE_SECONDS if is_file else None
         return Credentials(authorization, *certificate, expires_at=expires_at)
+
+    def _read_token(self, path: str) -> str:
+        """The token in a file; none where the user has another one for a file that is missing."""
+        try:
+            return _read_text(path, self.place).strip()
+        except NoCluster:
+            if "token" in self.user:
+                return ""
+            raise
 
 
 def _load(

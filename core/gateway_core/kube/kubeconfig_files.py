@@ -74,6 +74,9 @@ class Files:
         document = yaml.safe_load(path.read_text()) or {}
         if not isinstance(document, dict):
             raise NoCluster(f"kubeconfig {path} has no fields")
+        for name, expected in (("kind", "Config"), ("apiVersion", "v1")):
+            if document.get(name) not in (None, "", expected):
+                raise NoCluster(f"kubeconfig {path}: its {name} is not {expected}")
         self.current = self.current or _check(document, "current-context", str, str(path)) or ""
         for section, name_of_fields in _SECTIONS.items():
             added: set[str] = set()
@@ -135,12 +138,17 @@ def read_files(paths: list[Path], *, must_exist: bool = False) -> Files:
 def _resolve_paths(fields: Fields, folder: Path) -> Fields:
     """Return the fields with paths that are absolute, made from the folder of their file."""
     resolved = {
-        name: str(folder.absolute() / value)
+        name: _resolve(folder, value)
         if name in _PATHS and value and isinstance(value, str)
         else value
         for name, value in fields.items()
     }
     plugin = fields.get("exec")
     if isinstance(plugin, dict) and os.sep in str(plugin.get("command", "")):
-        resolved["exec"] = {**plugin, "command": str(folder.absolute() / plugin["command"])}
+        resolved["exec"] = {**plugin, "command": _resolve(folder, plugin["command"])}
     return resolved
+
+
+def _resolve(folder: Path, path: str) -> str:
+    """An absolute path. As with kubectl, `..` removes the part before it, which need not exist."""
+    return os.path.normpath(folder.absolute() / path)
