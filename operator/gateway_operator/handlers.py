@@ -18,12 +18,14 @@ controllers down.
 """
 
 import asyncio
-import ssl
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+
+import aiohttp
 
 from gateway_core.api.batch import GatewayBatch
 from gateway_core.api.file import GatewayFile
@@ -32,6 +34,7 @@ from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.concurrency import Supervisor
+from gateway_core.egress.connector import send_through
 from gateway_core.kube.connection import Connection, Credentials
 from gateway_core.tasks.lifecycle import OPEN_SELECTOR
 from gateway_operator.context import Shards
@@ -78,7 +81,7 @@ def build_registry(
     files: Observe,
     uploads: Observe,
     heartbeat: Callable[[str], None],
-    login: Callable[[], kopf.ConnectionInfo],
+    login: Callable[[], Awaitable[kopf.AiohttpSession]],
     shards: Shards,
     lease: str,
     supervisor: Supervisor,
@@ -91,8 +94,8 @@ def build_registry(
         configure(settings, shards, lease)
 
     @kopf.on.login(registry=registry)
-    def on_login(**_: Any) -> kopf.ConnectionInfo:
-        return login()
+    async def on_login(**_: Any) -> kopf.AiohttpSession:
+        return await login()
 
     @kopf.on.event(*TASKS, registry=registry)
     async def on_task(event: kopf.RawEvent, **_: Any) -> None:
@@ -124,33 +127,31 @@ def build_registry(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Login(kopf.ConnectionInfo):
-    """A connection for kopf: the same API server with the same identity."""
+class Login(kopf.AiohttpSession):
+    """A session for kopf: the same API server with the same identity, by the same proxy."""
 
+    aiohttp_session: aiohttp.ClientSession = field(repr=False, compare=False)
     connection: Connection = field(repr=False)
     credentials: Credentials = field(repr=False)
 
-    def as_http_headers(self) -> Any:
-        """The identity, and the one that it impersonates."""
-        headers = list(self.connection.headers)
-        if self.credentials.authorization is not None:
-            headers.append(("Authorization", self.credentials.authorization))
-        return headers
 
-    def as_ssl_context(self) -> ssl.SSLContext:
-        """The cluster's authority and the client certificate."""
-        return self.connection.build_ssl(self.credentials) or super().as_ssl_context()
-
-
-def login_to(connection: Connection) -> Login:
+async def login_to(connection: Connection) -> Login:
     """Log in with credentials read anew; kopf repeats it after a 401.
 
     The login has no expiry of its own: kopf would interrupt all watches for it.
     """
-    credentials = connection.read_credentials()
+    credentials = await asyncio.to_thread(connection.read_credentials)
+    headers = list(connection.headers)
+    if credentials.authorization is not None:
+        headers.append(("Authorization", credentials.authorization))
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, ssl=connection.build_ssl(credentials) or True),
+        headers=headers,
+        middlewares=[partial(send_through, connection.proxy)] if connection.proxy else (),
+    )
     return Login(
         server=connection.server,
-        proxy_url=connection.proxy,
+        aiohttp_session=session,
         connection=connection,
         credentials=credentials,
     )

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import yaml
 from aiohttp import web
@@ -126,7 +127,10 @@ def test_token_file_is_relative_to_its_file_and_read_anew(tmp_path: Path) -> Non
     credentials = connection.read_credentials()
     assert credentials.authorization == "Bearer second"
     assert credentials.expires_at is not None
-    assert "second" not in repr((connection, credentials, login_to(connection)))
+    assert "second" not in repr((connection, credentials))
+    for text in ("", None):
+        token.unlink() if text is None else token.write_text(text)
+        assert connection.read_credentials().authorization == "Bearer t"
 
 
 def test_first_file_with_a_name_counts_whole(
@@ -152,7 +156,7 @@ def test_first_file_with_a_name_counts_whole(
     assert find_connection().read_credentials().authorization == "Bearer d"
 
 
-def test_impersonation_is_sent_with_every_request(tmp_path: Path) -> None:
+async def test_impersonation_is_sent_with_every_request(tmp_path: Path) -> None:
     user = {
         "token": "t",
         "as": "ann",
@@ -171,9 +175,15 @@ def test_impersonation_is_sent_with_every_request(tmp_path: Path) -> None:
         ("Impersonate-Extra-Example.com%2FTeam%20%C3%A4", "y"),
         ("Accept-Encoding", "identity"),
     )
-    sent = login_to(connection).as_http_headers()
-    assert [pair for pair in sent if pair[0] != "Authorization"] == list(connection.headers)
-    assert ("Authorization", "Bearer t") in sent
+    login = await login_to(connection)
+    sent = login.aiohttp_session.headers.items()
+    assert {*connection.headers, ("Authorization", "Bearer t")} <= set(sent)
+    assert "Bearer t" not in repr(login)
+    # after a 401 kopf tries no login again that equals the rejected one
+    again = await login_to(connection)
+    assert again == login
+    for entry in (login, again):
+        await entry.aiohttp_session.close()
     overridden = find_connection(path, Overrides(user_fields={"as": "bob", "as-groups": ["c"]}))
     assert ("Impersonate-User", "bob") in overridden.headers
     assert ("Impersonate-Group", "a") not in overridden.headers
@@ -195,6 +205,8 @@ def test_impersonation_is_sent_with_every_request(tmp_path: Path) -> None:
         ({}, {"tokenFile": "nosuch"}, "nosuch cannot be read"),
         ({}, {"as-groups": ["g"]}, "as-groups needs `as`"),
         ({}, {"as": "a\r\nX: b"}, "printable"),
+        ({}, {"as": " ann"}, "without spaces around it"),
+        ({}, {"as": "ann", "as-user-extra": {"k": ["v "]}}, "without spaces around it"),
         ({}, {"as": "a", "as-user-extra": {"k": "v"}}, "lists of text"),
         ({}, {"auth-provider": {"name": "gcp"}}, "auth-provider is not supported"),
         ({}, {"client-certificate": "a"}, "needs a client-key"),
@@ -228,6 +240,8 @@ def test_unusable_field_is_named_in_one_line(
     ("text", "overrides", "reason"),
     [
         ("- a", {}, "no fields"),
+        ("{apiVersion: v1, kind: Pod}", {}, "its kind is not Config"),
+        ("{apiVersion: v2, kind: Config}", {}, "its apiVersion is not v1"),
         ("{", {}, "no YAML"),
         ("contexts: [{name: a}]", {}, "choose one with --context"),
         ("", {}, "set KUBECONFIG"),
@@ -258,6 +272,12 @@ def test_flags_precede_the_file(tmp_path: Path) -> None:
     assert connection.read_credentials().authorization == "Bearer flag"
 
 
+def test_scheme_of_the_server_may_be_upper_case(tmp_path: Path) -> None:
+    path = write_kubeconfig(tmp_path / "config", {"server": "HTTPS://127.0.0.1:9"}, {"token": "t"})
+    assert find_connection(path).server == "https://127.0.0.1:9"
+    assert read(path).authorization == "Bearer t"
+
+
 def test_plain_http_carries_no_credentials(tmp_path: Path) -> None:
     user = {"token": "secret", "as": "ann"}
     path = write_kubeconfig(tmp_path / "config", {"server": "127.0.0.1:8001"}, user)
@@ -274,9 +294,9 @@ def test_plain_http_carries_no_credentials(tmp_path: Path) -> None:
 def test_plugin_gets_the_cluster_and_its_variables(tmp_path: Path) -> None:
     plugin = write_plugin(tmp_path / "plugin", "{'token': os.environ['WHO']}")
     plugin |= {
-        "command": "./plugin",
+        "command": "absent/../plugin",
         "provideClusterInfo": True,
-        "env": [{"name": "WHO", "value": "plugin-token"}],
+        "env": [{"name": "WHO", "value": "plugin-token"}, {"name": "EMPTY"}],
     }
     (tmp_path / "ca.pem").write_text("authority")
     extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "x"}}
@@ -306,6 +326,8 @@ def test_plugin_gets_the_cluster_and_its_variables(tmp_path: Path) -> None:
         ("{'token': 'a\\nb'}", "no text"),
         ("{'token': 5}", "no ExecCredential"),
         ("{'token': 't', 'expirationTimestamp': 'soon'}", "no ExecCredential"),
+        ("{'token': 't', 'expirationTimestamp': '2099-01-01T00:00:00'}", "no ExecCredential"),
+        ("{'token': 't'}, 'kind': 'Secret'", "no ExecCredential"),
         ("exit(3)", "exit code 3"),
     ],
 )
@@ -325,7 +347,7 @@ def test_plugin_is_found_by_the_path_of_the_process(
     assert read(path).authorization == "Bearer /nowhere"
 
 
-def test_plugin_that_cannot_run_is_told(tmp_path: Path) -> None:
+def test_plugin_that_cannot_run_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plugin = {"apiVersion": V1, "interactiveMode": "Never", "installHint": "install it\n"}
     path = write_kubeconfig(tmp_path / "config", {}, {"exec": {**plugin, "command": "no-such"}})
     with pytest.raises(NoCluster, match=r"was not found: install it$"):
@@ -339,6 +361,11 @@ def test_plugin_that_cannot_run_is_told(tmp_path: Path) -> None:
         read(write_kubeconfig(tmp_path / "config", {}, user))
     del beta["interactiveMode"]
     assert read(write_kubeconfig(tmp_path / "config", {}, {"exec": beta})).authorization
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", ".")
+    user = {"exec": {**beta, "command": "plugin"}}
+    with pytest.raises(NoCluster, match="was not found"):
+        read(write_kubeconfig(tmp_path / "config", {}, user))
 
 
 def test_pod_uses_its_service_account_without_a_proxy(
@@ -363,7 +390,6 @@ def test_proxy_of_the_file_precedes_that_of_the_environment(
     server = {"server": "https://cluster.example:6443"}
     path = write_kubeconfig(tmp_path / "config", server, {})
     assert find_connection(path).proxy == "http://proxy:3128"
-    assert login_to(find_connection(path)).proxy_url == "http://proxy:3128"
     monkeypatch.setenv("NO_PROXY", ".example")
     assert find_connection(path).proxy is None
     path = write_kubeconfig(tmp_path / "config", server | {"proxy-url": "http://own:1"}, {})
@@ -463,7 +489,16 @@ async def test_cluster_is_reached_by_its_proxy_and_server_name(
                 with pytest.raises(KubernetesUnavailable) as refusal:
                     await client.call("POST", "/api")
                 assert "ss@" not in f"{refusal.value!r} {refusal.value.__cause__!r}"
-        assert proxy.seen == [f"not-in-dns.example:{port}"]
+        kopf_session = (await login_to(connection)).aiohttp_session
+        request = kopf_session.get(f"{connection.server}/api", server_hostname="kubernetes")
+        if proxy_status == 200:
+            assert (await request).status == 200
+        else:
+            with pytest.raises(aiohttp.ClientConnectorError) as failure:
+                await request
+            assert credentials.split(":")[1] not in f"{failure.value!r} {failure.value}"
+        await kopf_session.close()
+        assert proxy.seen == [f"not-in-dns.example:{port}"] * 2
         cluster["tls-server-name"] = "other.example"
         wrong = find_connection(write_kubeconfig(path, cluster, {"token": "token-0"}))
         async with KubernetesClient(wrong, "test") as client:

@@ -114,6 +114,17 @@ async def use_proxy(
         raise aiohttp.ClientConnectorError(request.connection_key, OSError(str(error))) from error
     except AddressRefused as error:
         raise aiohttp.ClientConnectorError(request.connection_key, EgressRefused()) from error
+    return await send_through(proxy, request, handler)
+
+
+async def send_through(
+    proxy: str, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Middleware of sessions with one proxy, whose credentials are in no error.
+
+    Raises:
+        aiohttp.ClientConnectorError: the proxy refuses; nothing was sent.
+    """
     address, headers = split_credentials(proxy)
     request.update_proxy(URL(address), None, CIMultiDict(headers))
     if not request.is_ssl():
