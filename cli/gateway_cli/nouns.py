@@ -11,6 +11,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from gateway_cli.cluster.flags import spell_out, take_flags
+
 ADMIN = "Administration (kubectl credentials)"
 TASKS = "Tasks"
 MODELS = "Money and language models (an API key)"
@@ -88,10 +90,20 @@ class NounGroup(TyperGroup):
             shown = TyperGroup(name=name, help=noun.help, rich_help_panel=noun.panel)
             self.commands.setdefault(name, shown)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments that are left, and the options before them in the context."""
+        return super().parse_args(ctx, list(spell_out(args)))
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the arguments name, loaded."""
         if args and args[0] in NOUNS:
-            self.commands[args[0]] = load_noun(args[0])
+            command = self.commands[args[0]] = load_noun(args[0])
+            flags = [
+                option
+                for option in self.params
+                if not option.is_eager and option.name != "namespace"
+            ]
+            take_flags(command, flags)
         return super().resolve_command(ctx, args)
 
 

@@ -11,9 +11,12 @@ import sys
 import pytest
 import typer
 import yaml
+from typer.testing import CliRunner
 
 from gateway_cli.__main__ import app
+from gateway_cli.cluster import client
 from gateway_cli.cluster.client import open_cluster
+from gateway_cli.cluster.errors import ClusterError
 from gateway_cli.cluster.flags import select_cluster
 from gateway_cli.session import SELECTED, CommandError
 from tests.servers.forward_proxy import ForwardProxy
@@ -238,6 +241,35 @@ def config_port(files):
     """The API server's port in the kubeconfigs."""
     document = yaml.safe_load((files / "sub" / "config").read_text())
     return document["clusters"][0]["cluster"]["server"].rpartition(":")[2]
+
+
+@pytest.mark.parametrize(
+    ("before", "noun", "between", "after"),
+    [
+        ((), "accounts", (), ("--as", "x", "--as-group=a", "--as-group", "b")),
+        (("--as-group", "a"), "keys", ("--as=y", "--as-group", "b"), ("--as", "x")),
+        (("--as=y", "--as=x", "--as-group=a", "--as-group=b"), "users", (), ()),
+    ],
+)
+def test_flags_stand_anywhere(monkeypatch, before, noun, between, after):
+    chosen = []
+
+    @contextlib.asynccontextmanager
+    async def note(_namespace, **_):
+        chosen.append(SELECTED.get().overrides)
+        raise ClusterError("noted")
+        yield
+
+    monkeypatch.setattr(client, "open_cluster", note)
+    bools = ("--disable-compression=false", "--insecure-skip-tls-verify=true")
+    CliRunner().invoke(app, [*before, noun, *between, "list", *after, *bools])
+    ((user, cluster),) = [(each["user_fields"], each["cluster_fields"]) for each in chosen]
+    assert user == {"as": "x", "as-groups": ["a", "b"]}
+    assert cluster == {"insecure-skip-tls-verify": True}
+
+
+def test_command_without_a_cluster_refuses_flags():
+    assert CliRunner().invoke(app, ["balance", "--as", "x"]).exit_code == 2
 
 
 def test_impersonated_user_has_no_rights_of_the_admin(gatewayctl, files, monkeypatch):

@@ -220,7 +220,7 @@ async def test_impersonation_is_sent_with_every_request(tmp_path: Path) -> None:
         ({}, {"exec": {**PLUGIN, "args": [5]}}, "exec: args must be a list of text"),
         ({}, {"exec": {**PLUGIN, "env": {"A": "b"}}}, "exec: env must be a list"),
         ({}, {"exec": {**PLUGIN, "env": ["A=b"]}}, "exec: env must have entries"),
-        ({}, {"exec": {**PLUGIN, "env": [{"name": "A"}]}}, "exec: env must have entries"),
+        ({}, {"exec": {**PLUGIN, "env": [{"value": "A"}]}}, "exec: env must have entries"),
         ({}, {"exec": {**PLUGIN, "installHint": 5}}, "exec: installHint must be text"),
         ({}, {"exec": {**PLUGIN, "provideClusterInfo": "yes"}}, "exec: provideClusterInfo must be"),
     ],

@@ -1,13 +1,14 @@
-"""kubectl's global flags, with kubectl's meaning; they stand before the noun."""
+"""kubectl's global flags, with kubectl's meaning; they stand before the noun or after it."""
 
+import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from gateway_cli.session import Selection
+from gateway_cli.session import SELECTED, Selection
 
 PANEL = "Cluster and identity, as with kubectl"
 
@@ -98,6 +99,9 @@ RequestTimeoutOption = Annotated[
     ),
 ]
 
+_FLAGS = ("--insecure-skip-tls-verify", "--disable-compression")
+_TRUE = {"1", "t", "T", "true", "TRUE", "True"}
+_FALSE = {"0", "f", "F", "false", "FALSE", "False"}
 _CLUSTER_FIELDS = {
     "server": "server",
     "certificate_authority": "certificate-authority",
@@ -118,7 +122,7 @@ _USER_FIELDS = {
 
 
 def select_cluster(options: Mapping[str, Any]) -> Selection:
-    """Return the cluster and identity that the options before the noun choose."""
+    """Return the cluster and identity that the options of the root command choose."""
     kubeconfig = options.get("kubeconfig")
     user_fields = _rename(options, _USER_FIELDS)
     extra: dict[str, list[str]] = {}
@@ -137,6 +141,49 @@ def select_cluster(options: Mapping[str, Any]) -> Selection:
         namespace=options.get("namespace"),
         call_seconds=options.get("request_timeout") or None,
     )
+
+
+def take_flags(command: Any, options: Sequence[Any]) -> bool:
+    """Let the commands of a noun that use the cluster take kubectl's flags too; whether any does.
+
+    `options` are those of the root command. A command's own option of the same name precedes.
+    """
+    inner = getattr(command, "commands", {}).values()
+    # each of them, so no generator
+    are_users = [take_flags(each, options) for each in inner]
+    own = {text for parameter in command.params for text in parameter.opts}
+    uses_cluster = any(are_users) or "--namespace" in own
+    if uses_cluster:
+        command.params += [_copy(option) for option in options if not own & {*option.opts}]
+    return uses_cluster
+
+
+def _copy(option: Any) -> Any:
+    """The hidden copy of a root command's option, which sets the selection like the original."""
+
+    def select(ctx: Any, parameter: Any, value: Any) -> None:
+        source = ctx.get_parameter_source(parameter.name)
+        if source is not None and source.name == "COMMANDLINE":
+            chosen = ctx.find_root().params
+            earlier = (chosen.get(option.name) or []) if option.multiple else None
+            chosen[option.name] = value if earlier is None else [*earlier, *value]
+            SELECTED.set(select_cluster(chosen))
+
+    repeated = copy.copy(option)
+    # the command may have an argument of the same name
+    repeated.name = f"kubectl_{option.name}"
+    repeated.hidden, repeated.expose_value, repeated.callback = True, False, select
+    return repeated
+
+
+def spell_out(arguments: Iterable[str]) -> Iterator[str]:
+    """The arguments with kubectl's `--flag=true` and `--flag=false` as a flag, or without it."""
+    for argument in arguments:
+        name, _, value = argument.partition("=")
+        if name not in _FLAGS or value not in _TRUE | _FALSE:
+            yield argument
+        elif value in _TRUE:
+            yield name
 
 
 def _rename(options: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
