@@ -1,6 +1,8 @@
 """One gateway for the whole folder; each test has accounts of its own on it."""
 
 import asyncio
+import base64
+from urllib.parse import quote
 
 import pytest
 
@@ -11,13 +13,23 @@ from tests.integration.scenarios import (
     delete_with_the_provider_down,
     wait_out_a_refusal,
 )
+from tests.servers.forward_proxy import ForwardProxy
 from tests.servers.leaks import find_leaks
 from tests.servers.tenants import open_tenant
 from tests.servers.world import World
 
+PROXY_PASSWORD = "p@ss wörd"
+
 
 @pytest.fixture(scope="session")
-def world(control_plane):
+def forward_proxy():
+    """The proxy for all that is not on loopback."""
+    with ForwardProxy(user=f"ann:{PROXY_PASSWORD}") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def world(control_plane, forward_proxy):
     """All processes. What the run has written is searched for secrets at its end."""
     # every test registers clients and signs in from the same address
     api = {
@@ -25,7 +37,13 @@ def world(control_plane):
         "GATEWAY_OAUTH_REGISTRATIONS_PER_DAY": "100000",
         "GATEWAY_SIGN_INS_PER_MINUTE": "10000",
     }
-    with World(control_plane, restart=True, extra_env={"api": api}, mcp=True) as running:
+    address = forward_proxy.url.replace("//", f"//ann:{quote(PROXY_PASSWORD)}@")
+    proxied = {"HTTP_PROXY": address, "HTTPS_PROXY": address, "NO_PROXY": ""}
+    env = {"api": api | proxied, "operator": proxied, "mcp": proxied}
+    with World(control_plane, restart=True, extra_env=env, mcp=True) as running:
+        credentials = base64.b64encode(f"ann:{PROXY_PASSWORD}".encode()).decode()
+        forms = (PROXY_PASSWORD, quote(PROXY_PASSWORD), credentials)
+        running.secrets |= {f"proxy_{form}" for form in forms}
         yield running
         leaks = find_leaks(running)
     assert not leaks
