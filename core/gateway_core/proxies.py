@@ -49,6 +49,9 @@ def parse_proxy(text: str) -> str:
         raise InvalidProxy("is not a URL") from None
     if parts.scheme not in _DEFAULT_PORTS:
         raise InvalidProxy(f"has the scheme {parts.scheme}: only http and https are supported")
+    if parts.query or parts.fragment:
+        # of a password that is not percent-encoded: what precedes it would pass for the host
+        raise InvalidProxy("has ? or #: percent-encode the user and the password")
     if not is_usable:
         raise InvalidProxy("names no host")
     return url

@@ -158,8 +158,9 @@ async def test_metadata_address_is_refused_before_the_proxy(proxy: ForwardProxy)
         with pytest.raises(aiohttp.ClientConnectorError) as refusal:
             await session.get("https://169.254.169.254/latest")
         assert is_refused(refusal.value)
-    with pytest.raises(UpstreamUnreachable):
-        await send(Client("https://169.254.169.254/latest", 1))
+    for literal in ("169.254.169.254", "2852039166", "0xa9fea9fe", "169.254.43518"):
+        with pytest.raises(UpstreamUnreachable):
+            await send(Client(f"https://{literal}/latest", 1))
     assert proxy.seen == []
 
 

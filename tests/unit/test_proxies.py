@@ -57,7 +57,16 @@ def test_scheme_of_the_url_chooses_the_variable() -> None:
     assert find_proxy("https://a.example", {"HTTPS_PROXY": "", "https_proxy": " "}) is None
 
 
-@pytest.mark.parametrize("proxy", ["socks5://u:secret@p:1", "http://u:secret@", "http://[u:secret"])
+@pytest.mark.parametrize(
+    "proxy",
+    [
+        "socks5://u:secret@p:1",
+        "http://u:secret@",
+        "http://[u:secret",
+        "http://u:1#secret@p:1",
+        "http://u:1?secret@p:1",
+    ],
+)
 def test_invalid_proxy_is_refused_without_its_password(proxy: str) -> None:
     with pytest.raises(InvalidProxy, match="HTTPS_PROXY ") as refusal:
         find_proxy("https://a.example", {"HTTPS_PROXY": proxy})

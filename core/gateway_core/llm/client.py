@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gateway_core.concurrency import WaitLimit
-from gateway_core.egress.addresses import DECLARED, AddressPolicy
+from gateway_core.egress.addresses import DECLARED, AddressPolicy, AddressRefused
 from gateway_core.egress.connector import MOST_ADDRESSES, EgressRefused
 from gateway_core.llm.connection import (
     ClosedUnanswered,
@@ -224,8 +224,11 @@ class Client:
         """Return the permitted addresses of the host or its proxy, at least one."""
         host, port = self._host, self._port
         if self._proxy is not None:
-            if _is_address(host) and not self._policy.permits(host):
-                raise EgressRefused
+            try:
+                # in each form in which the proxy may read it
+                self._policy.check_url_literal(f"//{self._authority}")
+            except AddressRefused as error:
+                raise EgressRefused from error
             host, port = self._proxy.host, self._proxy.port
         if _is_address(host):
             addresses = [host]
