@@ -41,6 +41,13 @@ MATRIX = (
     Row("F15", "500 calls at the edge of a limit at three APIs", 100, "I7"),
     Row("F23", "clients leave at any moment of an LLM call", 1000, "I7; nothing stays open"),
     Row("F24", "framing attacks, direct and on shared connections", 1200, "I8; RFC 9112"),
+    Row("F25", "operator killed, Redis emptied while callbacks are pending", 5, "I4, I7, I9, I12"),
+    Row("F26", "ended tasks restored without their status", 80, "I2, I3, I4, I7"),
+    Row("F27", "etcd restored to an earlier state under processes", 2, "I7; followed in 60 s"),
+    Row("F28", "namespace, CRDs or everything removed, in any order", 4, "jobs stop; ends in 60 s"),
+    Row("F29", "operator killed while an account is removed", 3, "its successor has nothing of it"),
+    Row("F30", "Redis demoted behind its name, rejected writes", 39, "I7; one failed call"),
+    Row("F31", "Redis evicts keys", 500_000, "I7"),
 )
 
 

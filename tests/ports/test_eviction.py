@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
 
 import pytest
@@ -16,6 +16,7 @@ from gateway_core.redis import eviction
 from gateway_core.redis.eviction import EvictionWatch
 from gateway_core.redis.link import CountersStale
 from tests.crash.shares import IS_WHOLE
+from tests.crash.tallies import Tally
 from tests.ports.counters_stores import rebuild
 from tests.servers.server import RedisServer
 
@@ -46,36 +47,40 @@ def describe_ledger(charged: int) -> Ledger:
 
 
 async def test_each_charge_counts_once_while_keys_are_evicted(
-    server: RedisServer, counters: Counters
+    server: RedisServer, counters: Counters, tally: Callable[[str, str], Tally]
 ) -> None:
+    told = tally("F31", "keys evicted while money is charged")
     charges = dict.fromkeys((f"acct-{number}" for number in range(ACCOUNTS)), 0)
     chance, rebuilds, tasks = random.Random(7), 0, 0
-    with Redis(port=server.port) as direct:
-        direct.config_set("maxmemory-policy", "allkeys-random")
-        direct.config_set("maxmemory", int(direct.info("memory")["used_memory"]) + 2_000_000)
-        while int(direct.info("stats")["evicted_keys"]) < EVICTIONS:
-            pipe = direct.pipeline(transaction=False)
-            for _ in range(1000):
-                pipe.set(f"filler:{chance.getrandbits(64)}", FILLER)
-            pipe.execute()
-            for account in chance.choices(list(charges), k=20):
-                tasks += 1
-                hold = Hold(f"task-{tasks}", 5, (KEY,))
-                call = AdmissionCall(account, 1_000_000, hold, 10**9, budgets=(Budget(KEY),))
-                while not (answer := await counters.admit(call)).held:
-                    assert answer.stale
-                    await rebuild(counters, account, describe_ledger(charges[account]))
-                    rebuilds += 1
-                charges[account] += 3
-                try:
-                    assert await counters.settle(account, hold.task, 3, AT)
-                    spending = await counters.read_spending(account, DAY)
-                    [budget] = await counters.read_budgets(account, [Budget(KEY)])
-                except CountersStale:
-                    continue
-                assert (spending.charged, spending.held) == (charges[account], 0)
-                assert (budget.used, budget.held) == (charges[account], 0)
-    assert rebuilds > ACCOUNTS
+    async with told.trial(count=EVICTIONS):
+        with Redis(port=server.port) as direct:
+            direct.config_set("maxmemory-policy", "allkeys-random")
+            direct.config_set("maxmemory", int(direct.info("memory")["used_memory"]) + 2_000_000)
+            while int(direct.info("stats")["evicted_keys"]) < EVICTIONS:
+                pipe = direct.pipeline(transaction=False)
+                for _ in range(1000):
+                    pipe.set(f"filler:{chance.getrandbits(64)}", FILLER)
+                pipe.execute()
+                for account in chance.choices(list(charges), k=20):
+                    tasks += 1
+                    hold = Hold(f"task-{tasks}", 5, (KEY,))
+                    call = AdmissionCall(account, 1_000_000, hold, 10**9, budgets=(Budget(KEY),))
+                    while not (answer := await counters.admit(call)).held:
+                        assert answer.stale
+                        await rebuild(counters, account, describe_ledger(charges[account]))
+                        rebuilds += 1
+                    charges[account] += 3
+                    try:
+                        assert await counters.settle(account, hold.task, 3, AT)
+                        spending = await counters.read_spending(account, DAY)
+                        [budget] = await counters.read_budgets(account, [Budget(KEY)])
+                    except CountersStale:
+                        continue
+                    assert (spending.charged, spending.held) == (charges[account], 0)
+                    assert (budget.used, budget.held) == (charges[account], 0)
+        assert rebuilds > ACCOUNTS
+    told.note("rebuilds", rebuilds)
+    told.check()
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,13 @@ from gateway_core.redis.link import (
 )
 from gateway_core.redis.scripts import SCRIPTS
 from gateway_core.redis.transient import TransientStore
+from tests.crash.shares import share
+from tests.crash.tallies import Tally
 from tests.ports.counters_stores import rebuild
 from tests.servers.proxy import Proxy
 from tests.servers.server import RedisServer
 
+DEMOTIONS = 25
 ACCOUNT, DAY = "demo", "2026-11-21"
 AT = datetime(2026, 11, 21, 12, 30, tzinfo=UTC)
 LEDGER = Ledger(12, {DAY: 5}, {"a": 3, "b": 4})
@@ -199,9 +202,20 @@ async def test_error_of_one_account_differs_from_an_outage(
         assert unavailable.type is CountersUnavailable
 
 
-async def test_demoted_master_is_left_after_one_failed_call(server: RedisServer) -> None:
+async def test_demoted_master_is_left_after_one_failed_call(
+    tally: Callable[[str, str], Tally],
+) -> None:
     """The name leads to the new master; connections to the former one stay open."""
-    with RedisServer() as promoted, Proxy(server.port) as name:
+    told = tally("F30", "master demoted behind its name")
+    for _ in range(share(DEMOTIONS)):
+        async with told.trial():
+            await demote()
+    told.check()
+
+
+async def demote() -> None:
+    """Demotes a master with counters; its clients fail until the name leads to the new one."""
+    with RedisServer() as server, RedisServer() as promoted, Proxy(server.port) as name:
         counters = Counters(f"redis://127.0.0.1:{name.port}/0")
         assert await counters.prepare(5)
         await rebuild(counters, ACCOUNT, LEDGER)
@@ -268,13 +282,17 @@ async def test_subscription_leaves_a_demoted_master(
         "NOAUTH Authentication required.",
     ],
 )
-async def test_reply_that_rejects_all_writes_closes_the_connection(reply: str) -> None:
-    async with _rejecting(reply, connections=1) as (store, count):
+async def test_reply_that_rejects_all_writes_closes_the_connection(
+    reply: str, tally: Callable[[str, str], Tally]
+) -> None:
+    told = tally("F30", "replies that reject all writes")
+    async with told.trial(), _rejecting(reply, connections=1) as (store, count):
         with pytest.raises(CountersUnavailable):
             await store.read("a")
         assert await store.read("a") == b"value"
         assert await store.read("a") == b"value"
         assert count() == 2
+    told.check()
 
 
 async def test_long_rejection_costs_few_connections() -> None:

@@ -3,7 +3,6 @@
 Keys, sign-in, grants, files, Uploads, tasks, batches, guardrails, money and usage are of the first.
 """
 
-import asyncio
 import json
 
 import pytest
@@ -62,7 +61,8 @@ def is_there(world: World, account: str) -> bool:
     return f"gatewayaccount.modelgateway.dev/{account}" in names
 
 
-async def test_account_made_again_has_nothing_of_the_first(world):
+async def test_account_made_again_has_nothing_of_the_first(world, tally):
+    told = tally("F29", "operator killed while an account is removed that is then made again")
     async with open_tenant(world) as client:
         account, old_key = client.account, client.key
         password, user = generate_password(), unique("user")
@@ -95,61 +95,62 @@ async def test_account_made_again_has_nothing_of_the_first(world):
             await browser.sign_in(person["spec"]["email"], password)
             assert (await browser.get("/settings")).status == 200
 
-            world.restart_doomed("operator", {"GATEWAY_FAILPOINTS": STEPS[0]})
-            uid = world.read("gatewayaccount", account)["metadata"]["uid"]
-            world.run.kubectl("delete", "gatewayaccount", account, "--wait=false")
-            for key in (old_key, made.plaintext):
-                await wait_status(client, 401, key=key)
-            for step in STEPS[1:]:
+            async with told.trial(client, count=len(STEPS)):
+                world.restart_doomed("operator", {"GATEWAY_FAILPOINTS": STEPS[0]})
+                uid = world.read("gatewayaccount", account)["metadata"]["uid"]
+                world.run.kubectl("delete", "gatewayaccount", account, "--wait=false")
+                for key in (old_key, made.plaintext):
+                    await wait_status(client, 401, key=key)
+                for step in STEPS[1:]:
+                    await wait_for(lambda: not world.is_alive("operator"), what="death", seconds=60)
+                    assert is_there(world, account)
+                    world.restart_doomed("operator", {"GATEWAY_FAILPOINTS": step})
                 await wait_for(lambda: not world.is_alive("operator"), what="death", seconds=60)
                 assert is_there(world, account)
-                world.restart_doomed("operator", {"GATEWAY_FAILPOINTS": step})
-            await wait_for(lambda: not world.is_alive("operator"), what="death", seconds=60)
-            assert is_there(world, account)
-            world.run.restart("operator", {})
-            await wait_for(lambda: not is_there(world, account), what="the removal", seconds=60)
+                world.run.restart("operator", {})
+                await wait_for(lambda: not is_there(world, account), what="the removal", seconds=60)
 
-            left = list_owned(world, account)
-            folder = f"closed/{account}/{uid}/"
-            assert left.keys() == {"bytes"}, left
-            assert left["bytes"]
-            assert all(name.startswith(folder) for name in left["bytes"]), left
+                left = list_owned(world, account)
+                folder = f"closed/{account}/{uid}/"
+                assert left.keys() == {"bytes"}, left
+                assert left["bytes"]
+                assert all(name.startswith(folder) for name in left["bytes"]), left
 
-            world.apply(describe_account(account))
-            new = make_key(world, account)
-            await wait_known(client, new.plaintext)
-            client.key = new.plaintext
-            for key in (old_key, made.plaintext):
-                assert (await client.request("GET", "/api/v1/me", key=key)).status == 401
-            for path in (
-                f"/v1/files/{file}",
-                f"/v1/files/{file}/content",
-                f"/v1/batches/{batch.body['id']}",
-                f"{client.tasks_path}/{ended}",
-                f"{client.tasks_path}/{running}",
-            ):
-                assert (await client.request("GET", path)).status == 404, path
-            for path in ("/v1/files", "/v1/batches"):
-                assert (await client.request("GET", path)).body["data"] == []
-            assert await read_balance(client) == {
-                "balance_cents": 10_000,
-                "paid_balance_cents": 10_000,
-                "bonus_balance_cents": 0,
-                "spent_cents_today": 0,
-                "spent_cents_total": 0,
-            }
-            await client.simulate()
-            again = await client.create_surely("again")
-            assert (await client.wait_terminal([again]))[again]["status"] == "completed"
-            # the id is that of the key, so the task itself has to be another
-            assert len(list_owned(world, account)["gatewaytasks"]) == 1
-            after = await read_balance(client)
-            assert after["spent_cents_total"] > 0
+                world.apply(describe_account(account))
+                new = make_key(world, account)
+                await wait_known(client, new.plaintext)
+                client.key = new.plaintext
+                for key in (old_key, made.plaintext):
+                    assert (await client.request("GET", "/api/v1/me", key=key)).status == 401
+                for path in (
+                    f"/v1/files/{file}",
+                    f"/v1/files/{file}/content",
+                    f"/v1/batches/{batch.body['id']}",
+                    f"{client.tasks_path}/{ended}",
+                    f"{client.tasks_path}/{running}",
+                ):
+                    assert (await client.request("GET", path)).status == 404, path
+                for path in ("/v1/files", "/v1/batches"):
+                    assert (await client.request("GET", path)).body["data"] == []
+                assert await read_balance(client) == {
+                    "balance_cents": 10_000,
+                    "paid_balance_cents": 10_000,
+                    "bonus_balance_cents": 0,
+                    "spent_cents_today": 0,
+                    "spent_cents_total": 0,
+                }
+                await client.simulate()
+                again = await client.create_surely("again")
+                assert (await client.wait_terminal([again]))[again]["status"] == "completed"
+                # the id is that of the key, so the task itself has to be another
+                assert len(list_owned(world, account)["gatewaytasks"]) == 1
+                after = await read_balance(client)
+                assert after["spent_cents_total"] > 0
 
-            # the user is one still, with no role in the account
-            page = await browser.get(f"/console/{account}")
-            assert page.status in (303, 403, 404), page.status
-            world.run.kubectl("delete", "gatewayuser", user)
-            world.apply(person)
-            await asyncio.sleep(0)
-            assert (await browser.get("/settings")).status == 303
+                # the user is one still, with no role in the account
+                page = await browser.get(f"/console/{account}")
+                assert page.status in (303, 403, 404), page.status
+                world.run.kubectl("delete", "gatewayuser", user)
+                world.apply(person)
+                assert (await browser.get("/settings")).status == 303
+    told.check()

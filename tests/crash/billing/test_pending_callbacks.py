@@ -126,7 +126,7 @@ class Places:
 
 
 async def test_pending_callbacks_hide_no_charge(world, tally):
-    told = tally("F1", "operator killed and Redis emptied while 200 callbacks pend")
+    told = tally("F25", "operator killed and Redis emptied while 200 callbacks are pending")
     async with Receiver() as receiver:
         port = receiver.port
     secret = world.read("gatewayaccount", "demo")["spec"]["webhookSecretRef"]

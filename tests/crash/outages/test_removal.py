@@ -91,61 +91,75 @@ def run_gatewayctl(world, *arguments):
     return done.returncode, json.loads(done.stdout)
 
 
-async def test_terminating_namespace_stops_jobs_and_releases_all_finalizers(control_plane):
+async def test_terminating_namespace_stops_jobs_and_releases_all_finalizers(control_plane, tally):
+    told = tally("F28", "namespace deleted, its objects in a hostile order")
     with World(control_plane) as world:
         async with world.client() as client:
             jobs = await fill(client)
-            world.run.kubectl("delete", "namespace", world.config.namespace, "--wait=false")
-            for plural in HOSTILE:
-                world.run.kubectl("delete", plural, "--all", "--wait=false")
-            remove_secrets(world)
-            begun = time.monotonic()
-            await wait_for(
-                lambda: not list_left(world), seconds=BOUND_SECONDS, what="the end of the objects"
-            )
-            assert time.monotonic() - begun < BOUND_SECONDS
-            assert await list_cancelled(client) == sorted(jobs)
+            async with told.trial(client):
+                world.run.kubectl("delete", "namespace", world.config.namespace, "--wait=false")
+                for plural in HOSTILE:
+                    world.run.kubectl("delete", plural, "--all", "--wait=false")
+                remove_secrets(world)
+                begun = time.monotonic()
+                await wait_for(
+                    lambda: not list_left(world),
+                    seconds=BOUND_SECONDS,
+                    what="the end of the objects",
+                )
+                assert time.monotonic() - begun < BOUND_SECONDS
+                assert await list_cancelled(client) == sorted(jobs)
+    told.check()
 
 
-async def test_deleted_crds_end_with_an_operator_and_stop_jobs():
+async def test_deleted_crds_end_with_an_operator_and_stop_jobs(tally):
+    told = tally("F28", "CRDs deleted in a hostile order")
     with World() as world:
         async with world.client() as client:
             jobs = await fill(client)
-            remove_secrets(world)
-            for plural in (*HOSTILE, *REST):
-                world.run.kubectl("delete", "crd", f"{plural}.modelgateway.dev", "--wait=false")
-            await wait_for(
-                lambda: not world.run.kubectl("get", "crd", "-o", "name").split(),
-                seconds=BOUND_SECONDS,
-                what="the end of the CRDs",
-            )
-            assert await list_cancelled(client) == sorted(jobs)
+            async with told.trial(client):
+                remove_secrets(world)
+                for plural in (*HOSTILE, *REST):
+                    world.run.kubectl("delete", "crd", f"{plural}.modelgateway.dev", "--wait=false")
+                await wait_for(
+                    lambda: not world.run.kubectl("get", "crd", "-o", "name").split(),
+                    seconds=BOUND_SECONDS,
+                    what="the end of the CRDs",
+                )
+                assert await list_cancelled(client) == sorted(jobs)
+    told.check()
 
 
-async def test_remove_does_the_part_of_an_absent_operator(control_plane):
+async def test_remove_does_the_part_of_an_absent_operator(control_plane, tally):
+    told = tally("F28", "everything removed without an operator")
     with World(control_plane) as world:
         async with world.client() as client:
             jobs = await fill(client)
-            world.run.kill("operator")
-            world.run.kubectl("delete", "namespace", world.config.namespace, "--wait=false")
-            world.run.kubectl("delete", ",".join(FINALIZED), "--all", "--wait=false")
-            assert len(list_left(world)) >= 5
-            # the control plane is shared
-            code, outcome = run_gatewayctl(
-                world, "install", "remove", "--yes", "--keep-crds", "--wait=1s"
-            )
-            assert (code, outcome["jobsStopped"], outcome["jobsLeft"]) == (0, 2, [])
-            assert not list_left(world)
-            assert await list_cancelled(client) == sorted(jobs)
+            async with told.trial(client):
+                world.run.kill("operator")
+                world.run.kubectl("delete", "namespace", world.config.namespace, "--wait=false")
+                world.run.kubectl("delete", ",".join(FINALIZED), "--all", "--wait=false")
+                assert len(list_left(world)) >= 5
+                # the control plane is shared
+                code, outcome = run_gatewayctl(
+                    world, "install", "remove", "--yes", "--keep-crds", "--wait=1s"
+                )
+                assert (code, outcome["jobsStopped"], outcome["jobsLeft"]) == (0, 2, [])
+                assert not list_left(world)
+                assert await list_cancelled(client) == sorted(jobs)
+    told.check()
 
 
-async def test_remove_ends_with_nothing_left_while_the_operator_runs():
+async def test_remove_ends_with_nothing_left_while_the_operator_runs(tally):
+    told = tally("F28", "everything removed while the operator runs")
     with World() as world:
         async with world.client() as client:
             jobs = await fill(client, purpose="user_data")
-            code, outcome = run_gatewayctl(world, "install", "remove", "--yes")
-            assert (code, outcome["jobsLeft"], outcome["released"]) == (0, [], [])
-            assert (outcome["crds"], outcome["uncountedMicros"]) == ("removed", {})
-            assert outcome["deleted"]["gatewaytasks"] == 2
-            assert await list_cancelled(client) == sorted(jobs)
-            assert world.is_alive("operator")
+            async with told.trial(client):
+                code, outcome = run_gatewayctl(world, "install", "remove", "--yes")
+                assert (code, outcome["jobsLeft"], outcome["released"]) == (0, [], [])
+                assert (outcome["crds"], outcome["uncountedMicros"]) == ("removed", {})
+                assert outcome["deleted"]["gatewaytasks"] == 2
+                assert await list_cancelled(client) == sorted(jobs)
+                assert world.is_alive("operator")
+    told.check()

@@ -10,6 +10,7 @@ import pytest
 
 from gateway_core.kube.lineage import ANNOTATION, CHECK_SECONDS, LINEAGE_LEASE
 from tests.crash.shares import IS_WHOLE
+from tests.faults.machine import Stopwatch
 from tests.servers.etcd import BUMPED, restore_snapshot, save_snapshot
 from tests.servers.mcp import McpCaller
 from tests.servers.tenants import (
@@ -57,7 +58,8 @@ async def wait_lineage(world):
 
 
 @pytest.mark.parametrize("way", PLAYED)
-async def test_caches_and_balance_follow_a_restored_record(world, tmp_path, way):
+async def test_caches_and_balance_follow_a_restored_record(world, tmp_path, way, tally):
+    told = tally("F27", f"etcd restored to an earlier state, {way}")
     async with open_tenant(world) as client:
         kept = make_key(world, client.account)
         await wait_known(client, key=kept.plaintext)
@@ -96,8 +98,12 @@ async def test_caches_and_balance_follow_a_restored_record(world, tmp_path, way)
                 return False
             return keys == [401, 200] and status == 401 and balance.body == before
 
-        await wait_for(is_followed, what="the restored record", seconds=NOTICE_SECONDS)
-        fresh = await client.create_surely(secrets.token_hex(4), duration_seconds=3)
-        assert (await client.wait_terminal([fresh]))[fresh]["status"] == "completed"
-        charged = before["spent_cents_total"]
-        assert (await read_balance(client))["spent_cents_total"] == 2 * charged
+        async with told.trial(client):
+            with Stopwatch() as timed:
+                await wait_for(is_followed, what="the restored record", seconds=NOTICE_SECONDS)
+            told.note("followed after s", timed.seconds)
+            fresh = await client.create_surely(secrets.token_hex(4), duration_seconds=3)
+            assert (await client.wait_terminal([fresh]))[fresh]["status"] == "completed"
+            charged = before["spent_cents_total"]
+            assert (await read_balance(client))["spent_cents_total"] == 2 * charged
+    told.check()
