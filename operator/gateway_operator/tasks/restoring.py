@@ -59,7 +59,8 @@ class Restoring(Generic[R]):
         Raises Superseded, and what the stores raise.
         """
         name, uid = run.metadata.name, run.metadata.uid
-        if self._known.get(name) == uid:
+        is_overdue = self.context.termination.is_overdue(run.plural)
+        if self._known.get(name) == uid or (is_overdue and run.metadata.deletion_timestamp):
             return False
         is_admitted = self.is_admitted(run)
         is_sure = is_admitted and is_new(run.source, self._since)

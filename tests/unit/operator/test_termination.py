@@ -118,6 +118,23 @@ async def test_tasks_wait_for_a_lost_store_no_longer_than_the_patience(end: End)
     assert "its archive" in list_left(logs)
 
 
+@BOTH_WAYS
+@in_virtual_time
+async def test_task_that_has_not_begun_is_released_while_store_and_counters_are_away(end: End) -> None:
+    # of each task that is new within its first minute, an operator asks the archive
+    sim = await Simulation.start()
+    operator = sim.operator
+    assert operator is not None
+    sim.store.away = True
+    name = await sim.admit(deadline=5000)
+    sim.counters.away = True
+    async with following(operator.context.termination, operator.controller):
+        await end(sim.kube)
+        await sim.wait(lambda: is_empty(sim.kube, TASKS), seconds=SOON)
+    assert sim.is_ended(name)
+    assert not sim.upstream.jobs
+
+
 @in_virtual_time
 async def test_single_deleted_task_waits_for_the_store() -> None:
     sim = await Simulation.start(FakeUpstream(seconds=1000))
