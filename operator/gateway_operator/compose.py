@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from gateway_core.admission.intake import IntakeStop
-from gateway_core.api.ids import IdMint
+from gateway_core.api.ids import OPERATOR_LEASE, IdMint
 from gateway_core.api.provider import ProviderSpec
 from gateway_core.api.task import GatewayTask
 from gateway_core.billing.journal import name_process
@@ -212,7 +212,7 @@ async def run_operator(
             field_selector=REDELIVERY_SELECTOR,
         )
         tasks.follow_redeliveries(wanted)
-        lease = f"model-gateway-operator-{settings.ordinal}"
+        lease = f"{OPERATOR_LEASE}{settings.ordinal}"
         renew: Renew = partial(kube.renew_lease, lease, socket.gethostname())
         lineage = Lineage(kube)
         if lease == LINEAGE_LEASE:

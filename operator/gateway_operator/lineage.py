@@ -9,7 +9,7 @@ import structlog
 
 from gateway_core.billing.redis_counters import Counters
 from gateway_core.kube.lineage import Lineage, RecordRestored, end_process
-from gateway_core.redis.link import CHUNK, CountersUnavailable, RedisAdapter
+from gateway_core.redis.link import CountersUnavailable, RedisAdapter
 
 _log = structlog.get_logger(__name__)
 
@@ -30,15 +30,8 @@ class RedisLineage(RedisAdapter):
         await self._run((b"SET", self._key, token))
 
     async def clear(self) -> None:
-        """Remove all that the gateway has in Redis, as a loss of Redis does, but for the token."""
-        cursor: bytes = b"0"
-        while True:
-            scan = (b"SCAN", cursor, b"MATCH", f"{self._head}*", b"COUNT", CHUNK)
-            [(cursor, keys)] = await self._run(scan)
-            if keys:
-                await self._run((b"UNLINK", *keys))
-            if cursor == b"0":
-                return
+        """Remove all keys of the gateway but the token, as a loss of Redis does."""
+        await self._remove(self._head)
 
     @property
     def _key(self) -> str:

@@ -21,7 +21,7 @@ from gateway_cli.install.jobs import JobLeft, JobStopper
 from gateway_core.api.batch import GatewayBatch
 from gateway_core.api.crd import KINDS
 from gateway_core.api.file import GatewayFile
-from gateway_core.api.ids import API_VERSION, GROUP
+from gateway_core.api.ids import API_VERSION, GROUP, OPERATOR_LEASE
 from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import parse_time
@@ -38,7 +38,6 @@ OTHERS: tuple[Kind, ...] = tuple(kind for kind in KINDS if kind not in WORKED)
 PART_OF = "app.kubernetes.io/part-of=model-gateway"
 INTAKE = f"{PART_OF},app.kubernetes.io/component in (api,mcp)"
 ABANDONED = "reason=JobAbandoned"
-LEASE = "model-gateway-operator-"
 ALIVE_SECONDS = 30.0
 """Age of a heartbeat beyond which its operator is taken for gone."""
 ABSENT_SECONDS = 5.0
@@ -129,7 +128,8 @@ class InstallationRemoval:
         beats = [
             parse_time(lease["spec"]["renewTime"])
             for lease in leases
-            if lease["metadata"]["name"].startswith(LEASE) and lease["spec"].get("renewTime")
+            if lease["metadata"]["name"].startswith(OPERATOR_LEASE)
+            and lease["spec"].get("renewTime")
         ]
         return any((CLOCK.now() - beat).total_seconds() < ALIVE_SECONDS for beat in beats)
 

@@ -299,25 +299,13 @@ class Counters(RedisAdapter):
     async def list_accounts(self) -> list[str]:
         """Accounts with money in the store, stale or not."""
         accounts: set[str] = set()
-        cursor: bytes = b"0"
-        while True:
-            scan: Command = (b"SCAN", cursor, b"MATCH", f"{self._head}*}}:money", b"COUNT", CHUNK)
-            [(cursor, keys)] = await self._run(scan)
-            # SCAN may return a key more than once
+        async for keys in self._scan(f"{self._head}*}}:money"):
             accounts.update(key.decode()[len(self._head) : -len("}:money")] for key in keys)
-            if cursor == b"0":
-                return sorted(accounts)
+        return sorted(accounts)
 
     async def forget_account(self, account: str) -> None:
         """Remove all keys of an account: its money, rates, stored bytes and last uses."""
-        cursor: bytes = b"0"
-        while True:
-            match = f"{self._name_keys(account)}*"
-            [(cursor, keys)] = await self._run((b"SCAN", cursor, b"MATCH", match, b"COUNT", CHUNK))
-            if keys:
-                await self._run((b"UNLINK", *keys))
-            if cursor == b"0":
-                return
+        await self._remove(self._name_keys(account))
 
     async def begin_rebuild(self, account: str) -> str | None:
         """A token to rebuild with; None while another replica has one (for at most 30 s).

@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from gateway_core.api.ids import GROUP
+from gateway_core.api.ids import GROUP, OPERATOR_LEASE
 from gateway_core.api.resource import Object
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import KubernetesError
 
-LINEAGE_LEASE = "model-gateway-operator-0"
+LINEAGE_LEASE = f"{OPERATOR_LEASE}0"
 """The heartbeat of the operator that owns shard 0."""
 ANNOTATION = f"{GROUP}/lineage"
 MAX_TOKENS = 100

@@ -10,7 +10,7 @@ one: after such a reply, or a greeting by another run, the older connections are
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
@@ -244,6 +244,22 @@ class RedisAdapter:
     async def _run(self, *commands: Command) -> list[Reply]:
         """The replies to commands that are sent together. Raises as `check_reply`."""
         return [check_reply(reply) for reply in await self._link.run(commands)]
+
+    async def _scan(self, pattern: str) -> AsyncIterator[list[bytes]]:
+        """Pages of the keys that match a pattern; a key may come more than once."""
+        cursor: bytes = b"0"
+        while True:
+            scan: Command = (b"SCAN", cursor, b"MATCH", pattern, b"COUNT", CHUNK)
+            [(cursor, keys)] = await self._run(scan)
+            yield keys
+            if cursor == b"0":
+                return
+
+    async def _remove(self, prefix: str) -> None:
+        """Remove all keys with a prefix."""
+        async for keys in self._scan(f"{prefix}*"):
+            if keys:
+                await self._run((b"UNLINK", *keys))
 
     async def _read_clock(self) -> int:
         """The server's time in microseconds."""

@@ -120,7 +120,9 @@ async def test_tasks_wait_for_a_lost_store_no_longer_than_the_patience(end: End)
 
 @BOTH_WAYS
 @in_virtual_time
-async def test_task_that_has_not_begun_is_released_while_store_and_counters_are_away(end: End) -> None:
+async def test_task_that_has_not_begun_is_released_while_store_and_counters_are_away(
+    end: End,
+) -> None:
     # of each task that is new within its first minute, an operator asks the archive
     sim = await Simulation.start()
     operator = sim.operator
