@@ -17,7 +17,6 @@ from gateway_core.redis.eviction import EvictionWatch
 from gateway_core.redis.link import CountersStale
 from tests.crash.shares import IS_WHOLE
 from tests.crash.tallies import Tally
-from tests.ports.counters_stores import rebuild
 from tests.servers.server import RedisServer
 
 EVICTIONS = 500_000 if IS_WHOLE else 5_000
@@ -67,7 +66,12 @@ async def test_each_charge_counts_once_while_keys_are_evicted(
                     call = AdmissionCall(account, 1_000_000, hold, 10**9, budgets=(Budget(KEY),))
                     while not (answer := await counters.admit(call)).held:
                         assert answer.stale
-                        await rebuild(counters, account, describe_ledger(charges[account]))
+                        token = await counters.begin_rebuild(account)
+                        assert token is not None
+                        # if the token is evicted, the next admission asks for another rebuild
+                        await counters.finish_rebuild(
+                            account, token, describe_ledger(charges[account])
+                        )
                         rebuilds += 1
                     charges[account] += 3
                     try:
