@@ -226,7 +226,7 @@ class ObjectCache(Generic[R]):
         return version <= max(self.version(name), self._gone.get(name, -1))
 
     def was_dropped(self, name: str) -> bool:
-        """Whether an object of that name was forgotten of late."""
+        """Return whether an object of that name was forgotten of late."""
         return name in self._gone
 
     def upsert(self, obj: Object) -> bool:

@@ -36,7 +36,7 @@ from gateway_core.storage.objects import StoreUnavailable
 
 LOOK_SECONDS = 2.0
 PATIENCE_SECONDS = 30.0
-"""How long finalizers of a terminating kind wait for a store that is away."""
+"""Time that finalizers of a terminating kind wait for a store that is away."""
 LAST_WORK_SECONDS = 10.0
 """For jobs to be stopped after SIGTERM, if the namespace is being deleted."""
 
@@ -81,11 +81,11 @@ class Termination:
         self._controllers = controllers
 
     def covers(self, plural: str) -> bool:
-        """Whether no object of that kind is to remain."""
+        """Return whether no object of that kind is to remain."""
         return plural in self._since
 
     def is_overdue(self, plural: str) -> bool:
-        """Whether finalizers of that kind have waited long enough for what is away."""
+        """Return whether finalizers of that kind have waited long enough for what is away."""
         since = self._since.get(plural)
         return since is not None and time.monotonic() - since >= PATIENCE_SECONDS
 

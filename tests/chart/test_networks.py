@@ -64,14 +64,14 @@ def selects(selector: dict, labels: dict[str, str]) -> bool:
 
 
 def exists_for(policy: Placed, pod: Placed) -> bool:
-    """Whether helm has created the policy when it creates the pod, and keeps it meanwhile."""
+    """Return whether helm creates the policy before the pod, and keeps it as long."""
     if policy.hooks:
         return bool(pod.hooks) and pod.hooks <= policy.hooks and policy.weight < pod.weight
     return all(event == "test" or event.startswith("post-") for event in pod.hooks)
 
 
 def allows(rules: list[dict], side: str, port: object, other: Placed | str) -> bool:
-    """Whether a rule lets a port through, from or to a pod, or to an address outside."""
+    """Return whether a rule lets a port through, from or to a pod, or to an address outside."""
     for rule in rules:
         ports = [entry["port"] for entry in rule.get("ports", [])]
         if (not ports or port in ports) and (

@@ -53,7 +53,7 @@ class FakeKubernetes(KubernetesClient):
     leases: dict[str, str] = field(default_factory=dict)
     events: list[tuple[str, str, str]] = field(default_factory=list)
     is_terminating: bool = False
-    """Whether the namespace is being deleted."""
+    """True if the namespace is being deleted."""
     terminating: frozenset[str] = frozenset()
     """Kinds whose CRDs are being deleted."""
 

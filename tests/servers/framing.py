@@ -14,7 +14,7 @@ from tests.servers.framing_cases import Case
 
 SECONDS = 20
 SILENCE_SECONDS = 0.3
-"""How long a client waits for the response to a request that a proxy may wait to see the end of."""
+"""Time for a response to a request whose end the proxy may wait for."""
 LAST = b"GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 STATUS = re.compile(rb"HTTP/1\.[01] (\d+) ")
 _NGINX = """

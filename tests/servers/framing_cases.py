@@ -28,7 +28,7 @@ class Case:
     """Status of the response that ends the connection; 0 for none. Behind `requests` it is sent
     only if their responses were complete."""
     closes: bool = False
-    """Whether the connection ends after the responses."""
+    """True if the connection ends after the responses."""
 
 
 def _post(name: str, fields: bytes, body: bytes, received: bytes | None = None) -> Case:

@@ -65,7 +65,7 @@ async def provider(request: pytest.FixtureRequest, keys: ClusterKeys) -> AsyncIt
 
 
 def target(url: str) -> str:
-    """What the proxy is asked for."""
+    """The requests that the proxy has received."""
     return url.removeprefix("https://").removesuffix("/v1") if "https" in url else f"{url}/x"
 
 

@@ -41,7 +41,7 @@ ABANDONED = "reason=JobAbandoned"
 ALIVE_SECONDS = 30.0
 """Age of a heartbeat beyond which its operator is taken for gone."""
 ABSENT_SECONDS = 5.0
-"""How long an operator without a heartbeat gets: in a terminating namespace its Lease is gone."""
+"""Time for an operator without a heartbeat: in a terminating namespace its Lease is gone."""
 CRD_SECONDS = 60.0
 PAUSE_SECONDS = 0.5
 AT_ONCE = 16
@@ -50,7 +50,7 @@ _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 @dataclass
 class Outcome:
-    """What a removal has done, and what it leaves."""
+    """The result of a removal, and what it leaves behind."""
 
     deleted: Counter[str] = field(default_factory=Counter)
     released: list[str] = field(default_factory=list)

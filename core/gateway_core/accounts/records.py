@@ -227,7 +227,7 @@ def project_user(obj: Mapping[str, Any]) -> UserRecord:
 
 
 def _is_refused(obj: Mapping[str, Any]) -> bool:
-    """Whether the account or user is suspended, or its remains are being removed."""
+    """Return whether the account or user is suspended, or its remains are being removed."""
     return "deletionTimestamp" in obj["metadata"] or obj["spec"].get("suspended", False)
 
 

@@ -129,7 +129,7 @@ async def _make_room(kube: KubernetesClient, pending: Mapping[str, str], least: 
 
 
 def _awaits_callback(run: Object) -> bool:
-    """Whether the run is a task whose callback is still tried."""
+    """Return whether the run is a task whose callback is still tried."""
     is_task = not is_batch(run["metadata"]["name"])
     return is_task and (run.get("status") or {}).get("work") != SETTLED
 

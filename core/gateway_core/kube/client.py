@@ -261,7 +261,7 @@ class KubernetesClient(Transport):
         await self.call("DELETE", self._path(plural))
 
     async def is_namespace_terminating(self) -> bool:
-        """Whether the namespace is being deleted. ObjectNotFound proves nothing."""
+        """Return whether the namespace is being deleted. ObjectNotFound proves nothing."""
         path = f"/api/v1/namespaces/{self._namespace}"
         # from the API server's cache: every operator asks all the time
         namespace = await self.call("GET", path, query={"resourceVersion": "0"})

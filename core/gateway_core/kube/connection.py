@@ -31,7 +31,7 @@ class Credentials:
 
     @property
     def is_expired(self) -> bool:
-        """Whether they must be read again before the next call."""
+        """True if they must be read again before the next call."""
         return self.expires_at is not None and CLOCK.time() >= self.expires_at
 
 
@@ -101,7 +101,7 @@ class ServiceAccount:
 
     @property
     def is_mounted(self) -> bool:
-        """Whether this process is in a pod with a service account."""
+        """True if this process is in a pod with a service account."""
         return (self.folder / "token").exists() and "KUBERNETES_SERVICE_HOST" in os.environ
 
     def connect(self) -> Connection:

@@ -51,7 +51,7 @@ class Overrides:
 
     @property
     def are_set(self) -> bool:
-        """Whether another cluster or identity than the pod's own is chosen."""
+        """True if another cluster or identity than the pod's own is chosen."""
         names = (self.context, self.cluster, self.user)
         return any(names) or bool(self.cluster_fields or self.user_fields)
 

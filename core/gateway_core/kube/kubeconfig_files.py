@@ -66,7 +66,7 @@ class Files:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are no entries in the files, or no files."""
+        """True if there are no entries in the files, or no files."""
         return not any(self.entries.values())
 
     def add(self, path: Path) -> None:

@@ -191,7 +191,7 @@ class Grants:
         raise refuse_grant()
 
     def _is_known_reuse(self, client: ClientRecord, parsed: ParsedToken, now: float) -> bool:
-        """Whether the table shows a reuse, which is then noticed while the record is away."""
+        """Return whether the table shows a reuse, which counts while the record is away too."""
         known = self._table.get(parsed.grant)
         if known is None or known.client_id != client.id:
             return False

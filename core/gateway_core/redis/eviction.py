@@ -1,4 +1,4 @@
-"""Whether Redis may evict keys, which costs rebuilds, sessions and rates where it does."""
+"""True if Redis may evict keys, which costs rebuilds, sessions and rates where it does."""
 
 import asyncio
 import re

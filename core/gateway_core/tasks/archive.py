@@ -39,7 +39,7 @@ async def archive_task(store: ObjectStore, obj: Object) -> None:
 
 
 def is_same_end(known: Object, obj: Object) -> bool:
-    """Whether both are of one task. A restored one has another uid."""
+    """Return whether both are of one task. A restored one has another uid."""
     if known["metadata"]["uid"] == obj["metadata"]["uid"]:
         return True
     ends = [

@@ -17,25 +17,25 @@ RESTORE_TIME = timedelta(minutes=10)
 
 
 def is_new(run: Mapping[str, Any], since: datetime) -> bool:
-    """Whether a process that has watched since `since` would know if the run was restored."""
+    """Return whether the run is certainly new to a process that has watched since `since`."""
     origin, delay = _read_origin(run)
     return origin is not None and abs(delay) <= CREATE_TIME and origin >= since + CREATE_TIME
 
 
 def is_restored(run: Mapping[str, Any]) -> bool:
-    """Whether the object was certainly made from a backup."""
+    """Return whether the object was certainly made from a backup."""
     origin, delay = _read_origin(run)
     return origin is not None and delay > RESTORE_TIME
 
 
 def is_made_after(run: Mapping[str, Any], time: str, margin: timedelta = timedelta()) -> bool:
-    """Whether the object is younger than `time`, which its status has: a restore has kept that."""
+    """Return whether the object was created after `time`, which a restored status has kept."""
     created = datetime.fromisoformat(run["metadata"]["creationTimestamp"])
     return created > datetime.fromisoformat(time) + margin
 
 
 def is_same_run(run: Mapping[str, Any], archived: Mapping[str, Any]) -> bool:
-    """Whether an archived object is of that run: the request never changes."""
+    """Return whether an archived object is of that run: the request never changes."""
     return bool(run["spec"]["request"] == archived["spec"]["request"])
 
 

@@ -50,7 +50,7 @@ from gateway_operator.files.storage import delete_all
 from gateway_operator.retention.objects import Deletions, Listed
 
 QUIET_SECONDS = 10.0
-"""How long nothing may be found of a deleted object before it goes: longer than a process may take
+"""Time without remains before a deleted object is released: longer than a process may take
 to see the deletion, and than a create may be repeated."""
 PAUSE_SECONDS = 1.0
 MOST_PAUSE = 30.0
@@ -58,7 +58,7 @@ MOST_WRITES = 4
 """Finalizers that are added at the same time: an upgrade finds all accounts without one."""
 
 LATE = timedelta(minutes=2)
-"""How long after the deletion an object may still be made by a request that was admitted before."""
+"""Time after a deletion in which a request that was admitted before may still make an object."""
 _DECLARED: tuple[type[Resource], ...] = (GatewayKey, GatewayGuardrail)
 """Kinds that may be declared before their account."""
 
@@ -302,7 +302,7 @@ class RemainsRemoval:
 
 
 def _is_next(owner: Resource, kind: type[Resource], obj: Object) -> bool:
-    """Whether an admin declared the object for the next owner of that name.
+    """Return whether an admin declared the object for the next owner of that name.
 
     No process makes one so long after the deletion. A GitOps tool makes each again that is removed,
     so that the account would never go.

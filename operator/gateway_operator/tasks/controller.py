@@ -221,7 +221,7 @@ class TaskController(Reconciler[GatewayTask]):
                 await self._submission.withdraw()
 
     def _is_stopping(self) -> bool:
-        """Whether jobs of deleted tasks are still to be stopped."""
+        """Return whether jobs of deleted tasks are still to be stopped."""
         now = self._context.now()
         tasks = map(GatewayTask.load, self.cache.objects())
         return any(next_step(task, now) is Step.STOP for task in tasks)

@@ -106,7 +106,7 @@ class Recording:
         self._charged[name] = uid
 
     async def _was_charged(self, task: GatewayTask) -> bool:
-        """Whether the task was restored, with its status, after its charge was in the usage.
+        """Return whether the task was restored, with its status, after its charge was in the usage.
 
         The usage named it by another uid. It gets the label, so that no rebuild counts it.
         """

@@ -79,7 +79,7 @@ class Restoring(Generic[R]):
         return False
 
     def _is_of_api(self, run: R) -> bool:
-        """Whether an API made the name, perhaps that of another gateway."""
+        """Return whether an API made the name, perhaps that of another gateway."""
         name, account = run.metadata.name, run.spec.request.account_name
         prefix, _, _ = name.partition("-")
         found = self.context.mint.check(prefix, account, name_to_id(name))

@@ -106,7 +106,7 @@ class Settlement:
             await storage.release(account, "files", file["metadata"]["name"])
 
     async def _is_lost(self, upload: Object) -> bool:
-        """Whether neither the File of a completed Upload is there nor its bytes.
+        """Return whether neither the File of a completed Upload is there nor its bytes.
 
         False while the store is away: a File needs no store, and its controller checks the bytes.
         """

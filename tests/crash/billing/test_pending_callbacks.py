@@ -94,7 +94,7 @@ class Places:
         return round(float(found[1].replace(",", "")) * 1_000_000) if found else page.text
 
     async def read_all(self):
-        """What each place shows."""
+        """The sums that each place shows."""
         names = [name for name in vars(type(self)) if name.startswith("read_")]
         names.remove("read_all")
         shown = await asyncio.gather(*(getattr(self, name)() for name in names))
@@ -186,6 +186,6 @@ async def test_pending_callbacks_hide_no_charge(world, tally):
 
 
 async def count_requests(places):
-    """How many tasks the usage objects count."""
+    """Return the number of tasks in the usage objects."""
     items = await places._kubectl("get", "gatewayusages")
     return sum(obj["status"]["requests"] for obj in items)

@@ -38,7 +38,7 @@ class ConnectionBounds:
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
 
     def fit(self, target: bytes, headers: Sequence[Header]) -> bool:
-        """Whether a head is within the bounds; each header counts four bytes for its ends."""
+        """Return whether a head is within the bounds; each header counts four bytes more."""
         size = len(target) + sum(map(len, chain.from_iterable(headers))) + 4 * len(headers)
         return size <= self.head_bytes and len(headers) <= self.headers
 
