@@ -20,6 +20,8 @@ MCP = "tests/integration/mcp/test_guide.py"
 PROVIDERS = "tests/servers/guide.py"
 PUBLIC_APIS = "tests/integration/providers/test_public_apis.py"
 RESTORE = "tests/crash/outages/test_restore.py"
+ROLLBACK = "tests/crash/outages/test_rollback.py"
+REMOVAL = "tests/crash/outages/test_removal.py"
 RULES = "tests/unit/simulator/test_settings.py"
 INSTALLATION = "needs a cluster: tests/e2e installs and upgrades the chart"
 FOREIGN = "of a program that is not ours"
@@ -111,6 +113,7 @@ PLAN: dict[str, tuple[Treatment, ...]] = {
         NotRun("helm upgrade", INSTALLATION),
         Run("kubectl -n", replace=NAMESPACE),
         Run("kubectl -n", replace=NAMESPACE),
+        Elsewhere("gatewayctl install remove", REMOVAL),
         Parsed("spec:"),
         Parsed("spec:"),
     ),
@@ -148,6 +151,7 @@ PLAN: dict[str, tuple[Treatment, ...]] = {
         Elsewhere("kubectl create", RESTORE),
         Elsewhere("jq", RESTORE),
         Elsewhere("gatewayctl record restore", RESTORE),
+        Elsewhere("etcdutl snapshot restore", ROLLBACK),
     ),
     "docs/operations/disasters.md": (
         NotRun("kubectl get pods", INSTALLATION),

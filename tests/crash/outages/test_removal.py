@@ -1,5 +1,6 @@
 """Everything is removed under a running operator, or without one, in hostile orders.
 
+docs/install.md has the commands of the documented order.
 There is no namespace controller here: a deleted namespace stays marked, and the test deletes its
 objects as that controller does. CRDs are deleted by the API server itself.
 """
