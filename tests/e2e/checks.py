@@ -41,6 +41,8 @@ MAY = (
     (OPERATOR, "patch", "gatewayfiles/status"),
     (OPERATOR, "delete", "gatewayuploads"),
     (OPERATOR, "patch", "gatewaybatches/status"),
+    # keys of a deleted user are revoked
+    (OPERATOR, "patch", "gatewaykeys"),
     # the first keys' Secrets: no rule can bound the names of what is created
     (OPERATOR, "create", "secrets"),
     (OPERATOR, "create", "leases.coordination.k8s.io"),
@@ -79,7 +81,7 @@ MAY_NOT = (
     (OPERATOR, "patch", "secrets", f"{RELEASE}-redis"),
     (OPERATOR, "list", "secrets"),
     (OPERATOR, "delete", "secrets"),
-    (OPERATOR, "patch", "gatewaykeys"),
+    (OPERATOR, "create", "gatewaykeys"),
     (OPERATOR, "create", "pods"),
     (HOOKS, "list", "secrets"),
     (HOOKS, "get", "secrets"),
