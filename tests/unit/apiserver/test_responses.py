@@ -6,13 +6,12 @@ from collections.abc import AsyncGenerator, AsyncIterator
 import pytest
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
-from uvicorn.protocols.http.flow_control import FlowControl
 
 from gateway_web.middleware.connections import ConnectionBounds, ConnectionTable
-from gateway_web.middleware.protocol import Protocol
+from gateway_web.middleware.stalls import StallWatch
 from gateway_web.responses import send_chunks, send_head
 from tests.fakes.clock import in_virtual_time
-from tests.servers.listener import build_protocol, listen
+from tests.servers.listener import listen
 
 CHUNK = bytes(1 << 20)
 SECONDS = 30
@@ -70,12 +69,9 @@ async def begin(port: int) -> asyncio.StreamWriter:
     return writer
 
 
-def hold(content: Content, transport: object, table: ConnectionTable) -> Protocol:
-    """The gateway's protocol on a made-up transport."""
-    served = build_protocol(content, table)
-    served.transport = transport  # type: ignore[assignment]
-    served.flow = FlowControl(transport)  # type: ignore[arg-type]
-    return served
+def watch(transport: object, seconds: float) -> None:
+    """Begin to watch a made-up transport."""
+    StallWatch(asyncio.get_running_loop(), transport, seconds).begin()  # type: ignore[arg-type]
 
 
 async def test_no_more_is_read_for_a_client_that_has_left(content: Content, port: int) -> None:
@@ -97,7 +93,7 @@ async def test_a_client_that_takes_nothing_is_cut_off(content: Content) -> None:
             writer.transport.abort()
 
 
-async def test_a_client_that_takes_a_little_stays(content: Content) -> None:
+async def test_a_client_that_takes_a_little_stays() -> None:
     class Transport:
         """One whose client takes a byte between two looks, twice, and then nothing."""
 
@@ -112,7 +108,7 @@ async def test_a_client_that_takes_a_little_stays(content: Content) -> None:
             self.aborted.set()
 
     transport = Transport()
-    hold(content, transport, build_table(stall_seconds=0)).pause_writing()
+    watch(transport, 0)
     async with asyncio.timeout(SECONDS):
         await transport.aborted.wait()
     assert not transport.waiting
@@ -132,10 +128,10 @@ async def test_a_client_that_takes_little_steadily_stays() -> None:
         def abort(self) -> None:
             aborted.set()
 
-    served = hold(Content(), Transport(), table := build_table())
-    served.pause_writing()
+    seconds = build_table().bounds.stall_seconds
+    watch(Transport(), seconds)
     await aborted.wait()
-    assert clock() - began == pytest.approx(3600 + 2 * table.bounds.stall_seconds, abs=120)
+    assert clock() - began == pytest.approx(3600 + 2 * seconds, abs=120)
 
 
 async def test_a_client_that_is_served_to_the_end_has_not_left() -> None:
