@@ -166,7 +166,7 @@ class Termination:
             await map_bounded(RELEASES_AT_ONCE, release, held)
 
     async def _is_namespace_terminating(self) -> bool:
-        """As far as it is known: where it cannot be read, or is gone, what was known stays."""
+        """Return whether the namespace is being deleted; unchanged where it cannot be read."""
         try:
             return await self.kube.is_namespace_terminating()
         except KubernetesError as error:

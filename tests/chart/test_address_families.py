@@ -15,7 +15,7 @@ OWN = {
     "GATEWAY_SIMULATOR_TOKEN": "t",
     "REDISCLI_AUTH": "secret",
 }
-"""What a pod gets from Secrets, volumes and the kubelet."""
+"""Values that a pod gets from Secrets, volumes and the kubelet."""
 
 
 def list_pods(chart: Chart, values: str, *names: str) -> list[dict]:

@@ -111,7 +111,7 @@ NETWORKS: dict[str, tuple[Callable[[], None], tuple[str, ...]]] = {
     "IPv6": (make_ipv6, (IPV6,)),
     "both": (make_dual, (IPV4, IPV6)),
 }
-"""How each is made, and the addresses of its pods."""
+"""Set-up of each kind of network, and the addresses of its pods."""
 
 
 def check_port(address: str, port: int) -> None:

@@ -11,7 +11,7 @@ _NEXT = ("GET", "/next", b"")
 _LAST_CHUNK = b"0\r\n\r\n"
 _CHUNKED = b"Transfer-Encoding: chunked\r\n"
 _SMUGGLED = b"DELETE /smuggled HTTP/1.1\r\nHost: x\r\nX: "
-"""What must never be read as a request."""
+"""Bytes that must never be read as a request."""
 
 Request = tuple[str, str, bytes]
 """Method, path and body."""

@@ -273,5 +273,5 @@ class SignIn:
 
 
 def mark_password(user: UserRecord) -> str:
-    """What sessions keep of the user and the password: they end when either is another."""
+    """Return the mark of user and password in a session, which ends when either changes."""
     return hashlib.sha256(f"{user.id} {user.password_hash or ''}".encode()).hexdigest()[:16]

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 FINALIZED = ("gatewayfiles", "gatewayuploads", "gatewaybatches", "gatewaytasks")
 HOSTILE = ("gatewayproviders", "gatewaymodels", "gatewayaccounts", "gatewayusages", *FINALIZED)
-"""What tasks need is gone before them."""
+"""Order in which the objects that tasks need are deleted before the tasks."""
 REST = ("gatewaykeys", "gatewayguardrails", "gatewayusers", "gatewayoauthclients", "gatewaygrants")
 REST += ("gatewayprompts",)
 BOUND_SECONDS = 60.0

@@ -22,7 +22,7 @@ UPGRADE = (
     "Upgrade: h2c",
     "HTTP2-Settings: AAMAAABkAAQAoAAA",
 )
-"""What `curl --http2` and Java's HttpClient add."""
+"""Headers that `curl --http2` and Java's HttpClient add."""
 
 
 def check(case, statuses):

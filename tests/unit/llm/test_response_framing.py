@@ -8,7 +8,7 @@ from gateway_core.providers.upstream import UpstreamError
 from tests.unit.llm.conftest import OK, SECONDS, listen, post, post_and_read, read_request
 
 EVIL = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil"
-"""What must never be read as a response to another call."""
+"""Bytes that must never be read as a response to another call."""
 
 
 def head(*fields: bytes, status: bytes = b"200 OK") -> bytes:
