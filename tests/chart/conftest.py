@@ -1,11 +1,17 @@
-"""The chart as helm renders it."""
+"""The chart as helm renders it, and a gateway whose processes have its roles."""
 
+import contextlib
 import subprocess
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from tools.programs import find_program
+
+from gateway_cli.cluster.errors import ClusterError
+from tests.servers.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "model-gateway"
@@ -138,3 +144,50 @@ SCENARIOS = {path.stem: path.read_text() for path in sorted((CHART / "ci").glob(
 def scenario(request: pytest.FixtureRequest, chart: Chart) -> str:
     """The values of one scenario."""
     return SCENARIOS.get(request.param) or repeat_own_entries(chart)
+
+
+NAMED = "named-key"
+VALUES = f"""
+operator: {{secretNames: [simulated-provider, demo-webhook], keySecretNames: [{NAMED}]}}
+moderation: {{providerSecrets: [simulated-moderation-key]}}
+"""
+RIGHTS = {"api": "create", "mcp": "create", "operator": "patch"}
+"""A verb on tasks that each has, to tell that its role is bound."""
+
+
+def wait_bound(world, who, verb):
+    """Until the API server's authorizer, which learns of bindings by a watch, knows of this one."""
+    resource = "gatewaytasks.modelgateway.dev"
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        # a no is an exit code too
+        with contextlib.suppress(ClusterError):
+            if world.run.kubectl("auth", "can-i", verb, resource, f"--as={who}").strip() == "yes":
+                return
+        time.sleep(0.1)
+    raise AssertionError(f"{who} may not {verb} tasks")
+
+
+@pytest.fixture(scope="module")
+def world(chart: Chart) -> Iterator[World]:
+    """A gateway whose API, MCP process and operator hold tokens of the chart's service accounts."""
+    kinds = ("Role", "RoleBinding", "ServiceAccount")
+    with World(restart=True, mcp=True) as running:
+        running.apply(*(obj for obj in chart.render(VALUES) if obj["kind"] in kinds))
+        config = yaml.safe_load(running.config.cluster_kubeconfig.read_text())
+        for component, verb in RIGHTS.items():
+            account = f"gateway-model-gateway-{component}"
+            wait_bound(running, f"system:serviceaccount:{running.config.namespace}:{account}", verb)
+            token = running.run.kubectl("create", "token", account).strip()
+            config["users"][0]["user"] = {"token": token}
+            path = running.config.directory / f"{component}-kubeconfig.yaml"
+            path.write_text(yaml.safe_dump(config))
+            running.run.restart(component, {"KUBECONFIG": str(path)})
+        yield running
+
+
+@pytest.fixture
+async def client(world):
+    """A client of the first account."""
+    async with world.client() as own:
+        yield own

@@ -1,13 +1,10 @@
 """The processes under the chart's own roles: what they lack is told, and nothing else stops."""
 
-import contextlib
 import json
-import time
 
 import pytest
-import yaml
 
-from gateway_cli.cluster.errors import ClusterError
+from tests.chart.conftest import NAMED
 from tests.servers.mcp_calls import call_tool
 from tests.servers.receivers import Receiver, answer
 from tests.servers.tenants import (
@@ -18,55 +15,9 @@ from tests.servers.tenants import (
     read_ready,
     unique,
 )
-from tests.servers.world import World, read_task, wait_for
+from tests.servers.world import read_task, wait_for
 
 pytestmark = pytest.mark.slow
-
-NAMED = "named-key"
-VALUES = f"""
-operator: {{secretNames: [simulated-provider, demo-webhook], keySecretNames: [{NAMED}]}}
-moderation: {{providerSecrets: [simulated-moderation-key]}}
-"""
-RIGHTS = {"api": "create", "mcp": "create", "operator": "patch"}
-"""A verb on tasks that each has, to tell that its role is bound."""
-
-
-def wait_bound(world, who, verb):
-    """Until the API server's authorizer, which learns of bindings by a watch, knows of this one."""
-    resource = "gatewaytasks.modelgateway.dev"
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        # a no is an exit code too
-        with contextlib.suppress(ClusterError):
-            if world.run.kubectl("auth", "can-i", verb, resource, f"--as={who}").strip() == "yes":
-                return
-        time.sleep(0.1)
-    raise AssertionError(f"{who} may not {verb} tasks")
-
-
-@pytest.fixture(scope="module")
-def world(chart):
-    """A gateway whose API, MCP process and operator hold tokens of the chart's service accounts."""
-    kinds = ("Role", "RoleBinding", "ServiceAccount")
-    with World(restart=True, mcp=True) as running:
-        running.apply(*(obj for obj in chart.render(VALUES) if obj["kind"] in kinds))
-        config = yaml.safe_load(running.config.cluster_kubeconfig.read_text())
-        for component, verb in RIGHTS.items():
-            account = f"gateway-model-gateway-{component}"
-            wait_bound(running, f"system:serviceaccount:{running.config.namespace}:{account}", verb)
-            token = running.run.kubectl("create", "token", account).strip()
-            config["users"][0]["user"] = {"token": token}
-            path = running.config.directory / f"{component}-kubeconfig.yaml"
-            path.write_text(yaml.safe_dump(config))
-            running.run.restart(component, {"KUBECONFIG": str(path)})
-        yield running
-
-
-@pytest.fixture
-async def client(world):
-    """A client of the first account."""
-    async with world.client() as own:
-        yield own
 
 
 async def wait_forbidden(world, kind, name):
@@ -175,23 +126,3 @@ def test_the_api_may_follow_what_pages_show(world, kind):
             "auth", "can-i", verb, f"{kind}.modelgateway.dev", f"--as={who}"
         )
         assert allowed.strip() == "yes"
-
-
-async def test_operator_deletes_its_tasks_while_its_namespace_is_terminating(world, client):
-    """The last test here: nothing can be created in the namespace after it."""
-    await client.simulate({"behaviour": "seconds", "seconds": "300"})
-    task = await client.create_surely(unique("terminating"))
-
-    def find_job():
-        return read_task(world, task).get("status", {}).get("upstream", {}).get("jobId")
-
-    job = await wait_for(find_job, what="a job")
-    world.run.kubectl("delete", "namespace", world.config.namespace, "--wait=false")
-    name = task.replace("_", "-", 1)
-
-    def is_gone():
-        return not world.run.kubectl("get", "gatewaytask", name, "--ignore-not-found")
-
-    # no controller of namespaces runs here: the operator itself has deleted it
-    await wait_for(is_gone, seconds=30, what="the end of the task")
-    assert job in {entry["job_id"] for entry in (await client.read_simulator())["cancels"]}

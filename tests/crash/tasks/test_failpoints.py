@@ -7,7 +7,7 @@ import pytest
 
 from gateway_apiserver.failpoints import NAMES as API_STEPS
 from gateway_operator.context import NAMES as OPERATOR_STEPS
-from tests.crash.accounts import test_keys
+from tests.crash.accounts import test_keys, test_remains
 from tests.crash.batches import test_batches
 from tests.crash.billing import test_journal
 from tests.crash.callbacks import test_callbacks
@@ -38,6 +38,7 @@ ELSEWHERE = {
     *(("operator", step) for step in test_stored.STEPS),
     *(("operator", step) for step in test_batches.STEPS),
     ("operator", test_keys.STEP),
+    *(("operator", step) for step in test_remains.STEPS),
     *(("api", step) for step in test_uploads.STEPS),
     *(("api", step) for step in test_stored.CREATION),
 }
