@@ -17,12 +17,13 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 
 from gateway_core.kube.clock import CLOCK
-from tests.crash.shares import IS_WHOLE, SHARE
-from tests.crash.tallies import PROPERTY, Tally, format_summary
 from tests.groups import GroupScheduling, rank
 from tests.servers.clocks import find_pause
 from tests.servers.control_plane import ControlPlane
 from tests.servers.s3 import S3Server
+from tests.shares import IS_WHOLE, SHARE
+from tests.tallies import PROPERTY, Tally, format_summary
+from tests.tiers import mark_full
 
 # what an example may take is no property of the code on a machine that others share
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -49,9 +50,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupSc
     return GroupScheduling(config, log)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the groups in order; within a group that of pytest-randomly stands."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Mark the tests of the full tier, and put the groups in order after pytest-randomly."""
+    mark_full(items)
+    yield
     items.sort(key=lambda item: rank(item.nodeid))
 
 

@@ -12,10 +12,10 @@ from gateway_core.callbacks.client import CallbackSender
 from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.tasks.drafts import draft_task
 from gateway_core.tasks.operations import OPERATIONS
-from tests.crash.shares import share
 from tests.servers.hostile_urls import CORPUS, LyingResolver, catch_connections
 from tests.servers.namespaces import run_alone
 from tests.servers.receivers import Receiver, answer
+from tests.shares import share
 
 REFUSED = {"the address is not allowed", "the URL cannot be called", "the host name was not found"}
 

@@ -13,7 +13,7 @@ from tests.servers.receivers import Receiver, answer, check_one_event, trickle
 from tests.servers.tenants import describe_account, describe_key, describe_task, unique, wait_known
 from tests.servers.world import read_task, wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 
 def callback_of(world, task):

@@ -6,12 +6,12 @@ import json
 import pytest
 
 from tests.callbacks.conftest import SCHEDULE
-from tests.crash.shares import share
 from tests.servers.receivers import answer, check_one_event, cut, hang
 from tests.servers.tenants import open_tenant, unique
 from tests.servers.world import list_tasks, wait_for
+from tests.shares import share
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 
 TRIALS = 200
 METADATA = "http://169.254.169.254/latest/meta-data/iam/security-credentials/"

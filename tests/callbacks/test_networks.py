@@ -5,7 +5,7 @@ import pytest
 from tests.callbacks.test_delivery import run_task, wait_state
 from tests.servers.receivers import answer
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 
 async def test_a_private_receiver_gets_its_callback_and_is_not_fetched_as_a_file(

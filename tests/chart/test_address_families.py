@@ -39,7 +39,7 @@ def list_pods(chart: Chart, values: str, *names: str) -> list[dict]:
 @pytest.mark.parametrize(
     ("network", "listen", "names"),
     [
-        pytest.param("IPv6", "", (), marks=pytest.mark.slow),
+        pytest.param("IPv6", "", ()),
         ("IPv4", "", ("redis", "simulator")),
         ("IPv4", "0.0.0.0", ("redis",)),
         ("IPv4, kernel without IPv6", "", ("redis", "simulator")),

@@ -17,8 +17,6 @@ from tests.servers.tenants import (
 )
 from tests.servers.world import read_task, wait_for
 
-pytestmark = pytest.mark.slow
-
 
 async def wait_forbidden(world, kind, name):
     """The message of `Ready` once it says that a right is missing."""

@@ -3,12 +3,8 @@
 Alone in its file: nothing can be created in the namespace after it.
 """
 
-import pytest
-
 from tests.servers.tenants import unique
 from tests.servers.world import read_task, wait_for
-
-pytestmark = pytest.mark.slow
 
 
 async def test_operator_deletes_its_tasks_while_its_namespace_is_terminating(world, client):

@@ -158,7 +158,7 @@ def test_malformed_option_is_a_usage_error(gatewayctl, monkeypatch, options):
     assert "Traceback" not in gatewayctl(*command, code=2).err
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_kubectl_finds_the_plugin_on_its_path(control_plane, gatewayctl):
     gatewayctl("apply", "-f", "-", stdin=ACME)
     scripts = os.path.dirname(sys.executable)
@@ -178,7 +178,7 @@ def test_kubectl_finds_the_plugin_on_its_path(control_plane, gatewayctl):
     assert "kubectl modelgateway accounts describe" in " ".join(wrong.stderr.split())
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_shell_completes_nouns_and_names(gatewayctl, monkeypatch):
     gatewayctl("apply", "-f", "-", stdin=ACME)
 

@@ -19,7 +19,7 @@ from schemathesis.generation import GenerationMode
 
 from gateway_apiserver.surfaces.llm.options import FALLBACKS
 from gateway_core.tasks.operations import CHAT
-from tests.crash.shares import IS_WHOLE
+from tests.shares import IS_WHOLE
 
 EXAMPLES = 150 if IS_WHOLE else 40
 """Of each operation; fewer in CI, where the same generator is run on fakes too."""
@@ -197,7 +197,6 @@ def test_calls_of_language_models_have_their_headers_documented(schema, label):
     assert names >= {FALLBACKS, "x-gateway-timeout", "x-gateway-first-byte-timeout"}
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
 @pytest.mark.parametrize("label", OPERATIONS)
@@ -226,7 +225,6 @@ def test_every_answer_fits_the_document(world, key, schema, label, mode):
     assert set(seen) & set(expected[mode.value]), seen
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("label", OPERATIONS)
 def test_every_call_without_a_good_key_is_401_and_fits_the_document(world, schema, label):
@@ -247,7 +245,6 @@ def test_every_call_without_a_good_key_is_401_and_fits_the_document(world, schem
     call()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("label", FILING)
 def test_every_answer_about_files_fits_the_document(world, key, schema, label):
@@ -281,7 +278,6 @@ def prompt(case, text):
         case.body.pop("stream_options", None)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("label", GENERATING)
 def test_every_answer_of_a_language_model_fits_the_document(world, key, schema, label):
@@ -311,7 +307,6 @@ def test_every_answer_of_a_language_model_fits_the_document(world, key, schema, 
     }, seen
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("label", GENERATING)
 def test_bad_body_for_a_language_model_is_refused_as_the_document_says(world, key, schema, label):
@@ -383,7 +378,6 @@ def test_prices_are_public_and_fit_the_document(world, schema, label):
     assert set(seen) == {200}
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("label", GOVERNING)
 def test_every_answer_to_a_management_key_fits_the_document(
@@ -408,7 +402,6 @@ def test_every_answer_to_a_management_key_fits_the_document(
     assert any(chosen == management_key for _, chosen in seen)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_task_that_is_created_can_be_read_where_its_answer_says(world, key, schema):
     """Follows the document's links from one call to the next."""

@@ -8,7 +8,7 @@ import struct
 import pytest
 from tools.pictures.console import SCALE, WIDTH, draw_console
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timeout(600)]
 
 
 async def test_pages_are_taken_whole_and_small():

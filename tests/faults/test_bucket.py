@@ -15,13 +15,13 @@ from gateway_core.api.upload import GatewayUpload
 from tests.crash.files.test_store_kills import check_video
 from tests.crash.files.test_stored import SOON, create_file
 from tests.crash.files.test_uploads import Uploading
-from tests.crash.shares import share
 from tests.servers.s3 import S3Faults, S3Server, open_bucket
 from tests.servers.stored import Stored
 from tests.servers.tenants import open_tenant
 from tests.servers.world import World, wait_for
+from tests.shares import share
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timeout(600)]
 
 TRIALS = 25
 """Of each fault."""

@@ -13,13 +13,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.crash.observability.test_observation import scrape
 from tests.crash.outages.test_watches import compact, restart_through
-from tests.crash.shares import long_run, share
 from tests.faults.machine import Stopwatch
 from tests.servers.proxy import Proxy
 from tests.servers.tenants import describe_key, open_tenant, wait_status
 from tests.servers.world import World, check_invariants, list_tasks, wait_for
+from tests.shares import long_run, share
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), long_run]
+pytestmark = [pytest.mark.timeout(900), long_run]
 
 ROUNDS = 20
 KEYS = 980

@@ -14,15 +14,15 @@ import pytest
 
 from tests.crash.conftest import FUNDS, LIMIT
 from tests.crash.history import check_money, is_closed
-from tests.crash.shares import IS_WHOLE, share
 from tests.crash.traffic import traffic
 from tests.servers.control_plane import ControlPlane
 from tests.servers.proxy import CLEAN, Proxy, Toxic
 from tests.servers.s3 import S3Server
 from tests.servers.tenants import open_tenant
 from tests.servers.world import World, check_invariants, wait_for
+from tests.shares import IS_WHOLE, share
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.timeout(900)]
 
 TRIALS = 10
 FAULT_SECONDS = 4.0

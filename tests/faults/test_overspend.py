@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack, ExitStack
 import pytest
 
 from tests.crash.history import check_money
-from tests.crash.shares import share
 from tests.crash.tasks.test_two_apis import ask_until_decided
 from tests.servers.replica import Replica
 from tests.servers.tenants import (
@@ -19,8 +18,9 @@ from tests.servers.tenants import (
     wait_known,
 )
 from tests.servers.world import Client, World, check_invariants
+from tests.shares import share
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 ROUNDS = 100
 CALLS = 500

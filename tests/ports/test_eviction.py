@@ -15,9 +15,9 @@ from gateway_core.billing.windows import number_day
 from gateway_core.redis import eviction
 from gateway_core.redis.eviction import EvictionWatch
 from gateway_core.redis.link import CountersStale
-from tests.crash.shares import IS_WHOLE
-from tests.crash.tallies import Tally
 from tests.servers.server import RedisServer
+from tests.shares import IS_WHOLE
+from tests.tallies import Tally
 
 EVICTIONS = 500_000 if IS_WHOLE else 5_000
 ACCOUNTS = 40

@@ -20,11 +20,11 @@ from gateway_core.redis.link import (
 )
 from gateway_core.redis.scripts import SCRIPTS
 from gateway_core.redis.transient import TransientStore
-from tests.crash.shares import share
-from tests.crash.tallies import Tally
 from tests.ports.counters_stores import rebuild
 from tests.servers.proxy import Proxy
 from tests.servers.server import RedisServer
+from tests.shares import share
+from tests.tallies import Tally
 
 DEMOTIONS = 25
 ACCOUNT, DAY = "demo", "2026-11-21"

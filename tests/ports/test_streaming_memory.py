@@ -15,7 +15,7 @@ BUFFERS = 8
 """MiB that one stream may hold: a part of an upload. Another as much for what libraries hold."""
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("store", ["directory", "bucket"])
 def test_a_process_does_not_grow_with_what_it_streams(
     request: pytest.FixtureRequest, store: str, tmp_path: Path

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.crash.shares import IS_WHOLE
 from tests.ports.tls_clients import CLIENTS
 from tests.servers.server import ThreadServer
 from tests.servers.tls_resets import ResettingPeer
 from tests.servers.world import ROOT
+from tests.shares import IS_WHOLE
 
 RESETS = 2000 if IS_WHOLE else 500
 """Of each client. Where descriptors are closed twice, 50 are enough to end the process."""
@@ -59,7 +59,7 @@ def echo() -> Iterator[Echo]:
         yield running
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("client", CLIENTS)
 def test_reset_handshakes_harm_no_other_connection(client, peer, echo, tally):
     told = tally("F11", f"TLS handshakes reset, {client}")

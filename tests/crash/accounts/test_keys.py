@@ -2,11 +2,9 @@
 
 import pytest
 
-from tests.crash.shares import share
 from tests.servers.tenants import describe_declared_key, read_declared, unique, wait_known
 from tests.servers.world import World, wait_for
-
-pytestmark = pytest.mark.slow
+from tests.shares import share
 
 STEP = "after-key-secret"
 KILLS = 25

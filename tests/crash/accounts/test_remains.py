@@ -25,7 +25,7 @@ from tests.servers.tenants import (
 )
 from tests.servers.world import World, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.timeout(240)]
 
 STEPS = ("after-remains-page", "after-books-closed", "after-remains")
 OWNED = (

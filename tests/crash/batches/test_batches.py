@@ -12,13 +12,11 @@ from gateway_cli.local.config import MODERATION_MODEL
 from gateway_core.api.ids import API_VERSION
 from gateway_core.api.resource import batch_folder
 from gateway_core.batches.results import decode_result
-from tests.crash.shares import share
-from tests.crash.tallies import Tally
 from tests.servers.control_plane import ControlPlane
 from tests.servers.s3 import S3Server, open_bucket
 from tests.servers.world import Client, World, wait_for
-
-pytestmark = pytest.mark.slow
+from tests.shares import share
+from tests.tallies import Tally
 
 LINES = 240
 A_SECOND = 60

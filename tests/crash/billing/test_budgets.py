@@ -23,7 +23,6 @@ from gateway_core.billing.windows import Buckets, sum_window
 from gateway_core.redis.link import CountersStale
 from gateway_core.storage.directory import DirectoryStore
 from tests.crash.history import check_money, is_closed, open_counters
-from tests.crash.shares import IS_WHOLE, share
 from tests.servers.tenants import (
     describe_account,
     describe_guardrail,
@@ -33,8 +32,9 @@ from tests.servers.tenants import (
     wait_known,
 )
 from tests.servers.world import check_invariants, wait_for
+from tests.shares import IS_WHOLE, share
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 WINDOWS = ("1h", "1d", "7d", "daily", "weekly", "monthly", "lifetime")
 WORKERS = 4

@@ -23,13 +23,12 @@ from gateway_core.api.limits import subject_of_key
 from gateway_core.billing.counters import Budget
 from gateway_core.billing.redis_counters import Counters
 from gateway_core.redis.link import CountersStale, CountersUnavailable
-from tests.crash.shares import share
 from tests.servers.tenants import open_tenant
 from tests.servers.world import ROOT, Client, World, wait_for
+from tests.shares import share
 
 # what the counters tell is of today
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.timeout(300),
     pytest.mark.usefixtures("one_day"),
 ]

@@ -8,7 +8,6 @@ import pytest
 
 from gateway_core.redis.link import CountersStale
 from tests.crash.billing.test_journal import go_back, list_usage, wait_folded
-from tests.crash.shares import IS_WHOLE
 from tests.integration.llm.test_leaving_clients import encode_request
 from tests.integration.llm.test_sdks import BODY, serve_model
 from tests.servers.llm_provider import (
@@ -20,9 +19,9 @@ from tests.servers.llm_provider import (
 )
 from tests.servers.tenants import make_key, open_tenant, read_balance
 from tests.servers.world import wait_for
+from tests.shares import IS_WHOLE
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.timeout(400),
     pytest.mark.usefixtures("one_day"),
 ]

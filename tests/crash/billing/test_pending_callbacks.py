@@ -21,7 +21,7 @@ from tests.servers.receivers import Receiver, check_one_event
 from tests.servers.tenants import describe_user, make_key, open_tenant, unique
 from tests.servers.world import World, list_tasks, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 STEPS = ("after-settle", "after-fold", "after-archive", "after-callback-record")
 TASKS_A_STEP = 50

@@ -8,12 +8,10 @@ import secrets
 import pytest
 
 from tests.crash.history import check_money, is_closed
-from tests.crash.shares import share
 from tests.servers.receivers import Receiver, answer, check_one_event
 from tests.servers.tenants import open_tenant
 from tests.servers.world import check_invariants, list_tasks, wait_for
-
-pytestmark = pytest.mark.slow
+from tests.shares import share
 
 STEPS = ("before-callback", "after-callback", "after-callback-record")
 KILLS_A_STEP = 25

@@ -10,8 +10,8 @@ from contextlib import AsyncExitStack
 import psutil
 import pytest
 
-from tests.crash.shares import IS_WHOLE
 from tests.servers.world import wait_for
+from tests.shares import IS_WHOLE
 
 pytestmark = pytest.mark.timeout(240)
 

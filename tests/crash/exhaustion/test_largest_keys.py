@@ -16,12 +16,12 @@ from gateway_core.accounts.guardrails import measure_fields
 from gateway_core.api.guardrail import MOST_KEYS
 from gateway_core.api.key import MOST_REVOKED
 from gateway_core.api.limits import MOST_GUARDRAILS, MOST_OBJECT_BYTES
-from tests.crash.shares import long_run
 from tests.servers.replica import Replica
 from tests.servers.tenants import describe_account, describe_token, make_key, unique, wait_status
 from tests.servers.world import ROOT, Client, World, wait_for
+from tests.shares import long_run
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), long_run]
+pytestmark = [pytest.mark.timeout(600), long_run]
 
 MANAGEMENT = "/api/v1/management"
 KEYS, GUARDRAILS = 1000, 100

@@ -10,7 +10,7 @@ from tests.servers.control_plane import ControlPlane
 from tests.servers.tenants import open_tenant
 from tests.servers.world import Client, World, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 MOST = 5
 AT_ONCE = {"GATEWAY_RETENTION_ENDED_PER_ACCOUNT": str(MOST), "GATEWAY_SWEEP_SECONDS": "0.5"}

@@ -6,13 +6,13 @@ import hashlib
 import pytest
 
 from gateway_core.api.resource import file_key, part_key
-from tests.crash.shares import share
 from tests.servers.s3 import S3Server, open_bucket
 from tests.servers.stored import Stored
 from tests.servers.tenants import open_tenant
 from tests.servers.world import World, check_invariants, read_task, wait_for
+from tests.shares import share
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 KILLS = 50
 TASKS = 4

@@ -13,12 +13,10 @@ import pytest
 from gateway_core.api.file import GatewayFile
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.redis.link import CountersStale, CountersUnavailable
-from tests.crash.shares import share
 from tests.servers.stored import Stored
 from tests.servers.tenants import open_tenant, wait_known
 from tests.servers.world import Client, World, wait_for
-
-pytestmark = pytest.mark.slow
+from tests.shares import share
 
 FILES, UPLOADS = GatewayFile.plural, GatewayUpload.plural
 SOON = {

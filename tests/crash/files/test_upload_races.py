@@ -17,14 +17,14 @@ import pytest
 from gateway_core.api.ids import id_to_name
 from gateway_core.kube.errors import WriteConflict
 from tests.crash.conftest import FUNDS, lend
-from tests.crash.shares import IS_WHOLE
 from tests.servers.replica import Replica
 from tests.servers.s3 import open_bucket
 from tests.servers.stored import Stored
 from tests.servers.tenants import open_tenant, wait_known
 from tests.servers.world import World, wait_for
+from tests.shares import IS_WHOLE
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600 if IS_WHOLE else 300)]
+pytestmark = [pytest.mark.timeout(3600 if IS_WHOLE else 300)]
 
 ROUNDS = 250 if IS_WHOLE else 25
 """Rounds of each race on each store: with four races 1,000, and 100 by default."""

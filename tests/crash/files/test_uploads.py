@@ -6,10 +6,8 @@ import secrets
 
 import pytest
 
-from tests.crash.shares import share
 from tests.servers.world import wait_for
-
-pytestmark = pytest.mark.slow
+from tests.shares import share
 
 STEPS = (
     "before-part-put",

@@ -15,7 +15,7 @@ from tests.servers.mcp import McpCaller, describe_task
 from tests.servers.replica import Replica
 from tests.servers.world import check_invariants, list_tasks, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 
 def list_own(world, payer):

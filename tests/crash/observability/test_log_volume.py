@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from tests.crash.shares import long_run
 from tests.servers.world import wait_for
+from tests.shares import long_run
 
-pytestmark = [pytest.mark.slow, long_run]
+pytestmark = [long_run]
 
 TASKS = 500
 OUTAGE_SECONDS = 30

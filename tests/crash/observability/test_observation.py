@@ -57,7 +57,6 @@ def world(collector, control_plane):
         yield running
 
 
-@pytest.mark.slow
 async def test_a_task_is_one_trace_though_the_operator_is_killed(world, collector):
     told = secrets.token_hex(16)
     async with world.client() as client, Receiver() as receiver:

@@ -13,11 +13,9 @@ import pytest
 
 from tests.crash.guarantees import UNDER_WAY_SECONDS, Load, make_models
 from tests.crash.history import check_money, is_closed
-from tests.crash.shares import share
 from tests.servers.replica import Replica
 from tests.servers.world import check_invariants, wait_for
-
-pytestmark = pytest.mark.slow
+from tests.shares import share
 
 HALT_SECONDS = 30.0
 TOGETHER = 5

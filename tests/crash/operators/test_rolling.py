@@ -15,13 +15,13 @@ import aiohttp
 import pytest
 
 from tests.crash.history import check_money, is_closed
-from tests.crash.shares import IS_WHOLE
 from tests.faults.machine import Stopwatch
 from tests.servers.proxy import Balancer
 from tests.servers.replica import Replica
 from tests.servers.world import TERMINAL, check_invariants, wait_for
+from tests.shares import IS_WHOLE
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.timeout(420)]
 
 LINGER_SECONDS, LAG_SECONDS = 6.0, 1.5
 CLIENTS = 6 if IS_WHOLE else 3

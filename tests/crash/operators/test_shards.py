@@ -8,13 +8,13 @@ from gateway_core.api.ids import SHARD_LABEL, SHARDS, shard_of
 from tests.crash.conftest import FUNDS
 from tests.crash.guarantees import Load, make_models
 from tests.crash.history import check_money, is_closed
-from tests.crash.shares import IS_WHOLE
 from tests.faults.machine import Stopwatch
 from tests.servers.replica import Replica
 from tests.servers.tenants import describe_task, open_tenant, unique
 from tests.servers.world import check_invariants, list_tasks, wait_for
+from tests.shares import IS_WHOLE
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timeout(600)]
 
 PATIENT_SECONDS = 15
 """For a request to a provider: no stall of the machine makes a submission's outcome unknown, and

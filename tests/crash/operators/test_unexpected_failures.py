@@ -9,8 +9,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.servers.replica import Replica
 from tests.servers.world import wait_for
 
-pytestmark = pytest.mark.slow
-
 FAULT = """
 import os
 import aiohttp

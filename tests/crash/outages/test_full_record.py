@@ -24,7 +24,7 @@ from tests.crash.history import wait_settled
 from tests.servers.tenants import make_key, wait_status
 from tests.servers.world import Answer, Client, World, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.timeout(420)]
 
 QUOTA = 24 * 2**20
 FILLER_BYTES = 200_000

@@ -14,11 +14,9 @@ from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import KubernetesError
 from gateway_core.kube.kubeconfig import find_connection
 from tests.crash.history import check_money
-from tests.crash.shares import IS_WHOLE, share
 from tests.faults.machine import Stopwatch
 from tests.servers.world import check_invariants, wait_for
-
-pytestmark = pytest.mark.slow
+from tests.shares import IS_WHOLE, share
 
 OUTAGES = {5: 17, 60: 10, 300: 3}
 """How many, by their seconds."""

@@ -13,13 +13,13 @@ import pytest
 
 from tests.crash.files.test_uploads import PIECES, Uploading, list_files
 from tests.crash.history import check_money
-from tests.crash.shares import share
 from tests.crash.traffic import traffic
 from tests.faults.machine import Stopwatch
 from tests.servers.s3 import S3Server
 from tests.servers.world import World, check_invariants, wait_for
+from tests.shares import share
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.timeout(400)]
 
 KILLS = 50
 PROBE = "a probe"

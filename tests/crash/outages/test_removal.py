@@ -16,7 +16,7 @@ import pytest
 from gateway_cli.local.config import MODERATION_MODEL
 from tests.servers.world import World, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 FINALIZED = ("gatewayfiles", "gatewayuploads", "gatewaybatches", "gatewaytasks")
 HOSTILE = ("gatewayproviders", "gatewaymodels", "gatewayaccounts", "gatewayusages", *FINALIZED)

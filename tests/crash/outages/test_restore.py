@@ -15,7 +15,7 @@ import pytest
 from tests.servers.tenants import open_tenant, read_balance, wait_known
 from tests.servers.world import World, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.timeout(400)]
 
 GATEWAY = ("operator", "api", "media")
 VIDEO_SECONDS = 3

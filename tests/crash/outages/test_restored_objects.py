@@ -2,12 +2,12 @@
 
 import pytest
 
-from tests.crash.shares import share
 from tests.servers.receivers import Receiver, check_one_event
 from tests.servers.tenants import open_tenant, read_balance
 from tests.servers.world import list_tasks, wait_for
+from tests.shares import share
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.timeout(240)]
 
 TASKS = 40
 KEPT = ("name", "labels", "annotations", "finalizers")

@@ -9,7 +9,6 @@ import secrets
 import pytest
 
 from gateway_core.kube.lineage import ANNOTATION, CHECK_SECONDS, LINEAGE_LEASE
-from tests.crash.shares import IS_WHOLE
 from tests.faults.machine import Stopwatch
 from tests.servers.etcd import BUMPED, restore_snapshot, save_snapshot
 from tests.servers.mcp import McpCaller
@@ -22,8 +21,9 @@ from tests.servers.tenants import (
     wait_status,
 )
 from tests.servers.world import World, wait_for
+from tests.shares import IS_WHOLE
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.timeout(400)]
 
 NOTICE_SECONDS = 60
 WAYS = {"bumped versions": BUMPED, "same versions": ()}

@@ -10,7 +10,7 @@ from tests.crash.history import is_closed
 from tests.servers.proxy import Proxy
 from tests.servers.world import World, check_invariants, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,6 @@ from tests.servers.providers import OperationsProvider
 from tests.servers.tenants import describe, describe_model, wait_status
 from tests.servers.world import World, read_task, wait_for
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory):

@@ -2,12 +2,8 @@
 
 import json
 
-import pytest
-
 from tests.crash.history import check_money
 from tests.servers.world import check_invariants, wait_for
-
-pytestmark = pytest.mark.slow
 
 SUBMIT = {"on": "submit"}
 POLL = {"on": "poll"}

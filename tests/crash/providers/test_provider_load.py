@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from tests.crash.history import check_money
-from tests.crash.shares import share
 from tests.servers.tenants import describe_model, unique, wait_status
 from tests.servers.world import Client, check_invariants
-
-pytestmark = pytest.mark.slow
+from tests.shares import share
 
 TASKS = 500
 AT_ONCE = 16

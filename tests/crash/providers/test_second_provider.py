@@ -9,13 +9,13 @@ import time
 import pytest
 
 from tests.crash.history import check_money, find_lines
-from tests.crash.shares import IS_WHOLE, long_run
 from tests.servers.guide import lead_to, read_example
 from tests.servers.providers import NEVER, VIDEO, OperationsProvider
 from tests.servers.tenants import describe_model, wait_status
 from tests.servers.world import check_invariants, read_task, wait_for
+from tests.shares import IS_WHOLE, long_run
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.timeout(400)]
 
 HURRIED = {"minIntervalSeconds": 1, "maxIntervalSeconds": 2}
 PATIENT = {"minIntervalSeconds": 60, "maxIntervalSeconds": 60, "notifiedIntervalSeconds": 600}

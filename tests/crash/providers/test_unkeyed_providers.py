@@ -3,11 +3,11 @@
 import pytest
 
 from tests.crash.history import wait_settled
-from tests.crash.shares import long_run
 from tests.servers.world import check_invariants, wait_for
+from tests.shares import long_run
 
 # a hold that is left to the sweeper takes minutes
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.timeout(420)]
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from gateway_core.api.times import format_time, parse_time
 from tests.crash.conftest import FUNDS
 from tests.crash.files.test_uploads import Uploading
 from tests.crash.history import check_money
-from tests.crash.shares import IS_WHOLE
 from tests.servers.clocks import SkewedClock
 from tests.servers.receivers import Receiver, answer
 from tests.servers.tenants import (
@@ -27,8 +26,9 @@ from tests.servers.tenants import (
     wait_status,
 )
 from tests.servers.world import check_invariants, read_task, wait_for
+from tests.shares import IS_WHOLE
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timeout(600)]
 
 TRIALS = 2 if IS_WHOLE else 1
 """Of each process and clock: 24 in the long run."""

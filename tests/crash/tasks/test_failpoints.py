@@ -13,12 +13,10 @@ from tests.crash.billing import test_journal
 from tests.crash.callbacks import test_callbacks
 from tests.crash.files import test_stored, test_uploads
 from tests.crash.history import check_money, is_closed
-from tests.crash.shares import share
 from tests.crash.tasks import test_retention
 from tests.servers.world import check_invariants, wait_for
+from tests.shares import share
 from tests.unit.operator import test_batch_kills
-
-pytestmark = pytest.mark.slow
 
 KILLS_A_STEP = 25
 TASKS_A_KILL = 3

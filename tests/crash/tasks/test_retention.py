@@ -11,11 +11,11 @@ import secrets
 import pytest
 
 from tests.crash.history import wait_settled
-from tests.crash.shares import IS_WHOLE, share
 from tests.servers.world import World, list_tasks, wait_for
+from tests.shares import IS_WHOLE, share
 
 # a hold that is left to the sweeper takes minutes
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.timeout(420)]
 
 TASKS = 8
 AT_ONCE = {

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.crash.history import check_money
-from tests.crash.shares import share
 from tests.servers.replica import Replica
 from tests.servers.tenants import (
     describe,
@@ -20,8 +19,9 @@ from tests.servers.tenants import (
     wait_status,
 )
 from tests.servers.world import check_invariants, wait_for
+from tests.shares import share
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 WAYS = 64
 RATE = 300

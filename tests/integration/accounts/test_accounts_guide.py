@@ -44,7 +44,7 @@ def test_the_guide_says_what_its_commands_print():
     assert sum(said is not None for _, said in steps) >= 6
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("one_day")
 def test_the_commands_of_the_guide_do_what_it_says(world):

@@ -219,7 +219,7 @@ def to_dollars(calls):
     return f"{calls * PRICE_CENTS // 100}.{calls * PRICE_CENTS % 100:02d}"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.usefixtures("one_day")
 @pytest.mark.parametrize("way", [ByGatewayctl, ByRest, ByKubectl])
 async def test_a_new_admin_limits_a_key_runs_into_it_and_lifts_it(world, way):

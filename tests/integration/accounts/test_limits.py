@@ -83,7 +83,7 @@ async def test_a_pool_is_shared_by_two_keys(world, client, price):
     assert sorted(recorded, key=str) == sorted([None, *[[pool["metadata"]["name"]]] * 2], key=str)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_a_limit_that_is_lowered_ends_a_task_that_waits(world, price):
     """Its callback has the object error with the limit's fields, polling the text (§11.1, B.6)."""
     name = unique("far")
@@ -126,7 +126,7 @@ async def test_a_limit_that_is_lowered_ends_a_task_that_waits(world, price):
     world.run.kubectl("delete", "gatewaymodel", name)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_a_task_made_with_kubectl_is_held_against_the_key_that_it_names(world, client):
     revoked = make_key(world, client.account, revoked=True)
     denied = make_key(world, client.account, allowedModels=["other"])

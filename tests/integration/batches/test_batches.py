@@ -9,7 +9,7 @@ import pytest
 from tests.integration.batches.test_openai_client import MODEL, PRICE, open_sdk, read_charged
 from tests.servers.world import wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 LINES = 240
 """Enough that what they cost is some cents."""

@@ -14,7 +14,7 @@ from gateway_core.api.ids import ACCOUNT_LABEL, IdMint, shard_of
 from tests.servers.tenants import describe, unique
 from tests.servers.world import wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 MODEL = "sim-moderation"
 PRICE = 100

@@ -37,7 +37,7 @@ CREATE = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_a_task_is_made_followed_and_its_video_fetched(
     client, gatewayctl, simulate, tmp_path
 ):
@@ -74,7 +74,7 @@ async def test_a_task_is_made_followed_and_its_video_fetched(
     await wait_for(is_counted, what="the usage")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_exit_codes_tell_how_a_task_fares(world, client, gatewayctl, simulate):
     await simulate(
         {"behaviour": "stall", "match": {"prompt_contains": "Endless"}},
@@ -95,7 +95,7 @@ async def test_exit_codes_tell_how_a_task_fares(world, client, gatewayctl, simul
     assert "prompt" in wrong.err
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_an_interrupted_wait_says_that_the_task_goes_on(world, client, gatewayctl, simulate):
     await simulate({"behaviour": "stall", "match": {"prompt_contains": "Endless"}})
     task = (await gatewayctl(*CREATE, "--field", "prompt=Endless", "-o", "json")).document["id"]

@@ -14,8 +14,6 @@ from typing import Any
 import pytest
 
 from gateway_core.llm.routing import WINDOW_CALLS
-from tests.crash.shares import share
-from tests.crash.tallies import Tally
 from tests.servers.llm_provider import (
     LlmProvider,
     Received,
@@ -25,8 +23,10 @@ from tests.servers.llm_provider import (
 )
 from tests.servers.tenants import describe, make_key, open_tenant, unique
 from tests.servers.world import Answer, Client, World, wait_for
+from tests.shares import share
+from tests.tallies import Tally
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(3600)]
 
 PHASES = 250
 CLIENTS = 8

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.crash.history import open_counters
-from tests.crash.shares import share
 from tests.faults.machine import Stopwatch
 from tests.integration.llm.test_sdks import FUNDS, PRICE, serve_model
 from tests.servers.llm_provider import (
@@ -23,8 +22,9 @@ from tests.servers.llm_provider import (
 )
 from tests.servers.tenants import make_key, open_tenant
 from tests.servers.world import Client, World, wait_for
+from tests.shares import share
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 
 CLIENTS = 1_000
 AT_ONCE = 40

@@ -57,7 +57,7 @@ async def test_first_objects_are_ready(world):
         )
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_secret_that_comes_later_mends_the_provider_without_a_restart(world):
     provider = describe_provider(world)
     secret = unique("secret")

@@ -80,7 +80,7 @@ async def test_limit_follows_the_account_within_seconds(world):
         await wait_for(is_new, seconds=5, what="the new limit")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_call_after_retry_after_passes_and_refused_ones_do_not_prolong_it(throttled):
     told = await throttled.hear()
     assert told["burst"] == [400] * 5

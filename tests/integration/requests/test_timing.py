@@ -17,11 +17,11 @@ import time
 import openai
 import pytest
 
-from tests.crash.shares import IS_WHOLE
 from tests.servers.replica import Replica
 from tests.servers.tenants import describe_task, make_key, unique, wait_status
+from tests.shares import IS_WHOLE
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
 REQUESTS = 2000 if IS_WHOLE else 200
 """For each of the two."""

@@ -97,7 +97,7 @@ async def test_503_leaves_no_task_and_no_hold_and_does_not_bind_the_key(world, c
     assert "task_replayed" not in accepted.body
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_504_after_10_s_names_the_task_and_a_retry_finds_it(unacknowledged):
     told = await unacknowledged.hear()
     answer, again = told["answer"], told["again"]

@@ -122,7 +122,7 @@ def callers(world):
     return dict(zip(CALLERS, keys, strict=True)), names
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_any_sequence_of_creates_is_answered_as_the_model_says(world, callers):
     keys, names = callers
     expected = {"own": set(), "other": set()}

@@ -190,7 +190,7 @@ def list_events(world, name):
     return json.loads(world.run.kubectl("get", "events", selector, "-o", "json"))["items"]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_delete_with_the_provider_down_lets_go_after_30_s_and_leaves_an_event(abandoned):
     told = await abandoned.hear()
     assert told["timed"].seconds > 25

@@ -13,11 +13,11 @@ from structlog.testing import capture_logs
 
 from gateway_core.billing.journal import CallRecord
 from gateway_core.llm.formats.calls import Format, estimate_tokens
-from tests.crash.shares import IS_WHOLE
 from tests.fakes.llm_cases import CASES, TEXTS, Case
 from tests.servers.llm_dialects import ReadStream
 from tests.servers.llm_provider import LlmProvider, Received, Reply
 from tests.servers.world import wait_for
+from tests.shares import IS_WHOLE
 from tests.unit.apiserver.gateway import Answer, call
 from tests.unit.apiserver.test_llm_calls import LlmGateway
 

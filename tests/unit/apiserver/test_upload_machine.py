@@ -20,8 +20,8 @@ from hypothesis.stateful import (
 from gateway_core.api.ids import id_to_name
 from gateway_core.files.quota import rebuild_pool
 from gateway_core.redis.link import CountersStale
-from tests.crash.shares import IS_WHOLE
 from tests.fakes.storage import REBUILD_SECONDS
+from tests.shares import IS_WHOLE
 from tests.unit.apiserver.gateway import Answer
 from tests.unit.apiserver.uploadbench import Killed, UploadBench
 

@@ -20,7 +20,7 @@ from gateway_core.batches.lines import (
     read_request,
     render_problems,
 )
-from tests.crash.shares import IS_WHOLE
+from tests.shares import IS_WHOLE
 
 BOM = b"\xef\xbb\xbf"
 

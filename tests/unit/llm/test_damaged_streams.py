@@ -13,10 +13,10 @@ from gateway_core.llm.formats.sse import (
     shows_refusal,
 )
 from gateway_core.llm.formats.streams import LlmStream
-from tests.crash.shares import share
 from tests.fakes.llm_cases import CASES, TEXTS, Case
 from tests.fakes.llm_streams import cut
 from tests.servers.llm_dialects import ReadStream
+from tests.shares import share
 
 FAILURE = ErrorForm("It failed.", 502, "server_error", "upstream_error", "UNAVAILABLE")
 

@@ -19,9 +19,9 @@ from gateway_core.kube.errors import ObjectNotFound, WriteConflict
 from gateway_core.providers.upstream import UpstreamLimited, UpstreamRejected
 from gateway_core.storage.objects import StoredObject, StoreUnavailable
 from gateway_operator.context import NAMES, Failpoints
-from tests.crash.shares import IS_WHOLE
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.objects import FakeObjects
+from tests.shares import IS_WHOLE
 from tests.unit.operator.batch_harness import (
     FILES,
     PRICE,

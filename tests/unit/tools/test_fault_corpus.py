@@ -3,9 +3,9 @@
 import pytest
 
 from gateway_core.egress.addresses import AddressPolicy, AddressRefused
-from tests.crash.shares import SHARE, share
-from tests.crash.tallies import Tally, format_summary
 from tests.servers.hostile_urls import CORPUS, HostileUrl
+from tests.shares import SHARE, share
+from tests.tallies import Tally, format_summary
 
 POLICY = AddressPolicy()
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from tools.reliability import MATRIX, count_faults, read_runs, render_earlier, render_rows
 
-from tests.crash.tallies import Tally
 from tests.faults.__main__ import ROOT, Part, choose, list_parts, merge
 from tests.faults.machine import Stopwatch, read_machine
+from tests.tallies import Tally
 
 
 def make_run(*tallies, share=100, commit="abc", date="2026-01-01 10:00"):
