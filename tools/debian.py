@@ -36,7 +36,7 @@ def find_installed(package: str) -> Path:
         if found:
             return Path(found)
     raise PackageMissingError(
-        f"no {package}: `make programs` installs Debian's package as root; elsewhere install one,"
+        f"no {package}: `make programs-full` installs Debian's package as root; elsewhere install one,"
         f" or name one by {variable}"
     )
 

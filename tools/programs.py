@@ -89,7 +89,9 @@ def find_program(name: str) -> Path:
         return Path(on_path)
     cached = _place(name)
     if not cached.exists():
-        raise ProgramMissingError(f"no {name}: `make programs` builds it, or {variable} names one")
+        raise ProgramMissingError(
+            f"no {name}: `make programs-full` builds it, or {variable} names one"
+        )
     return cached
 
 

@@ -89,7 +89,7 @@ class Chart:
 
 @pytest.fixture(scope="session")
 def chart() -> Chart:
-    """The chart, rendered by the helm that `make programs` finds or builds."""
+    """The chart, rendered by the helm that `make programs-full` finds or builds."""
     return Chart(str(find_program("helm")))
 
 

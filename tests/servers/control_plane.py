@@ -1,7 +1,7 @@
 """A local run in the background, on ports of its own; a control plane without the gateway.
 
 The control plane is for tests of the schemas and of what talks to the Kubernetes API; `world` has
-all the processes.
+all the processes. The workers of a run share one, and have a namespace each.
 """
 
 import asyncio
@@ -12,17 +12,20 @@ import tempfile
 import threading
 from collections.abc import Coroutine
 from contextlib import suppress
+from dataclasses import replace
+from multiprocessing.connection import Client, Listener
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from gateway_cli.local.config import PORT_NAMES, LocalConfig, Ports, is_busy
+from gateway_cli.local.processes import CONTROL_PLANE
 from gateway_cli.local.run import LocalRun
 from gateway_cli.progress import Reporter
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.connection import Connection
 from gateway_core.kube.kubeconfig import find_connection
+from tests.servers.forking import ROOT, ForkingSupervisor
 
-ROOT = Path(__file__).resolve().parents[2]
 _T = TypeVar("_T")
 _DRAWS = 5_000
 _reserved: list[socket.socket] = []
@@ -47,6 +50,12 @@ def free_ports() -> Ports:
     raise RuntimeError("no block of ports is free")
 
 
+class ForkingRun(LocalRun):
+    """A local run whose own processes are forked."""
+
+    supervisor_class = ForkingSupervisor
+
+
 class BackgroundRun:
     """All of `LocalRun` and its supervisor, coroutines blocking; a context manager for any thread.
 
@@ -55,7 +64,7 @@ class BackgroundRun:
     """
 
     def __init__(self, config: LocalConfig, reporter: Reporter | None = None) -> None:
-        self.run = LocalRun(config, reporter)
+        self.run = ForkingRun(config, reporter)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="local run", daemon=True
@@ -95,23 +104,28 @@ class BackgroundRun:
 
 
 class ControlPlane:
-    """One control plane; `with` starts it and ends it with all it wrote."""
+    """A control plane and a namespace on it; `with` starts it and ends it with all it wrote.
 
-    def __init__(self) -> None:
+    With `lent`, the settings of one that runs already, only the namespace is its own.
+    """
+
+    def __init__(self, lent: LocalConfig | None = None) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="gateway-control-plane-")
+        folder = Path(self._folder.name)
+        place = {"ports": free_ports()} if lent is None else join(lent, folder)
         self.config = LocalConfig(
             root=ROOT,
-            directory=Path(self._folder.name),
-            ports=free_ports(),
+            directory=folder,
             first_objects=False,
             restart=False,
             sync_to_disk=False,
+            **place,
         )
         self.run = BackgroundRun(self.config)
 
     def __enter__(self) -> Self:
         try:
-            self.run.start("etcd", "kube-apiserver")
+            self.run.start(*CONTROL_PLANE)
         except BaseException:
             self.__exit__()
             raise
@@ -138,3 +152,70 @@ class ControlPlane:
     def kubectl(self, *arguments: str) -> str:
         """What kubectl prints; ClusterError if it fails."""
         return self.run.kubectl(*arguments)
+
+
+def join(lent: LocalConfig, folder: Path) -> dict[str, Any]:
+    """Return the settings of a run that has a namespace of its own on a control plane."""
+    namespace, own = f"gateway-{secrets.token_hex(4)}", lent.ports
+    kubeconfig = folder / "kubeconfig"
+    # the control plane's own names another namespace
+    copy_kubeconfig(lent.cluster_kubeconfig, kubeconfig, lent.namespace, namespace)
+    ports = replace(free_ports(), kube_apiserver=own.kube_apiserver, etcd=own.etcd)
+    return {"ports": ports, "kubeconfig": kubeconfig, "namespace": namespace}
+
+
+def copy_kubeconfig(source: Path, target: Path, old: str, new: str) -> None:
+    """Write a kubeconfig in which `new` takes the place of `old`."""
+    text = source.read_text()
+    assert old in text
+    target.write_text(text.replace(old, new))
+    target.chmod(0o600)
+
+
+class Lender:
+    """Lends one control plane to all workers of a run of tests.
+
+    It belongs to the controller of pytest-xdist, and starts the control plane for the first worker
+    that asks, so that a run which needs none has none.
+    """
+
+    def __init__(self) -> None:
+        self._listener = Listener(family="AF_UNIX")
+        self._lock = threading.Lock()
+        self._owned: ControlPlane | None = None
+        threading.Thread(target=self._lend, name="lender of the control plane", daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        """The socket at which `borrow` asks."""
+        return str(self._listener.address)
+
+    def close(self) -> None:
+        """End the control plane, after the last worker."""
+        self._listener.close()
+        with self._lock:
+            if self._owned is not None:
+                self._owned.__exit__()
+
+    def _lend(self) -> None:
+        while True:
+            try:
+                connection = self._listener.accept()
+            except OSError:
+                return
+            with connection, self._lock, suppress(OSError):
+                try:
+                    self._owned = self._owned or ControlPlane().__enter__()
+                    connection.send(self._owned.config)
+                except Exception as error:  # the worker raises it
+                    connection.send(RuntimeError(f"there is no control plane: {error}"))
+
+
+def borrow(address: str) -> LocalConfig:
+    """Return the settings of the control plane that the lender at `address` has. RuntimeError."""
+    with Client(address, family="AF_UNIX") as connection:
+        answer = connection.recv()
+    if isinstance(answer, Exception):
+        raise answer
+    config: LocalConfig = answer
+    return config

@@ -17,8 +17,9 @@ from typing import Self
 
 from gateway_cli.local.processes import describe_gateway
 from tests.servers.control_plane import free_ports
+from tests.servers.forking import ForkedServer, start_server
 from tests.servers.proxy import Proxy
-from tests.servers.world import ROOT, World
+from tests.servers.world import World
 
 START_SECONDS = 60
 
@@ -52,7 +53,7 @@ class Replica:
         self.health_port = ports.operator if name == "operator" else ports.of(f"{name}_health")
         self.health_url = f"http://127.0.0.1:{self.health_port}"
         self.log = config.log_directory / f"{self.name}.log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ForkedServer | subprocess.Popen[bytes] | None = None
         world.host(self._end)
 
     def __enter__(self) -> Self:
@@ -71,15 +72,7 @@ class Replica:
 
     def start(self, **env: str) -> None:
         """Starts it, its environment changed by `env`, and waits for nothing."""
-        with self.log.open("ab") as output:
-            self._process = subprocess.Popen(
-                self._command,
-                env={**self._env, **env},
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
+        self._process = start_server(self._command, {**self._env, **env}, self.log)
 
     @property
     def pid(self) -> int:

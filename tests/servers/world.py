@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,7 +26,13 @@ from gateway_cli.local.processes import PROCESSES
 from gateway_cli.local.supervisor import ProcessFailedError
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.kubeconfig import find_connection
-from tests.servers.control_plane import BackgroundRun, ControlPlane, free_ports
+from tests.servers.control_plane import (
+    BackgroundRun,
+    ControlPlane,
+    copy_kubeconfig,
+    free_ports,
+    join,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 TERMINAL = ("completed", "failed")
@@ -71,18 +77,11 @@ class World:
     ) -> None:
         self.names = [name for name in PROCESSES if mcp or name != "mcp"]
         self._folder = tempfile.TemporaryDirectory(prefix="gateway-world-")
-        ports, place = free_ports(), {}
-        if cluster is not None:
-            own, namespace = cluster.config, f"gateway-{secrets.token_hex(4)}"
-            ports = replace(ports, kube_apiserver=own.ports.kube_apiserver, etcd=own.ports.etcd)
-            kubeconfig = Path(self._folder.name, "kubeconfig")
-            # the control plane's own names another namespace
-            _copy_kubeconfig(own.cluster_kubeconfig, kubeconfig, own.namespace, namespace)
-            place = {"kubeconfig": kubeconfig, "namespace": namespace}
+        folder = Path(self._folder.name)
+        place = {"ports": free_ports()} if cluster is None else join(cluster.config, folder)
         self.config = LocalConfig(
             root=ROOT,
-            directory=Path(self._folder.name),
-            ports=ports,
+            directory=folder,
             restart=restart,
             sync_to_disk=False,
             extra_env={
@@ -157,7 +156,7 @@ class World:
         """A kubeconfig that reaches the Kubernetes API by another port, such as a proxy's."""
         path = self.config.directory / f"kubeconfig-{port}"
         own = f":{self.config.ports.kube_apiserver}"
-        _copy_kubeconfig(self.config.cluster_kubeconfig, path, own, f":{port}")
+        copy_kubeconfig(self.config.cluster_kubeconfig, path, own, f":{port}")
         return path
 
     def log(self, name: str) -> str:
@@ -325,13 +324,6 @@ class Client:
         """What the simulated provider tells of itself."""
         base = self.world.env["GATEWAY_SIMULATOR_URL"]
         return (await self.request("GET", path, base=base, key=None)).body
-
-
-def _copy_kubeconfig(source: Path, target: Path, old: str, new: str) -> None:
-    text = source.read_text()
-    assert old in text
-    target.write_text(text.replace(old, new))
-    target.chmod(0o600)
 
 
 def read_task(world: World, task_id: str) -> dict[str, Any]:

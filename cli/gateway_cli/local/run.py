@@ -63,11 +63,13 @@ class LocalRun:
     `supervisor` has the processes.
     """
 
+    supervisor_class = Supervisor
+
     def __init__(self, config: LocalConfig, reporter: Reporter | None = None) -> None:
         self.config = config
         self._reporter = reporter or Reporter.quiet()
         self._run_directory = RunDirectory(config.run_directory)
-        self.supervisor = Supervisor(
+        self.supervisor = self.supervisor_class(
             self._run_directory, config.log_directory, config.root, self._reporter, config.restart
         )
         self._env = {name: dict(values) for name, values in config.extra_env.items()}

@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from gateway_cli.local.config import LocalRunError
 from gateway_cli.local.processes import ProcessSpec
@@ -170,10 +170,30 @@ def end_process(pid: int, recorded: float, grace_seconds: float = 10.0) -> bool:
     return True
 
 
+class ChildProcess(Protocol):
+    """What the supervisor needs of a process that it has started."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        ...
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit status, negative for a signal; None while it runs."""
+
+    async def wait(self) -> int:
+        """Wait for its end, and return the exit status."""
+        ...
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+
+
 @dataclass(slots=True)
 class _Child:
     spec: ProcessSpec
-    process: asyncio.subprocess.Process
+    process: ChildProcess
     started: float
     watcher: asyncio.Task[None] | None = None
     stopping: bool = False
@@ -266,13 +286,7 @@ class Supervisor:
             await self._end(child)
         self._children.clear()
 
-    def _child(self, name: str) -> _Child:
-        child = self._children.get(name)
-        if child is None:
-            raise LocalRunError(f"{name} is not part of this run")
-        return child
-
-    async def _spawn(self, spec: ProcessSpec) -> asyncio.subprocess.Process:
+    async def spawn(self, spec: ProcessSpec) -> ChildProcess:
         """Starts a process with its output appended to its log.
 
         It gets a session of its own, so that Ctrl-C reaches the supervisor alone, which ends the
@@ -288,7 +302,7 @@ class Supervisor:
                     os._exit(1)
 
         with self.log_of(spec.name).open("ab") as output:
-            process = await asyncio.create_subprocess_exec(
+            return await asyncio.create_subprocess_exec(
                 *spec.command,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
@@ -298,8 +312,17 @@ class Supervisor:
                 start_new_session=True,
                 preexec_fn=die_with_parent,
             )
+
+    async def _spawn(self, spec: ProcessSpec) -> ChildProcess:
+        process = await self.spawn(spec)
         self._run_directory.record(spec.name, process.pid)
         return process
+
+    def _child(self, name: str) -> _Child:
+        child = self._children.get(name)
+        if child is None:
+            raise LocalRunError(f"{name} is not part of this run")
+        return child
 
     async def _await_ready(self, child: _Child, since: float, *, may_restart: bool = False) -> None:
         """Waits until the process is ready. ProcessFailedError if it ends or takes too long."""

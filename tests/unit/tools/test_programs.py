@@ -37,7 +37,7 @@ def _put(path, text):
 
 
 def test_looking_for_a_program_does_not_build_it(calls):
-    with pytest.raises(programs.ProgramMissingError, match="make programs"):
+    with pytest.raises(programs.ProgramMissingError, match="make programs-full"):
         programs.find_program("helm-unittest")
     assert calls.read_text() == ""
 
@@ -116,7 +116,7 @@ mkdir node_modules
 
 
 def test_packages_of_npm_are_installed_from_their_lock_file_once(calls, tmp_path, monkeypatch):
-    with pytest.raises(programs.ProgramMissingError, match="make programs"):
+    with pytest.raises(programs.ProgramMissingError, match="make programs-full"):
         programs.find_program("node-sdks")
     _put(tmp_path / "bin" / "npm", NPM)
     monkeypatch.setenv("NPM_FAILS", "1")
