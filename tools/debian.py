@@ -36,8 +36,8 @@ def find_installed(package: str) -> Path:
         if found:
             return Path(found)
     raise PackageMissingError(
-        f"no {package}: `make programs-full` installs Debian's package as root; elsewhere install one,"
-        f" or name one by {variable}"
+        f"no {package}: `make programs-full` installs Debian's package as root; elsewhere install"
+        f" one, or name one by {variable}"
     )
 
 

@@ -64,6 +64,7 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
         "docs/simulator.md",
         "docs/benchmarks.md",
         "docs/reliability.md",
+        "docs/testing.md",
         "docs/decisions/README.md",
     ),
     "Reference": (
