@@ -281,7 +281,7 @@ class Client:
                 raise AssertionError(f"refused: {answer.status} {answer.raw!r}")
             if time.monotonic() > deadline:
                 raise AssertionError(f"not acknowledged in {seconds} s: {answer}")
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.05)
 
     async def poll(self, task_id: str) -> Answer:
         """GETs a task; a 200 is kept in the history."""
@@ -310,7 +310,7 @@ class Client:
             if open_ids:
                 if time.monotonic() > deadline:
                     raise AssertionError(f"I1: not ended in {seconds} s: {sorted(open_ids)}")
-                await asyncio.sleep(max(0.2, len(open_ids) / 200))
+                await asyncio.sleep(max(0.05, len(open_ids) / 200))
         return ended
 
     async def simulate(self, *rules: Mapping[str, Any]) -> None:
