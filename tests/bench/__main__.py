@@ -28,7 +28,6 @@ from tests.bench.polls import measure_polls
 from tests.bench.report import ROOT, Report
 from tests.bench.retention import measure_retention
 from tests.bench.soak import measure_soak
-from tests.bench.store import measure_store
 from tests.bench.taskcost import measure_task_cost
 from tests.bench.tenants import measure_tenants
 from tests.bench.uploads import measure_uploads
@@ -43,7 +42,6 @@ STAGES: dict[str, Stage] = {
     "batches": measure_batches,
     "callbacks": measure_callbacks,
     "retention": measure_retention,
-    "store": measure_store,
     "files": measure_files,
     "uploads": measure_uploads,
     "llm": measure_llm,
@@ -63,7 +61,7 @@ ON_REQUEST = {"llm-peers"}
 
 
 def main() -> int:
-    """Runs the stages asked for, all by default."""
+    """Run the stages asked for, all by default."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.bench",
         description="Measures and compares with the bars.",
@@ -91,7 +89,7 @@ def main() -> int:
 
 
 def run_stage(name: str, measure: Stage, world: World, key: str, report: Report) -> None:
-    """Runs a stage on fresh processes; an error in it is reported and goes no further."""
+    """Run a stage on fresh processes; an error in it is reported and goes no further."""
     try:
         for process in world.names:
             if process in ("api", "operator") or not world.is_alive(process):
@@ -104,7 +102,7 @@ def run_stage(name: str, measure: Stage, world: World, key: str, report: Report)
 
 
 async def behave(world: World) -> None:
-    """Ends what the stage told the simulated provider to do."""
+    """End what the stage told the simulated provider to do."""
     async with world.client() as client:
         await client.simulate()
 

@@ -53,11 +53,7 @@ async def measure_admission(world: World, key: str, report: Report) -> None:
             """CPU milliseconds a call."""
             before = read_cpu(entrance.pid)
             load = await run_load(
-                "127.0.0.1",
-                entrance.port,
-                lambda _: requests[name],
-                count=count,
-                concurrency=concurrency,
+                entrance.port, requests[name], count=count, concurrency=concurrency
             )
             assert load.statuses == {202: count}, (name, load.statuses)
             return (read_cpu(entrance.pid) - before) / count * 1000

@@ -9,16 +9,23 @@ import json
 import os
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import datetime
+from typing import Any
 
 import aiohttp
-import psutil
 
 from gateway_cli.local.config import MODERATION_MODEL
-from gateway_core.api.ids import API_VERSION
-from tests.bench.harness import ACCOUNT, count_requests, watch_usage
+from tests.bench.harness import (
+    ACCOUNT,
+    Multipart,
+    count_requests,
+    in_background,
+    read_mb,
+    watch_usage,
+)
 from tests.bench.report import Report
+from tests.servers.tenants import describe
 from tests.servers.world import World, wait_for
 
 LINES = int(os.environ.get("BENCH_BATCH_LINES", "50000"))
@@ -34,36 +41,28 @@ async def measure_batches(world: World, key: str, report: Report) -> None:
     """One batch, from the creation of its object to its end."""
     world.patch("gatewayprovider", "simulated-moderation", {"requestsPerSecond": A_SECOND})
     async with world.client(key, ACCOUNT) as client:
-        form = aiohttp.FormData({"purpose": "batch"})
-        form.add_field("file", _write_input(), filename="in.jsonl")
-        url = f"{world.env['GATEWAY_BASE_URL']}/v1/files"
-        headers = {"Authorization": f"Bearer {key}"}
-        async with (
-            aiohttp.ClientSession() as session,
-            session.post(url, data=form, headers=headers) as answer,
-        ):
-            assert answer.status == 200, await answer.text()
-            file_id = (await answer.json())["id"]
+        lines = _write_input()
+        form = Multipart(lines, "file", purpose="batch")
+        whole = b"".join([block async for block in form.stream(0, len(lines))])
+        headers = form.headers(len(lines))
+        answer = await client.request("POST", "/v1/files", headers=headers, data=whole)
+        file_id = answer.body["id"]
         pids = {name: world.run.pid_of(name) for name in PROCESSES}
-        idle = psutil.Process(pids["operator"]).memory_info().rss / 2**20
+        idle = read_mb(pids["operator"])
         before = _count_writes(world)
         begun = time.monotonic()
         async with watch_usage(pids) as usage, _watch_loop(world) as stalls:
-            kind = {"apiVersion": API_VERSION, "kind": "GatewayBatch"}
             request = {"accountName": ACCOUNT, "inputFileName": file_id}
-            world.apply({**kind, "metadata": {"name": NAME}, "spec": {"request": request}})
-            status: dict[str, object] = {}
+            world.apply(describe("Batch", NAME, {"request": request}))
 
-            async def has_ended() -> bool:
-                nonlocal status
-                text = await asyncio.to_thread(
-                    world.run.kubectl, "get", "gatewaybatch", NAME, "-o", "json"
-                )
-                status = json.loads(text).get("status") or {}
+            async def read_ended() -> dict[str, Any] | None:
                 await asyncio.sleep(0.5)
-                return "completionTime" in status
+                batch = await asyncio.to_thread(world.read, "gatewaybatch", NAME)
+                status: dict[str, Any] = batch.get("status") or {}
+                return status if "completionTime" in status else None
 
-            await wait_for(has_ended, seconds=LINES / A_SECOND * 5 + 120, what="the end")
+            patience = LINES / A_SECOND * 5 + 120
+            status = await wait_for(read_ended, seconds=patience, what="the end")
         seconds = time.monotonic() - begun
         history = await client.read_simulator("/control/moderations?contains=bench%20line")
     times = [
@@ -72,7 +71,6 @@ async def measure_batches(world: World, key: str, report: Report) -> None:
     span = _read_time(max(times)) - _read_time(min(times))
     rate = LINES / span
     counts = status["counts"]
-    assert isinstance(counts, dict)
     report.add("batch: lines that completed", counts["completed"], "lines", at_least=LINES)
     report.add("batch: calls a second over the limit", rate / A_SECOND, "ratio", at_least=0.9)
     report.add("batch: from its creation to its end", seconds, "s")
@@ -120,10 +118,5 @@ async def _watch_loop(world: World) -> AsyncIterator[list[float]]:
                 taken.append(time.monotonic() - begun)
                 await asyncio.sleep(LOOK_SECONDS)
 
-    asking = asyncio.create_task(ask())
-    try:
+    async with in_background(ask()):
         yield taken
-    finally:
-        asking.cancel()
-        with suppress(asyncio.CancelledError):
-            await asking

@@ -10,7 +10,7 @@ import re
 import statistics
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -18,7 +18,7 @@ import aiohttp
 from gateway_apiserver.surfaces.console.live import PAUSE_SECONDS
 from gateway_apiserver.surfaces.console.parts import BEING_READ
 from gateway_core.accounts.passwords import generate_password, hash_password
-from tests.bench.harness import ACCOUNT, read_cpu
+from tests.bench.harness import ACCOUNT, in_background, read_cpu
 from tests.bench.history import create_batches, create_files, create_finished, create_usage
 from tests.bench.report import Report
 from tests.servers.browser import Browser, Page
@@ -197,14 +197,8 @@ async def _load(world: World, key: str) -> AsyncIterator[None]:
                 assert (await client.create()).status == 202
                 await asyncio.sleep(1 / RATE)
 
-    loading = asyncio.create_task(create())
-    try:
+    async with in_background(create()):
         yield
-        assert not loading.done(), loading
-    finally:
-        loading.cancel()
-        with suppress(asyncio.CancelledError):
-            await loading
 
 
 async def _measure_live(world: World, watcher: Browser, bare: float) -> float:

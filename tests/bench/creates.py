@@ -92,7 +92,6 @@ async def _run_bare(world: World, template: dict[str, object]) -> Load:
         headers["Authorization"] = credentials.authorization
     bodies = [json.dumps(_name(template)).encode() for _ in range(COUNT)]
     load = await run_load(
-        "127.0.0.1",
         config.ports.kube_apiserver,
         lambda number: build_request("POST", path, headers, bodies[number]),
         count=COUNT,

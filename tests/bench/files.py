@@ -8,16 +8,16 @@ bare server that checks nothing.
 
 import asyncio
 import hashlib
-import os
+import http.client
 import shutil
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, closing
 from functools import partial
+from multiprocessing import get_context
+from urllib.parse import urlsplit
 
 import aiohttp
 import xxhash
@@ -26,17 +26,15 @@ from gateway_core.api.resource import ObjectRef
 from gateway_core.storage.content import stream_content
 from gateway_core.storage.directory import DirectoryStore
 from gateway_core.storage.objects import ObjectStore
-from tests.bench.harness import watch_growth
+from tests.bench.harness import BLOCK, Multipart, cut, serve_bare, time_work, watch_growth
 from tests.bench.plain_stores import PlainBucket, PlainDirectory, PlainStore
-from tests.bench.reader import fetch, start_reader
-from tests.bench.report import ROOT, Report
+from tests.bench.report import Report
 from tests.servers.control_plane import free_ports
 from tests.servers.replica import Replica
 from tests.servers.s3 import S3Server, open_bucket
-from tests.servers.world import World, wait_for
+from tests.servers.world import World
 
 SIZE = 50_000_000
-BLOCK = 256 * 1024
 ROUNDS = 7
 AT_ONCE = 8
 CONTENT = hashlib.shake_256(b"files").digest(SIZE)
@@ -49,12 +47,7 @@ _REF = ObjectRef(
     sha256=hashlib.sha256(CONTENT).hexdigest(),
     xxh3=xxhash.xxh3_128_hexdigest(CONTENT),
 )
-_BOUNDARY = "benchmark"
-_HEAD = (
-    f'--{_BOUNDARY}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nuser_data\r\n'
-    f'--{_BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
-).encode()
-_TAIL = f"\r\n--{_BOUNDARY}--\r\n".encode()
+_FORM = Multipart(CONTENT, "file", purpose="user_data")
 
 
 async def measure_files(world: World, key: str, report: Report) -> None:
@@ -65,8 +58,8 @@ async def measure_files(world: World, key: str, report: Report) -> None:
         beside = world.config.store_directory.with_name("plain")
         beside.mkdir()
         try:
-            folder = [str(world.config.store_directory)]
-            async with _serve_bare(folder, {}) as bare:
+            folder = str(world.config.store_directory)
+            async with serve_bare("object", free_ports().api, PLAIN, str(SIZE), folder) as bare:
                 await _measure(api, key, store, PlainDirectory(beside), bare, "directory", report)
         finally:
             store.close()
@@ -76,8 +69,8 @@ async def measure_files(world: World, key: str, report: Report) -> None:
         open_bucket(server, prefix="bench") as bucket,
         Replica(world, "api", **server.settings("bench")) as api,
     ):
-        place = [server.url, server.bucket, "bench"]
-        async with _serve_bare(place, server.credentials) as bare:
+        place = (PLAIN, str(SIZE), server.url, server.bucket, "bench")
+        async with serve_bare("object", free_ports().api, *place, **server.credentials) as bare:
             await _measure(api, key, bucket, PlainBucket(server), bare, "S3", report)
 
 
@@ -92,10 +85,6 @@ async def _measure(
 ) -> None:
     headers = {"Authorization": f"Bearer {key}"}
     async with aiohttp.ClientSession(api.base_url, headers=headers, read_bufsize=BLOCK) as session:
-
-        async def put() -> None:
-            await store.put_stream(PLAIN, _cut(CONTENT), max_bytes=SIZE)
-
         kept: list[str] = []
 
         async def upload() -> None:
@@ -107,22 +96,26 @@ async def _measure(
         steps = plain.steps(CONTENT)
         rounds = [
             {
-                **{step: await _time(partial(asyncio.to_thread, steps[step])) for step in steps},
-                "adapter": await _time(put),
-                "API": await _time(upload),
+                **{
+                    step: await time_work(partial(asyncio.to_thread, steps[step])) for step in steps
+                },
+                "adapter": await time_work(
+                    lambda: store.put_stream(PLAIN, cut(CONTENT), max_bytes=SIZE)
+                ),
+                "API": await time_work(upload),
             }
             for _ in range(ROUNDS)
         ]
         _report(f"files, {name}, 50 MB up", rounds, report, list(steps)[-1])
-        with start_reader() as reader:
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as reader:
             path = f"/v1/files/{kept[-1]}/content"
             rounds = [
                 {
-                    "plain read": await _time(partial(asyncio.to_thread, _read_plainly, plain)),
-                    "adapter": await _time(partial(_read, store.stream(PLAIN))),
-                    "SHA-256 alone": await _time(partial(_digest, hashlib.sha256)),
-                    "XXH3 alone": await _time(partial(_digest, xxhash.xxh3_128)),
-                    "checked": await _time(partial(_read, stream_content(store, [_REF]))),
+                    "plain read": await time_work(partial(asyncio.to_thread, _read_plainly, plain)),
+                    "adapter": await time_work(partial(_read, store.stream(PLAIN))),
+                    "SHA-256 alone": await time_work(partial(_digest, hashlib.sha256)),
+                    "XXH3 alone": await time_work(partial(_digest, xxhash.xxh3_128)),
+                    "checked": await time_work(partial(_read, stream_content(store, [_REF]))),
                     "bare": await _fetch(reader, bare, "/", {}),
                     "API": await _fetch(reader, api.base_url, path, headers),
                 }
@@ -160,34 +153,31 @@ def _report(
         report.add(f"{what}, {measure}", rate, "MiB/s")
 
 
-@asynccontextmanager
-async def _serve_bare(place: Sequence[str], env: Mapping[str, str]) -> AsyncIterator[str]:
-    """A bare server of the plain object, as long as it is needed; its address."""
-    port = free_ports().api
-    command = [sys.executable, "-m", "tests.bench.yardsticks", str(port), PLAIN, str(SIZE)]
-    server = subprocess.Popen([*command, *place], cwd=ROOT, env={**os.environ, **env})
-    try:
-        await wait_for(partial(_listens, port), what="the bare server")
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.terminate()
-        server.wait()
-
-
-async def _listens(port: int) -> bool:
-    try:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-    except OSError:
-        return False
-    writer.close()
-    return True
-
-
 async def _fetch(
     reader: ProcessPoolExecutor, base_url: str, path: str, headers: dict[str, str]
 ) -> float:
+    """Seconds of a GET by a process that only takes bytes in, as on another machine.
+
+    What a client in this event loop costs is otherwise most of what a download takes.
+    """
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(reader, fetch, base_url, path, headers, SIZE)
+    return await loop.run_in_executor(reader, _get, base_url, path, headers)
+
+
+def _get(base_url: str, path: str, headers: dict[str, str]) -> float:
+    """Seconds from the request to the last byte."""
+    buffer, got = bytearray(BLOCK), 0
+    with closing(http.client.HTTPConnection(urlsplit(base_url).netloc, timeout=60)) as connection:
+        connection.connect()
+        begin = time.perf_counter()
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        assert answer.status == 200, answer.status
+        while count := answer.readinto(buffer):
+            got += count
+        seconds = time.perf_counter() - begin
+    assert got == SIZE, got
+    return seconds
 
 
 def _read_plainly(plain: PlainStore) -> None:
@@ -207,17 +197,8 @@ async def _read(stream: AsyncGenerator[bytes, None]) -> None:
 
 
 async def _upload(session: aiohttp.ClientSession) -> str:
-    async def send() -> AsyncIterator[bytes]:
-        yield _HEAD
-        async for block in _cut(CONTENT):
-            yield block
-        yield _TAIL
-
-    headers = {
-        "Content-Type": f"multipart/form-data; boundary={_BOUNDARY}",
-        "Content-Length": str(len(_HEAD) + SIZE + len(_TAIL)),
-    }
-    async with session.post("/v1/files", data=send(), headers=headers) as answer:
+    data = _FORM.stream(0, SIZE)
+    async with session.post("/v1/files", data=data, headers=_FORM.headers(SIZE)) as answer:
         body = await answer.json()
         assert answer.status == 200, body
     return str(body["id"])
@@ -230,14 +211,3 @@ async def _download(session: aiohttp.ClientSession, file_id: str) -> None:
         async for chunk in answer.content.iter_any():
             size += len(chunk)
     assert size == SIZE
-
-
-async def _time(work: Callable[[], Awaitable[None]]) -> float:
-    begin = time.perf_counter()
-    await work()
-    return time.perf_counter() - begin
-
-
-async def _cut(content: bytes) -> AsyncIterator[bytes]:
-    for start in range(0, len(content), BLOCK):
-        yield content[start : start + BLOCK]

@@ -1,9 +1,8 @@
 """The history of an account as objects: tasks that ended, files, batches, usage of past days."""
 
-import asyncio
 import json
-from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gateway_cli.local.state import ID_KEY, read_shared_secret
@@ -19,13 +18,13 @@ from gateway_core.api.ids import (
     id_to_name,
     shard_of,
 )
-from gateway_core.api.resource import Object, Resource, skeleton
+from gateway_core.api.resource import Resource, skeleton
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import format_label_time, format_time
 from gateway_core.api.usage import MOST_ROWS, GatewayUsage, usage_name
 from gateway_core.billing.usage_store import archive_day
 from gateway_core.storage.directory import DirectoryStore
-from tests.bench.harness import ACCOUNT
+from tests.bench.harness import ACCOUNT, do_all
 from tests.servers.world import World
 
 AT_ONCE = 32
@@ -141,7 +140,7 @@ async def create_usage(world: World, days: int) -> None:
     }
 
     def make(number: int) -> Described:
-        day = _name_day(today, number + 1)
+        day = (today - timedelta(number + 1)).isoformat()
         spec = {"accountName": ACCOUNT, "day": day}
         return usage_name(ACCOUNT, day), spec, {**sums, "rows": rows}
 
@@ -153,10 +152,6 @@ async def create_usage(world: World, days: int) -> None:
         await archive_day(store, {"metadata": meta, "spec": spec, "status": status})
 
 
-def _name_day(today: date, back: int) -> str:
-    return (today - timedelta(back)).isoformat()
-
-
 def _make_mint(world: World) -> IdMint:
     return IdMint(read_shared_secret(world.config.secrets_directory, ID_KEY))
 
@@ -164,21 +159,18 @@ def _make_mint(world: World) -> IdMint:
 async def _create(
     world: World, kind: type[Resource], make: Callable[[int], Described], count: int
 ) -> None:
-    numbers = iter(range(count))
     folded = format_label_time(datetime.now(UTC))
     async with world.kube() as kube:
 
-        async def create() -> None:
-            for number in numbers:
-                name, spec, status = make(number)
-                labels = {
-                    ACCOUNT_LABEL: ACCOUNT,
-                    SHARD_LABEL: str(shard_of(name)),
-                    FOLDED_LABEL: folded,
-                }
-                obj: Mapping[str, Any] = {**skeleton(kind, name, labels=labels), "spec": spec}
-                made: Object = await kube.create(kind.plural, obj)
-                if status:
-                    await kube.patch_status(kind.plural, made, status)
+        async def create(name: str, spec: dict[str, Any], status: dict[str, Any]) -> None:
+            labels = {
+                ACCOUNT_LABEL: ACCOUNT,
+                SHARD_LABEL: str(shard_of(name)),
+                FOLDED_LABEL: folded,
+            }
+            obj = {**skeleton(kind, name, labels=labels), "spec": spec}
+            made = await kube.create(kind.plural, obj)
+            if status:
+                await kube.patch_status(kind.plural, made, status)
 
-        await asyncio.gather(*(create() for _ in range(AT_ONCE)))
+        await do_all((create(*make(number)) for number in range(count)), AT_ONCE)

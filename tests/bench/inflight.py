@@ -20,6 +20,7 @@ from tests.bench.harness import (
     Usage,
     build_call,
     count_requests,
+    in_background,
     load_api,
     watch_usage,
 )
@@ -166,13 +167,9 @@ async def _follow_ends(world: World, client: Client) -> AsyncIterator[dict[str, 
                             asking.add(task)
                             task.add_done_callback(asking.discard)
 
-    following = asyncio.create_task(follow())
-    try:
+    async with in_background(follow()):
         yield seen
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
-        await asyncio.gather(*asking)
+    await asyncio.gather(*asking)
 
 
 def _tell(report: Report, done: Round) -> None:

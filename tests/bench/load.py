@@ -77,25 +77,27 @@ class _Connection(asyncio.Protocol):
 
 
 async def run_load(
-    host: str,
     port: int,
-    make_request: Callable[[int], bytes],
+    request: bytes | Callable[[int], bytes],
     *,
     count: int,
     concurrency: int,
     tls: ssl.SSLContext | None = None,
 ) -> Load:
-    """Sends `count` requests, `make_request(number)` each, over `concurrency` connections."""
+    """Send `request`, or `request(number)`, `count` times over `concurrency` connections."""
     load, left = Load(), iter(range(count))
+    make = request if callable(request) else lambda _: request
 
     def next_request() -> bytes | None:
         number = next(left, None)
-        return None if number is None else make_request(number)
+        return None if number is None else make(number)
 
     loop = asyncio.get_running_loop()
     begin = time.perf_counter()
     connections = [
-        await loop.create_connection(lambda: _Connection(load, next_request), host, port, ssl=tls)
+        await loop.create_connection(
+            lambda: _Connection(load, next_request), "127.0.0.1", port, ssl=tls
+        )
         for _ in range(min(concurrency, count))
     ]
     await asyncio.gather(*(protocol.done for _, protocol in connections))
@@ -104,7 +106,7 @@ async def run_load(
 
 
 def build_request(method: str, path: str, headers: dict[str, str], body: bytes = b"") -> bytes:
-    """The bytes of a request."""
+    """Return the bytes of a request."""
     lines = [f"{method} {path} HTTP/1.1", "Host: bench"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     if body or method == "POST":

@@ -7,9 +7,7 @@ import urllib.request
 from collections import Counter
 from typing import Any
 
-import psutil
-
-from tests.bench.harness import build_call
+from tests.bench.harness import build_call, read_mb, watch_growth
 from tests.bench.load import run_load
 from tests.bench.report import Report
 from tests.servers.mcp import HEADERS, McpCaller, describe_task
@@ -65,13 +63,8 @@ async def _measure_overhead(
         for number in range(ROUNDS):
             medians = []
             for port, make in ((api, by_rest), (replica.port, as_tool)):
-                first = number * count
-
-                def number_call(n: int, make: Any = make, first: int = first) -> bytes:
-                    made: bytes = make(first + n)
-                    return made
-
-                load = await run_load("127.0.0.1", port, number_call, count=count, concurrency=1)
+                requests = [make(number * count + n) for n in range(count)]
+                load = await run_load(port, requests.__getitem__, count=count, concurrency=1)
                 assert set(load.statuses) <= {200, 202}, load.statuses
                 medians.append(load.percentile(0.5) * 1000)
             rounds.append((medians[0], medians[1]))
@@ -92,12 +85,9 @@ async def _measure_waits(
     """Calls that wait for tasks, each on a connection of its own, as different clients'."""
     await client.simulate({"behaviour": "seconds", "seconds": str(WAITED_SECONDS)})
     turns = asyncio.Semaphore(8)
-    process = psutil.Process(replica.pid)
 
     async def use(number: int, **changes: Any) -> Any:
-        given = describe_task(world, f"waits-{number}", **changes)
-        async with McpCaller(replica.base_url, key) as caller:
-            return await caller.use("create_task", given, number)
+        return await _create(world, key, replica, f"waits-{number}", **changes)
 
     async def create(number: int) -> Any:
         async with turns:
@@ -106,14 +96,14 @@ async def _measure_waits(
     # the tasks are made before: a burst of creates measures the API server
     await asyncio.gather(*map(create, range(WAITING)))
     gc.collect()
-    before = process.memory_info().rss
+    before = read_mb(replica.pid)
     calls = [asyncio.create_task(use(n)) for n in range(WAITING)]
 
     def all_wait() -> bool:
         return _read_waiting(replica) == WAITING
 
     await wait_for(all_wait, seconds=WAITED_SECONDS, what="all calls to wait")
-    grown = (process.memory_info().rss - before) / 1024
+    grown = (read_mb(replica.pid) - before) * 1024
     results = await asyncio.gather(*calls)
     completed = sum(result["completed"] for result in results)
     report.add(f"mcp: {WAITING} waiting calls, memory of each", grown / WAITING, "KiB", at_most=100)
@@ -129,23 +119,15 @@ async def _measure_creates(
     A call that the gateway refuses for load counts as dropped.
     """
     await client.simulate({"behaviour": "seconds", "seconds": str(WAITED_SECONDS)})
-    process = psutil.Process(replica.pid)
     gc.collect()
-    before = most = process.memory_info().rss
-
-    async def use(number: int) -> Any:
-        given = describe_task(world, f"creates-{number}")
-        async with McpCaller(replica.base_url, key) as caller:
-            return await caller.use("create_task", given, number)
-
-    calls = asyncio.gather(*map(use, range(WAITING)), return_exceptions=True)
-    began = asyncio.get_running_loop().time()
-    made = 0.0
-    while not calls.done():
-        most = max(most, process.memory_info().rss)
-        if not made and _read_waiting(replica) == WAITING:
-            made = asyncio.get_running_loop().time() - began
-        await asyncio.wait({calls}, timeout=0.1)
+    made = [_create(world, key, replica, f"creates-{number}") for number in range(WAITING)]
+    began, waited = asyncio.get_running_loop().time(), 0.0
+    async with watch_growth(replica.pid) as growth:
+        calls = asyncio.gather(*made, return_exceptions=True)
+        while not calls.done():
+            if not waited and _read_waiting(replica) == WAITING:
+                waited = asyncio.get_running_loop().time() - began
+            await asyncio.wait({calls}, timeout=0.1)
     results = [each for each in calls.result() if isinstance(each, dict)]
     dropped = [each for each in calls.result() if not isinstance(each, dict)]
     for reason, count in Counter(repr(each)[:300] for each in dropped).most_common(5):
@@ -153,9 +135,15 @@ async def _measure_creates(
     ended = {each["task_id"] for each in results if each["completed"]}
     name = f"mcp: {WAITING} calls that create at once"
     report.add(f"{name}, completed", len(ended), "calls", at_least=WAITING)
-    report.add(f"{name}, memory of each", (most - before) / 1024 / WAITING, "KiB", at_most=200)
-    if made:
-        report.add(f"{name}, until all wait", made, "s")
+    report.add(f"{name}, memory of each", growth.mib * 1024 / WAITING, "KiB", at_most=200)
+    if waited:
+        report.add(f"{name}, until all wait", waited, "s")
+
+
+async def _create(world: World, key: str, replica: Replica, name: str, **changes: Any) -> Any:
+    given = describe_task(world, name, **changes)
+    async with McpCaller(replica.base_url, key) as caller:
+        return await caller.use("create_task", given)
 
 
 def _read_waiting(replica: Replica) -> int:

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from tests.bench.harness import BLOCK
 from tests.servers.s3 import S3Server
-
-BLOCK = 256 * 1024
 
 
 class PlainStore(Protocol):

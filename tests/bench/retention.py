@@ -4,14 +4,13 @@ import asyncio
 import json
 import time
 
-import psutil
-
+from tests.bench.harness import restart
 from tests.bench.history import create_finished
 from tests.bench.report import Report
 from tests.servers.world import World, wait_for
 
 TASKS = 20_000
-KEEP = {"GATEWAY_SWEEP_SECONDS": "5"}
+PROCESSES: dict[str, dict[str, str]] = {"operator": {"GATEWAY_SWEEP_SECONDS": "5"}, "api": {}}
 REMOVE = {
     "GATEWAY_SWEEP_SECONDS": "1",
     "GATEWAY_RETENTION_TTL_SECONDS": "0",
@@ -21,17 +20,18 @@ REMOVE = {
 
 async def measure_retention(world: World, key: str, report: Report) -> None:
     """Restarts operator and API without and with the tasks, then has the tasks removed."""
-    bare = {process: await _restart(world, process) for process in ("operator", "api")}
+    bare = {name: await restart(world, name, 5, env) for name, env in PROCESSES.items()}
     # the operator must not adopt the tasks before their status is written
     await asyncio.to_thread(world.run.kill, "operator")
     await create_finished(world, TASKS)
-    full = {process: await _restart(world, process) for process in ("operator", "api")}
-    for process in ("operator", "api"):
-        (empty_s, empty_mb), (seconds, mb) = bare[process], full[process]
-        report.add(f"retention: {process} ready, no finished task", empty_s, "s")
-        report.add(f"retention: {process} ready, 20,000", seconds, "s", at_most=empty_s + 5.0)
-        report.add(f"retention: {process} memory, no finished task", empty_mb, "MB")
-        report.add(f"retention: {process} memory, 20,000", mb, "MB", at_most=empty_mb + 100)
+    full = {name: await restart(world, name, 5, env) for name, env in PROCESSES.items()}
+    for process in PROCESSES:
+        empty, many = bare[process], full[process]
+        name = f"retention: {process}"
+        report.add(f"{name} ready, no finished task", empty.seconds, "s")
+        report.add(f"{name} ready, 20,000", many.seconds, "s", at_most=empty.seconds + 5.0)
+        report.add(f"{name} memory, no finished task", empty.mb, "MB")
+        report.add(f"{name} memory, 20,000", many.mb, "MB", at_most=empty.mb + 100)
     begin = time.monotonic()
     world.run.restart("operator", REMOVE)
     await wait_for(lambda: _count(world) == 0, what="the removal", seconds=600)
@@ -39,22 +39,8 @@ async def measure_retention(world: World, key: str, report: Report) -> None:
     world.run.restart("operator", {})
 
 
-async def _restart(world: World, process: str) -> tuple[float, float]:
-    """Seconds until it is ready again, and megabytes once it has been for five seconds."""
-    begin = time.monotonic()
-    await asyncio.to_thread(world.run.restart, process, KEEP if process == "operator" else {})
-    seconds = time.monotonic() - begin
-    await asyncio.sleep(5)
-    memory = psutil.Process(world.run.pid_of(process)).memory_info().rss / 2**20
-    return seconds, memory
-
-
 def _count(world: World) -> int:
-    listed = world.run.kubectl("get", "--raw", _first_page(world))
-    page = json.loads(listed)
-    return len(page["items"]) + (page["metadata"].get("remainingItemCount") or 0)
-
-
-def _first_page(world: World) -> str:
     namespace = world.config.namespace
-    return f"/apis/modelgateway.dev/v1alpha1/namespaces/{namespace}/gatewaytasks?limit=1"
+    path = f"/apis/modelgateway.dev/v1alpha1/namespaces/{namespace}/gatewaytasks?limit=1"
+    page = json.loads(world.run.kubectl("get", "--raw", path))
+    return len(page["items"]) + (page["metadata"].get("remainingItemCount") or 0)

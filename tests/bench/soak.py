@@ -13,10 +13,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import aiohttp
-import psutil
 
 from gateway_cli.local.config import MODERATION_MODEL
-from tests.bench.harness import build_call, load_api
+from tests.bench.harness import build_call, load_api, read_mb
 from tests.bench.report import Report
 from tests.bench.retention import REMOVE
 from tests.servers.tenants import Key, describe_account, describe_key, unique
@@ -72,7 +71,7 @@ async def measure_soak(world: World, key: str, report: Report) -> None:
 
 
 def _read_memory(pids: dict[str, int]) -> dict[str, float]:
-    return {name: psutil.Process(pid).memory_info().rss / 2**20 for name, pid in pids.items()}
+    return {name: read_mb(pid) for name, pid in pids.items()}
 
 
 async def _settle(world: World) -> None:
@@ -155,9 +154,7 @@ def _repeat(client: Client, build: Callable[[int], bytes]) -> Load:
         nonlocal sent
         first, sent = sent, sent + count
         load = await load_api(
-            *(client.world, lambda number: build(first + number)),
-            count=count,
-            concurrency=AT_ONCE,
+            client.world, lambda n: build(first + n), count=count, concurrency=AT_ONCE
         )
         return Counter(load.statuses)
 

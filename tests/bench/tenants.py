@@ -9,10 +9,8 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
-
-import psutil
 
 from gateway_core.accounts.authentication import Authenticator
 from gateway_core.accounts.records import project_account, project_key, project_user
@@ -23,7 +21,7 @@ from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.informer import Informer
 from gateway_core.kube.read_through import ReadThrough
 from gateway_core.kube.secrets import load_key
-from tests.bench.harness import build_call, load_api, read_cpu, watch_usage
+from tests.bench.harness import build_call, do_all, load_api, restart, watch_usage
 from tests.bench.report import Report
 from tests.servers.tenants import describe_token
 from tests.servers.world import World, wait_for
@@ -33,6 +31,7 @@ KEYS_AN_ACCOUNT = 10
 AT_ONCE = 16
 LOOKS, GETS, ROUNDS = 10_000, 2000, 5
 CHANGES = 40
+IDLE_SECONDS = 10
 LABEL = "modelgateway.dev/bench"
 KINDS: tuple[type[Resource], ...] = (GatewayKey, GatewayUser, GatewayAccount)
 
@@ -74,13 +73,13 @@ async def measure_tenants(world: World, key: str, report: Report) -> None:
     tenants = _Tenants(world)
     async with world.kube() as kube:
         try:
-            await _create(kube, tenants.describe_more(FEW))
+            await do_all((kube.create(*made) for made in tenants.describe_more(FEW)), AT_ONCE)
             few = await _measure(world, kube)
             operator = world.run.pid_of("operator")
             more = tenants.describe_more(MANY)
             begin = time.monotonic()
             async with watch_usage({"operator": operator}) as usage:
-                await _create(kube, more)
+                await do_all((kube.create(*made) for made in more), AT_ONCE)
                 created = time.monotonic() - begin
                 await _wait_judged(world, len(tenants.plaintexts))
             report.add("tenants: objects made", len(more) / created, "objects/s")
@@ -119,24 +118,17 @@ def _tell(report: Report, few: dict[str, float], many: dict[str, float]) -> None
 
 
 async def _measure(world: World, kube: KubernetesClient) -> dict[str, float]:
-    found: dict[str, float] = {}
-    seconds, cpu, memory = await _restart(world, "api", 3)
-    found |= {"API ready after": seconds, "API CPU at its start": cpu, "API memory": memory}
-    seconds, cpu, memory = await _restart(world, "operator", 15)
-    found |= {"operator ready after": seconds, "operator memory": memory}
-    found["operator CPU in its first 15 s"] = cpu
-    found["operator CPU a change of an account"] = await _measure_changes(world, kube)
-    return found
-
-
-async def _restart(world: World, process: str, settle: float) -> tuple[float, float, float]:
-    """Seconds until it is ready, CPU seconds used and MB taken once it has settled."""
-    begin = time.monotonic()
-    await asyncio.to_thread(world.run.restart, process, {})
-    seconds = time.monotonic() - begin
-    await asyncio.sleep(settle)
-    pid = world.run.pid_of(process)
-    return seconds, read_cpu(pid), psutil.Process(pid).memory_info().rss / 2**20
+    api = await restart(world, "api", 3, {})
+    operator = await restart(world, "operator", 15, {})
+    return {
+        "API ready after": api.seconds,
+        "API CPU at its start": api.cpu,
+        "API memory": api.mb,
+        "operator ready after": operator.seconds,
+        "operator CPU in its first 15 s": operator.cpu,
+        "operator memory": operator.mb,
+        "operator CPU a change of an account": await _measure_changes(world, kube),
+    }
 
 
 async def _measure_looks(
@@ -190,10 +182,7 @@ async def _measure_gets(world: World, plaintexts: list[str], report: Report) -> 
     async def measure(size: int) -> float:
         async with watch_usage({"api": world.run.pid_of("api")}) as usage:
             await load_api(
-                *(world, lambda number: requests[number % size]),
-                count=GETS,
-                concurrency=8,
-                status=200,
+                world, lambda n: requests[n % size], count=GETS, concurrency=8, status=200
             )
         return usage["api"].cpu / GETS
 
@@ -217,9 +206,7 @@ async def _measure_changes(world: World, kube: KubernetesClient) -> float:
     """
     pids = {"operator": world.run.pid_of("operator")}
     async with watch_usage(pids) as idle:
-        begin = time.monotonic()
-        await asyncio.sleep(10)
-        rest = (time.monotonic() - begin, idle)
+        await asyncio.sleep(IDLE_SECONDS)
     async with watch_usage(pids) as usage:
         begin = time.monotonic()
         for number in range(CHANGES):
@@ -230,18 +217,8 @@ async def _measure_changes(world: World, kube: KubernetesClient) -> float:
             await asyncio.sleep(0.25)
         await asyncio.sleep(1)
         seconds = time.monotonic() - begin
-    idle_rate = rest[1]["operator"].cpu / rest[0]
-    return max(0.0, usage["operator"].cpu - idle_rate * seconds) / CHANGES * 1000
-
-
-async def _create(kube: KubernetesClient, objects: Iterable[tuple[str, Object]]) -> None:
-    left = iter(objects)
-
-    async def work() -> None:
-        for plural, obj in left:
-            await kube.create(plural, obj)
-
-    await asyncio.gather(*(work() for _ in range(AT_ONCE)))
+    rest = idle["operator"].cpu / IDLE_SECONDS * seconds
+    return max(0.0, usage["operator"].cpu - rest) / CHANGES * 1000
 
 
 async def _wait_judged(world: World, keys: int) -> None:
@@ -263,13 +240,8 @@ async def _remove(world: World, kube: KubernetesClient) -> None:
     """Deletes all of it: stages that follow are not to carry it."""
     for kind in KINDS:
         text = world.run.kubectl("get", kind.plural, "--selector", LABEL, "-o", "name")
-        left = iter([line.partition("/")[2] for line in text.split()])
-
-        async def work(plural: str = kind.plural, names: Iterator[str] = left) -> None:
-            for name in names:
-                await kube.delete(plural, name)
-
-        await asyncio.gather(*(work() for _ in range(AT_ONCE)))
+        names = [line.partition("/")[2] for line in text.split()]
+        await do_all((kube.delete(kind.plural, name) for name in names), AT_ONCE)
 
 
 def _describe(kind: type[Resource], name: str, **spec: object) -> tuple[str, Object]:

@@ -9,13 +9,13 @@ import asyncio
 import hashlib
 import statistics
 import time
-from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import aiohttp
 
-from tests.bench.harness import watch_growth
+from tests.bench.harness import Multipart, time_work, watch_growth
 from tests.bench.plain_stores import PlainBucket, PlainDirectory, PlainStore
 from tests.bench.report import Report
 from tests.servers.replica import Replica
@@ -24,14 +24,11 @@ from tests.servers.world import World
 
 SIZE = 200_000_000
 PART = 64 * 2**20
-BLOCK = 256 * 1024
 AT_ONCE = 4
 ROUNDS = 4
 CONTENT = hashlib.shake_256(b"uploads").digest(SIZE)
 MD5 = hashlib.md5(CONTENT, usedforsecurity=False).hexdigest()
-_BOUNDARY = "benchmark"
-_HEAD = f'--{_BOUNDARY}\r\nContent-Disposition: form-data; name="data"\r\n\r\n'.encode()
-_TAIL = f"\r\n--{_BOUNDARY}--\r\n".encode()
+_FORM = Multipart(CONTENT, "data")
 
 
 async def measure_uploads(world: World, key: str, report: Report) -> None:
@@ -49,7 +46,10 @@ async def _measure(api: Replica, key: str, plain: PlainStore, name: str, report:
     wholes, ends, checked, growths = [], [], [], []
     async with aiohttp.ClientSession(api.base_url, headers=headers) as session:
         for number in range(ROUNDS):
-            bare = {step: await _time(work) for step, work in steps.items()}
+            bare = {
+                step: await time_work(partial(asyncio.to_thread, work))
+                for step, work in steps.items()
+            }
             # the last one says its MD5, so that completion reads the bytes
             body = {"md5": MD5} if number == ROUNDS - 1 else {}
             whole, end, growth = await _upload(session, api.pid, body)
@@ -70,12 +70,6 @@ async def _measure(api: Replica, key: str, plain: PlainStore, name: str, report:
     report.add(f"{what}: API memory grows by", max(growths), "MiB", at_most=64)
 
 
-async def _time(work: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    await asyncio.to_thread(work)
-    return time.perf_counter() - begin
-
-
 async def _upload(
     session: aiohttp.ClientSession, pid: int, body: dict[str, str]
 ) -> tuple[float, float, float]:
@@ -88,7 +82,9 @@ async def _upload(
 
         async def send(start: int) -> str:
             async with slots:
-                return await _send(session, upload, start, min(PART, SIZE - start))
+                size = min(PART, SIZE - start)
+                data, headers = _FORM.stream(start, size), _FORM.headers(size)
+                return await _post(session, f"/{upload}/parts", data=data, headers=headers)
 
         ids = await asyncio.gather(*(send(start) for start in range(0, SIZE, PART)))
         middle = time.perf_counter()
@@ -97,25 +93,9 @@ async def _upload(
     return end - begin, end - middle, growth.mib
 
 
-async def _send(session: aiohttp.ClientSession, upload: str, start: int, size: int) -> str:
-    headers = {
-        "Content-Type": f"multipart/form-data; boundary={_BOUNDARY}",
-        "Content-Length": str(len(_HEAD) + size + len(_TAIL)),
-    }
-    data = _cut(start, size, _HEAD, _TAIL)
-    return await _post(session, f"/{upload}/parts", data=data, headers=headers)
-
-
 async def _post(session: aiohttp.ClientSession, path: str, **options: object) -> str:
     """The id in the answer, which has to be a good one."""
     async with session.post(f"/v1/uploads{path}", **options) as answer:  # type: ignore[arg-type]
         body = await answer.json()
         assert answer.status == 200, body
     return str(body["id"])
-
-
-async def _cut(start: int, size: int, head: bytes, tail: bytes) -> AsyncIterator[bytes]:
-    yield head
-    for place in range(start, start + size, BLOCK):
-        yield CONTENT[place : min(place + BLOCK, start + size)]
-    yield tail

@@ -13,16 +13,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import psutil
-
 from gateway_cli.local.certificates import write_cluster_keys
+from tests.bench.harness import read_mb, run
 from tests.bench.llm.stage import (
     CHUNKS,
     Contestant,
     answers,
     build_program,
     find_wrk,
-    run,
     run_wrk,
     serve_gateway,
 )
@@ -84,16 +82,16 @@ async def measure_llm_memory(world: World, key: str, report: Report) -> None:
                 sent += int(result["requests"])
             return sent
 
-        async def start_api() -> psutil.Process:
+        async def start_api() -> int:
             world.run.restart("api", {**LARGE_SITE, "SSL_CERT_FILE": str(keys.certificate)})
             await send(WARM_UP)
-            return psutil.Process(world.run.pid_of("api"))
+            return world.run.pid_of("api")
 
         api = await start_api()
-        before = read_kib(api)
-        report.add("llm-memory: API memory before all streams", before / 1024, "MiB")
+        before = read_mb(api)
+        report.add("llm-memory: API memory before all streams", before, "MiB")
         report.add("llm-memory: streams, 16 at once", await send(STREAMS), "streams")
-        growth = (read_kib(api) - before) / 1024
+        growth = read_mb(api) - before
         report.add("llm-memory: API memory grows by", growth, "MiB", at_most=GROWTH_MIB)
         measure_slow(program, models["bench-slow"], api, report, "slow", KIB_EACH)
         # what the others have left to the allocator is not to be used again
@@ -102,13 +100,13 @@ async def measure_llm_memory(world: World, key: str, report: Report) -> None:
 
 
 def measure_slow(
-    program: Path, slow: Contestant, api: psutil.Process, report: Report, name: str, most: float
+    program: Path, slow: Contestant, api: int, report: Report, name: str, most: float
 ) -> None:
     """Memory while all streams are open, and whether each comes to its end."""
-    before = read_kib(api)
+    before = read_mb(api)
     with open_streams(program, slow) as reports:
         opened = next(reports)
-        each = (read_kib(api) - before) / SLOW
+        each = (read_mb(api) - before) * 1024 / SLOW
         report.add(f"llm-memory: {name}, open at once", opened["open"], "streams")
         report.add(f"llm-memory: {name}, memory of each", each, "KiB", at_most=most)
         ended = next(reports)
@@ -135,8 +133,3 @@ def open_streams(program: Path, slow: Contestant) -> Iterator[Iterator[dict[str,
     finally:
         process.kill()
         process.wait()
-
-
-def read_kib(process: psutil.Process) -> float:
-    """Resident memory."""
-    return float(process.memory_info().rss) / 1024

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.bench.llm.stage import FLOOR, Contestant, compare, run
+from tests.bench.harness import run
+from tests.bench.llm.stage import FLOOR, Contestant, compare
 from tests.bench.report import Report
 from tests.servers.world import World
 

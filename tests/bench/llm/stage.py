@@ -1,7 +1,7 @@
 """LLM calls through pass-throughs to one fast upstream, as ratios to the floor.
 
-The floor is a raw ASGI pass-through with aiohttp (`floor`). The load is wrk's, from Debian's
-package; a load of a constant rate and the upstream are Go programs in `upstream`, built here.
+The floor is a raw ASGI pass-through with aiohttp (see `bare_servers`). The load is wrk's, from
+Debian's package; a load of a constant rate and the upstream are Go programs in `upstream`.
 """
 
 import json
@@ -9,9 +9,8 @@ import os
 import shutil
 import statistics
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from tempfile import TemporaryDirectory
 
 import orjson
 
+from tests.bench.harness import run, serve_bare
 from tests.bench.report import Report
 from tests.servers.replica import Replica
 from tests.servers.tenants import describe
@@ -31,7 +31,6 @@ CONNECTIONS = 16
 CHUNKS = 64
 """Of a stream of the upstream."""
 START_SECONDS = 60
-GRACE_SECONDS = 10
 TIMEOUT_SECONDS = 30
 """Of one request: slow gateways divide few streams a second among all connections."""
 PROMPT = ("A lighthouse at dawn, seen from the sea. " * 22)[:900]
@@ -92,17 +91,17 @@ async def compare(
 ) -> dict[str, dict[str, float]]:
     """All contestants in one run; of each the ratios to the floor, and milliseconds over it."""
     wrk = find_wrk()
-    with ExitStack() as stack:
+    async with AsyncExitStack() as servers:
+        stack = servers.enter_context(ExitStack())
         folder = Path(stack.enter_context(TemporaryDirectory()))
         program = build_program(folder)
         first = world.config.ports.api + 500
         upstream = Contestant(first)
         stack.enter_context(run(str(program), "upstream", str(first)))
         contestants = {FLOOR: Contestant(first + 1), "own client": Contestant(first + 2)}
-        for module, contestant in zip(("floor", "own_client"), contestants.values(), strict=True):
-            name = f"tests.bench.llm.{module}"
-            ports = (str(contestant.port), str(first))
-            stack.enter_context(run(sys.executable, "-m", name, *ports))
+        for name, contestant in contestants.items():
+            bare = serve_bare(name, contestant.port, str(first))
+            await servers.enter_async_context(bare)
         # the whole gateway with admission, money and accounting, in one process
         contestants["gateway"] = serve_gateway(world, key, f"http://127.0.0.1:{first}/v1")
         # a pod of the same gateway
@@ -225,30 +224,6 @@ def build_program(folder: Path) -> Path:
         check=True,
     )
     return program
-
-
-@contextmanager
-def run(*command: str, log: Path | None = None, **env: str) -> Iterator[None]:
-    """A server, ended with the context. `log` gets its output."""
-    with ExitStack() as stack:
-        output = None if log is None else stack.enter_context(log.open("wb"))
-        process = subprocess.Popen(
-            command,
-            cwd=FOLDER.parents[2],
-            env={**os.environ, **env},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-        )
-        try:
-            yield
-        finally:
-            process.terminate()
-            try:
-                process.wait(GRACE_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
 
 
 def run_wrk(
