@@ -21,10 +21,7 @@ from tests.e2e.objects import (
     SHORT_NAME,
     USER,
     VOLUME,
-    describe_namespace,
-    describe_node_shell,
-    describe_values,
-    describe_volume,
+    read_manifest,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,14 +78,13 @@ class Installation:
             if done.returncode:
                 raise E2EError(f"image {tag}: {done.stderr[-3000:] or done.stdout[-3000:]}")
             self._say(f"image {tag} built and loaded in {time.monotonic() - begin:.0f} s")
-        self._cluster.apply(describe_namespace(SETUP, restricted=False))
-        self._cluster.apply(describe_namespace(NAMESPACE, restricted=True))
-        self._cluster.apply(describe_node_shell(self.image))
+        self._cluster.apply(*read_manifest("namespaces"))
+        self._cluster.apply(*read_manifest("shell", image=self.image))
         target = (f"pod/{SHELL}", "--for=condition=Ready", "--timeout=120s")
         self._cluster.run("kubectl", f"--namespace={SETUP}", "wait", *target)
         path = f"/node/{FOLDER}"
         self._run_on_node(f"rm -rf {path} && mkdir {path} && chown {USER} {path}")
-        self._cluster.apply(*describe_volume())
+        self._cluster.apply(*read_manifest("volume"))
 
     def install(self):
         """Installs the older chart and waits; the seconds until everything is ready."""
@@ -155,9 +151,9 @@ class Installation:
                 run("delete", crd, "--timeout=1m", check=False)
 
     def _deploy(self, verb, tag, chart):
-        values = json.dumps(describe_values(self._repository, tag))
+        [values] = read_manifest("values", repository=self._repository, tag=tag)
         arguments = (RELEASE, str(chart), "--values=-", "--wait", TIMEOUT)
-        self._cluster.helm(verb, *arguments, stdin=values)
+        self._cluster.helm(verb, *arguments, stdin=json.dumps(values))
 
     def _run_on_node(self, script):
         shell = ("kubectl", f"--namespace={SETUP}", "exec", SHELL, "--", "sh", "-c", script)

@@ -121,7 +121,7 @@ async def main():
     timeout = aiohttp.ClientTimeout(total=30, sock_connect=5)
     async with aiohttp.ClientSession(headers=headers, timeout=timeout) as session:
         load = Load(session)
-        print("creating", flush=True)
+        print("reached work", flush=True)
         await load.run()
     print(json.dumps(load.summary()), flush=True)
 

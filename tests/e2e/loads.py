@@ -2,10 +2,9 @@
 
 import json
 
-from tests.e2e.cluster import E2EError, wait_for
-from tests.e2e.objects import describe_load
+from tests.e2e.clients import LOAD, ClientPod
+from tests.e2e.cluster import E2EError
 
-NAME = "load"
 GOOD = {"POST 202", "GET 200"}
 LATE = {
     f"{method} 503 The task {words}."
@@ -21,22 +20,21 @@ class Load:
     """Creates tasks for as long as the `with` block lasts, then waits for their ends."""
 
     def __init__(self, cluster, image):
-        self._cluster = cluster
+        self._client = ClientPod(cluster, LOAD)
         self._image = image
         self._summary = {}
 
     def __enter__(self):
-        self._cluster.apply(*describe_load(NAME, self._image))
-        wait_for(self._is_creating, "the load client is at work", 60)
+        self._client.start(self._image)
+        self._client.wait_reached("work", 60)
         return self
 
     def __exit__(self, kind, *_):
         if kind is not None:
             return
-        self._cluster.kubectl("exec", NAME, "--", "touch", "/tmp/stop")
-        wait_for(self._has_ended, "the load client has seen every task end", 240)
-        self._summary = json.loads(self._read_log().splitlines()[-1])
-        self._cluster.kubectl("delete", "pod", NAME)
+        self._client.go_on("stop")
+        self._summary = json.loads(self._client.wait_ended().splitlines()[-1])
+        self._client.remove()
 
     def check_nothing_lost(self, *, refused_allowed):
         """Every accepted task completed; with `refused_allowed` any create may have had a 503.
@@ -57,12 +55,3 @@ class Load:
         if odd or late > MOST_LATE * sum(summary["answers"].values()):
             raise E2EError(f"answers that must not be: {odd}, {late} late; {summary['refusals']}")
         return summary
-
-    def _is_creating(self):
-        return "creating" in self._read_log(check=False)
-
-    def _has_ended(self):
-        return self._cluster.get("pod", NAME)["status"]["phase"] in ("Succeeded", "Failed")
-
-    def _read_log(self, check=True):
-        return self._cluster.kubectl("logs", NAME, check=check)

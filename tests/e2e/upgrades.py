@@ -3,11 +3,10 @@
 import json
 
 from tests.e2e.checks import check_secrets_kept, check_single_jobs
-from tests.e2e.cluster import E2EError, wait_for
+from tests.e2e.clients import LIVE_DATA, ClientPod
+from tests.e2e.cluster import E2EError
 from tests.e2e.loads import Load
-from tests.e2e.objects import describe_live_data
 
-NAME = "live-data"
 KINDS = (
     "gatewayaccounts",
     "gatewayusers",
@@ -32,21 +31,20 @@ def try_upgrade(cluster, installation, say):
     figures = {"install of the earlier release to ready, s": installation.install()}
     secrets = check_secrets_kept(cluster)
     say("data of each kind")
-    cluster.apply(*describe_live_data(NAME, installation.image))
-    _wait_reached(cluster, "made")
+    client = ClientPod(cluster, LIVE_DATA)
+    client.start(installation.image)
+    client.wait_reached("made")
     with Load(cluster, installation.image) as load:
         before = _list_specs(cluster)
         figures["upgrade, s"] = installation.upgrade()
         _check_kept(cluster, before)
-        _go_on(cluster, "made")
-        _wait_reached(cluster, "continued")
+        client.go_on("made")
+        client.wait_reached("continued")
         before = _list_specs(cluster)
         figures["rollback, s"] = installation.roll_back()
         _check_kept(cluster, before)
-    _go_on(cluster, "continued")
-    wait_for(lambda: _has_ended(cluster), "the client of the live data has ended", 240)
-    _check_not_failed(cluster)
-    counts = json.loads(_read_log(cluster).splitlines()[-1])
+    client.go_on("continued")
+    counts = json.loads(client.wait_ended().splitlines()[-1])
     figures |= {f"live data: {name}": count for name, count in counts.items()}
     summary = load.check_nothing_lost(refused_allowed=False)
     figures["tasks through upgrade and rollback"] = summary["accepted"]
@@ -86,28 +84,3 @@ def _has(now, value):
     if isinstance(value, list):
         return isinstance(now, list) and len(now) == len(value) and all(map(_has, now, value))
     return now == value
-
-
-def _wait_reached(cluster, step):
-    def has_reached():
-        _check_not_failed(cluster)
-        return f"reached {step}\n" in _read_log(cluster)
-
-    wait_for(has_reached, f"the client of the live data has reached {step!r}", 240)
-
-
-def _go_on(cluster, step):
-    cluster.kubectl("exec", NAME, "--", "touch", f"/tmp/{step}")
-
-
-def _check_not_failed(cluster):
-    if cluster.get("pod", NAME)["status"]["phase"] == "Failed":
-        raise E2EError(f"live data: {_read_log(cluster)[-3000:]}")
-
-
-def _has_ended(cluster):
-    return cluster.get("pod", NAME)["status"]["phase"] in ("Succeeded", "Failed")
-
-
-def _read_log(cluster):
-    return cluster.kubectl("logs", NAME, check=False)
