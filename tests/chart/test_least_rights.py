@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.chart.conftest import NAMED
-from tests.servers.mcp_calls import call_tool
+from tests.servers.mcp import call_tool
 from tests.servers.receivers import Receiver, answer
 from tests.servers.tenants import (
     describe,

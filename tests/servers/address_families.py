@@ -7,7 +7,6 @@ the other and prints what was wrong with each, `{name: [problem, …]}`.
 
 import base64
 import ctypes
-import fcntl
 import http.client
 import json
 import os
@@ -27,7 +26,6 @@ from tests.servers.control_plane import ROOT
 
 SECONDS = 30.0
 IPV4, IPV6 = "10.9.8.7", "fd00::5"
-UP, SET_ADDRESS, GET_FLAGS, SET_FLAGS = 1, 0x8916, 0x8913, 0x8914
 KUBECONFIG = """
 current-context: away
 contexts: [{name: away, context: {cluster: away, user: away}}]
@@ -36,31 +34,20 @@ users: [{name: away, user: {token: none}}]
 """
 
 
-def set_up_loopback() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
-        flags = fcntl.ioctl(control, GET_FLAGS, struct.pack("16sh14x", b"lo", 0))
-        (_, old) = struct.unpack("16sh14x", flags)
-        fcntl.ioctl(control, SET_FLAGS, struct.pack("16sh14x", b"lo", old | UP))
-
-
-def set_ipv4(interface: bytes, address: str) -> None:
-    """Set an address of an interface; 0.0.0.0 removes it."""
-    peer = struct.pack("H2x4s8x", socket.AF_INET, socket.inet_aton(address))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
-        fcntl.ioctl(control, SET_ADDRESS, struct.pack("16s16s8x", interface, peer))
-
-
-def add_ipv6() -> None:
-    request = struct.pack(
-        "16sIi", socket.inet_pton(socket.AF_INET6, IPV6), 128, socket.if_nametoindex("lo")
-    )
-    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as control:
-        fcntl.ioctl(control, SET_ADDRESS, request)
+def run_ip(*arguments: str) -> None:
+    """Run `ip`."""
+    subprocess.run(("ip", *arguments), check=True)
 
 
 def disable_ipv6() -> None:
+    """Take IPv6 from all interfaces."""
     for interface in ("all", "lo"):
         Path(f"/proc/sys/net/ipv6/conf/{interface}/disable_ipv6").write_text("1")
+
+
+def remove_ipv4() -> None:
+    """Take the address of IPv4 from the loopback interface."""
+    run_ip("address", "delete", "127.0.0.1/8", "dev", "lo")
 
 
 def forbid_ipv6() -> None:
@@ -85,37 +72,13 @@ def forbid_ipv6() -> None:
             raise OSError(ctypes.get_errno(), "seccomp")
 
 
-def make_ipv4() -> None:
-    set_ipv4(b"lo:1", IPV4)
-    disable_ipv6()
-
-
-def make_ipv4_kernel() -> None:
-    set_ipv4(b"lo:1", IPV4)
-    forbid_ipv6()
-
-
-def make_ipv6() -> None:
-    set_ipv4(b"lo", "0.0.0.0")
-    add_ipv6()
-
-
-def make_dual() -> None:
-    set_ipv4(b"lo:1", IPV4)
-    add_ipv6()
-
-
-NETWORKS: dict[str, tuple[Callable[[], None], tuple[str, ...]]] = {
-    "IPv4": (make_ipv4, (IPV4,)),
-    "IPv4, kernel without IPv6": (make_ipv4_kernel, (IPV4,)),
-    "IPv6": (make_ipv6, (IPV6,)),
-    "both": (make_dual, (IPV4, IPV6)),
+NETWORKS: dict[str, tuple[Callable[[], None] | None, tuple[str, ...]]] = {
+    "IPv4": (disable_ipv6, (IPV4,)),
+    "IPv4, kernel without IPv6": (forbid_ipv6, (IPV4,)),
+    "IPv6": (remove_ipv4, (IPV6,)),
+    "both": (None, (IPV4, IPV6)),
 }
-"""Set-up of each kind of network, and the addresses of its pods."""
-
-
-def check_port(address: str, port: int) -> None:
-    socket.create_connection((address, port), 5).close()
+"""What each kind of network lacks, and the addresses of its pods."""
 
 
 def check_probe(probe: dict, ports: dict[str, int], address: str, start: Callable) -> None:
@@ -157,7 +120,7 @@ def check_pod(pod: dict[str, Any], addresses: tuple[str, ...], folder: str) -> l
             for address in addresses:
                 try:
                     for port in ports.values():
-                        check_port(address, port)
+                        socket.create_connection((address, port), 5).close()
                     check_probe(container["livenessProbe"], ports, address, start)
                 except OSError as error:
                     problems.append(f"{address}: {error}")
@@ -174,9 +137,12 @@ def check_pod(pod: dict[str, Any], addresses: tuple[str, ...], folder: str) -> l
 def main() -> None:
     """Make the network and check the pods in it."""
     given = json.load(sys.stdin)
-    set_up_loopback()
-    make, addresses = NETWORKS[given["network"]]
-    make()
+    limit, addresses = NETWORKS[given["network"]]
+    run_ip("link", "set", "lo", "up")
+    for address in addresses:
+        run_ip("address", "add", address, "dev", "lo", "nodad")
+    if limit is not None:
+        limit()
     os.environ["PATH"] = f"{ROOT / '.venv/bin'}:{os.environ['PATH']}"
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "kube.yaml").write_text(KUBECONFIG)

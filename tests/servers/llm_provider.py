@@ -7,6 +7,9 @@ from typing import Any, Self
 
 import orjson
 
+from gateway_core.llm.formats.sse import DONE
+from tests.fakes.llm_streams import chat_chunks, write_frames
+
 
 @dataclass(frozen=True)
 class Received:
@@ -146,25 +149,13 @@ def make_chat_answer(text: str = "Hello", **usage: int) -> dict[str, Any]:
     }
 
 
-def make_chat_chunks(*texts: str, model: str = "up-1") -> list[bytes]:
-    """The frames of a chat stream, with its usage and [DONE]."""
-    common = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": model}
-
-    def frame(choices: list[Any], usage: Any = None) -> bytes:
-        return b"data: %b\n\n" % orjson.dumps({**common, "choices": choices, "usage": usage})
-
-    def choice(delta: dict[str, str], reason: str | None = None) -> list[Any]:
-        return [{"index": 0, "delta": delta, "finish_reason": reason}]
-
-    usage = {
+def make_chat_chunks(*texts: str) -> list[bytes]:
+    """Return the frames of a chat stream, with its usage and [DONE]."""
+    *chunks, last = chat_chunks(*texts, model="up-1")
+    count = len(texts)
+    last["usage"] = {
         "prompt_tokens": 10,
-        "completion_tokens": len(texts),
-        "total_tokens": 10 + len(texts),
+        "completion_tokens": count,
+        "total_tokens": 10 + count,
     }
-    return [
-        frame(choice({"role": "assistant", "content": ""})),
-        *(frame(choice({"content": text})) for text in texts),
-        frame(choice({}, "stop")),
-        frame([], usage),
-        b"data: [DONE]\n\n",
-    ]
+    return [*(write_frames([chunk]) for chunk in (*chunks, last)), DONE]

@@ -52,6 +52,14 @@ class McpCaller:
         return result["structuredContent"]
 
 
+async def call_tool(url: str, token: str, name: str, arguments: dict[str, Any]) -> Any:
+    """Return what a tool does for a token or a key, or the status where that is not 200."""
+    async with McpCaller(url, token) as caller:
+        params = {"name": name, "arguments": arguments}
+        status, message = await caller.send("tools/call", params)
+        return message["result"]["structuredContent"] if status == 200 else status
+
+
 def describe_task(world: Any, key: str, **changes: Any) -> dict[str, Any]:
     """Arguments of `create_task` for the world's model, as `Client.create` has them."""
     params = {

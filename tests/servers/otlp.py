@@ -1,15 +1,16 @@
 """A receiver of traces: OTLP over HTTP as OpenTelemetry specifies it, spans kept in memory."""
 
-import gzip
-import threading
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
+from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+
+from tests.servers.server import WebServer
 
 
 @dataclass(frozen=True)
@@ -27,58 +28,30 @@ class Span:
     failed: bool
 
 
-@dataclass
-class Receiver:
-    """`with Receiver() as receiver`: serves on loopback, at a port of its own."""
+class Receiver(WebServer):
+    """The receiver. Its `url` is what `OTEL_EXPORTER_OTLP_ENDPOINT` is to be."""
 
-    spans: list[Span] = field(default_factory=list)
-    raw: list[bytes] = field(default_factory=list)
-    headers: list[dict[str, str]] = field(default_factory=list)
+    def __init__(self) -> None:
+        super().__init__()
+        self.spans: list[Span] = []
+        self.raw: list[bytes] = []
+        self.headers: list[Mapping[str, str]] = []
 
-    def __enter__(self) -> Self:
-        receiver = self
+    def build(self) -> web.Application:
+        app = web.Application(client_max_size=2**26)
+        app.router.add_post("/v1/traces", self._take)
+        return app
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                if self.headers.get("Content-Encoding") == "gzip":
-                    body = gzip.decompress(body)
-                receiver.take(self.path, dict(self.headers), body)
-                answer = ExportTraceServiceResponse().SerializeToString()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/x-protobuf")
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, *_: Any) -> None:
-                """Says nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    @property
-    def url(self) -> str:
-        """What `OTEL_EXPORTER_OTLP_ENDPOINT` is to be."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def take(self, path: str, headers: dict[str, str], body: bytes) -> None:
-        """Takes in one request."""
-        assert path == "/v1/traces"
-        request = ExportTraceServiceRequest.FromString(body)
+    async def _take(self, request: web.Request) -> web.Response:
+        body = await request.read()
         self.raw.append(body)
-        self.headers.append(headers)
-        for group in request.resource_spans:
+        self.headers.append(request.headers)
+        for group in ExportTraceServiceRequest.FromString(body).resource_spans:
             service = _read_facts(group.resource.attributes)["service.name"]
             for scope in group.scope_spans:
                 self.spans += [_read_span(service, span) for span in scope.spans]
+        answer = ExportTraceServiceResponse().SerializeToString()
+        return web.Response(body=answer, content_type="application/x-protobuf")
 
     def of_trace(self, trace: str) -> list[Span]:
         """The spans of a trace that have come so far."""

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.oauth.flows import OAuthClient
 from tests.servers.browser import Browser
-from tests.servers.mcp_calls import call_tool
+from tests.servers.mcp import call_tool
 from tests.servers.proxy import Balancer
 from tests.servers.replica import Replica
 from tests.servers.tenants import unique
