@@ -50,7 +50,6 @@ async def measure_admission(world: World, key: str, report: Report) -> None:
     with _Entrance(world) as entrance:
 
         async def run(name: str, count: int, concurrency: int) -> float:
-            """CPU milliseconds a call."""
             before = read_cpu(entrance.pid)
             load = await run_load(
                 entrance.port, requests[name], count=count, concurrency=concurrency

@@ -29,7 +29,6 @@ JSON = {"content-type": "application/json"}
 
 
 def serve_empty() -> ASGIApp:
-    """Serve an empty FastAPI route at /empty."""
     app = FastAPI()
 
     @app.get("/empty")

@@ -165,7 +165,6 @@ def _find_next(page: Page) -> str:
 
 
 def _read_times(world: World) -> dict[str, float]:
-    """The milliseconds of each request, by its id."""
     log = world.config.log_directory / "api.log"
     return {name: float(taken) for name, taken in _DURATION.findall(log.read_text())}
 

@@ -92,7 +92,6 @@ def end_operator(world: World) -> None:
 
 
 def read_cpu(pid: int) -> float:
-    """Return the CPU seconds that a process has used."""
     times = psutil.Process(pid).cpu_times()
     return times.user + times.system
 
@@ -243,7 +242,6 @@ async def serve_bare(name: str, port: int, *arguments: str, **env: str) -> Async
 
 
 async def time_work(work: Callable[[], Awaitable[object]]) -> float:
-    """Return the seconds that some work takes."""
     begin = time.perf_counter()
     await work()
     return time.perf_counter() - begin
@@ -268,7 +266,6 @@ class Multipart:
         }
 
     async def stream(self, start: int, size: int) -> AsyncIterator[bytes]:
-        """Yield the body."""
         yield self._head
         async for block in cut(memoryview(self._content)[start : start + size]):
             yield block
@@ -276,6 +273,5 @@ class Multipart:
 
 
 async def cut(content: bytes | memoryview) -> AsyncIterator[bytes]:
-    """Yield bytes block by block."""
     for start in range(0, len(content), BLOCK):
         yield bytes(content[start : start + BLOCK])

@@ -21,7 +21,6 @@ class Load:
 
     @property
     def rate(self) -> float:
-        """Requests a second."""
         return len(self.latencies) / self.seconds
 
     def percentile(self, share: float) -> float:
@@ -106,7 +105,6 @@ async def run_load(
 
 
 def build_request(method: str, path: str, headers: dict[str, str], body: bytes = b"") -> bytes:
-    """Return the bytes of a request."""
     lines = [f"{method} {path} HTTP/1.1", "Host: bench"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     if body or method == "POST":

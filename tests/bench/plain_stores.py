@@ -17,13 +17,9 @@ from tests.servers.s3 import S3Server
 class PlainStore(Protocol):
     """Takes and gives one object; blocking."""
 
-    def steps(self, content: bytes) -> Mapping[str, Any]:
-        """Ways to put the content, by their names, each a function without arguments."""
-        ...
+    def steps(self, content: bytes) -> Mapping[str, Any]: ...
 
-    def get(self) -> int:
-        """Reads what was put last; its size."""
-        ...
+    def get(self) -> int: ...
 
 
 class PlainDirectory:
@@ -34,7 +30,6 @@ class PlainDirectory:
         self._path = folder / "plain"
 
     def steps(self, content: bytes) -> Mapping[str, Any]:
-        """`cp` of a file, which syncs nothing, and a write that is synced."""
         source = self._folder / "source"
         source.write_bytes(content)
         return {
@@ -56,7 +51,6 @@ class PlainDirectory:
             os.close(folder)
 
     def get(self) -> int:
-        """Reads the file in blocks."""
         size = 0
         with self._path.open("rb", buffering=0) as file:
             while block := file.read(BLOCK):
@@ -71,7 +65,6 @@ class PlainBucket:
         self._client, self._bucket = server.client(), server.bucket
 
     def steps(self, content: bytes) -> Mapping[str, Any]:
-        """One `put_object`."""
         return {
             "put_object": lambda: self._client.put_object(
                 Bucket=self._bucket, Key="plain", Body=content
@@ -79,6 +72,5 @@ class PlainBucket:
         }
 
     def get(self) -> int:
-        """Reads the body in blocks."""
         body = self._client.get_object(Bucket=self._bucket, Key="plain")["Body"]
         return sum(len(block) for block in body.iter_chunks(BLOCK))

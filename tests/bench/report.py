@@ -35,7 +35,6 @@ class Figure:
 
     @property
     def passes(self) -> bool:
-        """Whether the bar is met."""
         return not (
             (self.at_least is not None and self.value < self.at_least)
             or (self.at_most is not None and self.value > self.at_most)

@@ -104,7 +104,6 @@ async def _make_tenants(world: World) -> list[tuple[Key, Key]]:
 
 
 async def _describe_surfaces(client: Client, tenants: Sequence[tuple[Key, Key]]) -> dict[str, Load]:
-    """What is sent on each surface."""
     replayed = await client.create_surely("soak-replay", prompt="stalls")
     standard = [key.plaintext for key, _ in tenants]
     managers = [key.plaintext for _, key in tenants]

@@ -107,7 +107,6 @@ async def _run(world: World, client: Client, count: int) -> None:
 
 
 def _read_cpu(world: World) -> dict[str, float]:
-    """CPU seconds by process."""
     return {name: read_cpu(world.run.pid_of(name)) for name in PROCESSES}
 
 

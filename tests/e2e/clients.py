@@ -36,11 +36,9 @@ class Client:
 
     @property
     def name(self):
-        """Name of its pod."""
         return self.file.removesuffix(".py").replace("_", "-")
 
     def describe(self, image):
-        """Return the ConfigMap with the code, and the pod."""
         files = {self.file: FOLDER / self.file, **self.beside}
         script, pod = read_manifest(
             "client", name=self.name, image=image, command=f"/code/{self.file}"
@@ -99,11 +97,9 @@ class ClientPod:
         self._client = client
 
     def start(self, image):
-        """Apply the pod and its code."""
         self._cluster.apply(*self._client.describe(image))
 
     def read_log(self):
-        """Return what the client has printed so far."""
         return self._cluster.kubectl("logs", self._client.name, check=False)
 
     def wait_reached(self, step, seconds=240):

@@ -72,15 +72,12 @@ class Cluster:
         return done.stderr
 
     def kubectl(self, *arguments, **options):
-        """kubectl in the namespace of the test."""
         return self.run("kubectl", f"--namespace={self.namespace}", *arguments, **options)
 
     def helm(self, command, *arguments, **options):
-        """helm in the namespace of the test."""
         return self.run("helm", command, f"--namespace={self.namespace}", *arguments, **options)
 
     def apply(self, *objects):
-        """Applies objects (server-side)."""
         content = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
         self.run("kubectl", "apply", "--server-side", "--filename=-", stdin=content)
 

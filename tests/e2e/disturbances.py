@@ -82,7 +82,6 @@ def drain(cluster, component):
 
 
 def is_ready(pod):
-    """Whether the pod's Ready condition holds."""
     conditions = pod["status"].get("conditions") or ()
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 

@@ -110,7 +110,6 @@ class Installation:
         return self._measure("test", lambda: self._cluster.helm("test", RELEASE, "--timeout=6m"))
 
     def uninstall(self):
-        """Removes the release."""
         self._measure("uninstall", lambda: self._cluster.helm("uninstall", RELEASE, "--wait"))
         left = [
             name

@@ -204,7 +204,6 @@ class Data:
             await self._client.read_until(path, lambda body: body["status"] == "completed")
 
     def count(self):
-        """How much there is of each kind."""
         return {
             "tasks": len(self._tasks),
             "files": len(self._files),
@@ -223,7 +222,6 @@ async def pause(step):
 
 
 async def main():
-    """Every step; the counts as the last line."""
     timeout = aiohttp.ClientTimeout(total=60, sock_connect=5)
     async with aiohttp.ClientSession(timeout=timeout) as session:
         data = Data(Client(session))

@@ -101,7 +101,6 @@ class Load:
         await asyncio.gather(*running)
 
     def summary(self):
-        """For the last line."""
         return {
             "accepted": len(self.ended),
             "completed": sum(status == "completed" for status in self.ended.values()),
@@ -116,7 +115,6 @@ class Load:
 
 
 async def main():
-    """Runs to the end and prints the summary."""
     headers = {"Authorization": "Bearer " + os.environ["LOAD_KEY"]}
     timeout = aiohttp.ClientTimeout(total=30, sock_connect=5)
     async with aiohttp.ClientSession(headers=headers, timeout=timeout) as session:

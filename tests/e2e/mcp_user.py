@@ -24,7 +24,6 @@ PATIENCE = 60.0
 
 
 async def until(condition):
-    """Ask until it holds."""
     deadline = time.monotonic() + PATIENCE
     while not await condition():
         assert time.monotonic() < deadline, "it takes too long"
@@ -106,7 +105,6 @@ async def sign_in(path):
 
 
 async def main():
-    """Every step in order."""
     async with aiohttp.ClientSession() as session:
         asked = {"client_name": "E2E client", "redirect_uris": [REDIRECT]}
         status, client = await post(session, "/oauth/register", json=asked)

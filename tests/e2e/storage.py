@@ -35,7 +35,6 @@ def ctl(*arguments):
 
 
 def digest(path):
-    """Of a file's bytes."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -77,7 +76,6 @@ def run_batch():
 
 
 def main():
-    """Every step in order."""
     FOLDER.mkdir()
     small = try_file("small.bin", 1_000_000, "files", "upload")
     try_file("large.bin", 20_000_000, "uploads", "send")

@@ -93,7 +93,6 @@ class FakeCounters:
         self._used: dict[str, dict[str, float]] = {}
 
     def lose(self) -> None:
-        """Forgets all, as a restart does."""
         self._rates.clear()
         self._money.clear()
         self._tokens.clear()
@@ -163,7 +162,6 @@ class FakeCounters:
         return None, min(states, key=lambda state: (state.remaining, -state.reset))
 
     def _uncount(self, call: AdmissionCall) -> None:
-        """Takes back what `_count` counted."""
         if call.rate == "count":
             for subject in ("", *(b.subject for b in call.budgets if b.requests_per_minute)):
                 self._rates[call.account, subject].pop()

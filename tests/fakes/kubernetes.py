@@ -87,11 +87,9 @@ class FakeKubernetes(KubernetesClient):
         return self._store(plural, new, "MODIFIED" if old else "ADDED")
 
     def list_objects(self, plural: str) -> list[Object]:
-        """All objects of the kind."""
         return [obj for (kind, _), obj in self._objects.items() if kind == plural]
 
     def find(self, plural: str, name: str) -> Object | None:
-        """The object as it is now."""
         return self._objects.get((plural, name))
 
     async def create(self, plural: str, obj: Mapping[str, Any]) -> Object:

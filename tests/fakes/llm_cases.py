@@ -29,7 +29,6 @@ class Case:
 
     @property
     def target(self) -> tuple[str, str]:
-        """Path and query of the call."""
         if self.read is llm_dialects.read_responses:
             return "/v1/responses", ""
         if "contents" in self.body:
@@ -37,7 +36,6 @@ class Case:
         return "/v1/chat/completions", ""
 
     def open(self) -> LlmStream:
-        """The stream in the client's format."""
         match self.read:
             case llm_dialects.read_responses:
                 call = read_responses(self.body, 9)

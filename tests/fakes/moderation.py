@@ -32,7 +32,6 @@ class FakeModeration(ModerationUpstream):
     async def moderate(
         self, body: Mapping[str, Any], *, traceparent: str | None = None
     ) -> dict[str, Any]:
-        """See `ModerationUpstream`."""
         if self.closed:
             raise UpstreamBusy("The provider is being reconfigured.")
         self.bodies.append(dict(body))
@@ -46,7 +45,6 @@ class FakeModeration(ModerationUpstream):
         return complete_answer({"results": [judge(str(text)) for text in judged]}, call)
 
     async def close(self) -> None:
-        """Takes no more calls."""
         self.closed = True
 
 

@@ -46,5 +46,4 @@ class FakeSecrets:
             raise fault.error
 
     def put(self, secret: Secret) -> None:
-        """Stores a Secret as an admin would."""
         self.stored[secret.name] = replace(secret, version=str(next(self._versions)))

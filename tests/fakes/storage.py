@@ -40,7 +40,6 @@ class FakeStorage:
         self._versions: dict[str, tuple[int, bool]] = {}
 
     def lose(self) -> None:
-        """Forgets all, as a restart does."""
         self._pools.clear()
         self._rebuilds.clear()
         self._versions.clear()
@@ -207,7 +206,6 @@ class FakeParts:
         self._uploads: dict[tuple[str, str], dict[str, int]] = {}
 
     def lose(self) -> None:
-        """Forgets all, as a restart does."""
         self._pending.clear()
         self._uploads.clear()
 

@@ -81,5 +81,4 @@ class FakeTracer(Tracer):
         return span
 
     def named(self, name: str) -> Iterator[FakeSpan]:
-        """The spans of this name."""
         return (span for span in self.spans if span.name == name)

@@ -91,11 +91,9 @@ class FakeUpstream:
             self.can_find = True
 
     def count(self, call: str) -> int:
-        """How often a call was made."""
         return sum(name == call for name, _ in self.calls)
 
     def times(self, call: str) -> list[float]:
-        """When a call was made."""
         return [at for name, at in self.calls if name == call]
 
     async def start(self) -> None:

@@ -35,18 +35,15 @@ users: [{name: away, user: {token: none}}]
 
 
 def run_ip(*arguments: str) -> None:
-    """Run `ip`."""
     subprocess.run(("ip", *arguments), check=True)
 
 
 def disable_ipv6() -> None:
-    """Take IPv6 from all interfaces."""
     for interface in ("all", "lo"):
         Path(f"/proc/sys/net/ipv6/conf/{interface}/disable_ipv6").write_text("1")
 
 
 def remove_ipv4() -> None:
-    """Take the address of IPv4 from the loopback interface."""
     run_ip("address", "delete", "127.0.0.1/8", "dev", "lo")
 
 

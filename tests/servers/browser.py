@@ -64,7 +64,6 @@ class Page:
 
     @property
     def parameters(self) -> dict[str, str]:
-        """Parameters of `location`."""
         return dict(parse_qsl(urlsplit(self.location or "").query))
 
 
@@ -101,7 +100,6 @@ class Browser:
         return await self.post(form.action, fields, **(headers or {}))
 
     async def post(self, path: str, fields: dict[str, str], **headers: str) -> Page:
-        """Send a form."""
         own = {"Origin": "null", "Sec-Fetch-Site": "same-origin", **headers}
         return await self._send("POST", path, fields, own)
 

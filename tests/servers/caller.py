@@ -48,7 +48,6 @@ class TellingStore(DirectoryStore):
     """Tells of each put, so that a slow one is seen."""
 
     async def put(self, key: str, data: bytes) -> StoredObject:
-        """As that of a directory."""
         say(key=key, what="put")
         stored = await super().put(key, data)
         say(key=key, what="stored")

@@ -41,7 +41,6 @@ class SkewedClock:
 
     @property
     def env(self) -> dict[str, str]:
-        """The variables for the process."""
         spec = find_spec("libfaketime")
         assert spec is not None
         assert spec.origin is not None

@@ -31,12 +31,10 @@ class ForwardProxy(ThreadServer):
         return f"http://127.0.0.1:{self.port}"
 
     async def open(self) -> None:
-        """Begins to serve on a free port."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Takes no connections more."""
         self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -13,7 +13,6 @@ from gateway_web.middleware.protocol import Protocol
 
 
 def build_protocol(app: ASGIApp, table: ConnectionTable) -> Protocol:
-    """The protocol of one connection."""
     config = uvicorn.Config(app, lifespan="off", log_config=None, proxy_headers=False)
     config.load()
     state = ServerState()

@@ -30,31 +30,25 @@ class Reply:
         self._writer = writer
 
     async def whole(self, document: Any, status: int = 200, **headers: str) -> None:
-        """A response with a length."""
         body = document if isinstance(document, bytes) else orjson.dumps(document)
         named = {"content-type": "application/json", **headers, "content-length": str(len(body))}
         await self.raw(self._head(status, named) + body)
 
     async def begin(self, status: int = 200) -> None:
-        """The head of a stream."""
         named = {"content-type": "text/event-stream", "transfer-encoding": "chunked"}
         await self.raw(self._head(status, named))
 
     async def chunk(self, data: bytes) -> None:
-        """A piece of the stream."""
         await self.raw(b"%x\r\n%b\r\n" % (len(data), data))
 
     async def end(self) -> None:
-        """The end of the stream."""
         await self.raw(b"0\r\n\r\n")
 
     async def raw(self, data: bytes) -> None:
-        """Bytes as they are."""
         self._writer.write(data)
         await self._writer.drain()
 
     def cut(self) -> None:
-        """Reset the connection."""
         self._writer.transport.abort()
 
     @staticmethod
@@ -75,7 +69,6 @@ class LlmProvider:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
         assert self._server is not None
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 

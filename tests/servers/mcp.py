@@ -37,7 +37,6 @@ class McpCaller:
             return answer.status, json.loads(raw) if raw else None
 
     async def notify(self, method: str, params: Any) -> None:
-        """Send a legacy notification."""
         body = {"jsonrpc": "2.0", "method": method, "params": params}
         async with self._session.post(self.url, json=body) as answer:
             assert answer.status == 202, await answer.text()

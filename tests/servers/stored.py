@@ -88,7 +88,6 @@ class Stored:
             assert await self.ledger.claim(self.account, "files", name, size, LIMIT)
 
     async def read_used(self) -> int:
-        """What the ledger counts for the account."""
         try:
             return (await self.ledger.read_used(self.account, "files")).bytes
         except CountersStale:
@@ -96,7 +95,6 @@ class Stored:
             return (await self.ledger.read_used(self.account, "files")).bytes
 
     async def list_all(self, plural: str) -> list[Object]:
-        """All objects of a kind of the account."""
         page = await self.kube.list_page(
             plural, limit=5000, field_selector=f"spec.request.accountName={self.account}"
         )
@@ -165,7 +163,6 @@ class Stored:
         return name
 
     async def change(self, upload: str, spec: dict[str, Any]) -> None:
-        """Changes an Upload's spec by compare-and-set."""
         obj = await self.kube.get(GatewayUpload.plural, upload)
         await self.kube.patch(GatewayUpload.plural, obj, {"spec": spec})
 

@@ -73,7 +73,6 @@ def describe_token(world: World, key_class: KeyClass = "Standard") -> tuple[str,
 def describe_key(
     world: World, account: str, key_class: KeyClass = "Standard", **spec: Any
 ) -> tuple[Key, dict[str, Any]]:
-    """A new key and its GatewayKey."""
     plaintext, token = describe_token(world, key_class)
     name = unique("key")
     whole = {

@@ -56,7 +56,6 @@ class Contestant:
 
     @property
     def url(self) -> str:
-        """Where chat completions are."""
         return f"http://127.0.0.1:{self.port}/v1/chat/completions"
 
     @property
@@ -66,7 +65,6 @@ class Contestant:
         return {**os.environ, "LLM_HEADERS": "\n".join(map(": ".join, headers))}
 
     def write_body(self, streams: bool) -> bytes:
-        """The body of a call."""
         messages = [{"role": "user", "content": PROMPT}]
         body = {"model": self.model, "messages": messages}
         return orjson.dumps(body | {"stream": True} if streams else body)
@@ -77,7 +75,6 @@ StartPeers = Callable[[ExitStack, Path, int], dict[str, Contestant]]
 
 
 def start_none(_stack: ExitStack, _folder: Path, _upstream_port: int) -> dict[str, Contestant]:
-    """No other gateways."""
     return {}
 
 
