@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from gateway_core.llm.answer_store import CacheBounds
-from gateway_core.redis.link import CountersUnavailable
+from tests.fakes.redis import FakeRedis
 
 BESIDE = 512
 
@@ -20,12 +20,12 @@ class _Kept:
         return len(self.answer) + BESIDE
 
 
-class FakeAnswers:
-    """Answers of one process. `away` makes it unreachable, `hangs` lets it never answer."""
+class FakeAnswers(FakeRedis):
+    """Answers of one process. `hangs` lets it never answer."""
 
-    def __init__(self, bounds: CacheBounds, now: float = 1_800_000_000.0) -> None:
-        self.now = now
-        self.away = self.hangs = False
+    def __init__(self, bounds: CacheBounds) -> None:
+        super().__init__(1_800_000_000.0)
+        self.hangs = False
         self.kept: dict[str, _Kept] = {}
         self._bounds = bounds
 
@@ -56,7 +56,6 @@ class FakeAnswers:
 
     async def _reach(self) -> None:
         await asyncio.sleep(0)
-        if self.away:
-            raise CountersUnavailable("away")
+        self._check_away()
         if self.hangs:
             await asyncio.Event().wait()

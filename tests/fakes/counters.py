@@ -3,7 +3,7 @@
 import math
 import secrets
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -28,7 +28,8 @@ from gateway_core.billing.counters import (
     Spending,
 )
 from gateway_core.billing.windows import Buckets, find_reset, sum_window
-from gateway_core.redis.link import CountersStale, CountersUnavailable
+from gateway_core.redis.link import CountersStale
+from tests.fakes.redis import FakeRedis
 
 WINDOW = 60.0
 REBUILD_SECONDS = 30.0
@@ -81,12 +82,11 @@ class _Money:
         return sum(hold.micros for hold, _ in self.holds.values() if subject in hold.subjects)
 
 
-class FakeCounters:
-    """Counters of one process. `now` is the store's clock, `away` makes it unreachable."""
+class FakeCounters(FakeRedis):
+    """Counters of one process."""
 
     def __init__(self, now: float = 1_800_000_000.25) -> None:
-        self.now = now
-        self.away = False
+        super().__init__(now)
         self._rates: dict[tuple[str, str], list[float]] = {}
         self._money: dict[str, _Money] = {}
         self._tokens: dict[str, tuple[str, float]] = {}
@@ -131,18 +131,8 @@ class FakeCounters:
 
     def _count(self, call: AdmissionCall) -> tuple[AdmissionAnswer | None, RateState]:
         """The rejection, if it is one, and the tightest rate."""
-        limits = {"": call.requests_per_minute}
-        if call.rate != "skip":
-            limits |= {
-                budget.subject: budget.requests_per_minute
-                for budget in call.budgets
-                if budget.requests_per_minute is not None
-            }
-        logs = {}
-        for subject in limits:
-            known = self._rates.get((call.account, subject), [])
-            logs[subject] = [at for at in known if at > self.now - WINDOW]
-            self._rates[call.account, subject] = logs[subject]
+        limits = _list_limits(call, () if call.rate == "skip" else call.budgets)
+        logs = self._read_rates(call.account, limits)
         full = [s for s, limit in limits.items() if len(logs[s]) >= limit]
         if call.rate != "skip" and full:
             free, limit = max(
@@ -152,14 +142,30 @@ class FakeCounters:
             state = RateState(limit, 0, math.ceil(free))
             wait = max(1, math.ceil(free - self.now))
             return AdmissionAnswer(state, rate_exceeded=True, retry_after=wait), state
-        states = []
-        for subject, limit in limits.items():
-            log = logs[subject]
-            if call.rate == "count":
+        if call.rate == "count":
+            for log in logs.values():
                 log.append(self.now)
-            oldest = log[0] if log else self.now
-            states.append(RateState(limit, max(0, limit - len(log)), math.ceil(oldest + WINDOW)))
-        return None, min(states, key=lambda state: (state.remaining, -state.reset))
+        return None, self._find_tightest(limits, logs)
+
+    def _read_rates(self, account: str, limits: Mapping[str, int]) -> dict[str, list[float]]:
+        """The calls of the last minute by subject, as lists that may be changed."""
+        for subject in limits:
+            log = self._rates.get((account, subject), [])
+            self._rates[account, subject] = [at for at in log if at > self.now - WINDOW]
+        return {subject: self._rates[account, subject] for subject in limits}
+
+    def _find_tightest(
+        self, limits: Mapping[str, int], logs: Mapping[str, list[float]]
+    ) -> RateState:
+        states = [
+            RateState(
+                limit,
+                max(0, limit - len(logs[subject])),
+                math.ceil((logs[subject] or [self.now])[0] + WINDOW),
+            )
+            for subject, limit in limits.items()
+        ]
+        return min(states, key=lambda state: (state.remaining, -state.reset))
 
     def _uncount(self, call: AdmissionCall) -> None:
         if call.rate == "count":
@@ -168,8 +174,7 @@ class FakeCounters:
 
     async def count(self, account: str, rate: FreeRate, limit: int) -> int:
         self._check_away()
-        known = self._rates.get((account, rate), [])
-        log = self._rates[account, rate] = [at for at in known if at > self.now - WINDOW]
+        log = self._read_rates(account, {rate: limit})[rate]
         if len(log) >= limit:
             return max(1, math.ceil(log[len(log) - limit] + WINDOW - self.now))
         log.append(self.now)
@@ -236,18 +241,12 @@ class FakeCounters:
                 ended = "held"
             elif self._was_charged(money, call.ended):
                 ended = "charged"
-        limits = {"": call.requests_per_minute} | {
-            budget.subject: budget.requests_per_minute
-            for budget in call.budgets
-            if budget.requests_per_minute is not None
-        }
-        logs: dict[str, list[float]] = {}
-        for subject in limits:
-            log = [at for at in self._rates.get((call.account, subject), []) if at > self.now - 60]
+        limits = _list_limits(call, call.budgets)
+        logs = self._read_rates(call.account, limits)
+        for log in logs.values():
             for _ in range(call.unused):
                 if call.stamp / 1_000_000 in log:
                     log.remove(call.stamp / 1_000_000)
-            logs[subject] = self._rates[call.account, subject] = log
         slots = spare = 0
         stamp = max([self.now + call.seconds, *(log[-1] for log in logs.values() if log)])
         stamp = round(stamp * 1_000_000) / 1_000_000
@@ -271,13 +270,7 @@ class FakeCounters:
                 money.holds[hold.task] = (hold, self.now)
             for log in logs.values():
                 log += [stamp] * slots
-        states = [
-            RateState(
-                limit, max(0, limit - len(logs[s])), math.ceil((logs[s] or [self.now])[0] + 60)
-            )
-            for s, limit in limits.items()
-        ]
-        rate = min(states, key=lambda state: (state.remaining, -state.reset))
+        rate = self._find_tightest(limits, logs)
         return LeaseAnswer(ended, spare, slots, round(stamp * 1_000_000), rate)
 
     async def keep(self, account: str, process: str, calls: Sequence[str]) -> KeptCalls:
@@ -385,9 +378,14 @@ class FakeCounters:
             raise CountersStale(account)
         return money
 
-    def _check_away(self) -> None:
-        if self.away:
-            raise CountersUnavailable("away")
+
+def _list_limits(call: AdmissionCall | LeaseCall, budgets: Iterable[Budget]) -> dict[str, int]:
+    """Calls a minute by subject; that of the account is empty."""
+    return {"": call.requests_per_minute} | {
+        budget.subject: budget.requests_per_minute
+        for budget in budgets
+        if budget.requests_per_minute is not None
+    }
 
 
 def _check_micros(micros: int) -> None:

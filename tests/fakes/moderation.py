@@ -15,16 +15,15 @@ FLAGGED_WORD = "kill"
 class FakeModeration(ModerationUpstream):
     """Raises the `errors` first, then judges; `bodies` are those that it was asked.
 
-    `latency` is the seconds that a call takes. `gate` holds calls up while it is not set.
+    `gate` holds calls up while it is not set.
     """
 
     limit = 64
     """Calls that it would take at a time; it takes any number."""
 
-    def __init__(self, *, latency: float = 0.0) -> None:
+    def __init__(self) -> None:
         self.errors: deque[UpstreamError] = deque()
         self.bodies: list[dict[str, Any]] = []
-        self.latency = latency
         self.gate = asyncio.Event()
         self.gate.set()
         self.closed = False
@@ -35,7 +34,7 @@ class FakeModeration(ModerationUpstream):
         if self.closed:
             raise UpstreamBusy("The provider is being reconfigured.")
         self.bodies.append(dict(body))
-        await asyncio.sleep(self.latency)
+        await asyncio.sleep(0)
         await self.gate.wait()
         if self.errors:
             raise self.errors.popleft()

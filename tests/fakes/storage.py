@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gateway_core.files.quota_counters import Claim, PartCaps, Pool, Used
-from gateway_core.redis.link import CountersStale, CountersUnavailable
+from gateway_core.redis.link import CountersStale
+from tests.fakes.redis import FakeRedis
 
 REBUILD_SECONDS = 30.0
 
@@ -29,12 +30,11 @@ class _Rebuild:
     """By member: its bytes, where it was moved, or '' where it was released."""
 
 
-class FakeStorage:
-    """Pools of one process. `now` is the store's clock, `away` makes it unreachable."""
+class FakeStorage(FakeRedis):
+    """Pools of one process."""
 
-    def __init__(self, now: float = 1_800_000_000.25) -> None:
-        self.now = now
-        self.away = False
+    def __init__(self) -> None:
+        super().__init__(1_800_000_000.25)
         self._pools: dict[tuple[str, Pool], _Pool] = {}
         self._rebuilds: dict[tuple[str, Pool], _Rebuild] = {}
         self._versions: dict[str, tuple[int, bool]] = {}
@@ -191,17 +191,12 @@ class FakeStorage:
         found = self._rebuilds.get((account, pool))
         return found if found is not None and found.until > self.now else None
 
-    def _check_away(self) -> None:
-        if self.away:
-            raise CountersUnavailable("away")
 
-
-class FakeParts:
-    """Parts' figures of one process. `now` is its clock, `away` makes it unreachable."""
+class FakeParts(FakeRedis):
+    """Parts' figures of one process."""
 
     def __init__(self) -> None:
-        self.now = 0.0
-        self.away = False
+        super().__init__()
         self._pending: dict[str, dict[str, float]] = defaultdict(dict)
         self._uploads: dict[tuple[str, str], dict[str, int]] = {}
 
@@ -240,6 +235,5 @@ class FakeParts:
         self._uploads.pop((account, upload), None)
 
     def _find(self, account: str, upload: str) -> dict[str, int] | None:
-        if self.away:
-            raise CountersUnavailable("away")
+        self._check_away()
         return self._uploads.get((account, upload))

@@ -2,7 +2,6 @@
 
 import json
 import secrets
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Any
 from tools.programs import find_program
 
 from tests.servers.node import find_node
+from tests.servers.server import find_free_port
 
 SCRIPT = Path(__file__).with_name("oidc_provider.mjs")
 
@@ -29,9 +29,7 @@ class OidcProvider:
 @contextmanager
 def serve_oidc(redirect_uri: str, people: Mapping[str, Any]) -> Iterator[OidcProvider]:
     """Run a provider of these people, by login."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = find_free_port()
     provider = OidcProvider(f"http://127.0.0.1:{port}", "gateway", secrets.token_urlsafe(32))
     modules = find_program("oidc-provider") / "node_modules"
     arguments = [str(modules), str(port), provider.client_id, provider.client_secret]

@@ -3,11 +3,9 @@
 Used by tests that make files and uploads as the API does, at the moments that they choose.
 """
 
-import json
 import secrets
 import time
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime
 from typing import Any, Self
 
 from gateway_core.api.file import GatewayFile
@@ -34,6 +32,7 @@ from gateway_core.api.upload import GatewayUpload
 from gateway_core.files.files import NewFile, build_file
 from gateway_core.files.quota import rebuild_pool
 from gateway_core.files.quota_counters import StorageLedger
+from gateway_core.files.uploads import write_time
 from gateway_core.kube.secrets import load_key
 from gateway_core.redis.link import CountersStale
 from gateway_core.storage.directory import DirectoryStore
@@ -61,7 +60,10 @@ class Stored:
     async def __aenter__(self) -> Self:
         config = self.world.config
         self.kube = await self._stack.enter_async_context(self.world.kube())
-        self.store = self._given or self._open_directory()
+        if self._given is None:
+            directory = DirectoryStore(config.store_directory)
+            self._stack.callback(directory.close)
+        self.store = self._given or directory
         url = f"redis://127.0.0.1:{config.ports.redis}/0"
         self.ledger = StorageLedger(url, namespace=config.namespace)
         self._stack.push_async_callback(self.ledger.close)
@@ -70,29 +72,21 @@ class Stored:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    def _open_directory(self) -> ObjectStore:
-        directory = DirectoryStore(self.world.config.store_directory)
-        self._stack.callback(directory.close)
-        return directory
-
-    async def rebuild(self) -> None:
-        """Makes the ledger from the record, as the API does before a claim."""
-        await rebuild_pool(self.kube, self.ledger, self.account, "files")
-
     async def claim(self, name: str, size: int) -> None:
-        """Counts bytes for a member."""
-        try:
-            assert await self.ledger.claim(self.account, "files", name, size, LIMIT)
-        except CountersStale:
-            await self.rebuild()
-            assert await self.ledger.claim(self.account, "files", name, size, LIMIT)
+        """Count bytes for a member."""
+        await self._rebuild_if_stale()
+        assert await self.ledger.claim(self.account, "files", name, size, LIMIT)
 
     async def read_used(self) -> int:
+        await self._rebuild_if_stale()
+        return (await self.ledger.read_used(self.account, "files")).bytes
+
+    async def _rebuild_if_stale(self) -> None:
+        """Make the ledger from the record, as the API does before a claim."""
         try:
-            return (await self.ledger.read_used(self.account, "files")).bytes
+            await self.ledger.read_used(self.account, "files")
         except CountersStale:
-            await self.rebuild()
-            return (await self.ledger.read_used(self.account, "files")).bytes
+            await rebuild_pool(self.kube, self.ledger, self.account, "files")
 
     async def list_all(self, plural: str) -> list[Object]:
         page = await self.kube.list_page(
@@ -157,8 +151,7 @@ class Stored:
     async def complete(self, upload: str, parts: list[dict[str, Any]]) -> str:
         """The compare-and-set that wins; the File's name."""
         name = self.mint.mint_ordered(FILE_PREFIX, self.account, int(time.time() * 1000))
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        completion = {"fileName": name, "parts": parts, "time": now}
+        completion = {"fileName": name, "parts": parts, "time": write_time(time.time())}
         await self.change(upload, {"outcome": "Completed", "completion": completion})
         return name
 
@@ -169,5 +162,5 @@ class Stored:
     async def add_orphan(self) -> str:
         """Bytes as a create leaves them that was killed before its object; their key."""
         key = file_key(self.account, "file-" + secrets.token_hex(13))
-        await self.store.put(key, json.dumps("nobody's").encode())
+        await self.store.put(key, b"nobody's")
         return key
