@@ -31,6 +31,7 @@ from tests.bench.soak import measure_soak
 from tests.bench.taskcost import measure_task_cost
 from tests.bench.tenants import measure_tenants
 from tests.bench.uploads import measure_uploads
+from tests.servers.forking import execute_servers
 from tests.servers.world import World
 
 Stage = Callable[[World, str, Report], Awaitable[None]]
@@ -117,4 +118,6 @@ def _read_stages(text: str) -> Sequence[str]:
 
 
 if __name__ == "__main__":
+    # a forked process shares memory with its parent, and starts without its imports
+    execute_servers()
     sys.exit(main())

@@ -41,6 +41,7 @@ _LIBC = ctypes.CDLL(None)
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(list(PRELOADED))
+_executing = threading.Event()
 
 
 class ForkedServer:
@@ -143,9 +144,14 @@ def fork_server(command: Sequence[str], env: Mapping[str, str], log: Path) -> Fo
     return ForkedServer(process)
 
 
+def execute_servers() -> None:
+    """Execute each server from now on, with the memory and the start that it has in production."""
+    _executing.set()
+
+
 def may_fork(command: Sequence[str], env: Mapping[str, str]) -> bool:
     """Return whether a process of this command and environment can come from the fork server."""
-    if tuple(command[:2]) != (sys.executable, "-m"):
+    if _executing.is_set() or tuple(command[:2]) != (sys.executable, "-m"):
         return False
     names = {name for name in (*env, *os.environ) if name.startswith(READ_AT_START)}
     return all(env.get(n) == os.environ.get(n) for n in names - {"PYTHONUNBUFFERED"})
