@@ -1,16 +1,14 @@
-"""Task creation: through the API, with our own Kubernetes client, and the bare apiserver."""
+"""Task creation through the API over that with our own Kubernetes client."""
 
 import asyncio
 import copy
-import json
-import ssl
 import statistics
 import time
 
 from gateway_core.api.ids import mint_request_id
 from gateway_core.api.task import GatewayTask
 from tests.bench.harness import build_call, end_operator, load_api
-from tests.bench.load import Load, build_request, run_load
+from tests.bench.load import Load
 from tests.bench.report import Report
 from tests.servers.world import World, read_task
 
@@ -43,7 +41,6 @@ async def measure_creates(world: World, key: str, report: Report) -> None:
     report.add("create: API over own Kubernetes client", ratio, "ratio", at_least=0.6)
     for name, loads in (("API", through_api), ("own Kubernetes client", through_client)):
         _tell(report, name, loads)
-    _tell(report, "bare apiserver", [await _run_bare(world, template)])
 
 
 def _tell(report: Report, name: str, loads: list[Load]) -> None:
@@ -78,25 +75,3 @@ def _run_client(world: World, template: dict[str, object]) -> Load:
         return load
 
     return asyncio.run(run())
-
-
-async def _run_bare(world: World, template: dict[str, object]) -> Load:
-    """The apiserver with prepared bytes: what it can do when the client costs next to nothing."""
-    config = world.config
-    connection = world.kube()._connection
-    credentials = connection.read_credentials()
-    context: ssl.SSLContext | None = connection.build_ssl(credentials)
-    path = f"/apis/modelgateway.dev/v1alpha1/namespaces/{config.namespace}/gatewaytasks"
-    headers = {"Content-Type": "application/json"}
-    if credentials.authorization:
-        headers["Authorization"] = credentials.authorization
-    bodies = [json.dumps(_name(template)).encode() for _ in range(COUNT)]
-    load = await run_load(
-        config.ports.kube_apiserver,
-        lambda number: build_request("POST", path, headers, bodies[number]),
-        count=COUNT,
-        concurrency=CONCURRENCY,
-        tls=context,
-    )
-    assert load.statuses == {201: COUNT}, load.statuses
-    return load

@@ -5,7 +5,6 @@ prepared bytes and looks for the status and the length only.
 """
 
 import asyncio
-import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -81,7 +80,6 @@ async def run_load(
     *,
     count: int,
     concurrency: int,
-    tls: ssl.SSLContext | None = None,
 ) -> Load:
     """Send `request`, or `request(number)`, `count` times over `concurrency` connections."""
     load, left = Load(), iter(range(count))
@@ -94,9 +92,7 @@ async def run_load(
     loop = asyncio.get_running_loop()
     begin = time.perf_counter()
     connections = [
-        await loop.create_connection(
-            lambda: _Connection(load, next_request), "127.0.0.1", port, ssl=tls
-        )
+        await loop.create_connection(lambda: _Connection(load, next_request), "127.0.0.1", port)
         for _ in range(min(concurrency, count))
     ]
     await asyncio.gather(*(protocol.done for _, protocol in connections))

@@ -46,12 +46,11 @@ class Operation:
 
 @dataclass
 class Fault:
-    """What the next calls of one kind come to: before the work is done, or after."""
+    """What the next call of one kind comes to: before the work is done, or after."""
 
     call: str
     kind: str
     after: bool = False
-    left: int = 1
     detail: Any = None
 
 
@@ -85,9 +84,9 @@ class OperationsProvider(WebServer):
         self._key = secrets.token_hex(8)
         self._errands: set[asyncio.Task[None]] = set()
 
-    def misbehave(self, call: str, kind: str, *, after: bool = False, count: int = 1, **kw: Any):
-        """Has the next `count` calls go wrong; `detail` is what the kind asks for."""
-        self._faults.append(Fault(call, kind, after, count, kw.get("detail")))
+    def misbehave(self, call: str, kind: str, *, after: bool = False, detail: Any = None) -> None:
+        """Let the next call go wrong; `detail` is what the kind asks for."""
+        self._faults.append(Fault(call, kind, after, detail))
 
     def behave(self) -> None:
         """Forgets all faults and goes back to what is usual."""
@@ -152,14 +151,9 @@ class OperationsProvider(WebServer):
     def _take(self, call: str, *, after: bool) -> Fault | None:
         for fault in self._faults:
             if (fault.call, fault.after) == (call, after) and fault.kind not in _OF_JOBS:
-                return self._use(fault)
+                self._faults.remove(fault)
+                return fault
         return None
-
-    def _use(self, fault: Fault) -> Fault:
-        fault.left -= 1
-        if not fault.left:
-            self._faults.remove(fault)
-        return fault
 
     def _spoil(self, request: web.Request, fault: Fault) -> web.StreamResponse:
         match fault.kind:
@@ -191,7 +185,7 @@ class OperationsProvider(WebServer):
             now + self.seconds,
         )
         for fault in [fault for fault in self._faults if fault.kind in _OF_JOBS]:
-            self._use(fault)
+            self._faults.remove(fault)
             if fault.kind == "same name":
                 job.name = self.journal[-1].name
             else:
@@ -326,9 +320,9 @@ class Moderator(WebServer):
 
         self.scripts.append(script)
 
-    def hang_next(self, seconds: float = 60.0) -> None:
+    def hang_next(self) -> None:
         async def script(_: web.Request) -> web.StreamResponse:
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(60.0)
             return web.Response(status=500)
 
         self.scripts.append(script)

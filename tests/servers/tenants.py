@@ -110,7 +110,7 @@ def describe_declared_key(account: str, secret: str, **spec: Any) -> dict[str, A
     return describe("Key", unique("key"), whole)
 
 
-async def read_declared(world: World, secret: str, *, but: str = "", seconds: float = 15) -> str:
+async def read_declared(world: World, secret: str, *, but: str = "") -> str:
     """The plaintext in the Secret, once it is there and another than `but`."""
 
     def read() -> str | None:
@@ -121,7 +121,7 @@ async def read_declared(world: World, secret: str, *, but: str = "", seconds: fl
         plaintext = base64.b64decode(encoded).decode()
         return None if plaintext == but else plaintext
 
-    plaintext: str = await wait_for(read, seconds=seconds, what=f"a key in Secret {secret}")
+    plaintext: str = await wait_for(read, seconds=15, what=f"a key in Secret {secret}")
     world.secrets.add(plaintext)
     return plaintext
 
