@@ -15,7 +15,7 @@ from itertools import accumulate
 
 from gateway_core.api.ids import name_to_id
 from gateway_core.api.task import GatewayTask
-from gateway_core.kube.errors import KubernetesError
+from gateway_core.kube.informer import Informer
 from tests.bench.harness import (
     Usage,
     build_call,
@@ -138,7 +138,7 @@ async def _follow_ends(world: World, client: Client) -> AsyncIterator[dict[str, 
     never in a GET before it is in the record.
     """
     seen = dict[str, float]()
-    asking = set[asyncio.Task[None]]()
+    asking = list[asyncio.Task[None]]()
 
     async def ask(task_id: str) -> None:
         while True:
@@ -149,27 +149,22 @@ async def _follow_ends(world: World, client: Client) -> AsyncIterator[dict[str, 
                 return
             await asyncio.sleep(0.05)
 
-    async def follow() -> None:
-        async with world.kube() as kube:
-            page = await kube.list_page(GatewayTask.plural, limit=1)
-            version, asked = page.resource_version, set[str]()
-            while True:
-                with suppress(KubernetesError):
-                    async for change in kube.watch(
-                        GatewayTask.plural, resource_version=version, timeout_seconds=60
-                    ):
-                        meta = change.object["metadata"]
-                        version = meta["resourceVersion"]
-                        phase = (change.object.get("status") or {}).get("phase")
-                        if phase in ("Completed", "Failed") and meta["name"] not in asked:
-                            asked.add(meta["name"])
-                            task = asyncio.create_task(ask(name_to_id(meta["name"])))
-                            asking.add(task)
-                            task.add_done_callback(asking.discard)
+    async with world.kube() as kube:
+        phases = Informer(
+            kube, GatewayTask.plural, lambda obj: (obj.get("status") or {}).get("phase")
+        )
 
-    async with in_background(follow()):
-        yield seen
-    await asyncio.gather(*asking)
+        def ask_at_end(name: str) -> None:
+            if phases.get(name) in ("Completed", "Failed") and name not in asked:
+                asked.add(name)
+                asking.append(asyncio.create_task(ask(name_to_id(name))))
+
+        async with in_background(phases.run()):
+            await phases.wait_synced()
+            asked = {name for name, _ in phases.items()}
+            phases.subscribe(ask_at_end)
+            yield seen
+        await asyncio.gather(*asking)
 
 
 def _tell(report: Report, done: Round) -> None:
