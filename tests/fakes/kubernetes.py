@@ -236,7 +236,7 @@ class FakeKubernetes(KubernetesClient):
                 raise WriteConflict(name)
         if obj is not None and obj["metadata"].get("finalizers"):
             if "deletionTimestamp" not in obj["metadata"]:
-                marked = _merge(obj, {"metadata": {"deletionTimestamp": self.clock()}})
+                marked = merge_patch(obj, {"metadata": {"deletionTimestamp": self.clock()}})
                 self._store(plural, marked, "MODIFIED")
         elif obj is not None:
             self.remove(plural, name)
@@ -279,7 +279,7 @@ class FakeKubernetes(KubernetesClient):
         self, method: str, plural: str, obj: Object, patch: Mapping[str, Any]
     ) -> Object:
         orjson.dumps(patch)
-        return await self._write(method, plural, obj, lambda current: _merge(current, patch))
+        return await self._write(method, plural, obj, lambda current: merge_patch(current, patch))
 
     async def _write(
         self, method: str, plural: str, obj: Object, change: Callable[[Object], Object]
@@ -394,7 +394,7 @@ def has_fields(obj: Object, selector: str) -> bool:
     return True
 
 
-def _merge(base: Any, patch: Any) -> Any:
+def merge_patch(base: Any, patch: Any) -> Any:
     """A JSON merge patch (RFC 7396)."""
     if not isinstance(patch, Mapping):
         return copy.deepcopy(patch)
@@ -403,5 +403,5 @@ def _merge(base: Any, patch: Any) -> Any:
         if value is None:
             merged.pop(name, None)
         else:
-            merged[name] = _merge(merged.get(name), value)
+            merged[name] = merge_patch(merged.get(name), value)
     return merged

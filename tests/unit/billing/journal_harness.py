@@ -1,7 +1,9 @@
-"""Records of the usage journal, stored and aggregated as the operator does, and a faulty store."""
+"""Records of the usage journal, aggregated as the operator does; slow and faulty stores."""
 
 import asyncio
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from gateway_core.billing.journal import CallRecord, decode_object, encode_object, name_object
@@ -86,3 +88,50 @@ class FaultyStore(FakeObjects):
         objects = [decode_object(key, data) for key, data in sorted(self.contents.items())]
         assert [obj.sequence for obj in objects] == list(range(1, len(objects) + 1))
         return [record for obj in objects for record in obj.records]
+
+
+class SlowObjects(FakeObjects):
+    """Each read takes 20 ms and each listing 100; listings leave out `hidden`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: list[str] = []
+        self.listings = 0
+        self.hidden: set[str] = set()
+
+    async def get(self, key: str) -> bytes:
+        self.reads.append(key)
+        await asyncio.sleep(0.02)
+        return await super().get(key)
+
+    async def list_entries(self, prefix: str, *, start_after: str | None = None) -> Any:
+        self.listings += 1
+        entries = [entry async for entry in super().list_entries(prefix, start_after=start_after)]
+        await asyncio.sleep(0.1)
+        for entry in entries:
+            if entry.key not in self.hidden:
+                yield entry
+
+
+class PausedPort:
+    """The record or a store as one process reaches it: each call waits before and after."""
+
+    def __init__(self, port: Any, pauses: Iterator[float]) -> None:
+        self._port = port
+        self._pauses = pauses
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._port, name)
+        return self._list if name == "list_entries" else partial(self._call, method)
+
+    async def _call(self, method: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        await asyncio.sleep(next(self._pauses))
+        answer = await method(*args, **named)
+        await asyncio.sleep(next(self._pauses))
+        return answer
+
+    async def _list(self, prefix: str) -> Any:
+        entries = [entry async for entry in self._port.list_entries(prefix)]
+        await asyncio.sleep(next(self._pauses))
+        for entry in entries:
+            yield entry

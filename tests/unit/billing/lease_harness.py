@@ -1,13 +1,16 @@
 """Processes that admit calls of an account's keys at random, and limits that all of them keep."""
 
 import asyncio
+import heapq
 import itertools
 import random
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from gateway_core.accounts.guardrails import Guardrail, Policy, Rules, build_policy
@@ -15,13 +18,14 @@ from gateway_core.accounts.records import AccountRecord
 from gateway_core.admission.rates import RateLimiter
 from gateway_core.api.errors import Unavailable
 from gateway_core.billing.counters import Budget, Hold
-from gateway_core.billing.journal import CallRecord, JournalClosed
+from gateway_core.billing.journal import JournalClosed
 from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import read_ledger, rebuild_ledger
 from gateway_core.billing.redis_counters import Counters
 from gateway_core.billing.reservations import CallReservations
+from tests.fakes.counters import FakeCounters
 from tests.fakes.kubernetes import FakeKubernetes
-from tests.unit.billing.journal_harness import FaultyStore
+from tests.unit.billing.journal_harness import FaultyStore, make_record
 
 MOST_MICROS = 1000
 
@@ -60,6 +64,23 @@ def make_policies(limits: Limits) -> list[Policy]:
     keys = ("key-a", "key-b")
     guardrail = Guardrail("grd-x", "demo", "X", frozenset(keys), shared)
     return [build_policy(key, rules, [guardrail]) for key in keys]
+
+
+class SlowCounters(FakeCounters):
+    """Counters that act `pause` seconds after each call, and answer as long after that."""
+
+    pause = 0.0
+
+    def __init__(self, now: float = 0.0) -> None:
+        super().__init__(now)
+        for name in ("admit", "hold", "keep", "lease", "settle_calls"):
+            setattr(self, name, partial(self._call_slowly, getattr(self, name)))
+
+    async def _call_slowly(self, method: Callable[..., Any], *args: Any) -> Any:
+        await asyncio.sleep(self.pause)
+        answer = await method(*args)
+        await asyncio.sleep(self.pause)
+        return answer
 
 
 class Process:
@@ -108,13 +129,12 @@ class Process:
         self.live.begin(bench.account.name, hold)
         await asyncio.sleep(bench.choice.uniform(0, seconds))
         cost = bench.choice.choice([0, micros, bench.choice.randint(0, micros)])
-        record = CallRecord(
+        record = make_record(
+            0,
+            cost,
             call=name,
             account=bench.account.name,
             time=bench.wall(),
-            model_id="m",
-            operation="llm/chat",
-            micros=cost,
             key_name=policy.key_name,
             guardrail_names=policy.guardrail_names,
         )
@@ -168,7 +188,9 @@ class LeaseBench:
         self.numbers, self._names = itertools.count(), itertools.count()
         self.processes: list[Process] = []
         self.spent = dict.fromkeys((policy.key_name for policy in self.policies), 0)
-        self.admitted: list[tuple[str, float]] = []
+        self.admitted = 0
+        self._recent: list[tuple[float, str]] = []
+        self._recent_calls = Counter[str]()
         self.ended = self.leased = self.refused = self.allowance = 0
         self.checks_rates = True
         self.violations: list[str] = []
@@ -192,8 +214,10 @@ class LeaseBench:
     ) -> None:
         """Note an admitted call, and check that it was within all limits."""
         process.running[name] = policy.key_name, micros
-        self.admitted.append((policy.key_name, began))
-        exposed = {key: self.spent[key] for key in self.spent}
+        self.admitted += 1
+        self._recent_calls[policy.key_name] += 1
+        heapq.heappush(self._recent, (began, policy.key_name))
+        exposed = dict(self.spent)
         for one in self.processes:
             for key, reserved in one.running.values():
                 exposed[key] += reserved
@@ -208,11 +232,11 @@ class LeaseBench:
 
     def _check_rates(self) -> None:
         # a call was admitted after it began: these are in the trailing minute for sure
-        oldest = self.now() - 60
-        recent = Counter(key for key, began in self.admitted if began > oldest)
-        self._check("calls", recent.total(), self.limits.account_calls)
+        while self._recent[0][0] <= self.now() - 60:
+            self._recent_calls[heapq.heappop(self._recent)[1]] -= 1
+        self._check("calls", len(self._recent), self.limits.account_calls)
         if self.limits.key_calls is not None:
-            self._check("calls of a key", max(recent.values()), self.limits.key_calls)
+            self._check("calls of a key", max(self._recent_calls.values()), self.limits.key_calls)
 
     def _check(self, what: str, used: int, limit: int) -> None:
         if used > limit:

@@ -21,11 +21,17 @@ from tests.fakes.clock import in_virtual_time
 from tests.unit.billing.journal_harness import FaultyStore, make_record
 
 
-@in_virtual_time
-async def test_a_lone_record_is_stored_at_once() -> None:
-    store = FaultyStore()
+def start_writer(
+    *faults: str, seconds: float = 0.0
+) -> tuple[FaultyStore, JournalWriter, asyncio.Task[None]]:
+    store = FaultyStore(*faults, seconds=seconds)
     writer = JournalWriter(store, "p")
-    running = asyncio.create_task(writer.run())
+    return store, writer, asyncio.create_task(writer.run())
+
+
+@in_virtual_time
+async def test_lone_record_is_stored_at_once() -> None:
+    store, writer, running = start_writer()
     writer.add(make_record(1))
     assert writer.unsafe == 1
     await asyncio.sleep(0.01)
@@ -36,37 +42,29 @@ async def test_a_lone_record_is_stored_at_once() -> None:
 @pytest.mark.parametrize(
     ("seconds", "at_risk"), [(0.1, 0.86), (0.3, 0.96), (0.45, 0.96), (0.6, 1.22)]
 )
-def test_unstored_records_are_younger_than_a_second_with_puts_below_half_a_second(
+@in_virtual_time
+async def test_unstored_records_are_younger_than_a_second_with_puts_below_half_a_second(
     seconds: float, at_risk: float
 ) -> None:
-    @in_virtual_time
-    async def play() -> None:
-        store = FaultyStore(seconds=seconds)
-        writer = JournalWriter(store, "p")
-        running = asyncio.create_task(writer.run())
-        loop = asyncio.get_running_loop()
-        added: dict[str, float] = {}
-        oldest = 0.0
-        for number in range(500):
-            writer.add(make_record(number))
-            added[f"call-{number}"] = loop.time()
-            await asyncio.sleep(0.02)
-            stored = {record.call for record in store.list_records()}
-            unsafe = [at for call, at in added.items() if call not in stored]
-            oldest = max([oldest, *(loop.time() - at for at in unsafe)])
-        assert oldest < at_risk
-        begins = max(seconds, min(PAUSE_SECONDS, RISK_SECONDS - seconds))
-        assert len(store.contents) <= 500 * 0.02 / begins + 2
-        running.cancel()
-
-    play()
+    store, writer, running = start_writer(seconds=seconds)
+    loop = asyncio.get_running_loop()
+    added: list[float] = []
+    oldest = 0.0
+    for number in range(250):
+        writer.add(make_record(number))
+        added.append(loop.time())
+        await asyncio.sleep(0.02)
+        unsafe = added[len(store.list_records()) :]
+        oldest = max([oldest, *(loop.time() - at for at in unsafe)])
+    assert oldest < at_risk
+    begins = max(seconds, min(PAUSE_SECONDS, RISK_SECONDS - seconds))
+    assert len(store.contents) <= 250 * 0.02 / begins + 2
+    running.cancel()
 
 
 @in_virtual_time
-async def test_the_pause_is_back_after_a_slow_hour() -> None:
-    store = FaultyStore("refused")
-    writer = JournalWriter(store, "p")
-    running = asyncio.create_task(writer.run())
+async def test_writer_pauses_between_objects_after_an_outage() -> None:
+    store, writer, running = start_writer("refused")
     store.away = True
     writer.add(make_record(0))
     await asyncio.sleep(3600)
@@ -79,28 +77,21 @@ async def test_the_pause_is_back_after_a_slow_hour() -> None:
 
 
 @pytest.mark.parametrize("fault", ["refused", "unacknowledged"])
-def test_a_failed_put_is_repeated_byte_for_byte_before_any_other(fault: str) -> None:
-    @in_virtual_time
-    async def play() -> None:
-        store = FaultyStore(*[fault] * 9)
-        writer = JournalWriter(store, "p")
-        running = asyncio.create_task(writer.run())
-        for number in range(50):
-            writer.add(make_record(number))
-            await asyncio.sleep(0.3)
-        await writer.close()
-        assert len(set(store.puts[:10])) == 1
-        assert store.list_records() == [make_record(number) for number in range(50)]
-        await running
-
-    play()
+@in_virtual_time
+async def test_failed_put_is_repeated_byte_for_byte_before_any_other(fault: str) -> None:
+    store, writer, running = start_writer(*[fault] * 9)
+    for number in range(50):
+        writer.add(make_record(number))
+        await asyncio.sleep(0.3)
+    await writer.close()
+    assert len(set(store.puts[:10])) == 1
+    assert store.list_records() == [make_record(number) for number in range(50)]
+    await running
 
 
 @in_virtual_time
-async def test_a_graceful_end_stores_everything_and_takes_no_more() -> None:
-    store = FaultyStore("refused", "refused", seconds=0.05)
-    writer = JournalWriter(store, "p")
-    running = asyncio.create_task(writer.run())
+async def test_close_stores_everything_and_refuses_further_records() -> None:
+    store, writer, running = start_writer("refused", "refused", seconds=0.05)
     for number in range(3):
         writer.add(make_record(number))
     await writer.close()
@@ -133,10 +124,8 @@ async def test_caller_waits_when_too_much_is_unstored() -> None:
 
 
 @in_virtual_time
-async def test_an_object_holds_so_many_records_and_a_full_one_is_not_waited_for() -> None:
-    store = FaultyStore()
-    writer = JournalWriter(store, "p")
-    running = asyncio.create_task(writer.run())
+async def test_full_object_is_stored_without_a_pause() -> None:
+    store, writer, running = start_writer()
     for number in range(journal.MOST_RECORDS * 2 + 1):
         writer.add(make_record(number))
     await asyncio.sleep(PAUSE_SECONDS / 2)
@@ -147,7 +136,7 @@ async def test_an_object_holds_so_many_records_and_a_full_one_is_not_waited_for(
 
 
 @in_virtual_time
-async def test_object_is_reported_before_and_after() -> None:
+async def test_writer_reports_an_object_before_and_after_its_put() -> None:
     store, told = FaultyStore(seconds=0.1), list[tuple[str, int, int]]()
     writer = JournalWriter(
         store,
@@ -164,7 +153,7 @@ async def test_object_is_reported_before_and_after() -> None:
     await running
 
 
-def test_a_process_is_named_as_its_host_and_as_no_other() -> None:
+def test_process_name_is_derived_from_the_host_and_unique() -> None:
     name = name_process("api", "Model.Gateway_API-7f9c-" + "x" * 80)
     assert name.startswith("api-model-gateway-api-7f9c-x")
     assert len(name) <= 63

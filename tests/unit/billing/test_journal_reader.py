@@ -1,20 +1,18 @@
-"""The journal folded by several that are halted and killed anywhere: every call counts once (I7).
+"""The journal, aggregated by several that are paused and killed: each call counts once (I7).
 
-All the while the account's ledger is read, as a rebuild of the counters reads it: at no moment does
-it say other than what the journal's calls have cost.
+Meanwhile the account's ledger is read as a rebuild of the counters reads it: at any moment it is
+the cost of the journal's calls.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import partial
 from itertools import cycle
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from gateway_core.api.usage import GatewayUsage
@@ -37,39 +35,22 @@ from gateway_core.kube.errors import (
     WriteConflict,
     WriteOutcomeUnknown,
 )
-from gateway_core.storage.objects import Entry
 from gateway_operator.retention.objects import RetentionRules
 from gateway_operator.retention.usage import DayClosing
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import FakeKubernetes, Fault
 from tests.fakes.objects import FakeObjects
-from tests.unit.billing.journal_harness import LATER, NOW, fold_round, make_record, store_object
+from tests.unit.billing.journal_harness import (
+    LATER,
+    NOW,
+    PausedPort,
+    SlowObjects,
+    fold_round,
+    make_record,
+    store_object,
+)
 
 USAGES = GatewayUsage.plural
-
-
-class Paused:
-    """Records or a store as one folder reaches them: each call waits before and after."""
-
-    def __init__(self, port: Any, pauses: Iterator[float]) -> None:
-        self._port = port
-        self._pauses = pauses
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._port, name)
-        return self._list if name == "list_entries" else partial(self._call, method)
-
-    async def _call(self, method: Callable[..., Any], *given_: Any, **named: Any) -> Any:
-        await asyncio.sleep(next(self._pauses))
-        answer = await method(*given_, **named)
-        await asyncio.sleep(next(self._pauses))
-        return answer
-
-    async def _list(self, prefix: str) -> Any:
-        entries = [entry async for entry in self._port.list_entries(prefix)]
-        await asyncio.sleep(next(self._pauses))
-        for entry in entries:
-            yield entry
 
 
 async def fold_always(kube: Any, store: Any) -> None:
@@ -83,12 +64,7 @@ async def fold_always(kube: Any, store: Any) -> None:
 PAUSES = st.lists(st.sampled_from([0.0, 0.0, 0.01, 0.02, 0.5]), min_size=1, max_size=9)
 
 
-@settings(
-    phases=[__import__("hypothesis").Phase.generate],
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@settings(phases=[Phase.generate], max_examples=25)
 @given(
     calls=st.lists(
         st.tuples(
@@ -101,98 +77,77 @@ PAUSES = st.lists(st.sampled_from([0.0, 0.0, 0.01, 0.02, 0.5]), min_size=1, max_
     kills=st.lists(st.tuples(st.sampled_from([0.01, 0.05, 0.5]), st.integers(0, 4)), max_size=4),
     marks=st.sampled_from([3, 256]),
 )
-def test_every_call_counts_once(
+@in_virtual_time
+async def test_every_call_counts_once(
     calls: list[tuple[str, int, datetime]],
     folders: list[list[float]],
     kills: list[tuple[float, int]],
     marks: int,
 ) -> None:
-    @in_virtual_time
-    async def play() -> None:
-        kube, store = FakeKubernetes(), FakeObjects()
-        expected: list[int] = []
+    kube, store = FakeKubernetes(), FakeObjects()
+    expected: list[int] = []
 
-        async def check() -> None:
-            # what is stored while the ledger is read may be in it or not
-            least = sum(expected)
-            ledger = await read_ledger(kube, JournalStore(store), "demo")
-            assert least == ledger.charged == sum(ledger.by_day.values())
-            for subject in ("key/key-a", "guardrail/grd-x") if least else ():
-                buckets = ledger.spent[subject]
-                assert buckets.total == sum_window(buckets, "1d", LATER) == least
+    async def check() -> None:
+        # what is stored while the ledger is read may be in it or not
+        least = sum(expected)
+        ledger = await read_ledger(kube, JournalStore(store), "demo")
+        assert least == ledger.charged == sum(ledger.by_day.values())
+        for subject in ("key/key-a", "guardrail/grd-x") if least else ():
+            buckets = ledger.spent[subject]
+            assert buckets.total == sum_window(buckets, "1d", LATER) == least
 
-        def begin(pauses: list[float]) -> asyncio.Task[None]:
-            clock = cycle(pauses)
-            paused = Paused(kube, clock), Paused(store, clock)
-            return asyncio.create_task(fold_always(*paused))
+    def begin(pauses: list[float]) -> asyncio.Task[None]:
+        clock = cycle(pauses)
+        paused = PausedPort(kube, clock), PausedPort(store, clock)
+        return asyncio.create_task(fold_always(*paused))
 
-        running = [begin(pauses) for pauses in folders]
-        sequences = dict.fromkeys("pqr", 0)
-        with patch.object(callfolds, "MOST_JOURNALS", marks):
-            for number, (process, micros, time) in enumerate(calls):
-                sequences[process] += 1
-                record = make_record(number, micros, time=time)
-                await store_object(store, process, sequences[process], record)
-                expected.append(micros)
-                await check()
-                await asyncio.sleep(0.02)
-            for seconds, victim in kills:
-                await asyncio.sleep(seconds)
-                running[victim % len(running)].cancel()
-                await check()
-            for task in running:
-                assert task.cancelled() or not task.done() or task.exception() is None
-            for _ in range(12):
-                await asyncio.sleep(0.3)
-                await check()
-            for task in running:
-                task.cancel()
-            seen: dict[str, float] = {}
-            for _ in range(12):
-                with suppress(AggregationDeferred):
-                    await fold_round(kube, store, last_seen=seen)
-                await asyncio.sleep(1.1)
+    running = [begin(pauses) for pauses in folders]
+    sequences = dict.fromkeys("pqr", 0)
+    with patch.object(callfolds, "MOST_JOURNALS", marks):
+        for number, (process, micros, time) in enumerate(calls):
+            sequences[process] += 1
+            record = make_record(number, micros, time=time)
+            await store_object(store, process, sequences[process], record)
+            expected.append(micros)
             await check()
-        assert store.contents == {}
-        status = [obj["status"] for obj in kube.list_objects(USAGES)]
-        assert sum(s["chargedMicros"] for s in status) == sum(expected)
-        assert sum(s["requests"] for s in status) == len(calls)
-        assert sum(s["inputTokens"] for s in status) == 10 * len(calls)
-
-    play()
-
-
-class LaggingObjects(FakeObjects):
-    """A store whose listings leave out `hidden`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.hidden: set[str] = set()
-
-    async def list_entries(self, prefix: str, *, start_after: str | None = None) -> Any:
-        async for entry in super().list_entries(prefix, start_after=start_after):
-            assert isinstance(entry, Entry)
-            if entry.key not in self.hidden:
-                yield entry
+            await asyncio.sleep(0.02)
+        for seconds, victim in kills:
+            await asyncio.sleep(seconds)
+            running[victim % len(running)].cancel()
+            await check()
+        for task in running:
+            assert task.cancelled() or not task.done() or task.exception() is None
+        for _ in range(12):
+            await asyncio.sleep(0.3)
+            await check()
+        for task in running:
+            task.cancel()
+        seen: dict[str, float] = {}
+        for _ in range(12):
+            with suppress(AggregationDeferred):
+                await fold_round(kube, store, last_seen=seen)
+            await asyncio.sleep(1.1)
+        await check()
+    assert store.contents == {}
+    status = [obj["status"] for obj in kube.list_objects(USAGES)]
+    assert sum(s["chargedMicros"] for s in status) == sum(expected)
+    assert sum(s["requests"] for s in status) == len(calls)
+    assert sum(s["inputTokens"] for s in status) == 10 * len(calls)
 
 
 @pytest.mark.parametrize("hidden", [{1}, {2}, {1, 2}, {2, 3}, {3}])
-def test_object_missing_from_a_listing_is_not_skipped(hidden: set[int]) -> None:
-    @in_virtual_time
-    async def play() -> None:
-        kube, store = FakeKubernetes(), LaggingObjects()
-        for number in range(1, 5):
-            await store_object(store, "p", number, make_record(number))
-        store.hidden = {name_object("p", number) for number in hidden}
-        assert (await read_ledger(kube, JournalStore(store), "demo")).charged == 20
-        await fold_round(kube, store, most=10)
-        [usage] = kube.list_objects(USAGES)
-        assert usage["status"]["chargedMicros"] == 20
-        assert usage["status"]["journal"] == [{"process": "p", "sequence": 4}]
-        store.hidden = set()
-        assert store.contents == {}
-
-    play()
+@in_virtual_time
+async def test_object_missing_from_a_listing_is_not_skipped(hidden: set[int]) -> None:
+    kube, store = FakeKubernetes(), SlowObjects()
+    for number in range(1, 5):
+        await store_object(store, "p", number, make_record(number))
+    store.hidden = {name_object("p", number) for number in hidden}
+    assert (await read_ledger(kube, JournalStore(store), "demo")).charged == 20
+    await fold_round(kube, store, most=10)
+    [usage] = kube.list_objects(USAGES)
+    assert usage["status"]["chargedMicros"] == 20
+    assert usage["status"]["journal"] == [{"process": "p", "sequence": 4}]
+    assert store.contents == {}
 
 
 @in_virtual_time
@@ -214,7 +169,7 @@ async def test_account_that_cannot_be_aggregated_delays_no_other() -> None:
 
 
 @in_virtual_time
-async def test_no_call_is_added_to_a_day_that_is_closed() -> None:
+async def test_closed_day_takes_no_call() -> None:
     """The day's sums are in the closing object already, and it is deleted next."""
     kube, store = FakeKubernetes(), FakeObjects()
     await store_object(store, "p", 1, make_record(1))
@@ -229,7 +184,7 @@ async def test_no_call_is_added_to_a_day_that_is_closed() -> None:
 
 
 @in_virtual_time
-async def test_a_write_whose_answer_is_lost_adds_once() -> None:
+async def test_write_with_lost_response_adds_once() -> None:
     kube, store = FakeKubernetes(), FakeObjects()
     await store_object(store, "p", 1, make_record(1))
     kube.order_faults("patch_status", Fault(WriteOutcomeUnknown("?"), applied=True))
@@ -239,7 +194,7 @@ async def test_a_write_whose_answer_is_lost_adds_once() -> None:
 
 
 @in_virtual_time
-async def test_a_halted_folder_that_wakes_after_the_mark_was_dropped_adds_nothing() -> None:
+async def test_paused_aggregator_adds_nothing_after_its_mark_was_dropped() -> None:
     kube, store = FakeKubernetes(), FakeObjects()
     await store_object(store, "p", 1, make_record(1))
     old = JournalStore(store)
@@ -256,7 +211,7 @@ async def test_a_halted_folder_that_wakes_after_the_mark_was_dropped_adds_nothin
 
 
 @in_virtual_time
-async def test_without_room_for_marks_a_fold_waits() -> None:
+async def test_aggregation_waits_for_room_for_marks() -> None:
     kube, store = FakeKubernetes(), FakeObjects()
     for process in ("p", "q"):
         await store_object(store, process, 1, make_record(1))
@@ -268,7 +223,7 @@ async def test_without_room_for_marks_a_fold_waits() -> None:
 
 
 @in_virtual_time
-async def test_a_day_is_not_closed_while_the_journal_has_something_of_it() -> None:
+async def test_day_with_journal_records_is_not_closed() -> None:
     kube, store = FakeKubernetes(), FakeObjects()
     await store_object(store, "p", 1, make_record(1))
     [part] = divide_objects(await JournalStore(store).read_all())
@@ -280,7 +235,7 @@ async def test_a_day_is_not_closed_while_the_journal_has_something_of_it() -> No
     assert (await read_ledger(kube, JournalStore(store), "demo")).charged == 5
 
 
-def test_an_object_is_read_as_it_was_written() -> None:
+def test_object_is_decoded_as_it_was_encoded() -> None:
     record, plain = make_record(1), CallRecord("call-b", "demo", NOW, "m", "s/a")
     data = encode_object("p", 7, [record, plain])
     key = name_object("p", 7)
@@ -291,7 +246,7 @@ def test_an_object_is_read_as_it_was_written() -> None:
 
 
 @in_virtual_time
-async def test_a_record_with_an_absurd_count_lets_the_day_hold_its_sums() -> None:
+async def test_absurd_token_counts_are_capped() -> None:
     kube, store = FakeKubernetes(), FakeObjects()
     absurd = make_record(1, input_tokens=2**53, output_tokens=2**62)
     await store_object(store, "p", 1, absurd, make_record(2))
@@ -319,7 +274,7 @@ def test_damaged_object_is_reported(data: bytes) -> None:
 
 
 @in_virtual_time
-async def test_a_journal_that_cannot_be_read_lets_no_rebuild_go_wrong() -> None:
+async def test_ledger_is_unavailable_while_the_journal_cannot_be_read() -> None:
     kube, store = FakeKubernetes(), FakeObjects()
     await store.put(name_object("p", 1), b"{}")
     with pytest.raises(KubernetesUnavailable, match="journal"):
@@ -330,7 +285,7 @@ async def test_a_journal_that_cannot_be_read_lets_no_rebuild_go_wrong() -> None:
 
 
 @in_virtual_time
-async def test_a_ledger_tells_how_far_it_found_each_journal() -> None:
+async def test_ledger_has_the_last_sequence_of_each_journal() -> None:
     kube, store = FakeKubernetes(), FakeObjects()
     for number in (1, 2):
         await store_object(store, "p", number, make_record(number))

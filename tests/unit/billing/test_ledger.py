@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from gateway_core.api.guardrail import GatewayGuardrail
@@ -18,9 +18,10 @@ from gateway_core.api.ids import ACCOUNT_LABEL, FOLDED_LABEL
 from gateway_core.api.key import GatewayKey
 from gateway_core.api.limits import list_subjects
 from gateway_core.api.task import GatewayTask
+from gateway_core.api.times import format_time
 from gateway_core.billing import spending
 from gateway_core.billing.counters import Budget, BudgetState, Hold, Ledger, Spending
-from gateway_core.billing.journal import CallRecord, JournalObject, name_object
+from gateway_core.billing.journal import JournalObject, name_object
 from gateway_core.billing.journal_store import JournalStore, aggregate_calls, divide_objects
 from gateway_core.billing.ledger import Entry, read_entry, read_ledger, rebuild_ledger
 from gateway_core.billing.usage_store import AggregationDeferred, aggregate_runs
@@ -30,12 +31,17 @@ from tests.fakes.clock import in_virtual_time
 from tests.fakes.counters import FakeCounters
 from tests.fakes.kubernetes import FakeKubernetes
 from tests.fakes.objects import FakeObjects
+from tests.shares import IS_WHOLE
 from tests.unit.billing.journal_harness import LATER, fold_round, make_record, store_object
 
 
 def make(status: dict[str, Any] | None = None, **request: Any) -> dict[str, Any]:
     obj: dict[str, Any] = {"spec": {"request": {"accountName": "demo", **request}}}
     return obj if status is None else {**obj, "status": status}
+
+
+COMPLETED = {"phase": "Completed", "completionTime": "2026-11-21T23:59:59Z"}
+FAILED = {"phase": "Failed", "completionTime": "2026-11-21T10:00:00Z"}
 
 
 @pytest.mark.parametrize(
@@ -48,24 +54,14 @@ def make(status: dict[str, Any] | None = None, **request: Any) -> dict[str, Any]
         (make({"phase": "Running", "reservedMicros": 300}, reservedMicros=500), Entry(held=300)),
         (make({"phase": "Running", "reservedMicros": 0}, reservedMicros=500), Entry(held=0)),
         (
-            make(
-                {
-                    "phase": "Completed",
-                    "chargedMicros": 250,
-                    "reservedMicros": 300,
-                    "completionTime": "2026-11-21T23:59:59Z",
-                }
-            ),
+            make({**COMPLETED, "chargedMicros": 250, "reservedMicros": 300}),
             Entry(charged=250, day="2026-11-21"),
         ),
-        (
-            make({"phase": "Failed", "chargedMicros": 0, "completionTime": "2026-11-21T10:00:00Z"}),
-            Entry(day="2026-11-21"),
-        ),
+        (make({**FAILED, "chargedMicros": 0}), Entry(day="2026-11-21")),
         (make({"phase": "Failed"}, reservedMicros=500), Entry()),
     ],
 )
-def test_entry(obj: dict[str, Any], entry: Entry) -> None:
+def test_entry_of_a_task_is_its_hold_or_its_charge(obj: dict[str, Any], entry: Entry) -> None:
     assert read_entry(obj) == entry
 
 
@@ -121,28 +117,16 @@ class Town:
         if not self.open:
             return
         task = await self.kube.get(TASKS, self.open.pop(place % len(self.open)))
-        status = {
-            "phase": "Completed",
-            "work": "Settled",
-            "chargedMicros": micros,
-            "completionTime": self.now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        }
+        status = {"phase": "Completed", "work": "Settled", "chargedMicros": micros}
+        status["completionTime"] = format_time(self.now)
         self.ended.append(self.kube.put(TASKS, {**task, "status": status}))
         await self.counters.settle("demo", task["metadata"]["name"], micros, self.now)
 
     async def call(self, process: str, key: str | None, guardrails: tuple[str, ...]) -> None:
         """A call is made, settled, and written into its process's journal."""
         self.number += 1
-        record = CallRecord(
-            call=f"call-{self.number}",
-            account="demo",
-            time=self.now,
-            model_id="m",
-            operation="llm/chat",
-            micros=self.number * 11,
-            key_name=key,
-            guardrail_names=guardrails,
-        )
+        parts = {"time": self.now, "key_name": key, "guardrail_names": guardrails}
+        record = make_record(self.number, self.number * 11, **parts)
         await self.counters.hold("demo", Hold(record.call, 10_000, record.to_charge().subjects))
         await self.counters.settle("demo", record.call, record.micros, record.time)
         self.sequences[process] += 1
@@ -206,24 +190,16 @@ async def play(town: Town, steps: list[Any]) -> None:
                 await town.move_days()
 
 
-@settings(
-    phases=[__import__("hypothesis").Phase.generate],
-    max_examples=1500,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@settings(phases=[Phase.generate], max_examples=1500 if IS_WHOLE else 250)
 @given(STEPS)
-def test_figures_are_equal_before_and_after_a_loss(steps: list[Any]) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        town = Town()
-        await play(town, steps)
-        before = await town.figures()
-        town.counters.lose()
-        assert await rebuild_ledger(town.kube, JournalStore(town.store), town.counters, "demo")
-        assert await town.figures() == before
-
-    run()
+@in_virtual_time
+async def test_figures_are_equal_before_and_after_a_loss(steps: list[Any]) -> None:
+    town = Town()
+    await play(town, steps)
+    before = await town.figures()
+    town.counters.lose()
+    assert await rebuild_ledger(town.kube, JournalStore(town.store), town.counters, "demo")
+    assert await town.figures() == before
 
 
 @in_virtual_time
@@ -265,40 +241,37 @@ class BusyBacklog(JournalStore):
 
 @pytest.mark.parametrize("removed", [False, True])
 @pytest.mark.parametrize("first", ["2026-11-21", "2026-11-22"])
-def test_an_object_of_two_days_that_is_half_folded_counts_whole(first: str, removed: bool) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        kube, store = FakeKubernetes(), FakeObjects()
-        # a journal of which all is folded and removed
-        await store_object(store, "p", 1, make_record(1, 5))
-        await fold_round(kube, store)
-        halves = [make_record(2, 30), make_record(3, 700, time=LATER)]
+@in_virtual_time
+async def test_partly_aggregated_object_of_two_days_counts_whole(first: str, removed: bool) -> None:
+    kube, store = FakeKubernetes(), FakeObjects()
+    # a journal of which all is folded and removed
+    await store_object(store, "p", 1, make_record(1, 5))
+    await fold_round(kube, store)
+    halves = [make_record(2, 30), make_record(3, 700, time=LATER)]
 
-        async def fold(*days: str) -> None:
-            backlog = JournalStore(store)
-            found = await backlog.read([("p", 2)])
-            for part in divide_objects(found.objects):
-                if part.day in days:
-                    await aggregate_calls(kube, backlog, part, lambda _: False, LATER)
+    async def fold(*days: str) -> None:
+        backlog = JournalStore(store)
+        found = await backlog.read([("p", 2)])
+        for part in divide_objects(found.objects):
+            if part.day in days:
+                await aggregate_calls(kube, backlog, part, lambda _: False, LATER)
 
-        async def store_and_fold() -> None:
-            if store.contents:
-                await fold("2026-11-21", "2026-11-22")
-                await store.delete(name_object("p", 2))
-            else:
-                await store_object(store, "p", 2, *halves)
-                await fold(first)
+    async def store_and_fold() -> None:
+        if store.contents:
+            await fold("2026-11-21", "2026-11-22")
+            await store.delete(name_object("p", 2))
+        else:
+            await store_object(store, "p", 2, *halves)
+            await fold(first)
 
-        backlog = BusyBacklog(store, store_and_fold, 2 if removed else 1)
-        ledger = await read_ledger(kube, backlog, "demo")
-        assert (ledger.charged, ledger.journals) == (735, {"p": 2})
-        assert ledger.by_day == {"2026-11-21": 35, "2026-11-22": 700}
-
-    run()
+    backlog = BusyBacklog(store, store_and_fold, 2 if removed else 1)
+    ledger = await read_ledger(kube, backlog, "demo")
+    assert (ledger.charged, ledger.journals) == (735, {"p": 2})
+    assert ledger.by_day == {"2026-11-21": 35, "2026-11-22": 700}
 
 
 @in_virtual_time
-async def test_a_journal_that_is_folded_and_removed_is_read_once() -> None:
+async def test_aggregated_and_removed_journal_is_read_once() -> None:
     kube, store, reads = FakeKubernetes(), FakeObjects(), list[int]()
     await store_object(store, "p", 1, make_record(1, 5))
     await fold_round(kube, store)

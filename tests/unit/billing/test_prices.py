@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway_core.api import money
@@ -94,66 +94,61 @@ def made(seconds: str) -> Usage:
     return Usage(seconds=Fraction(seconds))
 
 
-class TestQuote:
-    def test_seconds_at_the_price_of_the_resolution(self) -> None:
-        asked = price(perSecond=[{"resolution": "720p", "micros": 60_000}, {"micros": 1}])
-        assert quote(asked, task()) == 300_000
+HD_AND_OTHERS = [{"resolution": "720p", "micros": 60_000}, {"micros": 100_000}]
+TOKENS = {"inputPerMillionMicros": 150_000, "outputPerMillionMicros": 600_000}
+MILLION = Usage(input_tokens=10**6, output_tokens=0)
+CACHED = {
+    "inputPerMillionMicros": 1_000_000,
+    "cachedPerMillionMicros": 100_000,
+    "outputPerMillionMicros": 2_000_000,
+}
+BOUND = Usage(input_tokens=100, output_tokens=50)
+DEAR_CACHE = {"inputPerMillionMicros": 1_000_000, "cachedPerMillionMicros": 1_250_000}
 
-    def test_star_prices_other_resolutions(self) -> None:
-        asked = price(perSecond=[{"resolution": "720p", "micros": 60_000}, {"micros": 100_000}])
-        assert quote(asked, task(resolution="4k")) == 500_000
 
-    def test_a_call_and_its_seconds_add_up(self) -> None:
-        assert quote(price(perCallMicros=5, perSecond=[{"micros": 10}]), task(3)) == 35
-
-    def test_a_call_alone(self) -> None:
-        assert quote(price(perCallMicros=7), task(16)) == 7
-
-    def test_free_is_nothing(self) -> None:
-        assert quote(price(perCallMicros=0), bound_task({})) == 0
-
-    def test_a_model_without_resolutions_has_the_star(self) -> None:
-        asked = price(perSecond=[{"micros": 10}])
-        assert quote(asked, bound_task({"duration_seconds": 3})) == 30
-
-    def test_missing_price_of_a_resolution_is_named(self) -> None:
-        asked = price(perSecond=[{"resolution": "720p", "micros": 1}])
-        with pytest.raises(LookupError, match="4k"):
-            quote(asked, task(resolution="4k"))
-
-    def test_images(self) -> None:
-        assert quote(price(perImageMicros=40_000), Usage(images=3)) == 120_000
-
-    def test_tokens_are_rounded_up_once_for_the_call(self) -> None:
-        asked = price(inputPerMillionMicros=150_000, outputPerMillionMicros=600_000)
+@pytest.mark.parametrize(
+    ("fields", "usage", "micros"),
+    [
+        ({"perSecond": HD_AND_OTHERS}, task(), 300_000),
+        ({"perSecond": HD_AND_OTHERS}, task(resolution="4k"), 500_000),
+        ({"perSecond": [{"micros": 10}]}, bound_task({"duration_seconds": 3}), 30),
+        ({"perCallMicros": 5, "perSecond": [{"micros": 10}]}, task(3), 35),
+        ({"perCallMicros": 7}, task(16), 7),
+        ({"perCallMicros": 0}, bound_task({}), 0),
+        ({"perImageMicros": 40_000}, Usage(images=3), 120_000),
         # 3 * 0.15 + 1 * 0.6 = 1.05 micro-dollars; each part by itself would make 2
-        assert quote(asked, Usage(input_tokens=3, output_tokens=1)) == 2
-        assert quote(asked, Usage(input_tokens=1, output_tokens=1)) == 1
-        assert quote(asked, Usage(input_tokens=10**6, output_tokens=10**6)) == 750_000
+        (TOKENS, Usage(input_tokens=3, output_tokens=1), 2),
+        (TOKENS, Usage(input_tokens=1, output_tokens=1), 1),
+        (TOKENS, Usage(input_tokens=10**6, output_tokens=10**6), 750_000),
+        # input may be cached in part, and the dearer price bounds it
+        ({"inputPerMillionMicros": 100, "cachedPerMillionMicros": 10}, MILLION, 100),
+        ({"inputPerMillionMicros": 100, "cachedPerMillionMicros": 125}, MILLION, 125),
+    ],
+)
+def test_quote_is_the_sum_of_its_units(fields: dict[str, Any], usage: Usage, micros: int) -> None:
+    assert quote(price(**fields), usage) == micros
 
-    def test_cached_tokens_are_bounded_by_what_is_dearer(self) -> None:
-        bound = Usage(input_tokens=10**6, output_tokens=0)
-        cheaper = price(inputPerMillionMicros=100, cachedPerMillionMicros=10)
-        assert quote(cheaper, bound) == 100
-        dearer = price(inputPerMillionMicros=100, cachedPerMillionMicros=125)
-        assert quote(dearer, bound) == 125
 
-    @pytest.mark.parametrize(
-        ("fields", "what"),
-        [
-            ({"perSecond": [{"micros": 1}]}, "seconds"),
-            ({"perImageMicros": 1}, "images"),
-            ({"inputPerMillionMicros": 1}, "input tokens"),
-            ({"cachedPerMillionMicros": 1, "perCallMicros": 1}, "input tokens"),
-            ({"outputPerMillionMicros": 1}, "output tokens"),
-        ],
-    )
-    def test_unbounded_cost_has_no_quote(self, fields: dict[str, Any], what: str) -> None:
-        with pytest.raises(LookupError, match=what):
-            quote(price(**fields), Usage())
+@pytest.mark.parametrize(
+    ("fields", "usage", "missing"),
+    [
+        ({"perSecond": [{"resolution": "720p", "micros": 1}]}, task(resolution="4k"), "4k"),
+        ({"perSecond": [{"micros": 1}]}, Usage(), "seconds"),
+        ({"perImageMicros": 1}, Usage(), "images"),
+        ({"inputPerMillionMicros": 1}, Usage(), "input tokens"),
+        ({"cachedPerMillionMicros": 1, "perCallMicros": 1}, Usage(), "input tokens"),
+        ({"outputPerMillionMicros": 1}, Usage(), "output tokens"),
+    ],
+)
+def test_cost_without_bound_or_price_has_no_quote(
+    fields: dict[str, Any], usage: Usage, missing: str
+) -> None:
+    with pytest.raises(LookupError, match=missing):
+        quote(price(**fields), usage)
 
 
 class TestCharge:
+    @settings(max_examples=40)
     @given(prices, inputs)
     def test_quoted_amount_is_charged(self, asked: Price, values: dict[str, Any]) -> None:
         bound = bound_task(values)
@@ -162,8 +157,9 @@ class TestCharge:
         assert charge(asked, bound, used, reserved=reserved) == reserved
         assert charge(asked, bound, Usage(), reserved=reserved) == reserved
 
+    @settings(max_examples=40)
     @given(prices, st.none() | all_prices, inputs, seconds)
-    def test_a_price_that_is_edited_changes_nothing_for_what_is_made_in_full(
+    def test_edited_price_does_not_change_the_charge_of_a_complete_result(
         self, asked: Price, edited: Price | None, values: dict[str, Any], more: Fraction
     ) -> None:
         bound = bound_task(values)
@@ -172,14 +168,16 @@ class TestCharge:
         used = Usage(seconds=bound.seconds + more)
         assert charge(edited, bound, used, reserved=reserved) == reserved
 
+    @settings(max_examples=40)
     @given(all_prices, calls())
-    def test_never_more_than_was_quoted(self, asked: Price, call: tuple[Usage, Usage]) -> None:
+    def test_charge_is_at_most_the_quote(self, asked: Price, call: tuple[Usage, Usage]) -> None:
         bound, used = call
         reserved = quote(asked, bound)
         charged = charge(asked, bound, used, reserved=reserved)
         assert 0 <= charged <= reserved
         assert type(charged) is type(reserved) is int
 
+    @settings(max_examples=40)
     @given(
         st.none() | all_prices,
         bounds,
@@ -193,13 +191,14 @@ class TestCharge:
         ),
         st.integers(min_value=0, max_value=10**12),
     )
-    def test_nonsense_is_never_over_the_hold_and_never_negative(
+    def test_charge_of_nonsense_is_between_zero_and_the_reservation(
         self, asked: Price | None, bound: Usage, used: Usage, reserved: int
     ) -> None:
         assert 0 <= charge(asked, bound, used, reserved=reserved) <= reserved
 
+    @settings(max_examples=40)
     @given(all_prices, calls(), st.fractions(min_value=0, max_value=1, max_denominator=64))
-    def test_less_made_never_costs_more(
+    def test_smaller_usage_costs_no_more(
         self, asked: Price, call: tuple[Usage, Usage], part: Fraction
     ) -> None:
         bound, used = call
@@ -216,10 +215,9 @@ class TestCharge:
         cheaper = charge(asked, bound, less, reserved=reserved)
         assert cheaper <= charge(asked, bound, used, reserved=reserved)
 
+    @settings(max_examples=40)
     @given(all_prices, bounds, bounds)
-    def test_a_wider_bound_never_reserves_less(
-        self, asked: Price, one: Usage, other: Usage
-    ) -> None:
+    def test_wider_bound_reserves_no_less(self, asked: Price, one: Usage, other: Usage) -> None:
         assert one.seconds is not None
         assert other.seconds is not None
         wider = replace(
@@ -231,38 +229,30 @@ class TestCharge:
         )
         assert quote(asked, one) <= quote(asked, wider)
 
-    def test_less_made_is_less_charged(self) -> None:
-        asked = price(perSecond=[{"micros": 100}])
-        assert charge(asked, task(5), made("4.5"), reserved=500) == 450
-
-    def test_a_fraction_is_rounded_up_exactly(self) -> None:
-        # in binary 4.1 * 10 is a little over 41
-        assert charge(price(perSecond=[{"micros": 1}]), task(5), made("4.1"), reserved=5) == 5
-        assert charge(price(perSecond=[{"micros": 10}]), task(5), made("4.1"), reserved=50) == 41
-
-    def test_cached_tokens_have_their_price(self) -> None:
-        asked = price(
-            inputPerMillionMicros=1_000_000,
-            cachedPerMillionMicros=100_000,
-            outputPerMillionMicros=2_000_000,
-        )
-        bound = Usage(input_tokens=100, output_tokens=50)
-        used = Usage(input_tokens=100, cached_tokens=60, output_tokens=50)
-        assert charge(asked, bound, used, reserved=200) == 40 + 6 + 100
-
-    def test_cached_tokens_without_a_price_of_their_own_cost_what_others_do(self) -> None:
-        asked = price(inputPerMillionMicros=1_000_000)
-        bound = Usage(input_tokens=100)
-        used = Usage(input_tokens=90, cached_tokens=60)
-        assert charge(asked, bound, used, reserved=100) == 90
-
-    def test_a_dear_cache_is_charged_only_where_it_was_used(self) -> None:
-        asked = price(inputPerMillionMicros=1_000_000, cachedPerMillionMicros=1_250_000)
-        bound = Usage(input_tokens=100)
-        assert quote(asked, bound) == 125
-        assert charge(asked, bound, Usage(input_tokens=100), reserved=125) == 100
-        used = Usage(input_tokens=100, cached_tokens=40)
-        assert charge(asked, bound, used, reserved=125) == 110
+    @pytest.mark.parametrize(
+        ("fields", "bound", "used", "charged"),
+        [
+            ({"perSecond": [{"micros": 100}]}, task(5), made("4.5"), 450),
+            # in binary 4.1 * 10 is a little over 41
+            ({"perSecond": [{"micros": 1}]}, task(5), made("4.1"), 5),
+            ({"perSecond": [{"micros": 10}]}, task(5), made("4.1"), 41),
+            (CACHED, BOUND, replace(BOUND, cached_tokens=60), 40 + 6 + 100),
+            # without a price of its own a cached token costs what others do
+            (
+                {"inputPerMillionMicros": 1_000_000},
+                Usage(input_tokens=100),
+                Usage(input_tokens=90, cached_tokens=60),
+                90,
+            ),
+            (DEAR_CACHE, Usage(input_tokens=100), Usage(input_tokens=100), 100),
+            (DEAR_CACHE, BOUND, Usage(input_tokens=100, cached_tokens=40), 110),
+        ],
+    )
+    def test_charge_is_the_price_of_what_was_used(
+        self, fields: dict[str, Any], bound: Usage, used: Usage, charged: int
+    ) -> None:
+        asked = price(**fields)
+        assert charge(asked, bound, used, reserved=quote(asked, bound)) == charged
 
     @pytest.mark.parametrize(
         "now",
@@ -276,12 +266,12 @@ class TestCharge:
         ],
     )
     @pytest.mark.parametrize(("done", "due"), [("0", 0), ("5", 500_000), ("10", 1_000_000)])
-    def test_where_the_price_is_another_now_the_reservation_is_due_in_part(
+    def test_changed_price_charges_the_used_part_of_the_reservation(
         self, now: Price | None, done: str, due: int
     ) -> None:
         assert charge(now, task(10), made(done), reserved=1_000_000) == due
 
-    def test_a_part_of_the_reservation_is_rounded_up(self) -> None:
+    def test_part_of_the_reservation_is_rounded_up(self) -> None:
         assert charge(None, task(3), made("1"), reserved=100) == 34
 
     def test_largest_of_several_amounts_is_charged(self) -> None:
@@ -296,20 +286,19 @@ class TestCharge:
         assert charge(None, bound_task({}), made("1"), reserved=77) == 77
 
 
-class TestUnits:
-    @pytest.mark.parametrize(
-        ("fields", "units"),
-        [
-            ({"perCallMicros": 0}, (Unit.CALL,)),
-            ({"perSecond": [{"micros": 0}]}, (Unit.SECOND,)),
-            ({"perImageMicros": 0}, (Unit.IMAGE,)),
-            ({"inputPerMillionMicros": 0}, (Unit.TOKEN,)),
-            ({"outputPerMillionMicros": 0, "cachedPerMillionMicros": 0}, (Unit.TOKEN,)),
-            ({"outputPerMillionMicros": 1, "perCallMicros": 1}, (Unit.CALL, Unit.TOKEN)),
-        ],
-    )
-    def test_what_is_given(self, fields: dict[str, Any], units: tuple[Unit, ...]) -> None:
-        assert list_units(price(**fields)) == units
+@pytest.mark.parametrize(
+    ("fields", "units"),
+    [
+        ({"perCallMicros": 0}, (Unit.CALL,)),
+        ({"perSecond": [{"micros": 0}]}, (Unit.SECOND,)),
+        ({"perImageMicros": 0}, (Unit.IMAGE,)),
+        ({"inputPerMillionMicros": 0}, (Unit.TOKEN,)),
+        ({"outputPerMillionMicros": 0, "cachedPerMillionMicros": 0}, (Unit.TOKEN,)),
+        ({"outputPerMillionMicros": 1, "perCallMicros": 1}, (Unit.CALL, Unit.TOKEN)),
+    ],
+)
+def test_units_of_a_price_are_listed(fields: dict[str, Any], units: tuple[Unit, ...]) -> None:
+    assert list_units(price(**fields)) == units
 
 
 class TestEffectiveTime:
@@ -327,18 +316,18 @@ class TestEffectiveTime:
             ("2027-06-01T00:00:00Z", 3),
         ],
     )
-    def test_the_price_that_took_effect_last(self, moment: str, expected: int) -> None:
+    def test_newest_price_in_effect_is_selected(self, moment: str, expected: int) -> None:
         for order in ([self.OLD, self.NEW, self.NEWEST], [self.NEWEST, self.OLD, self.NEW]):
             found = select_price(order, at(moment))
             assert found is not None
             assert found.per_call_micros == expected
 
-    def test_none_before_the_first(self) -> None:
+    def test_first_price_is_not_selected_before_its_time(self) -> None:
         assert select_price([self.NEW], at("2026-12-31T00:00:00Z")) is None
         assert select_price([], datetime.now(UTC)) is None
 
     @given(st.datetimes(timezones=st.just(UTC)), st.timedeltas(timedelta(0), timedelta(hours=1)))
-    def test_two_looks_in_one_second_find_one_price(
+    def test_moments_of_one_second_select_one_price(
         self, moment: datetime, later: timedelta
     ) -> None:
         # What takes effect within a second does so for calls of the next one: the moment that is
@@ -353,7 +342,7 @@ class TestEffectiveTime:
 
 
 @pytest.mark.parametrize("module", [money, pricing, pricechecks, schedules, ledger, usage])
-def test_no_number_of_money_is_a_float(module: ModuleType) -> None:
+def test_money_is_computed_without_floats(module: ModuleType) -> None:
     """No literal, call, annotation or true division makes one where amounts are worked out."""
     for node in ast.walk(ast.parse(inspect.getsource(module))):
         assert not (isinstance(node, ast.Constant) and isinstance(node.value, float))

@@ -1,4 +1,4 @@
-"""What subjects were charged: exact while there is room, and never less than it was when not."""
+"""Charges of keys and guardrails: exact while there is room, never less than spent without."""
 
 import json
 from collections import defaultdict
@@ -13,10 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway_core.api.limits import Window
-from gateway_core.api.resource import skeleton
-from gateway_core.api.usage import MOST_SUBJECTS, GatewayUsage, usage_name
+from gateway_core.api.usage import MOST_SUBJECTS, GatewayUsage
 from gateway_core.billing import spending
-from gateway_core.billing.charges import Charge
 from gateway_core.billing.spending import (
     MINUTES_SPENT,
     add_spending,
@@ -25,6 +23,7 @@ from gateway_core.billing.spending import (
 )
 from gateway_core.billing.usage import add_charges, roll_up_day, sum_usage
 from gateway_core.billing.windows import Buckets, sum_window
+from tests.unit.billing.usage_harness import make_charge, make_usage
 
 START = datetime(2026, 3, 27, 20, 30, tzinfo=UTC)
 WINDOWS: list[Window] = ["1h", "1d", "7d", "daily", "weekly", "monthly", "lifetime"]
@@ -42,19 +41,8 @@ class Book:
     def charge(self, subjects: tuple[str, ...], micros: int) -> None:
         self.charges.append((subjects, micros, self.now))
         day, number = self.now.date().isoformat(), len(self.charges)
-        new = Charge(
-            name=f"task-{number}",
-            uid=str(number),
-            account="demo",
-            day=day,
-            minute=self.now.hour * 60 + self.now.minute,
-            micros=micros,
-            failed=False,
-            key_name="a",
-            model_id="m",
-            operation="s/a",
-            subjects=subjects,
-        )
+        minute = self.now.hour * 60 + self.now.minute
+        new = make_charge(str(number), micros, minute, day=day, subjects=subjects)
         status = add_charges(self.days.get(day, {}), day, [new], self.now)
         self.days[day] = {**status, "pending": []}
 
@@ -62,11 +50,11 @@ class Book:
         """What is older than nine days goes to the sum of past days, its object left or not."""
         last = (self.now - timedelta(days=9)).date().isoformat()
         for day in sorted(day for day in self.days if day <= last):
-            self.before = roll_up_day(self.before, make_object(day, self.days.pop(day)))
+            self.before = roll_up_day(self.before, make_usage(self.days.pop(day), day))
 
     def read(self, subject: str, *, also: tuple[str, ...] = ()) -> Buckets:
-        objects = [make_object(day, status) for day, status in self.days.items()]
-        objects.append(make_object(None, self.before))
+        objects = [make_usage(status, day) for day, status in self.days.items()]
+        objects.append(make_usage(self.before, None))
         for obj in objects:
             GatewayUsage.model_validate(obj)
         found = sum_usage(objects, also).spent.get(subject)
@@ -80,15 +68,6 @@ class Book:
             for grain, seconds in zip(grains, (60, 3600, 86400), strict=True):
                 grain[int(at.timestamp() // seconds)] += micros
         return sum_window(Buckets(*grains, total=sum(m for _, m in mine)), window, self.now)
-
-
-def make_object(day: str | None, status: dict[str, Any]) -> dict[str, Any]:
-    head = skeleton(GatewayUsage, usage_name("demo", day), uid=f"uid-{day}")
-    return {
-        **head,
-        "spec": {"accountName": "demo", **({"day": day} if day else {})},
-        "status": status,
-    }
 
 
 @contextmanager
@@ -122,9 +101,9 @@ def play(steps: list[tuple[int, tuple[str, ...], int, bool]]) -> Book:
     return book
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60)
 @given(STEPS)
-def test_with_room_every_window_is_what_was_charged_in_it(steps: Any) -> None:
+def test_windows_are_exact_while_there_is_room(steps: Any) -> None:
     book = play(steps)
     book.move_days()
     for name in NAMES:
@@ -133,9 +112,11 @@ def test_with_room_every_window_is_what_was_charged_in_it(steps: Any) -> None:
             assert sum_window(buckets, window, book.now) == book.sum_naively(name, window), window
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60)
 @given(STEPS, st.integers(1, 5), st.sampled_from([40, 120, 10**6]))
-def test_without_room_no_window_is_less(steps: Any, subjects: int, bytes_: int) -> None:
+def test_windows_without_room_are_not_less_than_spent(
+    steps: Any, subjects: int, bytes_: int
+) -> None:
     with room_for(subjects, bytes_):
         book = play(steps)
         book.move_days()
@@ -158,7 +139,7 @@ def test_merged_bucket_counts_longer_by_at_most_its_width() -> None:
         assert max(minutes) < book.now.timestamp() // 60
 
 
-def test_a_run_is_in_a_shared_entry_once() -> None:
+def test_run_of_two_shared_guardrails_counts_once() -> None:
     with room_for(1, 10**6):
         book = Book()
         book.charge(("key/a", "guardrail/x", "guardrail/y"), 5)
@@ -166,7 +147,7 @@ def test_a_run_is_in_a_shared_entry_once() -> None:
         assert book.read("key/b", also=NAMES).total == 0
 
 
-def test_a_failed_run_tells_when_the_key_was_used_last() -> None:
+def test_failed_run_dates_the_last_use_of_its_key() -> None:
     book = Book()
     book.charge(("key/a",), 0)
     [entry] = book.days["2026-03-27"]["spent"]
@@ -178,18 +159,7 @@ def fill(keys: int, minutes: int, micros: int = 300_000, pad: int = 34) -> list[
     spent: list[dict[str, Any]] = []
     names = [f"key/{str(n).rjust(pad - 4, 'k')}" for n in range(keys)]
     for minute in range(1440 - minutes, 1440):
-        runs = [
-            Charge(
-                name=name,
-                uid=name,
-                account="demo",
-                day="2026-11-21",
-                minute=minute,
-                micros=micros,
-                subjects=(name,),
-            )
-            for name in names
-        ]
+        runs = [make_charge(name, micros, minute, subjects=(name,)) for name in names]
         spent = add_spending(spent, runs, minute - MINUTES_SPENT)
     return spent
 
@@ -197,39 +167,42 @@ def fill(keys: int, minutes: int, micros: int = 300_000, pad: int = 34) -> list[
 @pytest.mark.parametrize(
     ("spent", "most"),
     [
-        pytest.param(lambda: fill(100, 130), 160_000, id="100 keys, exact"),
-        pytest.param(lambda: fill(1000, 80), 600_000, id="1,000 keys"),
-        pytest.param(lambda: fill(MOST_SUBJECTS, 3, 2**53 // 10, 80), 1_100_000, id="the most"),
+        pytest.param(lambda: fill(10, 130), 16_000, id="exact minutes of 10 keys"),
+        pytest.param(lambda: fill(100, 80), 60_000, id="merged minutes of 100 keys"),
+        pytest.param(lambda: fill(MOST_SUBJECTS // 10, 3, 2**53 // 10, 80), 110_000, id="shared"),
     ],
 )
-def test_an_object_stays_below_what_etcd_takes(spent: Any, most: int) -> None:
-    table = spent()
+def test_spending_of_a_day_stays_below_the_limit_of_etcd(spent: Any, most: int) -> None:
+    """In a tenth of the room: an object has at most ten times these bytes."""
+    with room_for(MOST_SUBJECTS // 10 - 2, spending.MOST_BUCKET_BYTES // 10):
+        table = spent()
     assert len(json.dumps(table, separators=(",", ":"))) < most
-    status = {"spent": table}
-    GatewayUsage.model_validate(make_object("2026-11-21", status))
+    GatewayUsage.model_validate(make_usage({"spent": table}))
 
 
-def test_the_sum_of_past_days_stays_below_what_etcd_takes() -> None:
-    names = [f"key/{str(n).rjust(76, 'k')}" for n in range(MOST_SUBJECTS)]
+def test_sum_of_past_days_stays_below_the_limit_of_etcd() -> None:
+    """In a tenth of the room: an object has at most ten times these bytes."""
+    names = [f"key/{str(n).rjust(76, 'k')}" for n in range(MOST_SUBJECTS // 10)]
     part = [
         {"subject": name, "chargedMicros": 2**53 // 100, "lastTime": "2026-11-21T12:00:00Z"}
         for name in names
     ]
-    days = [(START + timedelta(days=n)).date() for n in range(40)]
     before: list[dict[str, Any]] = []
-    for day in days:
-        before = roll_up_spending(before, part, day.isoformat())
-        assert len(json.dumps(before, separators=(",", ":"))) < 1_200_000, day
+    with room_for(len(names), spending.MOST_BUCKET_BYTES // 10):
+        for n in range(40):
+            day = (START + timedelta(days=n)).date().isoformat()
+            before = roll_up_spending(before, part, day)
+            assert len(json.dumps(before, separators=(",", ":"))) < 120_000, day
     status = {"spent": before}
-    GatewayUsage.model_validate(make_object(None, status))
-    found = sum_spending([make_object(None, status)], ())[names[0]].days
+    GatewayUsage.model_validate(make_usage(status, None))
+    found = sum_spending([make_usage(status, None)], ())[names[0]].days
     assert sum(found.values()) == 40 * (2**53 // 100), "nothing is dropped"
     for back in (1, 7, 30):
         late = [sum_ for day, sum_ in found.items() if day > max(found) - back]
         assert sum(late) >= back * (2**53 // 100)
 
 
-def test_a_rebuild_reads_minutes_of_the_newest_days_only() -> None:
+def test_sum_has_minutes_of_the_newest_two_days_only() -> None:
     book = Book()
     for _ in range(5):
         book.charge(("key/a",), 1)

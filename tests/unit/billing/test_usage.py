@@ -7,13 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_core.api.resource import skeleton
 from gateway_core.api.usage import (
     MINUTES_KEPT,
     MOST_PENDING,
     MOST_ROWS,
     GatewayUsage,
-    usage_name,
 )
 from gateway_core.billing.charges import Charge, read_charge
 from gateway_core.billing.usage import (
@@ -23,33 +21,9 @@ from gateway_core.billing.usage import (
     roll_up_day,
     sum_usage,
 )
+from tests.unit.billing.usage_harness import DAY, make_charge, make_usage
 
-DAY = "2026-11-21"
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
-
-
-def make_charge(uid: str, micros: int = 5, minute: int = 720, **changes: Any) -> Charge:
-    base: dict[str, Any] = {
-        "name": f"task-{uid}",
-        "uid": uid,
-        "account": "demo",
-        "day": DAY,
-        "minute": minute,
-        "micros": micros,
-        "failed": False,
-        "key_name": "first",
-        "model_id": "sim-q4",
-        "operation": "sim/reference_to_video",
-    }
-    return Charge(**{**base, **changes})
-
-
-def make_usage(
-    status: dict[str, Any], day: str | None = DAY, uid: str | None = None
-) -> dict[str, Any]:
-    head = skeleton(GatewayUsage, usage_name("demo", day), uid=uid or f"uid-{day}")
-    spec = {"accountName": "demo", **({"day": day} if day else {})}
-    return {**head, "spec": spec, "status": status}
 
 
 def total(parts: Any) -> int:
@@ -102,7 +76,7 @@ def test_minutes_are_bounded_where_the_clocks_of_owners_differ() -> None:
     assert [part["minute"] for part in status["minutes"]] == list(range(noon - 121, noon + 1))
 
 
-def test_a_breakdown_is_bounded_and_leaves_nothing_out() -> None:
+def test_breakdown_is_bounded_and_sums_the_rest() -> None:
     charges = [make_charge(str(n), key_name=f"key-{n}") for n in range(MOST_ROWS + 50)]
     status = add_charges({}, DAY, charges, NOON)
     assert len(status["rows"]) == MOST_ROWS + 1
@@ -111,17 +85,7 @@ def test_a_breakdown_is_bounded_and_leaves_nothing_out() -> None:
     assert more["rows"][0]["requests"] == 2
 
 
-def test_a_full_object_is_well_below_what_etcd_takes() -> None:
-    status: dict[str, Any] = {}
-    for n in range(MOST_PENDING):
-        key = f"key-{n}".ljust(40, "x")
-        uid, name = str(n).rjust(36, "0"), f"task-{n:026}"
-        charge = make_charge(uid, 10**9, n % 1440, name=name, key_name=key)
-        status = add_charges(status, DAY, [charge], NOON)
-    assert len(repr(status)) < 128_000
-
-
-def test_a_name_is_dropped_once_it_is_known_to_be_marked() -> None:
+def test_pending_name_is_dropped_once_marked() -> None:
     status = add_charges({}, DAY, [make_charge("a"), make_charge("b")], NOON)
     dropped = drop_pending(status, {"a", "unknown"})
     assert list_pending(dropped) == {"b": "task-b"}
@@ -137,9 +101,7 @@ def test_a_name_is_dropped_once_it_is_known_to_be_marked() -> None:
         (None, "2026-11-20", 600),
     ],
 )
-def test_a_run_belongs_to_the_utc_day_on_which_it_ended(
-    ended: str | None, day: str, minute: int
-) -> None:
+def test_run_counts_on_the_utc_day_of_its_end(ended: str | None, day: str, minute: int) -> None:
     status = {"phase": "Completed", "chargedMicros": 7}
     task = {
         "metadata": {"name": "task-a", "uid": "u", "creationTimestamp": "2026-11-20T10:00:00Z"},
@@ -153,7 +115,7 @@ def test_a_run_belongs_to_the_utc_day_on_which_it_ended(
     assert (charge.key_name, charge.operation, charge.failed) == (None, "sim/a", False)
 
 
-def test_a_day_is_absorbed_once() -> None:
+def test_day_is_rolled_up_once() -> None:
     day = make_usage(add_charges({}, DAY, [make_charge("a")], NOON))
     once = roll_up_day({}, day)
     assert (once["chargedMicros"], once["throughDay"], once["cost"]) == (5, DAY, "0.000005")
@@ -163,7 +125,7 @@ def test_a_day_is_absorbed_once() -> None:
     assert (both["chargedMicros"], both["throughDay"]) == (8, DAY)
 
 
-def test_a_day_that_is_absorbed_and_still_there_counts_once() -> None:
+def test_day_that_is_rolled_up_and_still_there_counts_once() -> None:
     yesterday = make_usage({"chargedMicros": 7}, "2026-11-20")
     day = make_usage(add_charges({}, DAY, [make_charge("a")], NOON))
     before = make_usage(roll_up_day({"chargedMicros": 100}, day), None)
@@ -174,7 +136,7 @@ def test_a_day_that_is_absorbed_and_still_there_counts_once() -> None:
     assert sum_usage([yesterday, before]).charged == 112
 
 
-def test_no_usage_is_no_charge() -> None:
+def test_account_without_usage_has_no_charge() -> None:
     assert sum_usage([]).charged == 0
     assert sum_usage([{**make_usage({}), "status": None}]).charged == 0
 
@@ -206,3 +168,12 @@ def test_requests_are_calls_that_reached_an_upstream(
     assert folded["requests"] == requests
     assert len(folded["rows"]) == (requests > 0)
     assert list_pending(folded) == {"u": name}, "it is not folded again"
+
+
+def test_full_object_is_well_below_the_limit_of_etcd() -> None:
+    charges = []
+    for n in range(MOST_PENDING):
+        uid, key = str(n).rjust(36, "0"), f"key-{n}".ljust(40, "x")
+        charge = make_charge(uid, 10**9, n % 1440, name=f"task-{n:026}", key_name=key)
+        charges.append(charge)
+    assert len(repr(add_charges({}, DAY, charges, NOON))) < 128_000

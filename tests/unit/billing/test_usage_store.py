@@ -1,24 +1,21 @@
-"""Folds by several owners that are paused and killed anywhere: every charge counts once (I7).
+"""Aggregation by several owners that are paused and killed anywhere: each charge counts once (I7).
 
-The account's ledger is read all the while, as a rebuild of the counters reads it: at no moment,
-with folds, removals and moved days going on, does it say other than the price of what has ended.
+Meanwhile the account's ledger is read as a rebuild of the counters reads it: at any moment it is
+the price of the ended tasks.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
-from functools import partial
+from datetime import timedelta
 from itertools import cycle
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway_core.api.ids import ACCOUNT_LABEL, FOLDED_LABEL, TASK_FINALIZER
+from gateway_core.api.ids import ACCOUNT_LABEL
 from gateway_core.api.resource import Object
-from gateway_core.api.task import GatewayTask
 from gateway_core.api.usage import MOST_PENDING, GatewayUsage
 from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import read_ledger
@@ -30,61 +27,12 @@ from gateway_operator.retention.usage import DayClosing
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import FakeKubernetes, Fault
 from tests.fakes.objects import FakeObjects
-
-DAY = "2026-11-21"
-ENDED = f"{DAY}T10:00:00Z"
-NOW = datetime(2026, 11, 21, 10, 1, tzinfo=UTC)
-TASKS = GatewayTask.plural
+from tests.unit.billing.journal_harness import PausedPort
+from tests.unit.billing.usage_harness import DAY, NOW, TASKS, mark, put_task
 
 
-class PausedRecords:
-    """The record as one owner reaches it: each call waits before it is sent, and again after."""
-
-    def __init__(self, kube: FakeKubernetes, pauses: Iterator[float]) -> None:
-        self._kube = kube
-        self._pauses = pauses
-
-    def __getattr__(self, name: str) -> Any:
-        return partial(self._call, getattr(self._kube, name))
-
-    async def _call(self, method: Callable[..., Any], *given: Any, **named: Any) -> Any:
-        await asyncio.sleep(next(self._pauses))
-        answer = await method(*given, **named)
-        await asyncio.sleep(next(self._pauses))
-        return answer
-
-
-def put_task(kube: FakeKubernetes, number: int, micros: int, **changes: Any) -> Object:
-    """A task that has ended and waits to be closed."""
-    request = {"accountName": "demo", "service": "sim", "action": "a", "modelId": "m"}
-    return kube.put(
-        TASKS,
-        {
-            "metadata": {
-                "name": f"task-{number}",
-                "labels": {ACCOUNT_LABEL: "demo"},
-                "finalizers": [TASK_FINALIZER],
-                **changes,
-            },
-            "spec": {"request": request},
-            "status": {
-                "phase": "Completed",
-                "work": "Settled",
-                "chargedMicros": micros,
-                "completionTime": ENDED,
-            },
-        },
-    )
-
-
-async def mark(kube: Any, task: Object) -> None:
-    """The write after the fold, on the newest version of the task."""
-    while True:
-        with suppress(WriteConflict):
-            newest = await kube.get(TASKS, task["metadata"]["name"])
-            marks = {"labels": {FOLDED_LABEL: "20261121T100000Z"}, "finalizers": []}
-            await kube.patch(TASKS, newest, {"metadata": marks})
-            return
+async def read_charged(kube: FakeKubernetes) -> int:
+    return (await read_ledger(kube, JournalStore(FakeObjects()), "demo")).charged
 
 
 async def close_all(kube: Any, tasks: list[Object], batch: int, *, remove: bool) -> None:
@@ -115,7 +63,7 @@ async def move_days(kube: Any, store: FakeObjects) -> None:
 PAUSES = st.lists(st.sampled_from([0.0, 0.0, 0.01, 0.02, 0.5]), min_size=1, max_size=12)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40)
 @given(
     prices=st.lists(st.integers(0, 1000), min_size=1, max_size=6),
     owners=st.lists(st.tuples(PAUSES, st.integers(1, 4), st.booleans()), min_size=1, max_size=3),
@@ -139,12 +87,12 @@ async def test_every_charge_counts_once(
         assert not ledger.holds
 
     def begin(pauses: list[float], batch: int, remove: bool) -> asyncio.Task[None]:
-        paused = PausedRecords(kube, cycle(pauses))
+        paused = PausedPort(kube, cycle(pauses))
         return asyncio.create_task(close_all(paused, seen, batch, remove=remove))
 
     running = [begin(*owner) for owner in owners]
     running += [
-        asyncio.create_task(move_days(PausedRecords(kube, cycle(pauses)), store))
+        asyncio.create_task(move_days(PausedPort(kube, cycle(pauses)), store))
         for pauses in janitors
     ]
     for seconds, victim in kills:
@@ -182,13 +130,13 @@ async def test_paused_owner_that_resumes_adds_nothing() -> None:
     kube = FakeKubernetes()
     seen = [put_task(kube, number, 5) for number in range(3)]
     # he has read the usage object, and is stopped with his write in hand
-    waking = PausedRecords(kube, cycle([0.0, 0.0, 0.0, 0.0, 100.0, 0.0]))
+    waking = PausedPort(kube, cycle([0.0, 0.0, 0.0, 0.0, 100.0, 0.0]))
     old = asyncio.create_task(close_all(waking, seen, 3, remove=False))
     await asyncio.sleep(1)
     await close_all(kube, seen, 1, remove=True)
-    assert (await read_ledger(kube, JournalStore(FakeObjects()), "demo")).charged == 15
+    assert await read_charged(kube) == 15
     await old
-    assert (await read_ledger(kube, JournalStore(FakeObjects()), "demo")).charged == 15
+    assert await read_charged(kube) == 15
     [usage] = kube.list_objects(GatewayUsage.plural)
     assert usage["status"]["requests"] == 3
 
@@ -200,7 +148,7 @@ async def test_write_with_lost_response_is_not_repeated() -> None:
     lost = Fault(WriteOutcomeUnknown("no answer"), applied=True)
     kube.order_faults("patch_status", lost)
     assert await aggregate_runs(kube, "demo", DAY, seen, (), NOW) == {seen[0]["metadata"]["uid"]}
-    assert (await read_ledger(kube, JournalStore(FakeObjects()), "demo")).charged == 5
+    assert await read_charged(kube) == 5
 
 
 @in_virtual_time
@@ -228,12 +176,12 @@ async def test_unacknowledged_names_make_room_when_marked() -> None:
     late = seen[MOST_PENDING:]
     with pytest.raises(AggregationDeferred):
         await aggregate_runs(kube, "demo", DAY, late, (), NOW)
-    assert (await read_ledger(kube, JournalStore(FakeObjects()), "demo")).charged == len(seen)
+    assert await read_charged(kube) == len(seen)
     for task in seen[:MOST_PENDING]:
         await mark(kube, task)
     done = await aggregate_runs(kube, "demo", DAY, late, (), NOW)
     assert done == {task["metadata"]["uid"] for task in late}
-    assert (await read_ledger(kube, JournalStore(FakeObjects()), "demo")).charged == len(seen)
+    assert await read_charged(kube) == len(seen)
 
 
 @in_virtual_time
@@ -244,7 +192,7 @@ async def test_recreated_task_of_same_name_is_charged_again() -> None:
     kube.remove(TASKS, "task-0")
     second = put_task(kube, 0, 7)
     await aggregate_runs(kube, "demo", DAY, [second], (), NOW)
-    assert (await read_ledger(kube, JournalStore(FakeObjects()), "demo")).charged == 12
+    assert await read_charged(kube) == 12
 
 
 @in_virtual_time
@@ -254,7 +202,7 @@ async def test_task_without_finalizer_is_aggregated() -> None:
     assert not is_aggregated(task)
     await aggregate_runs(kube, "demo", DAY, [task], (), NOW)
     await mark(kube, task)
-    assert (await read_ledger(kube, JournalStore(FakeObjects()), "demo")).charged == 5
+    assert await read_charged(kube) == 5
 
 
 @in_virtual_time

@@ -17,8 +17,7 @@ from gateway_operator.context import Failpoints
 from gateway_operator.metrics import Metrics
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import FakeKubernetes
-from tests.unit.billing.journal_harness import NOW, make_record, store_object
-from tests.unit.billing.test_journal_backlog import SlowObjects
+from tests.unit.billing.journal_harness import NOW, SlowObjects, make_record, store_object
 
 USAGES = GatewayUsage.plural
 

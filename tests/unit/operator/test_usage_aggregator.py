@@ -20,7 +20,7 @@ from gateway_operator.billing.aggregator import UsageAggregator
 from gateway_operator.metrics import Metrics
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import FakeKubernetes, Fault
-from tests.unit.billing.test_usage_store import mark, put_task
+from tests.unit.billing.usage_harness import mark, put_task
 
 USAGES = GatewayUsage.plural
 
