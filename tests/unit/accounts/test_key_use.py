@@ -1,4 +1,4 @@
-"""When a key was last used: any authenticated request counts, at most 60 s late (contract §9.0)."""
+"""Last use of a key: any authenticated request counts, at most 60 s late (contract §9.0)."""
 
 from gateway_core.accounts.key_use import REMEMBERED_SECONDS, REPORTS_TO_ALL, KeyUse
 from tests.fakes.counters import FakeCounters
@@ -22,7 +22,7 @@ async def read(office: Office, wire_id: str) -> str | None:
     return found
 
 
-async def test_every_authenticated_request_is_a_use() -> None:
+async def test_authenticated_request_is_a_use() -> None:
     office, clock = Office(Gateway()), Clock()
     gateway = office.gateway
     gateway.clock = clock
@@ -45,14 +45,14 @@ async def test_every_authenticated_request_is_a_use() -> None:
     ]
 
 
-async def test_a_refused_credential_is_no_use() -> None:
+async def test_refused_credential_is_no_use() -> None:
     office = Office(Gateway())
     made = await office.make(disabled=True)
     assert (await office.gateway.create(key=made["secret"])).status == 401
     assert await read(office, made["id"]) is None
 
 
-async def test_what_another_replica_reported_is_shown_and_outlives_redis() -> None:
+async def test_use_reported_by_a_replica_is_shared_and_outlives_redis() -> None:
     counters, clock = FakeCounters(), Clock()
     one, other = KeyUse(counters, clock), KeyUse(counters, clock)
     one.note("demo", "key-a")
@@ -109,7 +109,7 @@ async def test_memory_is_that_of_the_keys_used_within_the_hour() -> None:
     assert set(await use.find("demo", ["key-new"])) == {"key-new"}
 
 
-async def test_the_status_is_shown_where_it_is_later() -> None:
+async def test_later_use_in_the_status_is_shown() -> None:
     office, clock = Office(Gateway()), Clock()
     office.gateway.clock = clock
     made = await office.make()

@@ -84,7 +84,7 @@ async def test_good_token_names_the_person():
         sign()[:-8] + "AAAAAAAA",
     ],
 )
-async def test_any_other_token_is_refused(token):
+async def test_invalid_or_foreign_token_is_refused(token):
     with pytest.raises(SignOnFailed):
         await Provider(token).who()
 
@@ -130,7 +130,7 @@ def test_email_is_verified_by_a_boolean_or_text_of_token_or_user(token, user):
         (ANN, ANN | NO),
     ],
 )
-def test_any_other_statement_is_refused_also_of_a_trusted_provider(token, user):
+def test_unverified_email_is_refused_also_for_a_trusted_domain(token, user):
     email, refusal = judge_email(token, user, TRUSTED)
     assert email is None
     assert "(email_verified)" in refusal
@@ -166,7 +166,7 @@ def test_missing_statement_is_named_unless_the_domain_is_trusted(token):
         {"email": "ann @example.com"},
     ],
 )
-def test_no_other_claim_stands_in_for_the_email(claims):
+def test_missing_or_malformed_email_is_refused(claims):
     email, refusal = judge_email(claims | YES, {}, TRUSTED)
     assert email is None
     assert "claim email" in refusal

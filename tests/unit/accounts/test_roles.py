@@ -29,12 +29,12 @@ BY_KEY = {
 
 
 @pytest.mark.parametrize("act", Act)
-def test_people_who_are_signed_in(act: Act) -> None:
+def test_grants_of_signed_in_users_follow_their_role(act: Act) -> None:
     assert [find_grant(act, role) for role in PEOPLE] == [Grant[word] for word in SIGNED_IN[act]]
 
 
 @pytest.mark.parametrize("act", Act)
-def test_keys(act: Act) -> None:
+def test_refusals_of_keys_follow_class_and_role(act: Act) -> None:
     *standard, management = BY_KEY[act]
     found = [refuse_key(act, "Standard", act_as("Standard", role)) for role in PEOPLE]
     assert found == standard
@@ -55,7 +55,7 @@ def test_keys(act: Act) -> None:
         ("Management", None, "admin"),
     ],
 )
-def test_a_key_acts_with_the_least_of_its_class_and_its_creator(
+def test_key_acts_with_the_least_of_class_and_creator(
     key_class: KeyClass, creator: Role | None, role: Role
 ) -> None:
     assert act_as(key_class, creator) == role

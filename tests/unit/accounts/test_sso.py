@@ -1,4 +1,4 @@
-"""Single sign-on: whom an identity is, and what is kept of a sign-in that was begun."""
+"""Single sign-on: the user of an identity, and the cookie of a begun sign-in."""
 
 from urllib.parse import parse_qsl, urlsplit
 
@@ -145,7 +145,7 @@ async def test_created_user_is_bound_from_the_start():
         await scene.come(subject="x" * 256, email="other@example.com")
 
 
-async def test_nothing_is_stored_before_the_person_is_known(scene):
+async def test_begun_sign_in_stores_nothing(scene):
     for _ in range(20):
         await scene.sign_on.begin("/oauth/authorize?" + "x" * 2000)
     assert scene.store.values == {}

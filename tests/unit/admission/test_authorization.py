@@ -62,7 +62,7 @@ async def test_creates_of_files_uploads_and_temporary_files_share_one_rate() -> 
     assert (await Cabinet(gateway, gateway.other_key).send(form())).status == 200
 
 
-async def test_a_refused_create_reads_no_body() -> None:
+async def test_refused_create_reads_no_body() -> None:
     gateway = Gateway(file_creates_per_minute=1)
     cabinet = Cabinet(gateway)
     await cabinet.make()

@@ -1,4 +1,4 @@
-"""Intake stops for a full record and nothing else does: every create 503, all else goes on."""
+"""Intake stops while the record is full: creates are 503, everything else goes on."""
 
 import asyncio
 from typing import Any
@@ -93,8 +93,7 @@ def check_refusal(path: str, answer: Answer) -> None:
 
 
 @pytest.mark.parametrize(("path", "body"), CREATES)
-async def test_every_create_is_refused_in_its_dialect(path: str, body: str) -> None:
-    gateway = Gateway()
+async def test_create_is_refused_in_its_dialect(gateway: Gateway, path: str, body: str) -> None:
     gateway.intake.note_full()
     headers = [("Authorization", f"Bearer {gateway.key}"), ("Content-Type", "application/json")]
     check_refusal(
@@ -112,8 +111,7 @@ async def test_only_maintenance_stops_calls_that_write_no_object() -> None:
         assert answer.status == (503 if maintenance else 400)
 
 
-async def test_reads_cancels_and_revocations_go_on() -> None:
-    gateway = Gateway()
+async def test_reads_and_cancels_go_on(gateway: Gateway) -> None:
     gateway.intake.note_full()
     headers = [("Authorization", f"Bearer {gateway.key}")]
     for path in ("/v1/files", "/v1/batches", "/api/v1/me", "/api/v1/me/balance"):
@@ -122,8 +120,7 @@ async def test_reads_cancels_and_revocations_go_on() -> None:
     assert (await call(gateway.app, "POST", unknown, headers=headers)).status == 404
 
 
-async def test_task_that_the_record_refuses_is_503_and_holds_nothing() -> None:
-    gateway = Gateway()
+async def test_task_refused_by_a_full_record_is_503_and_holds_nothing(gateway: Gateway) -> None:
     gateway.kube.order_faults("create", *[Fault(NoSpaceLeft("no space")) for _ in range(20)])
     before: Any = (await gateway.get("/api/v1/me/balance")).json
     answer = await gateway.create()

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -32,7 +33,7 @@ def rate_of(answer: Answer) -> tuple[int, ...]:
     return tuple(int(answer.headers[name]) for name in RATE)
 
 
-async def test_every_answer_of_a_paid_route_tells_the_rate(gateway: Gateway) -> None:
+async def test_answers_of_a_paid_route_have_rate_headers(gateway: Gateway) -> None:
     start = gateway.counters.now
     reset = int(start) + 61
     answers = [
@@ -63,23 +64,11 @@ async def test_402_counts_and_401_403_429_do_not(gateway: Gateway) -> None:
     assert (await gateway.create()).status == 402
 
 
-async def test_a_poll_counts_nothing_and_tells_nothing(gateway: Gateway) -> None:
+async def test_reads_do_not_count_and_have_no_rate_headers(gateway: Gateway) -> None:
     created = await gateway.create()
     for answer in (await gateway.poll(created.json["id"]), await gateway.get("/api/v1/me")):
         assert not set(RATE) & set(answer.headers)
     assert rate_of(await gateway.create())[1] == 298
-
-
-async def test_accounts_do_not_share_a_rate(gateway: Gateway) -> None:
-    await gateway.create()
-    assert rate_of(await gateway.create(key=gateway.other_key))[1] == 299
-
-
-async def test_a_rejected_call_holds_nothing(gateway: Gateway) -> None:
-    gateway.put_account("demo", requestsPerMinute=1)
-    await gateway.create()
-    await gateway.create()
-    assert await gateway.held() == 500_000
 
 
 async def test_keyed_calls_over_the_rate_read_neither_the_record_nor_the_archive(
@@ -87,23 +76,17 @@ async def test_keyed_calls_over_the_rate_read_neither_the_record_nor_the_archive
 ) -> None:
     gateway.put_account("demo", requestsPerMinute=1)
     await gateway.create()
-    asked: list[str] = []
-    get = gateway.store.get
-
-    async def note_get(key: str) -> bytes:
-        asked.append(key)
-        return await get(key)
-
-    monkeypatch.setattr(gateway.store, "get", note_get)
+    get = AsyncMock(side_effect=gateway.store.get)
+    monkeypatch.setattr(gateway.store, "get", get)
     gateway.kube.calls.clear()
-    for number in range(50):
+    for number in range(20):
         assert (await gateway.create(idempotency_key=f"k-{number}")).status == 429
     assert gateway.kube.calls.count(("get", "gatewaytasks")) == 1
-    assert len(asked) == 1
+    assert get.await_count == 1
 
 
 class TestLostMoney:
-    async def test_it_is_rebuilt_from_the_record_and_counted_once(self, gateway: Gateway) -> None:
+    async def test_money_is_rebuilt_from_the_record(self, gateway: Gateway) -> None:
         live = await gateway.create()
         ended = await gateway.create()
         gateway.end_task(ended.json["id"], COMPLETED)
@@ -115,15 +98,7 @@ class TestLostMoney:
         assert (spending.charged, spending.held) == (500_000, 1_000_000)
         assert live.json["id"] != answer.json["id"]
 
-    async def test_the_rebuilt_money_decides(self, gateway: Gateway) -> None:
-        gateway.put_account("demo", funds={"paidMicros": 900_000})
-        assert (await gateway.create()).status == 202
-        gateway.counters.lose()
-        assert (await gateway.create()).status == 402
-
-    async def test_a_spent_budget_that_a_rebuild_shows_is_not_counted(
-        self, gateway: Gateway
-    ) -> None:
+    async def test_call_beyond_a_rebuilt_budget_is_not_counted(self, gateway: Gateway) -> None:
         limited = gateway.put_key("demo", limit={"micros": 500_000, "window": "weekly"})
         assert (await gateway.create(key=limited)).status == 202
         gateway.counters.lose()
@@ -131,14 +106,14 @@ class TestLostMoney:
         assert (refused.status, set(RATE) & set(refused.headers)) == (429, set())
         assert rate_of(await gateway.create())[1] == 299
 
-    async def test_many_calls_wait_for_one_rebuild(self, gateway: Gateway) -> None:
+    async def test_concurrent_calls_wait_for_one_rebuild(self, gateway: Gateway) -> None:
         gateway.counters.lose()
         answers = await asyncio.gather(*(gateway.create() for _ in range(20)))
         assert {answer.status for answer in answers} == {202}
         assert await gateway.held() == 20 * 500_000
         assert gateway.kube.calls.count(("list_page", "gatewaytasks")) == 1
 
-    async def test_a_rebuild_that_fails_is_503_with_the_rate(self, gateway: Gateway) -> None:
+    async def test_failed_rebuild_is_503_with_the_rate(self, gateway: Gateway) -> None:
         gateway.kube.order_faults("list_page", Fault(KubernetesUnavailable("x")))
         answer = await gateway.create()
         assert answer.status == 503
@@ -146,42 +121,29 @@ class TestLostMoney:
         assert rate_of(answer)[1] == 299
         assert gateway.task_count() == 0
 
-    async def test_another_replica_that_is_at_it_is_waited_for(self, gateway: Gateway) -> None:
+    async def test_rebuild_of_another_replica_is_waited_for(self, gateway: Gateway) -> None:
         token = await gateway.counters.begin_rebuild("demo")
         assert token is not None
-        asked = asyncio.Event()
-        begin = gateway.counters.begin_rebuild
-
-        async def begin_and_tell(account: str) -> str | None:
-            asked.set()
-            return await begin(account)
-
-        gateway.counters.begin_rebuild = begin_and_tell  # type: ignore[method-assign]
         waiting = asyncio.create_task(gateway.create())
-        await asked.wait()
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
         assert await gateway.counters.finish_rebuild("demo", token, Ledger(charged=0))
         assert (await waiting).status == 202
         assert ("list_page", "gatewaytasks") not in gateway.kube.calls
 
-    async def test_another_replica_is_not_waited_for_forever(
-        self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize(("unlimited", "status"), [(False, 503), (True, 202)])
+    async def test_wait_for_the_rebuild_of_another_replica_is_bounded(
+        self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch, unlimited: bool, status: int
     ) -> None:
-        monkeypatch.setattr("gateway_core.admission.rates.REBUILD_WAIT_SECONDS", 0.1)
+        monkeypatch.setattr(rates, "REBUILD_WAIT_SECONDS", 0.05)
+        gateway.put_account("demo", unlimited=unlimited)
         await gateway.counters.begin_rebuild("demo")
-        assert (await gateway.create()).status == 503
+        assert (await gateway.create()).status == status
 
-    async def test_an_unlimited_account_goes_on_without_a_hold(
+    async def test_wait_for_a_rebuild_is_bounded(
         self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("gateway_core.admission.rates.REBUILD_WAIT_SECONDS", 0.1)
-        gateway.put_account("demo", unlimited=True)
-        await gateway.counters.begin_rebuild("demo")
-        assert (await gateway.create()).status == 202
-
-    async def test_a_rebuild_is_not_waited_for_forever(
-        self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("gateway_core.admission.rates.REBUILD_WAIT_SECONDS", 0.05)
+        monkeypatch.setattr(rates, "REBUILD_WAIT_SECONDS", 0.05)
         gate = asyncio.Event()
         list_page = gateway.kube.list_page
 
@@ -197,7 +159,7 @@ class TestLostMoney:
 
 
 class TestWithoutCounters:
-    async def test_an_account_that_needs_a_hold_is_503(self, gateway: Gateway) -> None:
+    async def test_account_that_needs_a_hold_is_503(self, gateway: Gateway) -> None:
         gateway.counters.away = True
         answer = await gateway.create()
         assert answer.status == 503
@@ -205,7 +167,7 @@ class TestWithoutCounters:
         assert gateway.task_count() == 0
 
     @pytest.mark.parametrize(("replicas", "mcp_replicas"), [(3, 0), (2, 1)])
-    async def test_an_unlimited_one_goes_on_with_its_part_of_the_limit(
+    async def test_unlimited_account_has_its_part_of_the_limit(
         self, replicas: int, mcp_replicas: int
     ) -> None:
         gateway = Gateway(replicas=replicas, mcp_replicas=mcp_replicas)
@@ -234,34 +196,39 @@ class TestGateInAnOutage:
     async def _rebuild(self, _: str) -> bool:
         return True
 
-    async def test_the_window_is_sliding(self) -> None:
-        assert not (await self.gate.admit(record(), None)).rate_exceeded
+    async def admit(
+        self, account: AccountRecord | None = None, budgets: tuple[Budget, ...] = ()
+    ) -> AdmissionAnswer:
+        return await self.gate.admit(account or record(), None, budgets)
+
+    async def test_window_is_sliding(self) -> None:
+        assert not (await self.admit()).rate_exceeded
         self.now += 30
-        assert not (await self.gate.admit(record(), None)).rate_exceeded
-        answer = await self.gate.admit(record(), None)
+        assert not (await self.admit()).rate_exceeded
+        answer = await self.admit()
         assert (answer.rate_exceeded, answer.retry_after, answer.rate.reset) == (True, 30, 1060)
         self.now += 30
-        assert not (await self.gate.admit(record(), None)).rate_exceeded
+        assert not (await self.admit()).rate_exceeded
 
-    async def test_after_a_minute_of_outage_nobody_is_served(self) -> None:
+    async def test_calls_are_refused_after_a_minute_of_outage(self) -> None:
         account = record(requests_per_minute=10)
         for _ in range(3):
-            await self.gate.admit(account, None)
+            await self.admit(account)
             self.now += 30
         with pytest.raises(Unavailable):
-            await self.gate.admit(account, None)
+            await self.admit(account)
 
-    async def test_two_slow_answers_an_hour_apart_are_no_outage_of_an_hour(self) -> None:
+    async def test_failures_an_hour_apart_are_separate_outages(self) -> None:
         account = record(requests_per_minute=10)
-        await self.gate.admit(account, None)
+        await self.admit(account)
         self.now += 3600
         for _ in range(3):
-            assert not (await self.gate.admit(account, None)).rate_exceeded
+            assert not (await self.admit(account)).rate_exceeded
             self.now += 29
         with pytest.raises(Unavailable):
-            await self.gate.admit(account, None)
+            await self.admit(account)
 
-    async def test_what_redis_cannot_do_for_one_account_is_no_outage(self) -> None:
+    async def test_refusal_of_redis_for_one_account_is_no_outage(self) -> None:
         admit = self.counters.admit
 
         async def refuse_one(call: AdmissionCall) -> AdmissionAnswer:
@@ -272,21 +239,21 @@ class TestGateInAnOutage:
         self.counters.admit = refuse_one  # type: ignore[method-assign]
         for _ in range(3):
             with pytest.raises(Unavailable) as refused:
-                await self.gate.admit(record(name="broken"), None)
+                await self.admit(record(name="broken"))
             assert refused.value.retry_after == 5
             self.now += 25
-        assert not (await self.gate.admit(record(), None)).rate_exceeded
+        assert not (await self.admit()).rate_exceeded
 
-    async def test_the_minute_begins_anew_with_the_next_outage(self) -> None:
-        await self.gate.admit(record(), None)
+    async def test_minute_begins_anew_with_the_next_outage(self) -> None:
+        await self.admit()
         self.now += 59
         self.counters.away = False
-        await self.gate.admit(record(), None)
+        await self.admit()
         self.counters.away = True
         self.now += 59
-        assert not (await self.gate.admit(record(), None)).rate_exceeded
+        assert not (await self.admit()).rate_exceeded
 
-    async def test_a_limit_of_money_is_never_passed_over(self) -> None:
+    async def test_limited_key_is_refused_without_counters(self) -> None:
         """An unlimited account's key may be limited: only the counters know what it has spent."""
         for limit in (0, 10**9):
             limited = (Budget("key/a"), Budget("guardrail/b", limit, "weekly"))
@@ -296,7 +263,7 @@ class TestGateInAnOutage:
         answer = await self.gate.admit(record(), Hold("t", 5), (Budget("key/a"),))
         assert not answer.rate_exceeded
 
-    async def test_each_rate_is_counted_by_its_part_and_all_or_none(self) -> None:
+    async def test_rates_are_counted_by_their_part_and_all_or_none(self) -> None:
         gate = RateLimiter(self.counters, self._rebuild, replicas=2, clock=lambda: self.now)
         account = record(requests_per_minute=12)
         key, pool = (
@@ -318,26 +285,26 @@ class TestGateInAnOutage:
             (9, 0, True),
         ]
 
-    async def test_the_advised_wait_is_that_of_the_last_to_be_free(self) -> None:
+    async def test_advised_wait_is_that_of_the_last_rate_to_be_free(self) -> None:
         key = Budget("key/a", requests_per_minute=1)
         account = record(requests_per_minute=2)
-        await self.gate.admit(account, None)
+        await self.admit(account)
         self.now += 5
-        await self.gate.admit(account, None, (key,))
+        await self.admit(account, (key,))
         self.now += 5
-        answer = await self.gate.admit(account, None, (key,))
+        answer = await self.admit(account, (key,))
         assert (answer.retry_after, answer.rate.limit, answer.rate.reset) == (55, 1, 1065)
         self.now += 50
-        assert (await self.gate.admit(account, None, (key,))).rate_exceeded
+        assert (await self.admit(account, (key,))).rate_exceeded
 
-    async def test_a_lowered_limit_waits_for_as_many_as_are_over_it(self) -> None:
+    async def test_lowered_limit_waits_for_all_calls_over_it(self) -> None:
         for _ in range(3):
-            await self.gate.admit(record(requests_per_minute=3), None)
+            await self.admit(record(requests_per_minute=3))
             self.now += 5
-        answer = await self.gate.admit(record(requests_per_minute=1), None)
+        answer = await self.admit(record(requests_per_minute=1))
         assert (answer.rate_exceeded, answer.retry_after) == (True, 55)
 
-    async def test_a_call_that_waits_for_a_rebuild_is_counted_once(self) -> None:
+    async def test_call_that_waits_for_a_rebuild_is_counted_once(self) -> None:
         calls: list[AdmissionCall] = []
         admit = self.counters.admit
 
@@ -356,16 +323,16 @@ class TestGateInAnOutage:
         account = record(requests_per_minute=9)
         answer = await RateLimiter(self.counters, finish).admit(account, Hold("t", 1))
         assert (answer.held, answer.rate.remaining, len(calls)) == (True, 8, 2)
-        assert (await self.gate.admit(account, None)).rate.remaining == 7
+        assert (await self.admit(account)).rate.remaining == 7
 
-    async def test_so_is_one_whose_money_stays_lost(self) -> None:
+    async def test_call_whose_money_stays_lost_is_counted_once(self) -> None:
         self.counters.away = False
         account = record(requests_per_minute=2)
         answers = [await self.gate.admit(account, Hold("t", 1)) for _ in range(3)]
         assert [(a.stale, a.rate.remaining) for a in answers[:2]] == [(True, 1), (True, 0)]
         assert answers[2].rate_exceeded
 
-    async def test_counters_that_go_away_during_a_rebuild_are_done_without(self) -> None:
+    async def test_counters_lost_during_a_rebuild_are_done_without(self) -> None:
         async def leave(_: str) -> bool:
             self.counters.away = True
             return True
@@ -381,7 +348,7 @@ class TestGateInAnOutage:
 
 
 @in_virtual_time
-async def test_a_rebuild_that_is_always_too_slow_ends_until_the_next_call() -> None:
+async def test_rebuild_that_is_always_too_slow_ends_until_the_next_call() -> None:
     """It does not go on by itself when nobody waits for it any more."""
     begun: list[float] = []
     loop = asyncio.get_running_loop()
@@ -402,7 +369,7 @@ async def test_a_rebuild_that_is_always_too_slow_ends_until_the_next_call() -> N
 
 
 @in_virtual_time
-async def test_a_rebuild_of_another_replica_is_looked_at_ever_more_seldom() -> None:
+async def test_looks_at_the_rebuild_of_another_replica_grow_rarer() -> None:
     looks = 0
 
     async def leave_it(_: str) -> bool:
@@ -421,7 +388,7 @@ async def test_a_rebuild_of_another_replica_is_looked_at_ever_more_seldom() -> N
     assert await waiting
 
 
-async def test_an_account_without_a_rate_of_its_own_has_the_deployments() -> None:
+async def test_account_without_a_rate_has_the_default_rate() -> None:
     gateway = Gateway(paid_rpm=7)
     assert rate_of(await gateway.create())[:2] == (7, 6)
     gateway.put_account("demo", requestsPerMinute=3)
@@ -446,7 +413,7 @@ def test_rejection_lasts_until_the_rate_is_free_and_a_minute_at_most() -> None:
     assert len(full) == 0
 
 
-def test_the_oldest_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oldest_rejections_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rates, "MOST_REJECTED", 3)
     full = RecentRejections(lambda: 0.0)
     for name in ("a", "b", "c", "a", "d"):

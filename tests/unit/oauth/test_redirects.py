@@ -1,4 +1,4 @@
-"""Which redirect URIs may be registered, and which match (contract §10.5)."""
+"""Redirect URIs that may be registered, and those that match (contract §10.5)."""
 
 import pytest
 
@@ -32,72 +32,56 @@ def test_https_loopback_and_private_schemes_are_allowed(uri):
     check_redirect_uri(uri)
 
 
-@pytest.mark.parametrize(
-    "uri",
-    [
-        "",
-        "/cb",
-        "javascript:alert(1)",
-        "JavaScript:alert(1)",
-        "java\tscript:alert(1)",
-        " javascript:alert(1)",
-        "data:text/html,x",
-        "vbscript:x",
-        "file:///etc/passwd",
-        "blob:https://a.example/1",
-        "about:blank",
-        "view-source:https://a.example/",
-        "ftp://a.example/",
-        "http://app.example.com/cb",
-        "http://127.0.0.1.evil.example/cb",
-        "http://localhost.evil.example/cb",
-        "http://localhost@evil.example/",
-        "http:/127.0.0.1/cb",
-        "http:127.0.0.1",
-        "https:///cb",
-        "https:app.example.com/cb",
-        "https://user@app.example.com/cb",
-        "https://app.example.com\\@evil.example/",
-        "https://app.example.com/cb#fragment",
-        "https://app.example.com/cb#",
-        "https://app.example.com/cb?x=1&code=y",
-        "https://app.example.com/cb?%69ss=",
-        "com.example.app:/cb?state",
-        "https://app.example.com:99999/cb",
-        "https://app..example.com/cb",
-        "https://[2001:db8::1]/cb",
-        "https://\u0430pp.example.com/cb",
-        "https://app.example.com/a b",
-        'https://app.example.com/"><script>',
-        "https://app.example.com/\r\nSet-Cookie: a=b",
-        "cursor:",
-        "cursor://",
-        "https://app.example.com/" + "x" * 1024,
-        f"https://{'a.' * 126}example/cb",
-        f"https://{'a' * 64}.example/cb",
-        "https://-app.example.com/cb",
-        "https://app-.example.com/cb",
-        "https://app.example.com./cb",
-        "https://127.1/cb",
-        "https://2130706433/cb",
-        "https://0x7f000001/cb",
-        "https://app.example.0x1/cb",
-        "https://256.1.1.1/cb",
-        "https://01.1.1.1/cb",
-        "intent://a/#Intent",
-        "intent://a/cb",
-        "android-app://a/cb",
-        "ms-msdt:/id",
-        "search-ms:query=a",
-        "chrome-extension://a/cb",
-        "mailto:a@example.com",
-        "tel:1",
-        "filesystem:https://a.example/x",
-        "ldap://a.example/",
-        "smb://a.example/x",
+UNSAFE = {
+    "no absolute URI": ["", "/cb", "http:/127.0.0.1/cb", "http:127.0.0.1", "https:///cb"],
+    "no authority": ["https:app.example.com/cb", "cursor:", "cursor://"],
+    "script": [
+        *("javascript:alert(1)", "JavaScript:alert(1)", "java\tscript:alert(1)"),
+        *(" javascript:alert(1)", "data:text/html,x", "vbscript:x"),
     ],
-)
-def test_other_uris_are_refused(uri):
+    "local resource": [
+        *("file:///etc/passwd", "blob:https://a.example/1", "about:blank", "smb://a.example/x"),
+        *("view-source:https://a.example/", "filesystem:https://a.example/x"),
+    ],
+    "other protocol or program": [
+        *("ftp://a.example/", "ldap://a.example/", "mailto:a@example.com", "tel:1"),
+        *("intent://a/#Intent", "intent://a/cb", "android-app://a/cb", "ms-msdt:/id"),
+        *("search-ms:query=a", "chrome-extension://a/cb"),
+    ],
+    "http beside loopback": [
+        *("http://app.example.com/cb", "http://127.0.0.1.evil.example/cb"),
+        *("http://localhost.evil.example/cb", "http://localhost@evil.example/"),
+    ],
+    "user or backslash": [
+        *("https://user@app.example.com/cb", "https://app.example.com\\@evil.example/"),
+    ],
+    "fragment": ["https://app.example.com/cb#fragment", "https://app.example.com/cb#"],
+    "reserved parameter": [
+        *("https://app.example.com/cb?x=1&code=y", "https://app.example.com/cb?%69ss="),
+        "com.example.app:/cb?state",
+    ],
+    "character": [
+        *("https://\u0430pp.example.com/cb", "https://app.example.com/a b"),
+        *('https://app.example.com/"><script>', "https://app.example.com/\r\nSet-Cookie: a=b"),
+    ],
+    "length": [
+        *("https://app.example.com/" + "x" * 1024, f"https://{'a.' * 126}example/cb"),
+        f"https://{'a' * 64}.example/cb",
+    ],
+    "host": [
+        *("https://app.example.com:99999/cb", "https://app..example.com/cb"),
+        *("https://[2001:db8::1]/cb", "https://-app.example.com/cb"),
+        *("https://app-.example.com/cb", "https://app.example.com./cb"),
+    ],
+    "number as host": [
+        *("https://127.1/cb", "https://2130706433/cb", "https://0x7f000001/cb"),
+        *("https://app.example.0x1/cb", "https://256.1.1.1/cb", "https://01.1.1.1/cb"),
+    ],
+}
+
+
+@pytest.mark.parametrize("uri", [uri for uris in UNSAFE.values() for uri in uris])
+def test_unsafe_redirect_uris_are_refused(uri):
     with pytest.raises(RedirectRefused):
         check_redirect_uri(uri)
 
