@@ -1,4 +1,4 @@
-"""The lines of a Batch: how bytes divide into them, and what is told of wrong ones (§5.4)."""
+"""The lines of a Batch: how bytes divide into them, and problems of invalid ones (§5.4)."""
 
 import json
 from collections.abc import Iterator
@@ -78,13 +78,13 @@ def test_lines_are_divided_at_lf(data: bytes, lines: list[tuple[int, bytes]]) ->
         assert [(found.number, found.data) for found in split(data, size)] == lines
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.sampled_from([b"\n", b"\r", BOM, b"\xef", b"\x00", b" ", b"ab", b"\xff{"])),
     st.integers(min_value=1, max_value=5),
 )
 @example([BOM, b"\r", b"\n"], 1)
-def test_how_bytes_come_in_changes_nothing(parts: list[bytes], size: int) -> None:
+def test_lines_do_not_depend_on_the_size_of_chunks(parts: list[bytes], size: int) -> None:
     data = b"".join(parts)
     assert split(data, size) == split(data, len(data) + 1)
     plain = data.removeprefix(BOM).split(b"\n")
@@ -92,7 +92,7 @@ def test_how_bytes_come_in_changes_nothing(parts: list[bytes], size: int) -> Non
     assert [(found.number, found.data) for found in split(data, size)] == kept
 
 
-def test_a_line_of_a_mebibyte_is_one_and_a_longer_one_is_not() -> None:
+def test_line_beyond_a_mebibyte_is_dropped_and_takes_no_memory() -> None:
     fits = b"x" * MOST_LINE_BYTES
     data = fits + b"\r\n" + fits + b"x\r\n" + b"y" * (10 * MOST_LINE_BYTES) + b"\nz"
     found = split(data, 65_521)
@@ -100,7 +100,7 @@ def test_a_line_of_a_mebibyte_is_one_and_a_longer_one_is_not() -> None:
     splitter = LineSplitter()
     for _ in range(160):
         list(splitter.feed(b"y" * 65_536))
-        assert len(splitter._rest) <= MOST_LINE_BYTES + 1, "memory follows the limit"
+        assert splitter.kept <= MOST_LINE_BYTES + 1, "memory follows the limit"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_line_of_a_mebibyte_is_one_and_a_longer_one_is_not() -> None:
         (line(url="/x", method="X"), [("invalid_method", "method", 1), ("url_mismatch", "url", 1)]),
     ],
 )
-def test_each_fault_is_named_with_its_place(data: bytes, told: list[Any]) -> None:
+def test_fault_is_named_with_its_place(data: bytes, told: list[Any]) -> None:
     assert tell(data) == told
 
 
@@ -170,7 +170,7 @@ def test_lines_are_named_by_their_physical_number() -> None:
     assert check(data).total == 3
 
 
-def test_every_repetition_names_the_first_line_of_its_id() -> None:
+def test_repetition_names_the_first_line_of_its_id() -> None:
     data = b"\n".join([line("a"), line("b"), line("a"), line("é"), line("a"), line("é")])
     assert [p.message for p in check(data).problems] == [
         "Line 3 repeats the custom_id of line 1.",
@@ -191,7 +191,7 @@ def test_lines_that_name_other_models_are_named() -> None:
     assert check(line("a")).model == "m"
 
 
-def test_after_a_hundred_problems_no_more_is_read() -> None:
+def test_validation_ends_after_a_hundred_problems() -> None:
     bad = b"{\n"
     assert len(check(bad * (MOST_ERRORS - 1) + line()).problems) == MOST_ERRORS - 1
     validation = check(bad * 500 + line())
@@ -201,8 +201,8 @@ def test_after_a_hundred_problems_no_more_is_read() -> None:
 
 
 @pytest.mark.parametrize("character", ["x", "é", "😀", "\x00", "\x7f", "\u2028", '"', "\ud83d"])
-@pytest.mark.parametrize("count", [1, 32, 100, 5000])
-def test_errors_of_a_file_are_small_in_the_object(character: str, count: int) -> None:
+@pytest.mark.parametrize("count", [1, 32, 500])
+def test_errors_of_a_file_are_bounded_in_the_object(character: str, count: int) -> None:
     model = {"model": character * 253, "input": "x"}
     problems = [Problem("invalid_value", character * 4000, "body.model", 2**31 - 1)] * count
     told = render_problems(problems)
@@ -223,14 +223,14 @@ def test_message_is_cut_at_a_character_to_160_bytes() -> None:
     assert told == {"code": "c", "message": "x" + "é" * 79, "param": "input", "line": 3}
 
 
-def test_fifty_thousand_lines_are_taken_and_one_more_is_not() -> None:
+def test_most_lines_are_accepted_and_one_more_is_not() -> None:
     data = b"".join(line(f"i{n}") + b"\n" for n in range(MOST_LINES))
     validation = check(data + b"\n\n")
     assert (validation.total, validation.problems) == (MOST_LINES, [])
     assert tell(data + line("last")) == [("too_many_tasks", None, None)]
 
 
-def test_a_line_found_good_can_be_read_at_any_depth_of_the_stack() -> None:
+def test_valid_line_can_be_parsed_at_any_depth_of_the_stack() -> None:
     def nest(depth: int) -> bytes:
         return line(extra=...)[:-1] + b',"extra":' + b"[" * depth + b"]" * depth + b"}"
 
@@ -282,7 +282,7 @@ def write_kind(kind: str, number: int, cut: int) -> bytes:
     }[kind]
 
 
-@settings(max_examples=400 if IS_WHOLE else 25, deadline=None)
+@settings(max_examples=400 if IS_WHOLE else 25)
 @given(
     st.lists(
         st.tuples(
@@ -300,7 +300,7 @@ def write_kind(kind: str, number: int, cut: int) -> bytes:
 @example([("very long", 0, b"\r\n"), (GOOD, 0, b"\n")], True, False, 1000)
 @example([("no text", 1, b"\n"), ("long", 0, b"\r\n")], True, False, 32 * 1024)
 @example([("of one mebibyte", 0, b"\r\n")], True, False, 1 << 20)
-def test_each_line_of_a_broken_file_is_named_by_its_place(
+def test_broken_lines_of_any_file_are_named_by_their_number(
     parts: list[tuple[str, int, bytes]], marked: bool, ended: bool, size: int
 ) -> None:
     texts = [write_kind(kind, n, cut) + end for n, (kind, cut, end) in enumerate(parts)]
@@ -321,15 +321,11 @@ def test_each_line_of_a_broken_file_is_named_by_its_place(
     assert [(p.code, p.line) for p in validation.problems] == wanted
     assert validation.total == total
     assert len(render_problems(validation.problems)) == len(wanted)
-    splitter = LineSplitter()
-    for start in range(0, len(data), size):
-        list(splitter.feed(data[start : start + size]))
-        assert splitter.kept <= MOST_LINE_BYTES + 1, "memory follows the limit"
 
 
-@settings(max_examples=800 if IS_WHOLE else 80, deadline=None)
+@settings(max_examples=800 if IS_WHOLE else 80)
 @given(st.data())
-def test_any_file_is_judged_and_its_valid_lines_are_read(data: st.DataObject) -> None:
+def test_any_file_is_judged_and_its_valid_lines_are_parsed(data: st.DataObject) -> None:
     good = [line(f"i{n}") for n in range(4)]
     text = bytearray(b"\r\n".join(good))
     for _ in range(data.draw(st.integers(0, 4))):

@@ -1,4 +1,4 @@
-"""The schedule and the meaning of answers (contract §11.3, §11.4)."""
+"""The schedule of attempts and the verdict on answers (contract §11.3, §11.4)."""
 
 from email.utils import formatdate
 
@@ -17,20 +17,20 @@ from gateway_core.callbacks.schedule import (
 NOW = 1_800_000_000.0
 
 
-def test_the_schedule_is_the_contracts():
+def test_schedule_is_that_of_the_contract():
     hour = 3600
     assert (0, 5, 30, 120, 600, 1800, 2 * hour, 5 * hour, 10 * hour) == SCHEDULE
     assert sum(SCHEDULE) == pytest.approx(17.7 * hour, rel=0.01)
 
 
 @given(st.integers(0, 8), st.floats(-1, 1))
-def test_a_delay_is_within_a_tenth(attempts, jitter):
+def test_delay_is_within_a_tenth_of_the_schedule(attempts, jitter):
     delay = find_delay(SCHEDULE, attempts, retry_after=None, jitter=jitter)
     assert 0.9 * SCHEDULE[attempts] - 1e-6 <= delay <= 1.1 * SCHEDULE[attempts] + 1e-6
 
 
 @given(st.floats(-1, 1), st.none() | st.floats(0, 1e9))
-def test_after_nine_attempts_there_is_none(jitter, retry_after):
+def test_ninth_attempt_is_the_last(jitter, retry_after):
     assert find_delay(SCHEDULE, 9, retry_after=retry_after, jitter=jitter) is None
 
 
@@ -77,6 +77,6 @@ def test_retry_after_of_429_and_503_alone(status, header, seconds):
 
 
 @given(st.text(max_size=60))
-def test_no_header_is_too_odd(header):
+def test_any_header_is_ignored_or_bounded(header):
     seconds = read_retry_after(503, header, NOW)
     assert seconds is None or 0 < seconds <= 3600

@@ -43,14 +43,14 @@ def test_standardwebhooks_verifies(secrets):
 
 
 @pytest.mark.parametrize("secrets", [(NEW,), (NEW, OLD)])
-def test_the_openai_sdk_verifies(secrets):
+def test_openai_sdk_verifies(secrets):
     for secret in secrets:
         verify_openai(secret, BODY, make(*secrets))
     with pytest.raises(InvalidWebhookSignatureError):
         verify_openai(OTHER, BODY, make(*secrets))
 
 
-def test_another_body_id_or_time_is_refused():
+def test_changed_body_id_or_time_is_refused():
     headers = make(NEW)
     for changed in (
         {**headers, "webhook-id": "msg_b"},
@@ -70,7 +70,7 @@ def test_signatures_are_separated_by_a_space_and_versioned_by_a_comma(body, keys
     assert parts[0] == sign(keys[:1], "msg_a", 1_800_000_000, body)
 
 
-def test_headers_are_these_and_no_others():
+def test_headers_are_exactly_those_of_the_contract():
     headers = make(NEW, at=1_800_000_000)
     assert sorted(headers) == [
         "Content-Type",
@@ -84,7 +84,7 @@ def test_headers_are_these_and_no_others():
     assert headers["webhook-timestamp"] == "1800000000"
 
 
-def test_a_message_has_the_id_of_its_task_and_no_dot():
+def test_message_id_is_derived_from_the_uid_without_showing_it():
     first, again, other = make_message_id("uid-1"), make_message_id("uid-1"), make_message_id("u")
     assert first == again != other
     assert first.startswith("msg_")

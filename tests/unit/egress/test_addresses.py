@@ -59,7 +59,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("address", PUBLIC)
-def test_the_public_internet_is_open(address: str) -> None:
+def test_public_address_is_permitted(address: str) -> None:
     POLICY.check_ip(address)
 
 
@@ -77,11 +77,6 @@ def test_non_public_address_is_refused(address: str, reason: str) -> None:
 def test_metadata_addresses_stay_refused_whatever_is_allowed(address: str) -> None:
     with pytest.raises(AddressRefused, match="metadata"):
         ALL.check_ip(address)
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"])
-def test_loopback_may_be_allowed(address: str) -> None:
-    LOOPBACK.check_ip(address)
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1", "64:ff9b::127.0.0.1", "::127.0.0.1", "fe80::1"])
@@ -123,7 +118,7 @@ def test_denied_networks_win_over_allowed_ones(
 
 
 @given(st.ip_addresses(), st.integers(0, 32))
-def test_no_address_of_a_denied_network_is_permitted(
+def test_address_of_a_denied_network_is_refused(
     address: IPv4Address | IPv6Address, length: int
 ) -> None:
     network = ip_network(f"{address}/{length}", strict=False)
@@ -131,7 +126,7 @@ def test_no_address_of_a_denied_network_is_permitted(
         assert not policy.permits(address)
 
 
-def test_an_unspecified_address_is_denied_with_the_machine_itself() -> None:
+def test_unspecified_address_is_denied_with_loopback() -> None:
     closed = AddressPolicy(ALL.allowed, (ip_network("127.0.0.0/8"), ip_network("::1/128")))
     for address in ("0.0.0.0", "::", "::ffff:0.0.0.0", "127.0.0.1", "::1"):
         assert ALL.permits(address)
@@ -141,7 +136,7 @@ def test_an_unspecified_address_is_denied_with_the_machine_itself() -> None:
 
 
 @given(st.ip_addresses(v=4))
-def test_an_ipv4_address_is_judged_alike_in_every_wrapping(address: IPv4Address) -> None:
+def test_ipv4_address_is_judged_alike_in_every_wrapping(address: IPv4Address) -> None:
     def is_refused(ip: object) -> bool:
         try:
             POLICY.check_ip(str(ip))
@@ -209,12 +204,8 @@ def test_names_and_public_literals_pass(url: str) -> None:
     POLICY.check_url_literal(url)
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        *("http://127.0.0.1:9/", "http://localhost/", "http://x.localhost/", "http://[::1]/"),
-        *("http://2130706433/", "http://127.1/"),
-    ],
-)
-def test_literal_loopback_passes_where_it_is_allowed(url: str) -> None:
-    LOOPBACK.check_url_literal(url)
+def test_loopback_may_be_allowed() -> None:
+    for address in ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"):
+        LOOPBACK.check_ip(address)
+    for host in ("127.0.0.1:9", "localhost", "x.localhost", "[::1]", "2130706433", "127.1"):
+        LOOPBACK.check_url_literal(f"http://{host}/")

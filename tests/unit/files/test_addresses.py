@@ -1,4 +1,4 @@
-"""Signed addresses of media: forged, altered and expired ones open nothing."""
+"""Signed addresses of media: forged, altered and expired ones are refused."""
 
 import re
 
@@ -19,7 +19,7 @@ indexes = st.integers(min_value=0, max_value=15)
 
 
 @given(uids, indexes)
-def test_a_signed_path_opens_its_output(uid: str, index: int) -> None:
+def test_signed_path_is_verified(uid: str, index: int) -> None:
     item = MediaItem(uid, index)
     path = SIGNER.sign(item, "video/mp4", NOW + 60)
     assert SIGNER.verify(path, NOW) == item
@@ -40,7 +40,7 @@ def test_address_is_valid_for_thirty_days() -> None:
         ("application/octet-stream", "video.mp4"),
     ],
 )
-def test_the_file_name_tells_the_type(content_type: str, name: str) -> None:
+def test_file_name_follows_the_content_type(content_type: str, name: str) -> None:
     assert SIGNER.sign(ITEM, content_type, NOW).endswith("/" + name)
 
 
@@ -56,14 +56,14 @@ def test_the_file_name_tells_the_type(content_type: str, name: str) -> None:
         (UID, "../" + UID),
     ],
 )
-def test_a_changed_path_opens_nothing(old: str, new: str) -> None:
+def test_changed_path_is_refused(old: str, new: str) -> None:
     changed = PATH.replace(old, new, 1)
     assert changed != PATH
     assert SIGNER.verify(changed, NOW) is None
 
 
 @given(st.integers(min_value=0, max_value=26), st.sampled_from("abcXYZ019-_"))
-def test_a_changed_signature_opens_nothing(place: int, character: str) -> None:
+def test_changed_signature_is_refused(place: int, character: str) -> None:
     begin = PATH.index(f"{NOW + LIFETIME_SECONDS:08x}-") + 9
     assume(PATH[begin + place] != character)
     changed = PATH[: begin + place] + character + PATH[begin + place + 1 :]
@@ -74,15 +74,15 @@ def test_a_changed_signature_opens_nothing(place: int, character: str) -> None:
 @example("")
 @example(f"/media/{UID}/0/")
 @example(PATH + "/x")
-def test_garbage_opens_nothing(text: str) -> None:
+def test_arbitrary_text_is_no_media_path(text: str) -> None:
     assert SIGNER.verify(text, NOW) is None
 
 
-def test_another_key_opens_nothing() -> None:
+def test_path_of_another_key_is_refused() -> None:
     assert MediaSigner(b"n" * 32).verify(PATH, NOW) is None
 
 
-def test_a_short_key_is_refused() -> None:
+def test_short_key_is_refused() -> None:
     with pytest.raises(ValueError, match="16 bytes"):
         MediaSigner(b"short")
 
@@ -109,9 +109,9 @@ def test_sealed_text_is_unsealed(content: bytes) -> None:
 
 
 @given(st.text(max_size=100) | st.text("AB-_=", max_size=99))
-def test_any_other_text_is_nothing(text: str) -> None:
+def test_arbitrary_text_is_not_unsealed(text: str) -> None:
     assert SEALER.unseal("a", text) is None
 
 
-def test_a_text_of_any_length_is_refused() -> None:
+def test_long_text_is_not_unsealed() -> None:
     assert SEALER.unseal("a", "A" * 1_000_000) is None

@@ -81,7 +81,7 @@ async def test_removed_part_is_missing_though_its_digest_is_known(objects: Objec
         await digests.find_md5("a", "u", ["p"])
 
 
-async def test_only_so_many_are_kept(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_kept_digests_are_bounded(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partdigests, "MOST_KEPT", 2)
     digests = PartDigests(objects)
     for upload in "uvw":
@@ -93,7 +93,7 @@ async def test_only_so_many_are_kept(objects: Objects, monkeypatch: pytest.Monke
     assert objects.reads == 1
 
 
-async def test_few_at_a_time_and_the_same_once(objects: Objects) -> None:
+async def test_concurrent_reads_are_bounded_and_shared(objects: Objects) -> None:
     digests = PartDigests(objects)
     objects.gate.clear()
     for account in "abc":
@@ -110,7 +110,7 @@ async def test_few_at_a_time_and_the_same_once(objects: Objects) -> None:
     assert (objects.most, objects.reads) == (MOST_AT_ONCE, 6)
 
 
-async def test_an_account_has_a_second_until_another_waits(objects: Objects) -> None:
+async def test_account_gives_its_second_slot_to_a_waiting_one(objects: Objects) -> None:
     digests = PartDigests(objects)
     objects.gate.clear()
     for account, upload in ("a", "u"), ("a", "v"), ("a", "w"), ("b", "u"):

@@ -1,4 +1,4 @@
-"""Which request may do what with an Upload, and what File its parts make."""
+"""Requests that an Upload accepts in each state, and its responses."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -54,7 +54,7 @@ def make(outcome: str = "Pending", *, settled: bool = False, **request: Any) -> 
     }
 
 
-def test_a_pending_one_takes_every_request_to_the_last_moment() -> None:
+def test_pending_upload_accepts_requests_until_its_expiry() -> None:
     obj = make()
     for now in (CREATED, EXPIRY - 0.001):
         assert judge_part(obj, now) is Step.GO_ON
@@ -71,7 +71,7 @@ def test_upload_after_its_hour_is_expired_before_any_answer(now: float) -> None:
     assert judge_cancellation(obj, now) is Step.EXPIRE
 
 
-def test_the_same_outcome_again_is_a_repetition_whatever_the_clock_says() -> None:
+def test_same_outcome_is_a_repetition_also_after_the_expiry() -> None:
     for now in (CREATED, EXPIRY + 1):
         assert judge_completion(make("Completed"), PARTS, now) is Step.REPEAT
         assert judge_cancellation(make("Cancelled"), now) is Step.REPEAT
@@ -79,7 +79,7 @@ def test_the_same_outcome_again_is_a_repetition_whatever_the_clock_says() -> Non
 
 
 @pytest.mark.parametrize("ids", [PARTS[::-1], PARTS[:1], [*PARTS, "part_" + "d" * 26]])
-def test_a_completion_by_other_parts_is_a_conflict(ids: list[str]) -> None:
+def test_completion_by_other_parts_is_a_conflict(ids: list[str]) -> None:
     with pytest.raises(UploadConflict, match=r"^Upload upload_a{26} is already completed\.$"):
         judge_completion(make("Completed"), ids, CREATED)
 
@@ -99,11 +99,11 @@ def test_losing_outcome_is_a_conflict(outcome: str) -> None:
             judge_cancellation(obj, CREATED)
 
 
-def test_the_room_for_parts_is_twice_the_file_and_a_part() -> None:
+def test_room_for_parts_is_twice_the_file_and_a_part() -> None:
     assert count_room(make(bytes=10)) == 20 + 67_108_864
 
 
-def test_storage_is_held_by_one_name_at_a_time() -> None:
+def test_storage_of_an_upload_has_one_member_at_a_time() -> None:
     assert read_member(make()) == (NAME, 6)
     assert read_member(make("Completed")) == ("file-" + "c" * 26, 6)
     assert read_member(make("Completed", settled=True)) is None
@@ -111,7 +111,7 @@ def test_storage_is_held_by_one_name_at_a_time() -> None:
     assert read_member(make("Expired")) is None
 
 
-def test_the_answers_have_all_keys_of_the_annex() -> None:
+def test_responses_have_the_fields_of_the_annex() -> None:
     assert render_upload(make()) == {
         "id": "upload_" + "a" * 26,
         "object": "upload",

@@ -42,7 +42,7 @@ async def read(
     start=st.integers(0, 60),
     length=st.none() | st.integers(0, 60),
 )
-async def test_any_range_is_that_of_the_whole(
+async def test_range_is_that_of_the_whole_content(
     parts: list[bytes], start: int, length: int | None
 ) -> None:
     store, whole = FakeObjects(), b"".join(parts)
@@ -54,7 +54,7 @@ async def test_any_range_is_that_of_the_whole(
 
 @pytest.mark.parametrize("quick", [True, False])
 @pytest.mark.parametrize("damage", ["flipped", "short", "long", "last"])
-async def test_the_last_chunk_of_wrong_bytes_is_never_given(damage: str, quick: bool) -> None:
+async def test_last_chunk_of_damaged_content_is_withheld(damage: str, quick: bool) -> None:
     store = FakeObjects()
     part = bytes(range(256)) * (3 * CHUNK_BYTES // 256)
     segments = store_segments(store, b"before", part, b"after", quick=quick)
@@ -74,7 +74,7 @@ async def test_the_last_chunk_of_wrong_bytes_is_never_given(damage: str, quick: 
     assert "files/" not in str(raised.value)
 
 
-async def test_the_quick_digest_counts_where_there_is_one() -> None:
+async def test_quick_digest_is_checked_where_there_is_one() -> None:
     store = FakeObjects()
     [ref] = store_segments(store, b"0123456789")
     other = ref.model_copy(update={"sha256": "0" * 64})
@@ -83,7 +83,7 @@ async def test_the_quick_digest_counts_where_there_is_one() -> None:
         await read(store, [ref.model_copy(update={"xxh3": "0" * 32})])
 
 
-async def test_a_range_that_ends_within_a_segment_has_its_length_checked() -> None:
+async def test_segment_of_a_range_has_its_length_checked() -> None:
     store = FakeObjects()
     segments = store_segments(store, b"0123456789", b"abc")
     store.contents["files/0"] = b"01234"

@@ -1,4 +1,4 @@
-"""A bucket that hangs: what is slow keeps nobody from the rest, and nothing gathers behind it."""
+"""A bucket that hangs: slow calls leave threads to others, and abandoned ones hold no memory."""
 
 import asyncio
 import gc
@@ -92,7 +92,7 @@ async def wait_until(condition: Callable[[], Any], seconds: float = 20) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_parts_that_hang_keep_nobody_from_small_calls(
+async def test_hanging_parts_leave_threads_to_small_calls(
     store: S3Store, client: HangingClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_module, "PART_BYTES", SMALL)
@@ -113,9 +113,7 @@ async def test_parts_that_hang_keep_nobody_from_small_calls(
     await wait_until(lambda: client.aborted == count)
 
 
-async def test_calls_that_were_given_up_leave_nothing_behind(
-    store: S3Store, client: HangingClient
-) -> None:
+async def test_abandoned_calls_release_their_data(store: S3Store, client: HangingClient) -> None:
     client.hanging = {"put"}
     stuck = [asyncio.create_task(store.put("a", b"x")) for _ in range(store_module.THREADS)]
     await wait_until(lambda: len(client.under_way) == store_module.THREADS)
@@ -129,7 +127,7 @@ async def test_calls_that_were_given_up_leave_nothing_behind(
 
 
 @in_virtual_time
-async def test_a_stream_that_finds_no_place_waits() -> None:
+async def test_stream_waits_for_a_slot() -> None:
     """What the operator stores is not to be done again because others were slow."""
     client = HangingClient()
     store = S3Store(cast("Any", client), "bucket")

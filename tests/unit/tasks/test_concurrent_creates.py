@@ -2,8 +2,6 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,8 +20,10 @@ LARGE = "a" * 9000
 class HaltedPut:
     """Has the first input wait on its way to the store, then arrive or fail."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self.reached, self.goes_on, self.fails = asyncio.Event(), asyncio.Event(), False
+    def __init__(self, gateway: Gateway, *, fails: bool = False, goes_on: bool = False) -> None:
+        self.reached, self.goes_on, self._fails = asyncio.Event(), asyncio.Event(), fails
+        if goes_on:
+            self.goes_on.set()
         self._put = gateway.store.put
         gateway.store.put = self._wait  # type: ignore[method-assign]
 
@@ -31,9 +31,19 @@ class HaltedPut:
         if not self.reached.is_set():
             self.reached.set()
             await self.goes_on.wait()
-            if self.fails:
+            if self._fails:
                 raise StoreUnavailable("x")
         return await self._put(*args)
+
+
+async def start_first(
+    gateway: Gateway, sent: dict[str, Any], *, fails: bool = False
+) -> tuple[asyncio.Task[Answer], HaltedPut]:
+    """A call under the Idempotency-Key whose input is on its way to the store."""
+    put = HaltedPut(gateway, fails=fails)
+    first = asyncio.create_task(gateway.create(sent, idempotency_key="k"))
+    await put.reached.wait()
+    return first, put
 
 
 async def held(gateway: Gateway) -> Counter[str]:
@@ -47,10 +57,9 @@ def recorded(gateway: Gateway) -> Counter[str]:
     return _add_up([Hold("", r["reservedMicros"], list_subjects(r)) for r in requests])
 
 
-@asynccontextmanager
-async def waiting(
+async def start_waiting(
     gateway: Gateway, sent: dict[str, Any], key: str | None = None
-) -> AsyncIterator[asyncio.Task[Answer]]:
+) -> asyncio.Task[Answer]:
     """A call with the same Idempotency-Key that waits for the first."""
     asked, admit = list[AdmissionCall](), gateway.counters.admit
     waits = asyncio.Event()
@@ -66,7 +75,7 @@ async def waiting(
     task = asyncio.create_task(gateway.create(sent, idempotency_key="k", **options))
     await waits.wait()
     assert gateway.task_count() == 0
-    yield task
+    return task
 
 
 def _add_up(holds: list[Hold]) -> Counter[str]:
@@ -77,57 +86,47 @@ def _add_up(holds: list[Hold]) -> Counter[str]:
     return sums
 
 
-async def test_a_dearer_call_does_not_go_on_with_the_firsts_hold(gateway: Gateway) -> None:
+async def test_dearer_call_does_not_use_the_hold_of_the_first(gateway: Gateway) -> None:
     gateway.put_account("demo", funds={"paidMicros": 600_000})
-    put = HaltedPut(gateway)
-    first = asyncio.create_task(gateway.create(body(prompt=LARGE), idempotency_key="k"))
-    await put.reached.wait()
+    first, put = await start_first(gateway, body(prompt=LARGE))
     dearer = body(prompt="b", duration_seconds=10)
-    async with waiting(gateway, dearer) as second:
-        put.goes_on.set()
+    second = await start_waiting(gateway, dearer)
+    put.goes_on.set()
     assert ((await first).status, (await second).status) == (202, 409)
     assert (await held(gateway))[""] == 500_000
     assert await held(gateway) == recorded(gateway)
 
 
-async def test_nor_does_one_by_a_key_that_may_spend_nothing(gateway: Gateway) -> None:
+async def test_call_of_a_spent_key_replays_without_a_hold_of_its_own(gateway: Gateway) -> None:
     spent = gateway.put_key("demo", limit={"micros": 0, "window": "weekly"})
-    put = HaltedPut(gateway)
     sent = body(prompt=LARGE)
-    first = asyncio.create_task(gateway.create(sent, idempotency_key="k"))
-    await put.reached.wait()
-    async with waiting(gateway, sent, spent) as second:
-        put.goes_on.set()
+    first, put = await start_first(gateway, sent)
+    second = await start_waiting(gateway, sent, spent)
+    put.goes_on.set()
     made = await first
     assert (await second).json == {**made.json, "task_replayed": True}
     assert await held(gateway) == recorded(gateway)
     assert set(recorded(gateway)) == {"", f"key/key-{gateway.key[3:11]}"}
 
 
-async def test_who_waited_goes_on_where_the_first_came_to_nothing(gateway: Gateway) -> None:
-    put = HaltedPut(gateway)
-    put.fails = True
-    first = asyncio.create_task(gateway.create(body(prompt=LARGE), idempotency_key="k"))
-    await put.reached.wait()
-    async with waiting(gateway, body(prompt="b", duration_seconds=10)) as second:
-        put.goes_on.set()
-        assert (await first).status == 503
-        [hold] = await gateway.counters.list_holds("demo", 0)
-        await gateway.counters.settle(
-            "demo", hold.task, 0, datetime.now(UTC)
-        )  # as the sweeper does
+async def test_waiting_call_goes_on_when_the_first_failed(gateway: Gateway) -> None:
+    first, put = await start_first(gateway, body(prompt=LARGE), fails=True)
+    second = await start_waiting(gateway, body(prompt="b", duration_seconds=10))
+    put.goes_on.set()
+    assert (await first).status == 503
+    [hold] = await gateway.counters.list_holds("demo", 0)
+    # as the sweeper does
+    await gateway.counters.settle("demo", hold.task, 0, datetime.now(UTC))
     assert (await second).status == 202
     assert await held(gateway) == recorded(gateway)
 
 
-async def test_a_first_that_stays_undecided_is_not_waited_for_without_end(
+async def test_wait_for_an_undecided_first_call_is_bounded(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retries, "GIVE_UP_SECONDS", 0.5)
     gateway.put_account("demo", requestsPerMinute=2)
-    put = HaltedPut(gateway)
-    first = asyncio.create_task(gateway.create(body(prompt=LARGE), idempotency_key="k"))
-    await put.reached.wait()
+    first, put = await start_first(gateway, body(prompt=LARGE))
     # counted once however often it asks, or the rate would be spent by it
     second = await gateway.create(body(duration_seconds=10), idempotency_key="k")
     assert (second.status, second.headers["retry-after"]) == (503, "1")
@@ -136,14 +135,11 @@ async def test_a_first_that_stays_undecided_is_not_waited_for_without_end(
     assert (await first).status == 202
 
 
-async def test_an_equal_call_that_fails_leaves_the_hold_to_the_others_task(
+async def test_failed_equal_call_leaves_the_hold_to_the_task(
     gateway: Gateway,
 ) -> None:
-    put = HaltedPut(gateway)
-    put.fails = True
     sent = body(prompt=LARGE)
-    first = asyncio.create_task(gateway.create(sent, idempotency_key="k"))
-    await put.reached.wait()
+    first, put = await start_first(gateway, sent, fails=True)
     assert (await gateway.create(sent, idempotency_key="k")).status == 202
     put.goes_on.set()
     assert (await first).status == 503
@@ -151,23 +147,19 @@ async def test_an_equal_call_that_fails_leaves_the_hold_to_the_others_task(
     assert await held(gateway) == recorded(gateway)
 
 
-async def test_a_repeat_after_a_failure_goes_on_with_the_hold_that_was_left(
+async def test_repetition_after_a_failure_uses_the_hold_that_is_left(
     gateway: Gateway,
 ) -> None:
     gateway.put_account("demo", funds={"paidMicros": 500_000})
     sent = body(prompt=LARGE)
-    put = HaltedPut(gateway)
-    put.fails = True
-    put.goes_on.set()
+    HaltedPut(gateway, fails=True, goes_on=True)
     assert (await gateway.create(sent, idempotency_key="k")).status == 503
     assert await gateway.held() == 500_000
     assert (await gateway.create(sent, idempotency_key="k")).status == 202
     assert await held(gateway) == recorded(gateway)
 
 
-async def test_without_a_key_a_call_that_fails_gives_its_hold_back(gateway: Gateway) -> None:
-    put = HaltedPut(gateway)
-    put.fails = True
-    put.goes_on.set()
+async def test_failed_call_without_a_key_releases_its_hold(gateway: Gateway) -> None:
+    HaltedPut(gateway, fails=True, goes_on=True)
     assert (await gateway.create(body(prompt=LARGE))).status == 503
     assert await gateway.held() == 0

