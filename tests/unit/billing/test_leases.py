@@ -21,6 +21,7 @@ from gateway_core.billing.leases import (
 from gateway_core.billing.reservations import KEEP_SECONDS
 from gateway_core.redis.link import CountersUnavailable
 from tests.fakes.clock import in_virtual_time
+from tests.shares import IS_WHOLE
 from tests.unit.billing.lease_harness import LeaseBench, Limits, Process, SlowCounters, make_account
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp()
@@ -269,7 +270,7 @@ LIMITS = st.builds(
 )
 
 
-@settings(max_examples=15)
+@settings(max_examples=40 if IS_WHOLE else 10)
 @given(
     limits=LIMITS,
     steps=STEPS,

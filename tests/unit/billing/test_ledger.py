@@ -190,7 +190,7 @@ async def play(town: Town, steps: list[Any]) -> None:
                 await town.move_days()
 
 
-@settings(phases=[Phase.generate], max_examples=1500 if IS_WHOLE else 250)
+@settings(phases=[Phase.generate], max_examples=1500 if IS_WHOLE else 150)
 @given(STEPS)
 @in_virtual_time
 async def test_figures_are_equal_before_and_after_a_loss(steps: list[Any]) -> None:

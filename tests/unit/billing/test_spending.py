@@ -23,6 +23,7 @@ from gateway_core.billing.spending import (
 )
 from gateway_core.billing.usage import add_charges, roll_up_day, sum_usage
 from gateway_core.billing.windows import Buckets, sum_window
+from tests.shares import IS_WHOLE
 from tests.unit.billing.usage_harness import make_charge, make_usage
 
 START = datetime(2026, 3, 27, 20, 30, tzinfo=UTC)
@@ -101,7 +102,7 @@ def play(steps: list[tuple[int, tuple[str, ...], int, bool]]) -> Book:
     return book
 
 
-@settings(max_examples=60)
+@settings(max_examples=150 if IS_WHOLE else 50)
 @given(STEPS)
 def test_windows_are_exact_while_there_is_room(steps: Any) -> None:
     book = play(steps)
@@ -112,7 +113,7 @@ def test_windows_are_exact_while_there_is_room(steps: Any) -> None:
             assert sum_window(buckets, window, book.now) == book.sum_naively(name, window), window
 
 
-@settings(max_examples=60)
+@settings(max_examples=150 if IS_WHOLE else 50)
 @given(STEPS, st.integers(1, 5), st.sampled_from([40, 120, 10**6]))
 def test_windows_without_room_are_not_less_than_spent(
     steps: Any, subjects: int, bytes_: int

@@ -27,6 +27,7 @@ from gateway_operator.retention.usage import DayClosing
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import FakeKubernetes, Fault
 from tests.fakes.objects import FakeObjects
+from tests.shares import IS_WHOLE
 from tests.unit.billing.journal_harness import PausedPort
 from tests.unit.billing.usage_harness import DAY, NOW, TASKS, mark, put_task
 
@@ -63,7 +64,7 @@ async def move_days(kube: Any, store: FakeObjects) -> None:
 PAUSES = st.lists(st.sampled_from([0.0, 0.0, 0.01, 0.02, 0.5]), min_size=1, max_size=12)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40 if IS_WHOLE else 20)
 @given(
     prices=st.lists(st.integers(0, 1000), min_size=1, max_size=6),
     owners=st.lists(st.tuples(PAUSES, st.integers(1, 4), st.booleans()), min_size=1, max_size=3),
