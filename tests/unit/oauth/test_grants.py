@@ -414,8 +414,13 @@ async def test_replica_that_lags_takes_a_new_member_for_one(scene):
     await scene.refresh(tokens)
 
 
-async def test_exchange_is_unavailable_without_the_record(scene):
+async def test_codes_and_tokens_are_unavailable_without_record_or_redis(scene):
     form = await scene.get_code()
+    with scene.store.away():
+        with pytest.raises(Unavailable):
+            await scene.get_code()
+        with pytest.raises(Unavailable):
+            await scene.grants.exchange(SITE, form)
     scene.kube.away = True
     with pytest.raises(Unavailable):
         await scene.grants.exchange(SITE, form)
