@@ -22,8 +22,8 @@ from gateway_core.concurrency import (
 )
 from tests.fakes.clock import in_virtual_time
 
-SECONDS = 0.2
-PAUSE = 0.5
+SECONDS = 0.05
+PAUSE = 0.15
 
 
 async def read_after_pause(*, answers: bool) -> bytes:
@@ -321,6 +321,7 @@ async def test_calls_without_a_holder_wait_for_their_turn() -> None:
     assert semaphore.held == 1
 
 
+@in_virtual_time
 async def test_per_holder_bounds_each_holder() -> None:
     semaphore = FairSemaphore(100, per_holder=2, seconds=1)
     async with semaphore.take("a"), semaphore.take("a"), semaphore.take("b"):

@@ -111,14 +111,14 @@ async def test_failure_of_the_proxy_leaves_the_call_unsent(
             monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
         case "exempt":
             monkeypatch.setenv("NO_PROXY", "kubernetes")
-    client = Client(provider, 2, tls=tls, timeouts=Timeouts(connect=0.5))
+    client = Client(provider, 2, tls=tls, timeouts=Timeouts(connect=0.2))
     with pytest.raises(UpstreamUnreachable) as refusal:
         await send(client)
     assert "ss@" not in repr((refusal.value, refusal.value.__cause__))
     client.close()
     assert bool(proxy.seen) == (fault not in ("away", "exempt"))
     connector = guarded_connector(DECLARED, 2, tls=tls)
-    timeout = aiohttp.ClientTimeout(total=5, connect=0.5)
+    timeout = aiohttp.ClientTimeout(total=5, connect=0.2)
     async with open_session(connector, timeout, once=True) as session:
         # what the callers take for a call that was not sent
         with pytest.raises((aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)) as seen:
