@@ -1,5 +1,6 @@
 """gatewayctl as a user calls it, on a real API server with the gateway's kinds."""
 
+import asyncio
 import base64
 import json
 import secrets
@@ -9,9 +10,13 @@ import pytest
 from typer.testing import CliRunner
 
 from gateway_cli.__main__ import app
+from gateway_core.api.crd import KINDS
+from gateway_core.api.ids import API_VERSION
 from gateway_core.api.resource import skeleton
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import WriteOutcomeUnknown, raise_for_status
+
+PLURALS = {kind.kind_name.lower(): kind.plural for kind in KINDS}
 
 
 @dataclass(frozen=True)
@@ -48,11 +53,33 @@ def gatewayctl(control_plane, monkeypatch):
 
 
 @pytest.fixture
-def read(control_plane):
-    """Reads an object as kubectl shows it."""
+def kube(control_plane):
+    """Runs work with a client of the cluster, as `kube(lambda client: client.get(…))`."""
+
+    def run(work):
+        async def use():
+            async with control_plane.kube() as client:
+                return await work(client)
+
+        return asyncio.run(use())
+
+    return run
+
+
+def locate(control_plane, kind, name):
+    """The path of an object, given the singular or plural of its kind."""
+    if kind == "secret":
+        return f"/api/v1/namespaces/{control_plane.namespace}/secrets/{name}"
+    plural = PLURALS.get(kind, kind)
+    return f"/apis/{API_VERSION}/namespaces/{control_plane.namespace}/{plural}/{name}"
+
+
+@pytest.fixture
+def read(control_plane, kube):
+    """Reads an object."""
 
     def run(kind, name):
-        return json.loads(control_plane.kubectl("get", kind, name, "--output=json"))
+        return kube(lambda client: client.call("GET", locate(control_plane, kind, name)))
 
     return run
 
@@ -82,26 +109,23 @@ def pepper_secret(control_plane):
 
 
 @pytest.fixture
-def patch_status(control_plane):
+def patch_status(control_plane, kube):
     """Writes a status, as the operator would."""
 
     def run(kind, name, status):
-        patch = json.dumps({"status": status})
-        control_plane.kubectl(
-            "patch", kind, name, "--subresource=status", "--type=merge", f"--patch={patch}"
-        )
+        path = locate(control_plane, kind, name) + "/status"
+        patch = {"status": status}
+        kube(lambda client: client.call("PATCH", path, body=patch))
 
     return run
 
 
 @pytest.fixture
-def create(control_plane, tmp_path, patch_status):
+def create(kube, patch_status):
     """Creates an object as another client would, with a status where one is given; its name."""
 
     def run(kind, name, spec, status=None):
-        path = tmp_path / f"{name}.json"
-        path.write_text(json.dumps(skeleton(kind, name) | {"spec": spec}))
-        control_plane.kubectl("create", "-f", str(path))
+        kube(lambda client: client.create(kind.plural, skeleton(kind, name) | {"spec": spec}))
         if status is not None:
             patch_status(kind.plural, name, status)
         return name

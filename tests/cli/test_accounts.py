@@ -2,7 +2,10 @@
 
 import base64
 import json
+import os
 import secrets
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
@@ -20,7 +23,7 @@ from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import KubernetesUnavailable
 
 
-def test_an_account_is_made_shown_changed_and_deleted(gatewayctl, read):
+def test_account_is_made_shown_changed_and_deleted(gatewayctl, read):
     gatewayctl(
         *("accounts", "create", "acme", "--owner-email", "ann@example.com"),
         *("--owner-name", "Ann", "--display-name", "Acme Inc.", "--paid", "12.50", "--rpm", "60"),
@@ -81,10 +84,6 @@ def test_account_that_is_being_removed_says_what_is_left(
     gatewayctl("accounts", "delete", account, "--yes")
 
 
-def test_nothing_to_change_is_a_usage_error(gatewayctl, account):
-    assert "--rpm" in gatewayctl("accounts", "set", account, code=2).err
-
-
 def test_funds_add_up_and_a_reference_adds_once(gatewayctl, read, account):
     assert "12.50 USD added" in gatewayctl("fund", account, "12.50").out
     gatewayctl("fund", account, "$0.000001")
@@ -109,7 +108,7 @@ def test_funds_add_up_and_a_reference_adds_once(gatewayctl, read, account):
 @pytest.mark.parametrize(
     "changed", [("101", "--reference", "r"), ("100", "--reference", "r", "--bonus")]
 )
-def test_a_reference_belongs_to_one_payment(gatewayctl, read, account, changed):
+def test_reference_belongs_to_one_payment(gatewayctl, read, account, changed):
     gatewayctl("fund", account, "100", "--reference", "r")
     assert (
         "reference r is that of 100.00 USD (paid)"
@@ -121,13 +120,11 @@ def test_a_reference_belongs_to_one_payment(gatewayctl, read, account, changed):
     }
 
 
+@pytest.mark.full
 def test_payments_at_once_are_all_added_and_a_repeated_one_once(
     control_plane, gatewayctl, read, account
 ):
     """Real processes side by side: each is a compare-and-set on what the others wrote."""
-    import os
-    import subprocess
-    import sys
 
     def pay(reference):
         command = [sys.executable, "-m", "gateway_cli", "fund", account, "1", "--reference"]
@@ -141,14 +138,14 @@ def test_payments_at_once_are_all_added_and_a_repeated_one_once(
     assert read("gatewayaccount", account)["spec"]["funds"]["paidMicros"] == 3_000_000
 
 
-@pytest.mark.parametrize("amount", ["12,50", "-3", "1e3", "0.0000001", "lots", "0", "99999999999"])
+@pytest.mark.parametrize("amount", ["12,50", "0"])
 def test_invalid_amount_adds_nothing(gatewayctl, read, account, amount):
     said = gatewayctl("fund", account, "--", amount, code=2)
     assert "12.50" in said.refusal or "more than 0" in said.refusal
     assert "funds" not in read("gatewayaccount", account)["spec"]
 
 
-def test_other_field_manager_of_funds_is_named(gatewayctl, control_plane, tmp_path, account):
+def test_fund_names_another_field_manager(gatewayctl, control_plane, tmp_path, account):
     declared = {
         "apiVersion": "modelgateway.dev/v1alpha1",
         "kind": "GatewayAccount",
@@ -182,7 +179,7 @@ def test_webhook_secret_rotation_keeps_both_secrets_for_a_day(gatewayctl, read, 
     gatewayctl("accounts", "webhook-secret", "rotate", account, "--force")
 
 
-def test_a_refused_rotation_leaves_no_secret(gatewayctl, control_plane):
+def test_refused_rotation_leaves_no_secret(gatewayctl, control_plane):
     gatewayctl("accounts", "webhook-secret", "rotate", "nobody", "--secret-name", "left", code=4)
     assert "left" not in control_plane.kubectl("get", "secrets")
 
@@ -247,21 +244,30 @@ def test_apply_keeps_funds_paid_in_since(gatewayctl, read):
     assert apply("--lower-funds", **first) == (first, "")
 
 
-def test_apply_keeps_funds_added_concurrently(gatewayctl, read, monkeypatch, account):
+@pytest.mark.parametrize(
+    ("command", "content_type", "paid"),
+    [(("apply", "-f", "-"), APPLY_PATCH, 15), (("fund", "{account}", "1"), MERGE_PATCH, 16)],
+    ids=["apply", "fund"],
+)
+def test_funds_added_concurrently_are_kept(
+    gatewayctl, read, monkeypatch, account, command, content_type, paid
+):
+    """Two other payments go in between what the command reads and what it writes."""
     call, payments = KubernetesClient.call, [7, 8]
 
     async def pay_before(self, method, path, **options):
-        if options.get("content_type") == APPLY_PATCH and payments:
+        if options.get("content_type") == content_type and payments:
             funds = (await call(self, "GET", path))["spec"].get("funds") or {}
-            paid = funds.get("paidMicros", 0) + payments.pop() * 1_000_000
-            more = {"spec": {"funds": {"paidMicros": paid}}}
-            await call(self, "PATCH", path, body=more, content_type=MERGE_PATCH)
+            more = funds.get("paidMicros", 0) + payments.pop() * 1_000_000
+            patch = {"spec": {"funds": {"paidMicros": more}}}
+            await call(self, "PATCH", path, body=patch, content_type=MERGE_PATCH)
         return await call(self, method, path, **options)
 
     monkeypatch.setattr(KubernetesClient, "call", pay_before)
-    gatewayctl("apply", "-f", "-", stdin=describe_account(account, paidMicros=1))
+    words = [word.format(account=account) for word in command]
+    gatewayctl(*words, stdin=describe_account(account, paidMicros=1))
     assert not payments
-    assert read("gatewayaccount", account)["spec"]["funds"]["paidMicros"] == 15_000_000
+    assert read("gatewayaccount", account)["spec"]["funds"]["paidMicros"] == paid * 1_000_000
 
 
 @pytest.mark.parametrize(("fate", "paid"), [("done", 12), ("not done", 7), ("504", 12)])

@@ -146,6 +146,7 @@ def files(control_plane, tmp_path_factory):
     return folder
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
@@ -200,6 +201,7 @@ def test_flags_and_fields_give_the_identity_of_kubectl(whoami, files, monkeypatc
     assert {"local-admin": "admin"}.get(name, name) == expected
 
 
+@pytest.mark.full
 def test_several_files_are_merged_as_kubectl_does(whoami, files):
     paths = ("absent", "empty", "first", "sub/config")
     for order in (paths, paths[::-1]):
@@ -209,6 +211,7 @@ def test_several_files_are_merged_as_kubectl_does(whoami, files):
         assert ours == theirs
 
 
+@pytest.mark.full
 def test_proxy_of_file_and_environment_is_used_as_by_kubectl(whoami, files, monkeypatch):
     with ForwardProxy(user="ann:p@ss") as proxy:
         address = proxy.url.replace("//", "//ann:p%40ss@")

@@ -89,12 +89,3 @@ def test_doctor_without_a_control_plane_says_so(gatewayctl, cluster, control_pla
     assert "✗ control plane" in said.out
     assert "does not answer" in said.out
     assert "→ name a cluster" in said.out
-
-
-def test_top_without_usage_shows_empty_tables(gatewayctl):
-    assert set(gatewayctl("top", "-o", "json").document) == {
-        "time",
-        "accounts",
-        "models",
-        "providers",
-    }

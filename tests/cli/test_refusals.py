@@ -22,7 +22,7 @@ def wait_for_right(kubectl, who):
         with contextlib.suppress(ClusterError):
             if kubectl(*ask).strip() == "yes":
                 return
-        time.sleep(0.1)
+        time.sleep(0.05)
     raise AssertionError(f"{who} may not read accounts")
 
 
@@ -58,7 +58,7 @@ def limited(control_plane, tmp_path_factory):
         (("usage", "acme"), "list", "gatewayusages"),
     ],
 )
-def test_a_missing_right_is_named(gatewayctl, limited, command, verb, resource):
+def test_missing_right_is_named(gatewayctl, limited, command, verb, resource):
     gatewayctl("apply", "-f", "-", stdin=ACME)
     path, token = limited
     said = gatewayctl("--kubeconfig", path, *command, code=4)
@@ -75,7 +75,7 @@ spec: {displayName: Acme, owner: {name: Ann, email: ann@example.com}}
 """
 
 
-def test_the_context_named_is_used(gatewayctl, limited):
+def test_context_named_is_used(gatewayctl, limited):
     path, _ = limited
     gatewayctl("apply", "-f", "-", stdin=ACME)
     gatewayctl("--kubeconfig", path, "--context", "second", "accounts", "describe", "acme")
@@ -90,7 +90,7 @@ def test_similar_names_are_suggested(gatewayctl):
     assert "did you mean acme?" in gatewayctl("usage", "acne", code=4).refusal
 
 
-def test_the_schema_is_quoted(gatewayctl):
+def test_schema_is_quoted(gatewayctl):
     said = gatewayctl("accounts", "create", "Not_A_Name", "--owner-email", "a@b.c", code=4)
     assert "lowercase" in said.refusal or "RFC 1123" in said.refusal
 
@@ -179,7 +179,7 @@ def test_kubectl_finds_the_plugin_on_its_path(control_plane, gatewayctl):
 
 
 @pytest.mark.full
-def test_the_shell_completes_nouns_and_names(gatewayctl, monkeypatch):
+def test_shell_completes_nouns_and_names(gatewayctl, monkeypatch):
     gatewayctl("apply", "-f", "-", stdin=ACME)
 
     def complete(words):

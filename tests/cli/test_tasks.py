@@ -33,7 +33,7 @@ def make_task(create):
     return run
 
 
-def test_a_task_is_listed_described_and_cancelled_once(
+def test_task_is_listed_described_and_cancelled_once(
     gatewayctl, read, patch_status, account, make_task
 ):
     name = make_task(account)

@@ -18,7 +18,7 @@ class Absent:
     """Stands in `expect` for a field that must not be there."""
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.CSafeLoader):
     """YAML with `!repeat [text, times]`, `!join [text, text]` and `!absent`."""
 
 

@@ -88,7 +88,7 @@ def retry(act: Callable[[], None], seconds: float = 20) -> None:
         except (ClusterError, pytest.fail.Exception):
             if time.monotonic() > deadline:
                 raise
-            time.sleep(0.2)
+            time.sleep(0.05)
 
 
 @pytest.fixture

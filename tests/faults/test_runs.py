@@ -15,7 +15,7 @@ def run_faults(*options):
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_a_part_that_was_run_is_recorded_and_left_out_by_resume(tmp_path):
+def test_part_that_was_run_is_recorded_and_left_out_by_resume(tmp_path):
     results = tmp_path / "results.jsonl"
     options = ["--parts=hostile_urls", "--select=base", "--share=4", f"--results={results}"]
     done = run_faults(*options)
@@ -34,7 +34,7 @@ def test_a_part_that_was_run_is_recorded_and_left_out_by_resume(tmp_path):
     assert len(read_runs(results)) == 1
 
 
-def test_a_part_that_fails_is_recorded_and_fails_the_run(tmp_path):
+def test_part_that_fails_is_recorded_and_fails_the_run(tmp_path):
     results = tmp_path / "results.jsonl"
     options = ["--parts=hostile_urls", "--select=nothing_like_this", f"--results={results}"]
     assert run_faults(*options).returncode == 1

@@ -6,6 +6,7 @@ import pytest
 
 from gateway_core.redis import batches, link
 from tests.ports.counters_stores import CountersStore, FakeStore, RedisStore
+from tests.servers.s3_double import S3Double
 from tests.servers.server import RedisServer
 
 
@@ -20,6 +21,12 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[RedisServer]:
     with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3_double() -> Iterator[S3Double]:
+    with S3Double() as server:
         yield server
 
 

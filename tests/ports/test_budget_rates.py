@@ -18,7 +18,7 @@ def count(account: str, *limits: tuple[str, int], limit: int = 300) -> Admission
 
 
 class TestRates:
-    async def test_a_budgets_rate_is_exact(self, store: CountersStore) -> None:
+    async def test_budgets_rate_is_exact(self, store: CountersStore) -> None:
         account = name_account()
         answers = [await store.counters.admit(count(account, (KEY, 5))) for _ in range(7)]
         assert [a.rate_exceeded for a in answers] == [False] * 5 + [True] * 2
@@ -46,7 +46,7 @@ class TestRates:
         assert (rejected.rate.limit, rejected.rate.reset) == (1, answer.rate.reset)
         assert 58 <= rejected.retry_after <= 60
 
-    async def test_a_rejected_call_counts_nowhere(self, store: CountersStore) -> None:
+    async def test_rejected_call_counts_nowhere(self, store: CountersStore) -> None:
         account, counters = name_account(), store.counters
         await counters.admit(count(account, (KEY, 1)))
         for _ in range(3):
@@ -68,7 +68,7 @@ class TestRates:
         assert (rejected.held, rejected.exceeded) == (False, None)
         assert await tell(counters, account, KEY) == [(0, 1)]
 
-    async def test_a_call_past_the_rates_counts_in_none(self, store: CountersStore) -> None:
+    async def test_call_past_the_rates_counts_in_none(self, store: CountersStore) -> None:
         account, counters = await start(store), store.counters
         budget = Budget(KEY, 9, "1h", requests_per_minute=1)
         await counters.admit(ask(account, "a", 1, budget))
@@ -78,7 +78,7 @@ class TestRates:
         store.advance(account, 61)
         assert not (await counters.admit(ask(account, "c", 1, budget))).rate_exceeded
 
-    async def test_a_call_that_is_refused_anyway_only_looks(self, store: CountersStore) -> None:
+    async def test_call_that_is_refused_anyway_only_looks(self, store: CountersStore) -> None:
         account, counters = name_account(), store.counters
         refused = replace(count(account, (KEY, 2)), rate="look")
         assert [(await counters.admit(refused)).rate.remaining for _ in range(3)] == [2, 2, 2]

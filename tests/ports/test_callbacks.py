@@ -17,9 +17,9 @@ from tests.servers.receivers import Receiver, answer, hang
 
 PATIENCE = 60.0
 """For answers that come at once: what counts as soon is a third of it, and a machine may stand."""
-LIMIT, LATE = 6.0, 2.5
+LIMIT, LATE = 3.0, 1.2
 """The time for an attempt, and when the answer comes that is late and counts."""
-SHORT = 1.0
+SHORT = 0.3
 """The time for an attempt that nobody answers."""
 BODY = b'{"id":"task_a","status":"completed"}'
 HEADERS = make_headers([b"k" * 32], "msg_a", 1_800_000_000, BODY)
@@ -109,7 +109,7 @@ async def test_requested_pause_is_recorded(ways: Ways, status: int) -> None:
     assert (told.status, told.retry_after) == (status, 7)
 
 
-async def test_a_late_answer_counts_and_is_costly(ways: Ways) -> None:
+async def test_late_answer_counts_and_is_costly(ways: Ways) -> None:
     told = await ways.sender.send(ways.answers_late(), HEADERS, BODY)
     assert told == CallbackAnswer(200, "answered 200", is_costly=True)
 

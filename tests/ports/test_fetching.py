@@ -119,13 +119,13 @@ async def test_fetch_ends_at_its_time_limit() -> None:
             await fetch(base + "/slow", seconds=0.3)
 
 
-async def test_no_body_takes_longer_than_it_may() -> None:
+async def test_slow_body_ends_at_its_time_limit() -> None:
     async with running() as base:
         with pytest.raises(FetchFailed, match=r"within 0\.5 s"):
             await fetch(base + "/drip", seconds=0.5)
 
 
-async def test_no_url_is_blamed_for_those_that_are_fetched_before_it() -> None:
+async def test_wait_for_a_slot_is_no_failure_of_the_url() -> None:
     fetcher = Fetcher(OPEN, seconds=30)
     async with running() as base, AsyncExitStack() as held:
         for _ in range(MOST_AT_ONCE // 2):
@@ -138,6 +138,7 @@ async def test_no_url_is_blamed_for_those_that_are_fetched_before_it() -> None:
     await fetcher.close()
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")
 def test_names_that_are_never_answered_harm_no_other_account() -> None:
     """The C library's own look-ups, at a name server of a network namespace that swallows them."""
@@ -150,7 +151,7 @@ def test_names_that_are_never_answered_harm_no_other_account() -> None:
     assert max(found["good"]) < 1.5, "half of what a slow one has"
 
 
-async def test_the_time_in_which_bytes_are_used_is_not_the_other_sides() -> None:
+async def test_time_in_which_bytes_are_used_is_not_the_other_sides() -> None:
     fetcher, found = Fetcher(OPEN, seconds=1), 0
     async with running() as base, fetcher.open(base + "/bytes", "a") as fetched:
         async for chunk in fetched.chunks:
@@ -161,6 +162,6 @@ async def test_the_time_in_which_bytes_are_used_is_not_the_other_sides() -> None
     assert found == 300_000
 
 
-async def test_an_address_with_a_credential_is_none() -> None:
+async def test_address_with_a_credential_is_none() -> None:
     with pytest.raises(FetchFailed, match="no http or https address"):
         await fetch("http://a:b@127.0.0.1/")

@@ -22,7 +22,7 @@ async def test_state_of_each_call_is_returned(store: CountersStore) -> None:
     assert await store.counters.keep(account, "p", []) == KeptCalls((), 0)
 
 
-async def test_a_kept_hold_is_young_again_and_as_it_was(store: CountersStore) -> None:
+async def test_kept_hold_is_young_again_and_as_it_was(store: CountersStore) -> None:
     account = name_account()
     await rebuild(store.counters, account, Ledger(0))
     await store.counters.hold(account, Hold("call-a", 5, ("key/a", "guardrail/b")))
@@ -35,7 +35,7 @@ async def test_a_kept_hold_is_young_again_and_as_it_was(store: CountersStore) ->
     ]
 
 
-async def test_a_charge_is_remembered_as_long_as_it_is_asked_for(store: CountersStore) -> None:
+async def test_charge_is_remembered_as_long_as_it_is_asked_for(store: CountersStore) -> None:
     account = name_account()
     await rebuild(store.counters, account, Ledger(0))
     await store.counters.hold(account, Hold("call-a", 5))
@@ -46,7 +46,7 @@ async def test_a_charge_is_remembered_as_long_as_it_is_asked_for(store: Counters
     assert not await store.counters.hold(account, Hold("call-a", 5))
 
 
-async def test_a_rebuild_tells_how_far_it_found_each_journal(store: CountersStore) -> None:
+async def test_rebuild_tells_how_far_it_found_each_journal(store: CountersStore) -> None:
     account = name_account()
     ledger = Ledger(9, {"2026-11-21": 9}, journals={"p": 7, "q": 2})
     await rebuild(store.counters, account, ledger)

@@ -12,6 +12,7 @@ from tests.servers.server import RedisServer
 from tests.servers.world import wait_for
 from tests.unit.billing.lease_harness import LeaseBench, Limits
 
+pytestmark = pytest.mark.full
 MOST_SECONDS = 40.0
 CASES = {
     "money of keys and guardrail": Limits(key=150_000, guardrail=220_000),

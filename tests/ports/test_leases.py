@@ -76,7 +76,7 @@ async def test_near_any_limit_nothing_is_granted(
     assert await read_remaining(store, account) == LIMIT
 
 
-async def test_an_eighth_of_what_is_left_is_the_most(store: CountersStore) -> None:
+async def test_eighth_of_what_is_left_is_the_most(store: CountersStore) -> None:
     account = await open_account(store, Ledger(1000, {DAY: 1000}))
     await store.counters.hold(account, Hold("task-a", 500, ("key/a",)))
     budget = Budget("key/a", 8000, "daily", 80_000)
@@ -108,7 +108,7 @@ async def test_renewal_charges_returns_slots_and_moves_the_hold(store: CountersS
     assert (budget.used, budget.held) == (12, 30)
 
 
-async def test_an_ended_hold_is_charged_once(store: CountersStore) -> None:
+async def test_ended_hold_is_charged_once(store: CountersStore) -> None:
     account = await open_account(store)
     await store.counters.lease(ask(account))
     last = ask(account, ended=FIRST.task, charges=(CallCharge(AT, 7),), hold=None, slots=0)
@@ -126,7 +126,7 @@ async def test_without_a_hold_nothing_is_charged(store: CountersStore) -> None:
     assert await read_sums(store, account) == (0, 0)
 
 
-async def test_what_a_rebuild_has_counted_is_not_charged_again(store: CountersStore) -> None:
+async def test_charge_counted_by_a_rebuild_is_not_repeated(store: CountersStore) -> None:
     account = await open_account(store, Ledger(5, {DAY: 5}, journals={"p": 4}))
     await store.counters.hold(account, Hold(FIRST.task, 100, ("key/a",)))
     charges = (CallCharge(AT, 5, 4), CallCharge(AT, 7, 5), CallCharge(AT, 9))
@@ -174,7 +174,7 @@ async def test_calls_of_no_cost_are_leased_too(store: CountersStore) -> None:
     assert await store.counters.list_holds(account, 0) == []
 
 
-async def test_a_lease_of_lost_money_is_stale(store: CountersStore) -> None:
+async def test_lease_of_lost_money_is_stale(store: CountersStore) -> None:
     account = await open_account(store)
     await store.counters.lease(ask(account))
     store.lose()

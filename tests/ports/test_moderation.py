@@ -82,7 +82,7 @@ async def server() -> AsyncIterator[Moderator]:
         yield server
 
 
-async def test_a_text_has_one_whole_result(rig: Rig) -> None:
+async def test_text_has_one_whole_result(rig: Rig) -> None:
     answer = await rig.upstream.moderate(BODY)
     assert answer["id"].startswith("modr-")
     assert answer["model"] == "omni-9"
@@ -118,7 +118,7 @@ async def test_adapter_reports_its_concurrency(rig: Rig) -> None:
     assert rig.upstream.limit == 64
 
 
-async def test_nothing_is_asked_after_the_close(rig: Rig) -> None:
+async def test_closed_upstream_calls_no_provider(rig: Rig) -> None:
     await rig.upstream.moderate(BODY)
     await rig.upstream.close()
     with pytest.raises(UpstreamBusy):
@@ -126,7 +126,7 @@ async def test_nothing_is_asked_after_the_close(rig: Rig) -> None:
     assert rig.count() == 1
 
 
-async def test_the_provider_sees_its_model_the_credential_and_the_trace(server: Moderator) -> None:
+async def test_provider_sees_its_model_the_credential_and_the_trace(server: Moderator) -> None:
     headers = [{"name": "X-Team", "value": "media"}]
     upstream = build_moderation(declare(server, openai={"headers": headers}), f" {server.token}\n")
     await upstream.moderate({**BODY, "unknown": 1}, traceparent="00-1-2-01")
@@ -158,7 +158,7 @@ async def test_the_provider_sees_its_model_the_credential_and_the_trace(server: 
         (503, "0", 1),
     ],
 )
-async def test_the_wait_that_is_asked_for_is_kept_within_bounds(
+async def test_wait_that_is_asked_for_is_kept_within_bounds(
     server: Moderator, status: int, given: str | None, expected: float | None
 ) -> None:
     upstream = build_moderation(declare(server), server.token)
@@ -179,7 +179,7 @@ async def test_unknown_upstream_model_is_a_configuration_error(server: Moderator
     await upstream.close()
 
 
-async def test_a_long_answer_is_read_beside_the_loop(
+async def test_long_answer_is_read_beside_the_loop(
     server: Moderator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upstream = build_moderation(declare(server), server.token)
@@ -197,7 +197,7 @@ async def test_a_long_answer_is_read_beside_the_loop(
     await upstream.close()
 
 
-async def test_a_large_input_is_checked_and_written_beside_the_loop(
+async def test_large_input_is_checked_and_written_beside_the_loop(
     server: Moderator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upstream = build_moderation(declare(server), server.token)
@@ -217,9 +217,7 @@ async def test_a_large_input_is_checked_and_written_beside_the_loop(
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-async def test_a_refusal_says_why_and_nothing_of_the_provider(
-    server: Moderator, status: int
-) -> None:
+async def test_refusal_says_why_and_nothing_of_the_provider(server: Moderator, status: int) -> None:
     upstream = build_moderation(declare(server), server.token)
     text = f"Input too long for omni-9 at {server.url} (org-Ab12cd34) with {server.token}"
     server.answer_next(status, {"error": {"message": text, "type": "x", "code": None}})

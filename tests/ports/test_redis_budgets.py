@@ -50,7 +50,7 @@ def list_keys(direct: Redis, pattern: str) -> list[str]:
 
 
 @pytest.mark.parametrize("lost", ["pools", "spent:*:guardrail/grd-a"])
-async def test_a_part_that_is_evicted_makes_the_money_stale(store: RedisStore, lost: str) -> None:
+async def test_part_that_is_evicted_makes_the_money_stale(store: RedisStore, lost: str) -> None:
     counters = store.counters
     before = await counters.read_budgets(ACCOUNT, ASKED)
     [key] = list_keys(store.direct, f"gw:*:{lost}")
@@ -73,7 +73,7 @@ async def test_a_part_that_is_evicted_makes_the_money_stale(store: RedisStore, l
     assert {hold.task for hold in await counters.list_holds(ACCOUNT, 0)} == {"a", "b"}
 
 
-async def test_a_settlement_that_finds_a_part_missing_charges_nowhere(store: RedisStore) -> None:
+async def test_settlement_that_finds_a_part_missing_charges_nowhere(store: RedisStore) -> None:
     [key] = list_keys(store.direct, "gw:*:spent:*:guardrail/grd-a")
     kept = list_keys(store.direct, "gw:*:spent:*:key/key-a")[0]
     before = store.direct.hgetall(kept)
@@ -101,7 +101,7 @@ async def test_after_kill_or_an_old_snapshot_budgets_are_stale_until_rebuilt(
     assert await counters.read_budgets(ACCOUNT, ASKED) == before
 
 
-async def test_a_rebuild_leaves_nothing_of_the_former_and_nothing_that_expires(
+async def test_rebuild_leaves_nothing_of_the_former_and_nothing_that_expires(
     store: RedisStore,
 ) -> None:
     direct = store.direct
@@ -128,7 +128,7 @@ async def test_staged_keys_of_an_unfinished_rebuild_expire(store: RedisStore) ->
     assert all(0 < direct.ttl(key) <= 30 for key in staged)
 
 
-async def test_a_rebuild_of_which_a_part_was_evicted_is_none(store: RedisStore) -> None:
+async def test_rebuild_of_which_a_part_was_evicted_is_none(store: RedisStore) -> None:
     direct, counters = store.direct, store.counters
     direct.hdel("gw:{default/demo}:money", "epoch")
     token = await counters.begin_rebuild(ACCOUNT)
@@ -173,7 +173,7 @@ async def test_buckets_that_no_window_counts_are_forgotten(store: RedisStore) ->
     assert state.used == 12 + 40 * 24 + 150
 
 
-async def test_an_admission_is_one_script_and_reads_buckets_once_a_minute(
+async def test_admission_is_one_script_and_reads_buckets_once_a_minute(
     store: RedisStore,
 ) -> None:
     direct, counters = store.direct, store.counters

@@ -73,7 +73,7 @@ async def test_after_kill_and_restart_money_is_stale_until_rebuilt(
     assert await counters.read_spending(ACCOUNT, DAY) == before
 
 
-async def test_a_restart_between_two_calls_fails_neither(
+async def test_restart_between_two_calls_fails_neither(
     server: RedisServer, counters: Counters
 ) -> None:
     await rebuild(counters, ACCOUNT, LEDGER)
@@ -81,7 +81,7 @@ async def test_a_restart_between_two_calls_fails_neither(
     assert (await counters.admit(CALL)).stale
 
 
-async def test_an_old_snapshot_does_not_pass_for_money(
+async def test_old_snapshot_does_not_pass_for_money(
     server: RedisServer, counters: Counters
 ) -> None:
     await rebuild(counters, ACCOUNT, LEDGER)
@@ -134,7 +134,7 @@ async def test_scripts_that_the_server_forgot_are_sent_again(
 
 
 @pytest.mark.parametrize("connected", [False, True])
-async def test_a_pause_of_this_process_is_not_taken_for_the_servers(
+async def test_pause_of_this_process_is_not_taken_for_the_servers(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch, connected: bool
 ) -> None:
     """Over the time-outs of the call under way, of connecting, and of those that wait."""
@@ -157,7 +157,7 @@ async def test_a_pause_of_this_process_is_not_taken_for_the_servers(
     await counters.close()
 
 
-async def test_a_halted_server_is_unavailable_within_the_time_out_and_then_serves_again(
+async def test_halted_server_is_unavailable_within_the_time_out_and_then_serves_again(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many call: what waits for its turn does not wait for a time-out of its own."""
@@ -330,9 +330,7 @@ async def _rejecting(
     server.close()
 
 
-async def test_a_caller_that_gives_up_harms_no_other(
-    server: RedisServer, counters: Counters
-) -> None:
+async def test_caller_that_gives_up_harms_no_other(server: RedisServer, counters: Counters) -> None:
     await rebuild(counters, ACCOUNT, LEDGER)
 
     async def admit(number: int) -> int:
@@ -362,7 +360,7 @@ async def test_refused_connection_is_unavailable() -> None:
     await counters.close()
 
 
-async def test_a_clock_set_back_by_an_hour_does_not_shut_the_door_for_one(
+async def test_clock_set_back_by_an_hour_does_not_shut_the_door_for_one(
     server: RedisServer, counters: Counters
 ) -> None:
     with Redis(port=server.port) as direct:

@@ -63,7 +63,7 @@ async def test_only_one_of_two_concurrent_creates_succeeds(store: SecretClient) 
     assert (await read(store, secret.name)).data == {"api-key": b"\xff one"}
 
 
-async def test_a_change_keeps_what_it_does_not_name(store: SecretClient) -> None:
+async def test_change_keeps_what_it_does_not_name(store: SecretClient) -> None:
     secret = replace(make_secret(), data={"api-key": b"one", "other": b"stays"})
     await store.write(secret)
     found = await read(store, secret.name)
@@ -76,7 +76,7 @@ async def test_a_change_keeps_what_it_does_not_name(store: SecretClient) -> None
     assert changed.version != found.version
 
 
-async def test_a_change_of_what_has_changed_since_is_refused(store: SecretClient) -> None:
+async def test_change_of_what_has_changed_since_is_refused(store: SecretClient) -> None:
     await store.write(secret := make_secret())
     found = await read(store, secret.name)
     await store.write(replace(found, data={"api-key": b"two"}))

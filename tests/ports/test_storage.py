@@ -67,13 +67,13 @@ async def list_members(ledger: StorageLedger, account: str) -> dict[str, int]:
 
 
 class TestClaims:
-    async def test_the_limit_is_met_to_the_byte(self, ledger: StorageLedger, account: str) -> None:
+    async def test_limit_is_met_to_the_byte(self, ledger: StorageLedger, account: str) -> None:
         assert await ledger.claim(account, POOL, "a", LIMIT - 1, LIMIT)
         assert not await ledger.claim(account, POOL, "b", 2, LIMIT)
         assert await ledger.claim(account, POOL, "b", 1, LIMIT)
         assert (await ledger.read_used(account, POOL)).bytes == LIMIT
 
-    async def test_a_pool_has_so_many_members(self, ledger: StorageLedger, account: str) -> None:
+    async def test_pool_has_so_many_members(self, ledger: StorageLedger, account: str) -> None:
         for member in ("a", "b", "a"):
             assert await ledger.claim(account, POOL, member, 0, LIMIT, 2)
         assert not await ledger.claim(account, POOL, "c", 0, LIMIT, 2)
@@ -109,7 +109,7 @@ class TestClaims:
         assert sum(answers) == LIMIT // 30
         assert (await ledger.read_used(account, POOL)).bytes == LIMIT // 30 * 30
 
-    async def test_an_upload_becomes_its_file_without_counting_twice(
+    async def test_upload_becomes_its_file_without_counting_twice(
         self, ledger: StorageLedger, account: str
     ) -> None:
         await ledger.claim(account, POOL, "upload", 400, LIMIT)
@@ -217,7 +217,7 @@ class TestRebuild:
         assert await list_members(ledger, account) == members
         assert (await ledger.read_used(account, POOL)).bytes == sum(members.values())
 
-    async def test_a_claim_that_was_lost_is_taken_again_where_it_fits(
+    async def test_claim_that_was_lost_is_taken_again_where_it_fits(
         self, stores: Stores, account: str
     ) -> None:
         ledger = stores.storage
@@ -231,7 +231,7 @@ class TestRebuild:
         assert not await ledger.confirm(account, POOL, "b", 600, LIMIT)
         assert await list_members(ledger, account) == {"a": 600}
 
-    async def test_a_claim_of_other_bytes_under_the_name_is_set_right(
+    async def test_claim_of_other_bytes_under_the_name_is_set_right(
         self, stores: Stores, account: str
     ) -> None:
         ledger = stores.storage
@@ -320,7 +320,7 @@ class TestPendingUploads:
         assert await parts.begin(name, "c", **bound)
         assert not await parts.begin(name, "a", **bound)
 
-    async def test_one_that_nobody_ends_counts_until_its_expiry(self, stores: Stores) -> None:
+    async def test_pending_upload_counts_until_its_expiry(self, stores: Stores) -> None:
         parts, name = stores.parts, name_account()
         assert await parts.begin(name, "a", seconds=0, most=1)
         assert await parts.begin(name, "b", seconds=60, most=1)
@@ -394,7 +394,7 @@ async def test_redis_and_the_fake_answer_alike(
 
 
 class TestFaults:
-    async def test_a_rebuild_lives_thirty_seconds_from_its_last_renewal(
+    async def test_rebuild_lives_thirty_seconds_from_its_last_renewal(
         self, redis_server: RedisServer
     ) -> None:
         name, ledger = name_account(), StorageLedger(redis_server.url)
@@ -421,7 +421,7 @@ class TestFaults:
             assert 0 < direct.ttl(f"gw:{{default/{name}}}:parts:u") <= 600
         await parts.close()
 
-    async def test_a_part_that_is_evicted_shows_as_a_loss_of_all(
+    async def test_part_that_is_evicted_shows_as_a_loss_of_all(
         self, redis_server: RedisServer
     ) -> None:
         name, ledger = name_account(), StorageLedger(redis_server.url)
@@ -435,7 +435,7 @@ class TestFaults:
                     await ledger.claim(name, POOL, "b", 1, LIMIT)
         await ledger.close()
 
-    async def test_an_old_snapshot_passes_for_nothing(self) -> None:
+    async def test_old_snapshot_passes_for_nothing(self) -> None:
         with RedisServer() as server:
             ledger, parts = StorageLedger(server.url), PartLedger(server.url)
             await rebuild(ledger, "demo", {"a": 1})

@@ -17,7 +17,7 @@ BUFFERS = 8
 
 @pytest.mark.full
 @pytest.mark.parametrize("store", ["directory", "bucket"])
-def test_a_process_does_not_grow_with_what_it_streams(
+def test_process_does_not_grow_with_what_it_streams(
     request: pytest.FixtureRequest, store: str, tmp_path: Path
 ) -> None:
     if store == "directory":

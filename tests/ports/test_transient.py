@@ -65,7 +65,7 @@ async def test_reading_may_extend_the_life(transient: TransientStore) -> None:
     assert await transient.read("a") == b"value"
 
 
-async def test_of_concurrent_takes_one_gets_the_value(transient: TransientStore) -> None:
+async def test_value_is_given_to_one_of_concurrent_takes(transient: TransientStore) -> None:
     await transient.put("a", b"value", 60)
     found = await asyncio.gather(*(transient.take("a") for _ in range(20)))
     assert sorted(filter(None, found)) == [b"value"]

@@ -127,7 +127,7 @@ async def rig(request: pytest.FixtureRequest, packages: None) -> AsyncIterator[R
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
-async def test_the_adapter_keeps(promise: Callable[[Rig], Awaitable[None]], rig: Rig) -> None:
+async def test_adapter_keeps(promise: Callable[[Rig], Awaitable[None]], rig: Rig) -> None:
     if promise is nothing_is_done_after_the_close and isinstance(rig, FakeRig):
         pytest.skip("the fake is the provider, too, and that outlives a connection")
     await promise(rig)

@@ -4,7 +4,7 @@ Used by `test_upstreams.py` here. The author of another adapter makes a `Rig` of
 a fake of it, and runs `test_upstreams.py`'s one test with it:
 
     @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
-    async def test_the_adapter_keeps(promise, rig):
+    async def test_adapter_keeps(promise, rig):
         await promise(rig)
 """
 

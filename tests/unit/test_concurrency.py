@@ -51,7 +51,7 @@ async def test_data_that_arrives_in_a_pause_is_read() -> None:
     assert await read_after_pause(answers=True) == b"here"
 
 
-async def test_a_pause_is_no_reason_to_wait_for_ever() -> None:
+async def test_pause_is_no_reason_to_wait_for_ever() -> None:
     began = time.monotonic()
     with pytest.raises(TimeoutError):
         await read_after_pause(answers=False)
@@ -76,7 +76,7 @@ async def test_work_done_in_time_is_not_cancelled() -> None:
 
 
 @in_virtual_time
-async def test_a_cancellation_from_outside_is_none_of_its_own() -> None:
+async def test_cancellation_from_outside_is_none_of_its_own() -> None:
     async def wait() -> None:
         async with WaitLimit(SECONDS):
             await asyncio.Event().wait()
@@ -90,7 +90,7 @@ async def test_a_cancellation_from_outside_is_none_of_its_own() -> None:
 
 @pytest.mark.parametrize("inner", [SECONDS, 10 * SECONDS])
 @in_virtual_time
-async def test_within_another_limit_the_one_that_is_over_tells(inner: float) -> None:
+async def test_inner_and_outer_limits_each_raise(inner: float) -> None:
     async def wait() -> None:
         async with asyncio.timeout(11 * SECONDS - inner), WaitLimit(inner):
             await asyncio.Event().wait()
@@ -102,7 +102,7 @@ async def test_within_another_limit_the_one_that_is_over_tells(inner: float) -> 
     assert task.cancelling() == 0
 
 
-async def test_a_cancellation_in_the_time_after_a_pause_is_one() -> None:
+async def test_cancellation_in_the_time_after_a_pause_is_one() -> None:
     async def wait() -> None:
         async with WaitLimit(0.01):
             await asyncio.Event().wait()

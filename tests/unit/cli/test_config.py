@@ -38,7 +38,7 @@ def test_block_outside_the_range_is_refused(base: int) -> None:
         Ports.block(base)
 
 
-def test_a_variable_beats_the_block() -> None:
+def test_variable_beats_the_block() -> None:
     ports = Ports.from_environment({"GATEWAY_LOCAL_PORT_KUBE_APISERVER": "7443"}, 9000)
     assert ports == replace(Ports.block(9000), kube_apiserver=7443)
 
@@ -56,7 +56,7 @@ def test_workers_of_the_api_reach_its_environment(tmp_path: Path) -> None:
     assert describe_gateway("api", config, credentials).env["GATEWAY_WORKERS"] == "2"
 
 
-def test_a_busy_port_names_port_process_and_way_out(taken: int) -> None:
+def test_busy_port_names_port_process_and_way_out(taken: int) -> None:
     ports = replace(free_ports(), redis=taken)
     with pytest.raises(LocalRunError) as caught:
         check_ports(ports, PORT_NAMES)
@@ -66,7 +66,7 @@ def test_a_busy_port_names_port_process_and_way_out(taken: int) -> None:
     assert "--port-base" in text
 
 
-def test_a_busy_port_of_a_process_that_is_not_started_does_not_matter(taken: int) -> None:
+def test_busy_port_of_a_process_that_is_not_started_does_not_matter(taken: int) -> None:
     check_ports(replace(free_ports(), redis=taken), ["etcd", "api"])
 
 

@@ -144,7 +144,7 @@ async def test_incomplete_assets_fall_through_to_the_cache(
     assert found.etcd == _entry(env, ARCHIVE_VERSION) / "etcd"
 
 
-async def test_an_archive_is_downloaded_once(
+async def test_archive_is_downloaded_once(
     modules: Path, env: dict[str, str], releases: Releases
 ) -> None:
     env["GATEWAY_ENVTEST_URL"] = releases.url
@@ -159,7 +159,7 @@ async def test_an_archive_is_downloaded_once(
     assert sorted(path.name for path in entry.iterdir()) == sorted(NAMES)
 
 
-async def test_an_archive_of_another_hash_is_refused_and_nothing_of_it_kept(
+async def test_archive_of_another_hash_is_refused_and_nothing_of_it_kept(
     modules: Path, env: dict[str, str], releases: Releases
 ) -> None:
     env["GATEWAY_ENVTEST_URL"] = releases.url
@@ -169,7 +169,7 @@ async def test_an_archive_of_another_hash_is_refused_and_nothing_of_it_kept(
     assert list(BinaryCache(env).folder.glob(f"*{ARCHIVE_VERSION}*")) == []
 
 
-async def test_an_archive_that_lacks_a_program_is_refused(
+async def test_archive_that_lacks_a_program_is_refused(
     modules: Path, env: dict[str, str], releases: Releases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     env["GATEWAY_ENVTEST_URL"] = releases.url
@@ -179,9 +179,7 @@ async def test_an_archive_that_lacks_a_program_is_refused(
         await _resolve(modules, env)
 
 
-async def test_a_closed_network_falls_through_to_the_build(
-    modules: Path, go: dict[str, str]
-) -> None:
+async def test_closed_network_falls_through_to_the_build(modules: Path, go: dict[str, str]) -> None:
     go["GATEWAY_ENVTEST_URL"] = "http://127.0.0.1:9"
     begin = time.monotonic()
     found = await _resolve(modules, go)

@@ -134,7 +134,7 @@ def unused_tcp_port_of() -> int:
         return port
 
 
-async def test_a_video_is_fetched_whole_and_without_the_key(
+async def test_video_is_fetched_whole_and_without_the_key(
     api: RestApi, server: tuple[Server, str], tmp_path: Path
 ) -> None:
     seen: list[tuple[int, int]] = []

@@ -29,7 +29,7 @@ from gateway_cli.rest.sample import (
         (b"", False),
     ],
 )
-def test_an_mp4_begins_with_a_whole_ftyp_box(content: bytes, expected: bool) -> None:
+def test_mp4_begins_with_a_whole_ftyp_box(content: bytes, expected: bool) -> None:
     assert is_mp4(content) is expected
 
 
@@ -98,7 +98,7 @@ async def run_sample(url: str, key: str, folder: Path, seen: list[str]) -> dict[
         return task
 
 
-async def test_a_task_is_followed_to_its_video(api: tuple[Api, str], tmp_path: Path) -> None:
+async def test_task_is_followed_to_its_video(api: tuple[Api, str], tmp_path: Path) -> None:
     served, url = api
     served.answers += [{"status": "completed", "usage": {"cost": 0.5}}]
     seen: list[str] = []
@@ -120,7 +120,7 @@ async def test_a_task_is_followed_to_its_video(api: tuple[Api, str], tmp_path: P
         ("key", {"status": "completed", "usage": {"cost": 1}}, b"<html>", "media", "no MP4"),
     ],
 )
-async def test_a_failure_names_the_process_to_look_at(
+async def test_failure_names_the_process_to_look_at(
     api: tuple[Api, str],
     tmp_path: Path,
     key: str,

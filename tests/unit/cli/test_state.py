@@ -90,7 +90,7 @@ def test_keys_missing_from_an_older_run_are_added(
     assert ensure_credentials(path, config.secrets_directory) == mended
 
 
-def test_the_webhook_secret_is_in_the_standard_form(credentials: Credentials) -> None:
+def test_webhook_secret_is_in_the_standard_form(credentials: Credentials) -> None:
     prefix, _, value = credentials.webhook_secret.partition("_")
     assert prefix == "whsec"
     assert len(base64.b64decode(value, validate=True)) == 32
@@ -154,7 +154,7 @@ def test_references_name_objects_of_the_run(objects: dict[tuple[str, str], dict]
     assert (model["spec"]["modelId"], model["spec"]["service"]) == (MODEL, SERVICE)
 
 
-def test_the_providers_expressions_are_jmespath(objects: dict[tuple[str, str], dict]) -> None:
+def test_providers_expressions_are_jmespath(objects: dict[tuple[str, str], dict]) -> None:
     http = objects["GatewayProvider", "simulated"]["spec"]["http"]
     submission = {"model": "q4", "reference": "uid", "input": {"prompt": "x", "audio": False}}
     body = jmespath.search(http["submit"]["body"], submission)

@@ -196,7 +196,7 @@ def test_files_are_listed_page_by_page_and_by_purpose(
     assert {f["purpose"] for f in run("files", "list", "--purpose", "batch")["items"]} == {"batch"}
 
 
-def test_a_file_is_shown_and_deleted_once(run: Run, server: StorageServer) -> None:
+def test_file_is_shown_and_deleted_once(run: Run, server: StorageServer) -> None:
     file = server.add_file(b"x")
     assert run("files", "get", file["id"]) == file
     assert run("files", "delete", file["id"], "--yes")["deleted"] is True
@@ -266,7 +266,7 @@ def test_batch_runs_from_a_local_file_to_its_output(
     assert (file["purpose"], file["id"]) == ("batch", batch["input_file_id"])
 
 
-def test_a_batch_is_made_once_for_a_key(run: Run, server: StorageServer) -> None:
+def test_batch_is_made_once_for_a_key(run: Run, server: StorageServer) -> None:
     file = server.add_file(b"{}", purpose="batch")
     server.faults.append(("create_batch", "lose"))
     first = run("batches", "create", file["id"])
@@ -278,7 +278,7 @@ def test_a_batch_is_made_once_for_a_key(run: Run, server: StorageServer) -> None
 
 
 @pytest.mark.parametrize("call", ["create_upload", "add_part", "complete", "create_batch"])
-def test_a_local_file_becomes_one_file_and_one_batch_for_a_key(
+def test_local_file_becomes_one_file_and_one_batch_for_a_key(
     run: Run,
     server: StorageServer,
     source: Path,
@@ -303,7 +303,7 @@ def test_a_local_file_becomes_one_file_and_one_batch_for_a_key(
     assert "idempotency_conflict" in run(*again, code=4)
 
 
-def test_a_batch_is_followed_listed_and_fetched(
+def test_batch_is_followed_listed_and_fetched(
     run: Run, server: StorageServer, tmp_path: Path
 ) -> None:
     batch = server.add_batch()
@@ -316,7 +316,7 @@ def test_a_batch_is_followed_listed_and_fetched(
     assert "30 days" in run("batches", "get", "batch_none", code=4)
 
 
-def test_the_exit_code_says_how_a_batch_ended(run: Run, server: StorageServer) -> None:
+def test_exit_code_says_how_a_batch_ended(run: Run, server: StorageServer) -> None:
     error = {"code": "invalid_json_line", "message": "Line 9 is no JSON.", "param": None, "line": 9}
     failed = server.add_batch(status="failed", errors={"object": "list", "data": [error]})
     run("batches", "get", failed["id"], code=1)

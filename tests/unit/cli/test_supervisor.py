@@ -64,7 +64,7 @@ def _is_running(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
-async def test_a_process_has_a_pid_file_while_it_lives(bench: Bench) -> None:
+async def test_process_has_a_pid_file_while_it_lives(bench: Bench) -> None:
     await bench.supervisor.start(bench.spec("one"))
     file = bench.folder / "run" / "one.pid"
     pid = int(file.read_text())

@@ -27,7 +27,7 @@ class Secrets:
         ]
 
 
-async def test_a_secret_whose_first_pepper_was_retired_is_found() -> None:
+async def test_secret_whose_first_pepper_was_retired_is_found() -> None:
     present: Any = Secrets(
         keys={"id-key": b"i" * 32, "pepper-2": b"2" * 32, "pepper-3": b"3" * 32},
         media={"media-key": b"m" * 32},

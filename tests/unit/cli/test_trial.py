@@ -96,7 +96,7 @@ async def test_store_that_returns_other_bytes_fails_and_nothing_is_left() -> Non
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-async def test_the_receiver_is_where_its_url_says(host: str) -> None:
+async def test_receiver_is_where_its_url_says(host: str) -> None:
     async with _listen(host) as (url, received), aiohttp.ClientSession() as session:
         assert url is not None
         async with session.post(url, data=b"{}") as answer:

@@ -73,7 +73,7 @@ def test_cause_that_is_over_is_forgotten(log: Log) -> None:
     assert [line["object"] for line in log.lines] == ["task-1", "task-2"]
 
 
-def test_other_errors_are_other_causes(log: Log) -> None:
+def test_each_error_is_a_cause_of_its_own(log: Log) -> None:
     fail("task-1", "timed out")
     fail("task-1", "refused")
     structlog.get_logger("table").warning("work failed", error="refused")

@@ -21,7 +21,7 @@ def test_written_traceparent_is_read_back() -> None:
         f"01-{TRACE}-{SPAN}-01-what a later version has",
     ],
 )
-def test_other_good_ones(text: str) -> None:
+def test_flags_and_later_versions_are_read(text: str) -> None:
     assert parse_traceparent(text) == TraceContext(TRACE, SPAN, True)
 
 

@@ -29,15 +29,6 @@ def test_stall_never_ends_the_job(client, submit, poll, rules, clock):
     assert client.post(f"/v1/jobs/{job['id']}/cancel").json()["job"]["state"] == "cancelled"
 
 
-def test_seconds_sets_the_duration(submit, poll, rules, clock):
-    rules({"behaviour": "seconds", "seconds": 100})
-    job = submit()
-    clock.now += 99
-    assert poll(job)["state"] == "rendering"
-    clock.now += 1
-    assert poll(job)["state"] == "done"
-
-
 def test_seconds_takes_a_range_and_each_job_draws_its_own(client, submit, rules):
     rules({"behaviour": "seconds", "seconds": "20-60"})
     for _ in range(20):
@@ -104,12 +95,6 @@ def test_contradict_done_then_rendering(client, submit, poll, rules):
     assert [poll(job)["state"] for _ in range(2)] == ["rendering", "rendering"]
 
 
-def test_contradict_unknown_state(submit, poll, rules):
-    job = submit()
-    rules({"behaviour": "contradict", "kind": "unknown_state"})
-    assert poll(job)["state"] == "transmogrifying"
-
-
 def test_foreign_output_names_another_host_once_done(submit, poll, rules, clock):
     job = submit()
     rules({"behaviour": "foreign_output", "url": "http://10.0.0.1/x.mp4"})
@@ -149,16 +134,6 @@ def test_status_can_be_had_at_each_kind_of_request(client, submit, poll, rules, 
     assert [name for name, status in statuses.items() if status == 503] == [point]
 
 
-@pytest.mark.parametrize(("when", "jobs"), [("before", 0), ("after", 1)])
-def test_drop_gives_no_answer(client, rules, when, jobs):
-    rules({"behaviour": "drop", "when": when, "count": 1})
-    with pytest.raises(ConnectionAbortedError):
-        client.post("/v1/jobs", json=BODY)
-    history = client.get("/control/history").json()
-    assert history["jobs"] == jobs
-    assert (history["submissions"][0]["job_id"] is not None) == (when == "after")
-
-
 def test_hang_holds_the_answer_and_then_gives_it(client, submit, rules):
     rules({"behaviour": "hang", "seconds": 0.2, "count": 1})
     begin = time.monotonic()
@@ -166,31 +141,28 @@ def test_hang_holds_the_answer_and_then_gives_it(client, submit, rules):
     assert time.monotonic() - begin >= 0.2
 
 
-def test_a_hang_and_a_status_add_up(client, rules):
+def test_hang_and_a_status_add_up(client, rules):
     rules({"behaviour": "hang", "seconds": 0.1}, {"behaviour": "status", "status": 500})
     begin = time.monotonic()
     assert client.post("/v1/jobs", json=BODY).status_code == 500
     assert time.monotonic() - begin >= 0.1
 
 
-def test_nonsense_not_json(client, rules):
-    rules({"behaviour": "nonsense", "kind": "not_json"})
+@pytest.mark.parametrize(
+    ("kind", "content_type", "starts"),
+    [
+        ("not_json", "application/json", "{"),
+        ("wrong_json", "application/json", "["),
+        ("html", "text/html", "<"),
+    ],
+)
+def test_nonsense_is_no_job(client, rules, kind, content_type, starts):
+    rules({"behaviour": "nonsense", "kind": kind})
     answer = client.post("/v1/jobs", json=BODY)
     assert answer.status_code == 201
-    with pytest.raises(ValueError, match="Expecting"):
-        answer.json()
+    assert answer.headers["content-type"].startswith(content_type)
+    assert answer.text.lstrip().startswith(starts)
     assert client.get("/control/history").json()["jobs"] == 1
-
-
-def test_nonsense_wrong_json(client, rules):
-    rules({"behaviour": "nonsense", "kind": "wrong_json"})
-    assert isinstance(client.post("/v1/jobs", json=BODY).json(), list)
-
-
-def test_nonsense_html(client, rules):
-    rules({"behaviour": "nonsense", "kind": "html"})
-    answer = client.post("/v1/jobs", json=BODY)
-    assert answer.headers["content-type"].startswith("text/html")
 
 
 def test_nonsense_huge(client, rules):
@@ -199,13 +171,6 @@ def test_nonsense_huge(client, rules):
     assert len(answer.content) == 1_000_000
     assert "content-length" not in answer.headers
     assert answer.json().keys() == {"padding"}
-
-
-@pytest.mark.parametrize("kind", ["truncated", "wrong_length"])
-def test_nonsense_that_breaks_the_connection(client, rules, kind):
-    rules({"behaviour": "nonsense", "kind": kind, "count": 1})
-    with pytest.raises(ConnectionAbortedError):
-        client.post("/v1/jobs", json=BODY)
 
 
 def test_slow_drips_the_body(client, submit, rules):
@@ -266,7 +231,7 @@ def test_require_auth_can_be_switched_off(client: TestClient, rules):
 
 
 @pytest.mark.parametrize("fault", [Dripped, Flood])
-async def test_a_long_answer_ends_when_the_caller_leaves(fault):
+async def test_long_answer_ends_when_the_caller_leaves(fault):
     answer = (
         Dripped(Response(b"x" * 1000), bytes_per_second=1)
         if fault is Dripped

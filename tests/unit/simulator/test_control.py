@@ -26,12 +26,6 @@ def test_rules_follow_one_another_in_order(client, rules):
     assert statuses(client, 3) == [429, 500, 201]
 
 
-def test_prompt_contains_picks_the_requests(client, submit, poll, rules):
-    rules({"behaviour": "status", "status": 500, "match": {"prompt_contains": "dog"}})
-    assert statuses(client, 1, "a cat") == [201]
-    assert statuses(client, 1, "a dog") == [500]
-
-
 def test_prompt_contains_also_picks_polls(client, submit, rules):
     cat, dog = submit("a cat"), submit("a dog")
     rules({"behaviour": "status", "status": 500, "match": {"prompt_contains": "dog"}})
@@ -50,12 +44,7 @@ def test_probability_strikes_a_part_and_a_seed_repeats_it(client, rules):
     assert 5 < runs[0].count(500) < 35
 
 
-def test_probability_zero_never_strikes(client, rules):
-    rules({"behaviour": "status", "status": 500, "probability": 0})
-    assert statuses(client, 5) == [201] * 5
-
-
-def test_the_rules_in_force_are_shown_with_how_often_they_applied(client, rules):
+def test_rules_in_force_are_shown_with_how_often_they_applied(client, rules):
     rules({"behaviour": "status", "status": 500, "count": 3, "match": {"on": "submit"}})
     statuses(client, 2)
     [rule] = client.get("/control").json()["rules"]
@@ -95,7 +84,7 @@ def test_delete_resets(client, rules):
         [],
     ],
 )
-def test_a_bad_document_is_400_and_changes_nothing(client, rules, document):
+def test_bad_document_is_400_and_changes_nothing(client, rules, document):
     rules({"behaviour": "fail"})
     before = client.get("/control").json()
     answer = client.put("/control", json=document)
@@ -104,13 +93,13 @@ def test_a_bad_document_is_400_and_changes_nothing(client, rules, document):
     assert client.get("/control").json() == before
 
 
-def test_a_refusal_names_the_field(client):
+def test_refusal_names_the_field(client):
     document = {"rules": [{"behaviour": "fail", "probability": 2}]}
     message = client.put("/control", json=document).json()["error"]["message"]
     assert message.startswith("rules.0.fail.probability: ")
 
 
-def test_the_history_tells_jobs_from_replays_and_refusals(client, submit, rules):
+def test_history_tells_jobs_from_replays_and_refusals(client, submit, rules):
     first = submit("x" * 100, key="k", client_reference="ref")
     submit("x" * 100, key="k", client_reference="ref")
     rules({"behaviour": "status", "status": 500})
@@ -143,7 +132,7 @@ def test_the_history_tells_jobs_from_replays_and_refusals(client, submit, rules)
     ]
 
 
-def test_the_history_can_be_cleared_and_the_jobs_stay(client, submit, poll):
+def test_history_can_be_cleared_and_the_jobs_stay(client, submit, poll):
     job = submit()
     assert client.delete("/control/history").status_code == 204
     assert client.get("/control/history").json() == {
@@ -158,7 +147,7 @@ def test_the_history_can_be_cleared_and_the_jobs_stay(client, submit, poll):
     assert poll(job)["id"] == job["id"]
 
 
-def test_the_jobs_are_listed_with_their_polls(client, submit, poll, clock):
+def test_jobs_are_listed_with_their_polls(client, submit, poll, clock):
     job = submit(key="k", client_reference="x")
     submit(client_reference="y")
     poll(job)

@@ -26,7 +26,7 @@ def post(client, key, **fields):
     return client.post("/v1/jobs", json=body, headers={"Idempotency-Key": key})
 
 
-def test_a_restart_loses_no_job_and_time_goes_on(start, clock):
+def test_restart_loses_no_job_and_time_goes_on(start, clock):
     before = start()
     kept, cancelled, lost = (post(before, key).json()["job"]["id"] for key in "abc")
     before.post(f"/v1/jobs/{cancelled}/cancel")
@@ -57,7 +57,7 @@ def test_idempotency_and_look_up_hold_over_a_restart(start):
     assert history["jobs"] == 1
 
 
-def test_a_torn_last_line_is_dropped(start, tmp_path):
+def test_torn_last_line_is_dropped(start, tmp_path):
     job = post(start(), "a").json()["job"]
     with (tmp_path / "state" / "jobs.jsonl").open("ab") as journal:
         journal.write(b'{"event":"job","id":"job_to')
@@ -70,7 +70,7 @@ def test_a_torn_last_line_is_dropped(start, tmp_path):
 @pytest.mark.parametrize(
     "line", [b"junk\n", b'{"event":"dance"}\n', b'{"event":"lose","id":"x"}\n']
 )
-def test_a_damaged_journal_is_refused(start, tmp_path, line):
+def test_damaged_journal_is_refused(start, tmp_path, line):
     post(start(), "a")
     with (tmp_path / "state" / "jobs.jsonl").open("ab") as journal:
         journal.write(line)

@@ -34,7 +34,7 @@ def text(words):
     return {"type": "text", "text": words}
 
 
-def test_the_answer_has_the_shape_of_the_dialect(client):
+def test_answer_has_the_shape_of_the_dialect(client):
     answer = moderate(client).json()
     assert answer["id"].startswith("modr-")
     assert answer["model"] == "m"
@@ -46,14 +46,14 @@ def test_the_answer_has_the_shape_of_the_dialect(client):
     assert all(kinds == ["text"] for kinds in result["category_applied_input_types"].values())
 
 
-def test_the_same_input_has_the_same_scores_and_another_has_others(client):
+def test_same_input_has_the_same_scores_and_another_has_others(client):
     first, again, other = judge(client, ["a cat", "a cat", "a dog"])
     assert first == again
     assert first["category_scores"] != other["category_scores"]
 
 
 @pytest.mark.parametrize("word", FLAGGING)
-def test_a_word_flags_its_categories(client, word):
+def test_word_flags_its_categories(client, word):
     [result] = judge(client, f"This is {word.upper()}, they said.")
     assert result["flagged"] is True
     struck = {category for category, is_struck in result["categories"].items() if is_struck}
@@ -61,11 +61,11 @@ def test_a_word_flags_its_categories(client, word):
     assert all(result["category_scores"][category] >= 0.8 for category in struck)
 
 
-def test_a_part_of_a_word_flags_nothing(client):
+def test_part_of_a_word_flags_nothing(client):
     assert judge(client, "attacking bombastic insults")[0]["flagged"] is False
 
 
-def test_a_list_of_parts_has_one_result(client):
+def test_list_of_parts_has_one_result(client):
     [result] = judge(client, [text("an insult"), image("https://example.com/gore.png")])
     assert result["categories"]["harassment"] is True
     assert result["categories"]["violence/graphic"] is True
@@ -74,7 +74,7 @@ def test_a_list_of_parts_has_one_result(client):
     assert all(applied[category] == ["text", "image"] for category in SEEN_IN_IMAGES)
 
 
-def test_an_image_alone_is_judged_by_the_categories_of_images(client):
+def test_image_alone_is_judged_by_the_categories_of_images(client):
     [result] = judge(client, [image("https://example.com/slur-and-nudity.png")])
     assert result["categories"]["sexual"] is True
     assert result["categories"]["hate"] is False
@@ -96,7 +96,7 @@ def test_an_image_alone_is_judged_by_the_categories_of_images(client):
         (b'{"input": "a", "model": 3}', "model", "invalid_type"),
     ],
 )
-def test_a_bad_body_is_refused_in_the_dialect(client, raw, param, code):
+def test_bad_body_is_refused_in_the_dialect(client, raw, param, code):
     answer = client.post(PATH, content=raw)
     assert answer.status_code == 400
     error = answer.json()["error"]
@@ -116,13 +116,13 @@ def test_any_bytes_are_read_or_refused(raw):
     assert len(judge_request(request)["results"]) == len(request.inputs)
 
 
-def test_the_credential_is_checked(client):
+def test_credential_is_checked(client):
     answer = client.post(PATH, json={"input": "x"}, headers={"Authorization": "Bearer no"})
     assert answer.status_code == 401
     assert answer.json()["error"]["code"] == "invalid_api_key"
 
 
-def test_a_status_rule_answers_in_the_dialect(client, rules):
+def test_status_rule_answers_in_the_dialect(client, rules):
     rules(
         {"behaviour": "status", "status": 429, "retry_after": 3, "match": {"prompt_contains": "x"}},
         {"behaviour": "status", "status": 503, "match": {"on": "moderate"}},
@@ -138,7 +138,7 @@ def test_a_status_rule_answers_in_the_dialect(client, rules):
     }
 
 
-def test_a_header_picks_the_requests(client, rules):
+def test_header_picks_the_requests(client, rules):
     header = {"name": "X-Case", "value": "7"}
     rules({"behaviour": "status", "status": 500, "match": {"header": header}})
     assert moderate(client).status_code == 200
@@ -146,7 +146,7 @@ def test_a_header_picks_the_requests(client, rules):
     assert moderate(client, **{"x-case": "7"}).status_code == 500
 
 
-def test_a_header_picks_only_what_happens_to_the_exchange(client):
+def test_header_picks_only_what_happens_to_the_exchange(client):
     rule = {"behaviour": "stall", "match": {"header": {"name": "X-Case"}}}
     answer = client.put("/control", json={"rules": [rule]})
     assert answer.status_code == 400
@@ -169,7 +169,7 @@ def test_incomplete_leaves_out_a_result(client, rules):
     assert len(judge(client, ["a", "b", "c"])) == 2
 
 
-def test_a_limit_admits_exactly_so_many_in_any_second(client, rules, clock):
+def test_limit_admits_exactly_so_many_in_any_second(client, rules, clock):
     rules({"behaviour": "limit", "per_second": 3, "match": {"on": "moderate"}})
     start = clock.now
     admitted = []
@@ -187,14 +187,14 @@ def test_a_limit_admits_exactly_so_many_in_any_second(client, rules, clock):
     assert rule["applied"] == 85
 
 
-def test_a_limit_counts_what_it_matches(client, rules):
+def test_limit_counts_what_it_matches(client, rules):
     rules({"behaviour": "limit", "per_second": 1, "match": {"on": "moderate"}})
     assert moderate(client).status_code == 200
     assert client.post("/v1/jobs", json={"model": "q4", "prompt": "x"}).status_code == 201
     assert moderate(client).status_code == 429
 
 
-def test_the_history_counts_each_input(client):
+def test_history_counts_each_input(client):
     long = "long " * 100
     parts = [text("a cat"), image("https://example.com/1.png")]
     for asked in ("a cat", ["a cat", long], parts):

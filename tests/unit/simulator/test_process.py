@@ -114,7 +114,7 @@ def test_drop_closes_the_connection_without_an_answer(simulator, when, jobs):
     assert simulator.get_json("/control/history")["jobs"] == jobs
 
 
-def test_a_truncated_answer_ends_early(simulator):
+def test_truncated_answer_ends_early(simulator):
     job_id, _ = simulator.finish_job()
     simulator.put_rules({"behaviour": "nonsense", "kind": "truncated", "count": 1})
     with pytest.raises(http.client.IncompleteRead) as caught:
@@ -122,7 +122,7 @@ def test_a_truncated_answer_ends_early(simulator):
     assert 0 < len(caught.value.partial) <= caught.value.expected + 1
 
 
-def test_a_wrong_length_leaves_bytes_behind_the_answer(simulator):
+def test_wrong_length_leaves_bytes_behind_the_answer(simulator):
     job_id, _ = simulator.finish_job()
     simulator.put_rules({"behaviour": "nonsense", "kind": "wrong_length", "count": 1})
     request = f"GET /v1/jobs/{job_id} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer t\r\n\r\n"
@@ -135,7 +135,7 @@ def test_a_wrong_length_leaves_bytes_behind_the_answer(simulator):
     assert declared == len(body) // 2
 
 
-def test_a_truncated_output_ends_early(simulator):
+def test_truncated_output_ends_early(simulator):
     _, path = simulator.finish_job()
     simulator.put_rules({"behaviour": "bad_output", "kind": "truncated", "count": 1})
     with pytest.raises(http.client.IncompleteRead):
@@ -143,7 +143,7 @@ def test_a_truncated_output_ends_early(simulator):
     assert simulator.call("GET", path)[1][4:8] == b"ftyp"
 
 
-def test_an_oversized_output_can_be_left_in_the_middle(simulator):
+def test_oversized_output_can_be_left_in_the_middle(simulator):
     _, path = simulator.finish_job()
     simulator.put_rules({"behaviour": "bad_output", "kind": "oversized", "bytes": 10**12})
     with contextlib.closing(simulator.connect()) as connection:
@@ -155,7 +155,7 @@ def test_an_oversized_output_can_be_left_in_the_middle(simulator):
 
 
 @pytest.mark.parametrize(("when", "jobs"), [("before", 0), ("after", 1)])
-def test_a_caller_may_leave_a_hanging_request(simulator, when, jobs):
+def test_caller_may_leave_a_hanging_request(simulator, when, jobs):
     simulator.put_rules({"behaviour": "hang", "seconds": 600, "when": when, "count": 1})
     with contextlib.closing(simulator.connect()) as connection:
         connection.request("POST", "/v1/jobs", BODY, HEADERS)
@@ -207,7 +207,7 @@ def test_signal_ends_the_process_though_a_request_hangs():
         stop(process)
 
 
-def test_a_busy_port_ends_the_process(simulator):
+def test_busy_port_ends_the_process(simulator):
     environment = {
         "PYTHONPATH": ":".join(sys.path),
         "GATEWAY_SIMULATOR_PORT": str(simulator.port),

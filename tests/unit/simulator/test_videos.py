@@ -43,7 +43,7 @@ def test_each_clip_is_a_short_mp4_that_starts_fast(ratio, sound):
     assert (width >> 16, height >> 16) == SIZES[ratio]
 
 
-def test_a_job_gets_the_clip_it_asked_for(client, submit, poll, clock):
+def test_job_gets_the_clip_it_asked_for(client, submit, poll, clock):
     videos = Videos()
     for ratio, sound in product(SIZES, (True, False)):
         job = submit(aspect_ratio=ratio, with_audio=sound)

@@ -10,7 +10,7 @@ from tests.tallies import Tally, format_summary
 POLICY = AddressPolicy()
 
 
-def test_the_corpus_has_120_urls() -> None:
+def test_corpus_has_120_urls() -> None:
     assert len({hostile.url for hostile in CORPUS}) == 120
 
 
@@ -25,13 +25,13 @@ def test_every_url_leads_to_what_the_policy_refuses(hostile: HostileUrl) -> None
                 POLICY.check_ip(address)
 
 
-def test_a_share_is_rounded_up() -> None:
+def test_share_is_rounded_up() -> None:
     assert share(100) == SHARE
     assert share(25) >= 25 * SHARE / 100
     assert share(1) == 1
 
 
-async def test_a_tally_counts_violations_and_goes_on() -> None:
+async def test_tally_counts_violations_and_goes_on() -> None:
     tally = Tally("F2", "an example")
     async with tally.trial():
         pass
@@ -43,7 +43,7 @@ async def test_a_tally_counts_violations_and_goes_on() -> None:
         tally.check()
 
 
-async def test_a_tally_gives_up_when_much_is_broken() -> None:
+async def test_tally_gives_up_when_much_is_broken() -> None:
     tally = Tally("F1", "an example")
 
     async def break_always() -> None:
@@ -56,7 +56,7 @@ async def test_a_tally_gives_up_when_much_is_broken() -> None:
     assert tally.trials == 3
 
 
-def test_the_summary_adds_up() -> None:
+def test_summary_adds_up() -> None:
     first, second = Tally("F14", "b"), Tally("F2", "a")
     first.trials, first.violations, first.swept = 2, ["I2"], 3
     second.trials, second.not_judged = 5, 1

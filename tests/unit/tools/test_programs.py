@@ -42,7 +42,7 @@ def test_looking_for_a_program_does_not_build_it(calls):
     assert calls.read_text() == ""
 
 
-def test_a_program_is_built_where_its_pins_are_and_then_found(calls, capsys):
+def test_program_is_built_where_its_pins_are_and_then_found(calls, capsys):
     path = programs.ensure_program("helm-unittest")
     assert path.read_text() == "built\n"
     assert programs.find_program("helm-unittest") == path
@@ -77,9 +77,7 @@ def test_another_pin_is_another_program(calls, tmp_path, monkeypatch):
     assert programs.ensure_program("helm") != first
 
 
-def test_the_one_named_goes_before_that_of_the_path_and_that_before_the_cache(
-    calls, tmp_path, monkeypatch
-):
+def test_program_is_taken_from_variable_then_path_then_cache(calls, tmp_path, monkeypatch):
     programs.ensure_program("helm")
     _put(tmp_path / "bin" / "helm", "#!/bin/sh\n")
     assert programs.find_program("helm") == tmp_path / "bin" / "helm"
@@ -87,13 +85,13 @@ def test_the_one_named_goes_before_that_of_the_path_and_that_before_the_cache(
     assert str(programs.find_program("helm")) == "/elsewhere/helm"
 
 
-def test_where_the_version_matters_that_of_the_path_will_not_do(calls, tmp_path):
+def test_pinned_program_is_not_taken_from_the_path(calls, tmp_path):
     _put(tmp_path / "bin" / "helm-unittest", "#!/bin/sh\n")
     with pytest.raises(programs.ProgramMissingError):
         programs.find_program("helm-unittest")
 
 
-def test_a_failed_build_says_why_and_leaves_nothing(calls, monkeypatch):
+def test_failed_build_says_why_and_leaves_nothing(calls, monkeypatch):
     monkeypatch.setenv("GO_FAILS", "yes")
     with pytest.raises(programs.ProgramMissingError, match="no such module"):
         programs.ensure_program("helm")

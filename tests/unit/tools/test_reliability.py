@@ -123,7 +123,7 @@ def test_only_cpu_of_others_makes_a_machine_busy(monkeypatch, machine, own, is_i
     assert timed.is_idle is is_idle
 
 
-async def test_a_time_beyond_its_bound_is_judged_on_an_idle_machine_only():
+async def test_time_beyond_its_bound_is_judged_on_an_idle_machine_only():
     tally = Tally("F3", "an example")
     for others, seconds in ((0.0, 1.9), (0.9, 1.9), (0.9, 5.0)):
         timed = Stopwatch()
