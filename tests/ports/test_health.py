@@ -9,7 +9,6 @@ import pytest
 
 from gateway_core.providers import health
 from gateway_core.providers.health import HealthReports
-from gateway_core.redis.link import CountersUnavailable
 from tests.fakes.health import FakeHealthReports
 from tests.servers.server import RedisServer
 
@@ -57,16 +56,3 @@ async def test_report_expires_unless_it_is_written_again(boards: Boards) -> None
     await boards.expire()
     await boards.one.write("api-2", b"alive")
     assert await boards.one.read() == [b"alive"]
-
-
-async def test_store_that_is_away_raises() -> None:
-    fake = FakeHealthReports()
-    fake.away = True
-    with RedisServer() as server:
-        url = server.url
-    redis = HealthReports(url)
-    for reports in (fake, redis):
-        for call in (reports.read(), reports.write("api-1", b"")):
-            with pytest.raises(CountersUnavailable):
-                await call
-    await redis.close()

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import pytest
 
 from gateway_core.admission.intake import IntakeStop
-from gateway_core.redis.link import CountersUnavailable
 from tests.fakes.intake import FakeIntakeStop
 from tests.servers.server import RedisServer
 
@@ -53,16 +52,3 @@ async def test_mark_lapses_unless_it_is_set_again(marks: Marks) -> None:
     await marks.one.set(1)
     await marks.sleep(1.2)
     assert not await marks.one.is_set()
-
-
-async def test_store_that_is_away_raises() -> None:
-    fake = FakeIntakeStop()
-    fake.away = True
-    with RedisServer() as server:
-        url = server.url
-    redis = IntakeStop(url)
-    for stop in (fake, redis):
-        for call in (stop.is_set(), stop.clear(), stop.set(1)):
-            with pytest.raises(CountersUnavailable):
-                await call
-    await redis.close()

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,9 +77,16 @@ async def rig(request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Moderator]:
+def server() -> Iterator[Moderator]:
     with Moderator() as server:
         yield server
+
+
+@pytest.fixture
+async def upstream(server: Moderator) -> AsyncIterator[ModerationUpstream]:
+    upstream = build_moderation(declare(server), server.token)
+    yield upstream
+    await upstream.close()
 
 
 async def test_text_has_one_whole_result(rig: Rig) -> None:
@@ -134,7 +141,6 @@ async def test_provider_sees_its_model_the_credential_and_the_trace(server: Mode
     assert seen["authorization"] == f"Bearer {server.token}"
     assert (seen["x-team"], seen["traceparent"]) == ("media", "00-1-2-01")
     assert body == BODY, "nothing but what the contract has goes on"
-    await upstream.close()
     headers = [{"name": "Authorization", "value": "Key {credential}"}]
     spec = declare(
         server,
@@ -159,30 +165,31 @@ async def test_provider_sees_its_model_the_credential_and_the_trace(server: Mode
     ],
 )
 async def test_wait_that_is_asked_for_is_kept_within_bounds(
-    server: Moderator, status: int, given: str | None, expected: float | None
+    upstream: ModerationUpstream,
+    server: Moderator,
+    status: int,
+    given: str | None,
+    expected: float | None,
 ) -> None:
-    upstream = build_moderation(declare(server), server.token)
     server.answer_next(status, {}, {} if given is None else {"Retry-After": given})
     with pytest.raises(UpstreamBusy) as caught:
         await upstream.moderate(BODY)
     assert caught.value.retry_after == expected
-    await upstream.close()
 
 
-async def test_unknown_upstream_model_is_a_configuration_error(server: Moderator) -> None:
-    upstream = build_moderation(declare(server), server.token)
+async def test_unknown_upstream_model_is_a_configuration_error(
+    upstream: ModerationUpstream, server: Moderator
+) -> None:
     server.answer_next(404, {"error": {"message": "no model omni-9", "type": "x", "code": None}})
     with pytest.raises(UpstreamDenied) as caught:
         await upstream.moderate(BODY)
     assert "omni-9" not in caught.value.message
     assert isinstance(explain(caught.value), UpstreamFailed)
-    await upstream.close()
 
 
 async def test_long_answer_is_read_beside_the_loop(
-    server: Moderator, monkeypatch: pytest.MonkeyPatch
+    upstream: ModerationUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    upstream = build_moderation(declare(server), server.token)
     threads: list[int] = []
 
     def complete(document: Any, call: Any) -> dict[str, Any]:
@@ -194,13 +201,11 @@ async def test_long_answer_is_read_beside_the_loop(
         found = await upstream.moderate({"model": "omni-9", "input": ["a"] * count})
         assert len(found["results"]) == count
     assert threads[0] == threading.get_ident() != threads[1]
-    await upstream.close()
 
 
 async def test_large_input_is_checked_and_written_beside_the_loop(
-    server: Moderator, monkeypatch: pytest.MonkeyPatch
+    upstream: ModerationUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    upstream = build_moderation(declare(server), server.token)
     threads: list[int] = []
 
     def read(body: Any) -> Any:
@@ -213,12 +218,12 @@ async def test_large_input_is_checked_and_written_beside_the_loop(
     for given, is_large in (("a", False), ("a" * 300_000, True), ([image], True), (["a"], False)):
         assert (await upstream.moderate({"model": "omni-9", "input": given}))["results"]
         assert (threads.pop() != own) is is_large
-    await upstream.close()
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-async def test_refusal_says_why_and_nothing_of_the_provider(server: Moderator, status: int) -> None:
-    upstream = build_moderation(declare(server), server.token)
+async def test_refusal_says_why_and_nothing_of_the_provider(
+    upstream: ModerationUpstream, server: Moderator, status: int
+) -> None:
     text = f"Input too long for omni-9 at {server.url} (org-Ab12cd34) with {server.token}"
     server.answer_next(status, {"error": {"message": text, "type": "x", "code": None}})
     with pytest.raises(UpstreamRejected) as caught:
@@ -227,7 +232,6 @@ async def test_refusal_says_why_and_nothing_of_the_provider(server: Moderator, s
     assert message.startswith("Input too long")
     for secret in ("omni-9", "127.0.0.1", "org-Ab12cd34", server.token):
         assert secret not in message
-    await upstream.close()
 
 
 @pytest.mark.parametrize(
@@ -244,16 +248,17 @@ async def test_refusal_says_why_and_nothing_of_the_provider(server: Moderator, s
         b'{"results": [' + b" " * 100_000 + b"]}",
     ],
 )
-async def test_nonsense_is_unclear(server: Moderator, body: bytes) -> None:
-    upstream = build_moderation(declare(server), server.token)
+async def test_nonsense_is_unclear(
+    upstream: ModerationUpstream, server: Moderator, body: bytes
+) -> None:
     server.answer_next(200, body)
     with pytest.raises(UpstreamUnclear):
         await upstream.moderate(BODY)
-    await upstream.close()
 
 
-async def test_missing_categories_are_filled_in(server: Moderator) -> None:
-    upstream = build_moderation(declare(server), server.token)
+async def test_missing_categories_are_filled_in(
+    upstream: ModerationUpstream, server: Moderator
+) -> None:
     result = {
         "flagged": False,
         "categories": {"hate": False, "illicit": None, "spam": True},
@@ -271,22 +276,21 @@ async def test_missing_categories_are_filled_in(server: Moderator) -> None:
     assert (made["category_scores"]["hate"], made["category_scores"]["illicit"]) == (1.0, 0.0)
     types = made["category_applied_input_types"]
     assert (types["violence"], types["hate"], types["illicit"]) == (["image"], ["text"], [])
-    await upstream.close()
 
 
-async def test_silent_cut_off_and_absent_providers_are_distinguished(server: Moderator) -> None:
+async def test_silent_cut_off_and_absent_providers_are_distinguished(
+    upstream: ModerationUpstream, server: Moderator
+) -> None:
     spec = declare(server, openai={"requestTimeoutSeconds": 1})
-    upstream = build_moderation(spec, server.token)
+    impatient = build_moderation(spec, server.token)
     server.hang_next()
     with pytest.raises(UpstreamTimedOut):
-        await upstream.moderate(BODY)
-    await upstream.close()
-    upstream = build_moderation(declare(server), server.token)
+        await impatient.moderate(BODY)
+    await impatient.close()
     server.cut_next()
     with pytest.raises(UpstreamUnclear) as caught:
         await upstream.moderate(BODY)
     assert type(caught.value) is UpstreamUnclear
-    await upstream.close()
     gone = {"type": "openai", "openai": {"baseUrl": "http://127.0.0.1:1/v1"}}
     away = build_moderation(ProviderSpec.model_validate(gone), None)
     with pytest.raises(UpstreamBusy):
@@ -295,12 +299,12 @@ async def test_silent_cut_off_and_absent_providers_are_distinguished(server: Mod
 
 
 async def test_no_more_calls_are_under_way_than_are_allowed(server: Moderator) -> None:
-    upstream = build_moderation(declare(server, maxConcurrentRequests=2), server.token)
+    narrow = build_moderation(declare(server, maxConcurrentRequests=2), server.token)
     server.hang_next()
     server.hang_next()
-    calls = [asyncio.create_task(upstream.moderate(BODY)) for _ in range(3)]
+    calls = [asyncio.create_task(narrow.moderate(BODY)) for _ in range(3)]
     await wait_for(lambda: len(server.seen) == 2)
-    third = asyncio.create_task(upstream.moderate(BODY))
+    third = asyncio.create_task(narrow.moderate(BODY))
     done, _ = await asyncio.wait([third, *calls], timeout=0.2)
     assert not done
     assert len(server.seen) == 2
@@ -309,7 +313,7 @@ async def test_no_more_calls_are_under_way_than_are_allowed(server: Moderator) -
     await asyncio.gather(*calls[:2], return_exceptions=True)
     assert await third
     assert await calls[2]
-    await upstream.close()
+    await narrow.close()
 
 
 @pytest.mark.parametrize(

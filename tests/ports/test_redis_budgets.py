@@ -1,7 +1,6 @@
 """How budgets lie in Redis: what their loss shows by, what they cost, and what is left of them."""
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -31,14 +30,9 @@ CALL = AdmissionCall(ACCOUNT, 10_000, Hold("c", 1, (KEY, POOL)), None, budgets=t
 
 
 @pytest.fixture
-def server() -> Iterator[RedisServer]:
-    with RedisServer() as running:
-        yield running
-
-
-@pytest.fixture
-async def store(server: RedisServer) -> AsyncIterator[RedisStore]:
-    made = RedisStore(server)
+async def store(redis_server: RedisServer) -> AsyncIterator[RedisStore]:
+    made = RedisStore(redis_server)
+    made.lose()
     made.set_clock(NOON)
     await rebuild(made.counters, ACCOUNT, LEDGER)
     yield made
@@ -83,22 +77,6 @@ async def test_settlement_that_finds_a_part_missing_charges_nowhere(store: Redis
     assert store.direct.hgetall(kept) == before
     assert store.direct.hget("gw:{default/demo}:money", "charged") == "12"
     assert store.direct.hget("gw:{default/demo}:holds", "a")
-
-
-async def test_after_kill_or_an_old_snapshot_budgets_are_stale_until_rebuilt(
-    server: RedisServer, store: RedisStore
-) -> None:
-    counters = store.counters
-    before = await counters.read_budgets(ACCOUNT, ASKED)
-    store.direct.save()
-    await counters.settle(ACCOUNT, "a", 3, NOON)
-    await asyncio.to_thread(server.restart)
-    assert list_keys(store.direct, "gw:*:spent:*")
-    with pytest.raises(CountersStale):
-        await counters.read_budgets(ACCOUNT, ASKED)
-    assert (await counters.admit(CALL)).stale
-    await rebuild(counters, ACCOUNT, LEDGER)
-    assert await counters.read_budgets(ACCOUNT, ASKED) == before
 
 
 async def test_rebuild_leaves_nothing_of_the_former_and_nothing_that_expires(

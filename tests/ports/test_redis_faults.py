@@ -3,14 +3,17 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 
 import pytest
 from redis import Redis
 
-from gateway_core.billing.counters import AdmissionCall, Hold, Ledger
+from gateway_core.admission.intake import IntakeStop
+from gateway_core.billing.counters import AdmissionCall, Budget, Hold, Ledger
 from gateway_core.billing.redis_counters import Counters
+from gateway_core.files.quota_counters import PartCaps, PartLedger, StorageLedger
+from gateway_core.providers.health import HealthReports
 from gateway_core.redis import batches, link
 from gateway_core.redis.link import (
     COMMAND_SECONDS,
@@ -20,6 +23,8 @@ from gateway_core.redis.link import (
 )
 from gateway_core.redis.scripts import SCRIPTS
 from gateway_core.redis.transient import TransientStore
+from tests.fakes.health import FakeHealthReports
+from tests.fakes.intake import FakeIntakeStop
 from tests.ports.counters_stores import rebuild
 from tests.servers.proxy import Proxy
 from tests.servers.server import RedisServer
@@ -81,20 +86,37 @@ async def test_restart_between_two_calls_fails_neither(
     assert (await counters.admit(CALL)).stale
 
 
-async def test_old_snapshot_does_not_pass_for_money(
-    server: RedisServer, counters: Counters
-) -> None:
+async def test_old_snapshot_is_stale_in_every_store(server: RedisServer) -> None:
+    """Restored from the past, money, budgets, storage and parts are rebuilt before they count."""
+    counters, storage, parts = (made(server.url) for made in (Counters, StorageLedger, PartLedger))
+    budget = Budget("key/key-a", 100, "1h")
     await rebuild(counters, ACCOUNT, LEDGER)
-    token = await counters.begin_rebuild(ACCOUNT)
-    assert token is not None
+    before = await counters.read_budgets(ACCOUNT, [budget])
+    money = await counters.begin_rebuild(ACCOUNT)
+    pool = await storage.begin_rebuild(ACCOUNT, "files")
+    assert money is not None
+    assert pool is not None
+    await storage.establish_versions(ACCOUNT, 7)
+    await parts.establish(ACCOUNT, "u", {})
     with Redis(port=server.port) as direct:
         direct.save()
         await asyncio.to_thread(server.restart)
         assert direct.hget("gw:{default/demo}:money", "charged") == b"12"
     assert (await counters.admit(CALL)).stale
-    assert not await counters.finish_rebuild(ACCOUNT, token, Ledger(0))
+    for refused in (
+        counters.read_budgets(ACCOUNT, [budget]),
+        storage.read_used(ACCOUNT, "files"),
+        parts.claim(ACCOUNT, "u", "a", 1, PartCaps(3, 100)),
+    ):
+        with pytest.raises(CountersStale):
+            await refused
+    assert await storage.read_version(ACCOUNT) is None
+    assert not await counters.finish_rebuild(ACCOUNT, money, Ledger(0))
+    assert not await storage.finish_rebuild(ACCOUNT, "files", pool, {})
     await rebuild(counters, ACCOUNT, LEDGER)
-    assert (await counters.read_spending(ACCOUNT, DAY)).charged == 12
+    assert await counters.read_budgets(ACCOUNT, [budget]) == before
+    for store in (counters, storage, parts):
+        await store.close()
 
 
 @pytest.mark.parametrize("lost", ["FLUSHALL", "gw:{default/demo}:money", "gw:{default/demo}:holds"])
@@ -349,15 +371,34 @@ async def test_caller_that_gives_up_harms_no_other(server: RedisServer, counters
                 assert result == 10 + number
 
 
-async def test_refused_connection_is_unavailable() -> None:
-    with RedisServer() as server:
-        url = server.url
-    counters = Counters(url)
-    with pytest.raises(CountersUnavailable):
-        await counters.admit(CALL)
-    with pytest.raises(CountersUnavailable):
-        await counters.list_accounts()
-    await counters.close()
+@pytest.mark.parametrize("is_fake", [False, True], ids=["redis", "fake"])
+async def test_store_that_is_away_is_unavailable_to_every_call(is_fake: bool) -> None:
+    url = "redis://127.0.0.1:1/0"
+    if is_fake:
+        health, intake = FakeHealthReports(), FakeIntakeStop()
+        health.away = intake.away = True
+        calls: list[Awaitable[object]] = []
+    else:
+        health, intake = HealthReports(url), IntakeStop(url)
+        counters, storage, parts = (made(url) for made in (Counters, StorageLedger, PartLedger))
+        transient = TransientStore(url)
+        calls = [
+            counters.admit(CALL),
+            counters.list_accounts(),
+            storage.claim(ACCOUNT, "files", "a", 1, 1000),
+            parts.forget(ACCOUNT, "u"),
+            transient.put("a", b"", 1),
+            transient.put_in("group", "a", b"", 1, most=1, group_seconds=1),
+            transient.read("a"),
+            transient.take("a"),
+            transient.remove("a"),
+            transient.count("a", 1),
+        ]
+    calls += [health.read(), health.write("api-1", b"")]
+    calls += [intake.is_set(), intake.clear(), intake.set(1)]
+    for call in calls:
+        with pytest.raises(CountersUnavailable):
+            await call
 
 
 async def test_clock_set_back_by_an_hour_does_not_shut_the_door_for_one(

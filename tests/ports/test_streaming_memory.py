@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -16,18 +15,11 @@ BUFFERS = 8
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("store", ["directory", "bucket"])
-def test_process_does_not_grow_with_what_it_streams(
-    request: pytest.FixtureRequest, store: str, tmp_path: Path
-) -> None:
-    if store == "directory":
-        settings = {"GATEWAY_STORE_DIR": str(tmp_path)}
-    else:
-        server: S3Server = request.getfixturevalue("s3_server")
-        settings = server.settings(prefix="memory-test")
+def test_process_does_not_grow_with_what_it_streams(s3_server: S3Server) -> None:
+    """A directory's memory is seen in process, in `test_objects`."""
     run = subprocess.run(
         [sys.executable, "-m", "tests.ports.streaming_memory", str(SIZE)],
-        env={**os.environ, **settings},
+        env={**os.environ, **s3_server.settings(prefix="memory-test")},
         capture_output=True,
         check=True,
         text=True,

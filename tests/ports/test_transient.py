@@ -5,7 +5,6 @@ import secrets
 
 import pytest
 
-from gateway_core.redis.link import CountersUnavailable
 from gateway_core.redis.transient import TransientStore
 from tests.fakes.transient import FakeTransient
 
@@ -92,20 +91,3 @@ async def test_names_of_two_gateways_are_apart(redis_server) -> None:
     finally:
         await first.close()
         await second.close()
-
-
-async def test_without_redis_every_call_says_so() -> None:
-    store = TransientStore("redis://127.0.0.1:1/0")
-    try:
-        for call in (
-            store.put("a", b"", 1),
-            store.put_in("group", "a", b"", 1, most=1, group_seconds=1),
-            store.read("a"),
-            store.take("a"),
-            store.remove("a"),
-            store.count("a", 1),
-        ):
-            with pytest.raises(CountersUnavailable):
-                await call
-    finally:
-        await store.close()
