@@ -45,18 +45,6 @@ def test_restart_loses_no_job_and_time_goes_on(start, clock):
     assert after.get(done["outputs"][0]["url"]).content[4:8] == b"ftyp"
 
 
-def test_idempotency_and_look_up_hold_over_a_restart(start):
-    job = post(start(), "a").json()["job"]
-    after = start()
-    again = post(after, "a")
-    assert (again.status_code, again.json()["job"]["id"]) == (200, job["id"])
-    [found] = after.get("/v1/jobs?client_reference=ref-a").json()["jobs"]
-    assert found["id"] == job["id"]
-    history = after.get("/control/history").json()
-    assert [each["replay"] for each in history["submissions"]] == [False, True]
-    assert history["jobs"] == 1
-
-
 def test_torn_last_line_is_dropped(start, tmp_path):
     job = post(start(), "a").json()["job"]
     with (tmp_path / "state" / "jobs.jsonl").open("ab") as journal:
