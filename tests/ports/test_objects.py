@@ -129,18 +129,16 @@ class TestObjects:
         assert await objects.get("a") == b"before"
         assert await list_all(objects) == ["a"]
 
-    @pytest.mark.parametrize(
-        ("start", "length"),
-        [(0, None), (0, 0), (0, 1), (5, 700_000), (999_999, 5), (2_000_000, None), (262_144, 1)],
-    )
-    async def test_any_part_is_streamed(
-        self, objects: ObjectStore, start: int, length: int | None
-    ) -> None:
+    async def test_any_part_is_streamed(self, objects: ObjectStore) -> None:
         whole = os.urandom(1_000_000)
         await objects.put("a", whole)
-        chunks = [chunk async for chunk in objects.stream("a", start, length)]
-        assert b"".join(chunks) == whole[start : None if length is None else start + length]
-        assert all(0 < len(chunk) <= MIB for chunk in chunks)
+        for start, length in (
+            *[(0, None), (0, 0), (0, 1), (5, 700_000)],
+            *[(999_999, 5), (2_000_000, None), (262_144, 1)],
+        ):
+            chunks = [chunk async for chunk in objects.stream("a", start, length)]
+            assert b"".join(chunks) == whole[start : None if length is None else start + length]
+            assert all(0 < len(chunk) <= MIB for chunk in chunks)
 
     async def test_every_chunk_is_examined_before_it_is_given(self, objects: ObjectStore) -> None:
         whole = os.urandom(3 * MIB + 5)
@@ -234,33 +232,24 @@ class TestObjects:
             await objects.delete_many(["a/kept", "../a"])
         assert await list_all(objects) == ["a/kept"]
 
-    @pytest.mark.parametrize(
-        "key",
-        [
+    async def test_key_that_leads_elsewhere_is_refused(self, objects: ObjectStore) -> None:
+        for key in (
             *("", "/", "/a", "a/", "a//b", "..", "../a", "a/../b", "a/..", ".", "./a", "a/./b"),
             *("a\0b", "a\n", "a b", "ä", "a\\b", ".tmp-x", "a/.tmp-x", "x" * 256, "a/" * 600 + "b"),
-        ],
-    )
-    async def test_key_that_leads_elsewhere_is_refused(
-        self, objects: ObjectStore, key: str
-    ) -> None:
-        for refused in (
-            objects.put(key, b""),
-            objects.put_stream(key, flow(), max_bytes=1),
-            objects.get(key),
-            objects.head(key),
-            objects.delete(key),
-            anext(aiter(objects.stream(key))),
         ):
+            for refused in (
+                objects.put(key, b""),
+                objects.put_stream(key, flow(), max_bytes=1),
+                objects.get(key),
+                objects.head(key),
+                objects.delete(key),
+                anext(aiter(objects.stream(key))),
+            ):
+                with pytest.raises(ValueError, match="object key"):
+                    await refused
+        for prefix in ("/", "../", "a/../b", "a//", "./", "a\0", ".tmp-/"):
             with pytest.raises(ValueError, match="object key"):
-                await refused
-
-    @pytest.mark.parametrize("prefix", ["/", "../", "a/../b", "a//", "./", "a\0", ".tmp-/"])
-    async def test_prefix_that_leads_elsewhere_is_refused(
-        self, objects: ObjectStore, prefix: str
-    ) -> None:
-        with pytest.raises(ValueError, match="object key"):
-            await list_all(objects, prefix)
+                await list_all(objects, prefix)
 
     async def test_concurrent_puts_and_deletes_of_neighbours_do_not_disturb(
         self, objects: ObjectStore
