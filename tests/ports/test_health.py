@@ -1,8 +1,7 @@
 """Reports on the health of providers, asked of the fake and of Redis alike."""
 
-import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from gateway_core.providers import health
 from gateway_core.providers.health import HealthReports
 from tests.fakes.health import FakeHealthReports
+from tests.ports.counters_stores import age_keys
 from tests.servers.server import RedisServer
 
 
@@ -19,25 +19,23 @@ class Boards:
 
     one: HealthReports
     other: HealthReports
-    expire: Callable[[], Awaitable[None]]
+    expire: Callable[[], None]
 
 
 @pytest.fixture(params=["fake", "redis"])
-async def boards(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Boards]:
+async def boards(request: pytest.FixtureRequest) -> AsyncIterator[Boards]:
     if request.param == "fake":
         fake = FakeHealthReports()
 
-        async def expire() -> None:
+        def expire() -> None:
             fake.now += health.EXPIRE_SECONDS
 
         yield Boards(fake, FakeHealthReports(), expire)
         return
-    monkeypatch.setattr(health, "EXPIRE_SECONDS", 1)
     server: RedisServer = request.getfixturevalue("redis_server")
-    made = [HealthReports(server.url, namespace=secrets.token_hex(8)) for _ in range(2)]
-    yield Boards(made[0], made[1], lambda: asyncio.sleep(1.2))
+    names = [secrets.token_hex(8) for _ in range(2)]
+    made = [HealthReports(server.url, namespace=name) for name in names]
+    yield Boards(made[0], made[1], lambda: age_keys(server, names[0], health.EXPIRE_SECONDS))
     for each in made:
         await each.close()
 
@@ -53,6 +51,6 @@ async def test_last_report_of_each_process_is_read_within_its_gateway(boards: Bo
 
 async def test_report_expires_unless_it_is_written_again(boards: Boards) -> None:
     await boards.one.write("api-1", b"dead")
-    await boards.expire()
+    boards.expire()
     await boards.one.write("api-2", b"alive")
     assert await boards.one.read() == [b"alive"]

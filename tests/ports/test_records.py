@@ -70,14 +70,14 @@ def name_of(obj: Object) -> str:
 async def read_watch(
     kube: KubernetesClient, version: str, name: str, count: int
 ) -> list[WatchEvent]:
-    """What watches of two seconds, one after the other, show of an object.
+    """What watches of a second, one after the other, show of an object.
 
     Another is begun, where the last one ended, as long as fewer changes than `count` have come.
     """
     found: list[WatchEvent] = []
     async with asyncio.timeout(20):
         while len(found) < count:
-            stream = kube.watch(TASKS, resource_version=version, timeout_seconds=2)
+            stream = kube.watch(TASKS, resource_version=version, timeout_seconds=1)
             async for change in stream:
                 version = change.object["metadata"]["resourceVersion"]
                 if change.object["metadata"].get("name") == name:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -12,6 +13,7 @@ from redis import Redis
 from gateway_core.admission.intake import IntakeStop
 from gateway_core.billing.counters import AdmissionCall, Budget, Hold, Ledger
 from gateway_core.billing.redis_counters import Counters
+from gateway_core.billing.windows import Buckets
 from gateway_core.files.quota_counters import PartCaps, PartLedger, StorageLedger
 from gateway_core.providers.health import HealthReports
 from gateway_core.redis import batches, link
@@ -89,8 +91,9 @@ async def test_restart_between_two_calls_fails_neither(
 async def test_old_snapshot_is_stale_in_every_store(server: RedisServer) -> None:
     """Restored from the past, money, budgets, storage and parts are rebuilt before they count."""
     counters, storage, parts = (made(server.url) for made in (Counters, StorageLedger, PartLedger))
-    budget = Budget("key/key-a", 100, "1h")
-    await rebuild(counters, ACCOUNT, LEDGER)
+    budget = Budget("key/key-a", 100, "lifetime")
+    ledger = replace(LEDGER, spent={budget.subject: Buckets(total=9)})
+    await rebuild(counters, ACCOUNT, ledger)
     before = await counters.read_budgets(ACCOUNT, [budget])
     money = await counters.begin_rebuild(ACCOUNT)
     pool = await storage.begin_rebuild(ACCOUNT, "files")
@@ -113,8 +116,9 @@ async def test_old_snapshot_is_stale_in_every_store(server: RedisServer) -> None
     assert await storage.read_version(ACCOUNT) is None
     assert not await counters.finish_rebuild(ACCOUNT, money, Ledger(0))
     assert not await storage.finish_rebuild(ACCOUNT, "files", pool, {})
-    await rebuild(counters, ACCOUNT, LEDGER)
+    await rebuild(counters, ACCOUNT, ledger)
     assert await counters.read_budgets(ACCOUNT, [budget]) == before
+    assert before[0].used == 9
     for store in (counters, storage, parts):
         await store.close()
 
@@ -434,7 +438,7 @@ async def test_preparing_waits_for_a_server_that_starts(server: RedisServer) -> 
     server.kill()
     counters = Counters(server.url)
     preparing = asyncio.create_task(counters.prepare(20))
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(0.1)
     assert not preparing.done()
     await asyncio.to_thread(server.start)
     assert await preparing
