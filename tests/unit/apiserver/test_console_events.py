@@ -5,7 +5,12 @@ import asyncio
 import pytest
 
 from gateway_apiserver.surfaces.console import live
-from gateway_apiserver.surfaces.console.live import PER_PROCESS, PER_USER, AccountEvents
+from gateway_apiserver.surfaces.console.live import (
+    OPENING_SECONDS,
+    PER_PROCESS,
+    PER_USER,
+    AccountEvents,
+)
 from gateway_core.tasks.finder import TaskRecord
 from tests.unit.apiserver.browsing import AppBrowser, enter, put_person
 from tests.unit.apiserver.gateway import Gateway, call
@@ -67,6 +72,18 @@ def test_opening_streams_scans_no_table_and_settled_tasks_take_no_memory() -> No
     for n in range(100):
         table.remove(f"t{n}")
     assert not events._account_of
+
+
+def test_stream_opened_after_a_change_begins_with_it_for_half_a_minute() -> None:
+    table, now = Table(), 0.0
+    events = AccountEvents(table, lambda task: task.account, clock=lambda: now)
+    table.put("a", "demo")
+    now = OPENING_SECONDS
+    assert events.open("demo").is_set()
+    assert not events.open("guest").is_set()
+    now += 1
+    assert not events.open("demo").is_set()
+    assert not events._changed_at
 
 
 async def open_stream(gateway: Gateway, browser: AppBrowser, *, leaves: bool = True) -> int:

@@ -4,6 +4,8 @@ Pages read themselves anew then. A stream carries no data, so it can leak none.
 """
 
 import asyncio
+import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
@@ -25,6 +27,8 @@ LIFE_SECONDS = 120.0
 """How long one lasts: the browser opens the next, and the session is checked anew."""
 BEAT_SECONDS = 10.0
 PAUSE_SECONDS = 1.0
+OPENING_SECONDS = 30.0
+"""How long a page may take to open its stream after the server has read what it shows."""
 _HEADERS: tuple[Header, ...] = (
     (b"content-type", b"text/event-stream"),
     NO_STORE,
@@ -41,21 +45,29 @@ class AccountEvents(Generic[T]):
         table: Cache[T],
         find_account: Callable[[T], str],
         is_behind: Callable[[str], bool] = lambda _: False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`is_behind`: whether the rows that pages of an account show may be out of date."""
         self._table = table
         self._find_account = find_account
         self._is_behind = is_behind
+        self._clock = clock
         self._streams: dict[str, set[asyncio.Event]] = {}
+        self._changed_at = OrderedDict[str, float]()
+        """Accounts that changed within `OPENING_SECONDS`, the latest change last."""
         # what has left the table no longer says whose it was
         self._account_of = {name: find_account(entry) for name, entry in [*table.items()]}
         table.subscribe(self._note)
 
     def open(self, account: str) -> asyncio.Event:
-        """An event that is set at each change, until it is closed."""
+        """Return an event that is set at each change, until it is closed.
+
+        It is set at once where the page that opens it may lack a change.
+        """
         event = asyncio.Event()
         self._streams.setdefault(account, set()).add(event)
-        if self._is_behind(account):
+        self._drop_old_changes()
+        if account in self._changed_at or self._is_behind(account):
             event.set()
         return event
 
@@ -75,8 +87,16 @@ class AccountEvents(Generic[T]):
 
     def wake(self, account: str) -> None:
         """Note a change of something of the account."""
+        self._changed_at[account] = self._clock()
+        self._changed_at.move_to_end(account)
+        self._drop_old_changes()
         for event in self._streams.get(account, ()):
             event.set()
+
+    def _drop_old_changes(self) -> None:
+        oldest = self._clock() - OPENING_SECONDS
+        while self._changed_at and next(iter(self._changed_at.values())) < oldest:
+            self._changed_at.popitem(last=False)
 
 
 class LiveRoutes:
