@@ -113,13 +113,17 @@ def authorize(key):
     return {"Authorization": f"Bearer {key}"}
 
 
+def name_checks(*names):
+    return [CHECKS.get_one(name) for name in names]
+
+
 def ask(case, **options):
     """The answer; a 503 says when to come again, and is held against the document too."""
     for _ in range(10):
         answer = case.call(**options)
         if answer.status_code != 503:
             break
-        case.validate_response(answer, checks=[CHECKS.get_one(name) for name in SHAPE_CHECKS[1:]])
+        case.validate_response(answer, checks=name_checks(*SHAPE_CHECKS[1:]))
         time.sleep(int(answer.headers["retry-after"][0]))
     return answer
 
@@ -136,6 +140,39 @@ def find(schema, label):
     """The operation that a label such as `GET /api/v1/me` names."""
     (found,) = (result.ok() for result in schema.get_all_operations() if result.ok().label == label)
     return found
+
+
+def call_often(world, cases, keys, *, examples=EXAMPLES, prepare=None, checks=None, excluded=None):
+    """Make calls of these cases with keys of this strategy; how many by status, key and type.
+
+    A key of None sends no credential. Each answer is held against the document.
+    """
+    seen, base_url = collections.Counter(), world.env["GATEWAY_BASE_URL"]
+    has_shape_checks_only = checks is None
+    checks = checks or name_checks(*SHAPE_CHECKS)
+
+    @settings(SETTINGS, max_examples=examples)
+    @given(case=cases, key=keys, data=st.data())
+    def call(case, key, data):
+        if has_shape_checks_only:
+            # other checks look whether the credential is among what was generated badly
+            case.headers.pop("Authorization", None)
+        if prepare is not None:
+            prepare(case, data)
+        headers = {} if key is None else authorize(key)
+        answer = ask(case, base_url=base_url, headers=headers)
+        left_out = [] if excluded is None else excluded(case)
+        case.validate_response(answer, checks=checks, excluded_checks=left_out, headers=headers)
+        content_type = answer.headers.get("content-type", [""])[0].partition(";")[0]
+        seen[answer.status_code, key, content_type] += 1
+
+    call()
+    return seen
+
+
+def list_statuses(seen, key=None):
+    """The statuses of calls with this key, or of all."""
+    return {status for status, used, _ in seen if key is None or used == key}
 
 
 @pytest.fixture(scope="module")
@@ -201,67 +238,38 @@ def test_calls_of_language_models_have_their_headers_documented(schema, label):
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
 @pytest.mark.parametrize("label", OPERATIONS)
 def test_every_answer_fits_the_document(world, key, schema, label, mode):
-    operation, seen = find(schema, label), collections.Counter()
     checks = CHECKS.get_all()
     if label in IGNORING:
         checks.remove(CHECKS.get_one("negative_data_rejection"))
-    if label == "POST /v1/uploads":
-        # a GET is told that there is nothing (contract §4.6)
-        checks.remove(CHECKS.get_one("unsupported_method"))
-    accepted = CHECKS.get_one("positive_data_acceptance")
-
-    @SETTINGS
-    @given(case=operation.as_strategy(generation_mode=mode))
-    def call(case):
-        answer = ask(case, base_url=world.env["GATEWAY_BASE_URL"], headers=authorize(key))
-        excluded = [accepted] if quotes_language_model(case) else []
-        case.validate_response(
-            answer, checks=checks, excluded_checks=excluded, headers=authorize(key)
-        )
-        seen[answer.status_code] += 1
-
-    call()
-    expected = {"positive": (200, 201, 202, 404), "negative": (400, 401, 404, 415)}
-    assert set(seen) & set(expected[mode.value]), seen
+    accepted = name_checks("positive_data_acceptance")
+    seen = call_often(
+        world,
+        find(schema, label).as_strategy(generation_mode=mode),
+        st.just(key),
+        checks=checks,
+        excluded=lambda case: accepted if quotes_language_model(case) else [],
+    )
+    expected = {"positive": {200, 201, 202, 404}, "negative": {400, 401, 404, 415}}
+    assert list_statuses(seen) & expected[mode.value], seen
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("label", OPERATIONS)
 def test_every_call_without_a_good_key_is_401_and_fits_the_document(world, schema, label):
-    operation = find(schema, label)
-    bad = [authorize(key) for key in BAD_KEYS]
-
-    @SETTINGS
-    @given(
-        case=operation.as_strategy(),
-        headers=st.sampled_from(bad if label in FOR_ANYBODY else [{}, *bad]),
-    )
-    def call(case, headers):
-        case.headers.pop("Authorization", None)
-        answer = ask(case, base_url=world.env["GATEWAY_BASE_URL"], headers=headers)
-        assert answer.status_code == 401
-        case.validate_response(answer, checks=[CHECKS.get_one(name) for name in SHAPE_CHECKS])
-
-    call()
+    keys = BAD_KEYS if label in FOR_ANYBODY else (None, *BAD_KEYS)
+    seen = call_often(world, find(schema, label).as_strategy(), st.sampled_from(keys))
+    assert list_statuses(seen) == {401}
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("label", FILING)
 def test_every_answer_about_files_fits_the_document(world, key, schema, label):
     """Few calls of each: what is in a form is generated by the tests of fakes."""
-    operation, seen = find(schema, label), collections.Counter()
-
-    @settings(SETTINGS, max_examples=100 if IS_WHOLE else 12)
-    @given(case=operation.as_strategy(), chosen=st.sampled_from([key] * 5 + [*BAD_KEYS]))
-    def call(case, chosen):
-        case.headers.pop("Authorization", None)
-        answer = ask(case, base_url=world.env["GATEWAY_BASE_URL"], headers=authorize(chosen))
-        case.validate_response(answer, checks=[CHECKS.get_one(name) for name in SHAPE_CHECKS])
-        seen[answer.status_code, chosen] += 1
-
-    call()
-    assert {status for status, chosen in seen if chosen in BAD_KEYS} <= {401}
-    assert any(chosen == key and status < 500 for status, chosen in seen)
+    keys = st.sampled_from([key] * 5 + [*BAD_KEYS])
+    cases = find(schema, label).as_strategy()
+    seen = call_often(world, cases, keys, examples=100 if IS_WHOLE else 12)
+    assert not any(list_statuses(seen, bad) - {401} for bad in BAD_KEYS)
+    assert any(status < 500 for status in list_statuses(seen, key))
 
 
 PROMPTS = st.text(st.characters(codec="utf-8", exclude_characters="["), min_size=1, max_size=50)
@@ -278,104 +286,64 @@ def prompt(case, text):
         case.body.pop("stream_options", None)
 
 
+def choose_model(case, label, data):
+    if "{" in label:
+        case.path_parameters["model_id"] = data.draw(st.sampled_from(MODELS))
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("label", GENERATING)
 def test_every_answer_of_a_language_model_fits_the_document(world, key, schema, label):
     """Streams too: of a good body with a prompt, an answer or a stream comes."""
-    operation, seen = find(schema, label), collections.Counter()
 
-    @settings(SETTINGS, max_examples=100 if IS_WHOLE else 12)
-    @given(
-        case=operation.as_strategy(generation_mode=GenerationMode.POSITIVE),
-        model=st.sampled_from(MODELS),
-        text=PROMPTS,
-        is_event_stream=st.booleans(),
-    )
-    def call(case, model, text, is_event_stream):
-        prompt(case, text)
-        if ":stream" in label and is_event_stream:
+    def prepare(case, data):
+        prompt(case, data.draw(PROMPTS))
+        if ":stream" in label and data.draw(st.booleans()):
             case.query["alt"] = "sse"
-        if "{" in label:
-            case.path_parameters["model_id"] = model
-        answer = ask(case, base_url=world.env["GATEWAY_BASE_URL"], headers=authorize(key))
-        case.validate_response(answer, checks=[CHECKS.get_one(name) for name in SHAPE_CHECKS])
-        seen[answer.status_code, answer.headers["content-type"][0].partition(";")[0]] += 1
+        choose_model(case, label, data)
 
-    call()
-    assert {kind for status, kind in seen if status == 200} >= {
-        "text/event-stream" if ":stream" in label else "application/json"
-    }, seen
+    cases = find(schema, label).as_strategy(generation_mode=GenerationMode.POSITIVE)
+    examples = 100 if IS_WHOLE else 12
+    seen = call_often(world, cases, st.just(key), examples=examples, prepare=prepare)
+    kinds = {kind for status, _, kind in seen if status == 200}
+    assert ("text/event-stream" if ":stream" in label else "application/json") in kinds, seen
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("label", GENERATING)
 def test_bad_body_for_a_language_model_is_refused_as_the_document_says(world, key, schema, label):
-    operation, seen = find(schema, label), collections.Counter()
-    checks = [CHECKS.get_one(name) for name in SHAPE_CHECKS]
-    cases = operation.as_strategy(generation_mode=GenerationMode.NEGATIVE)
-
     def has_bad_body(case):
         body = case.meta.components.get(ParameterLocation.BODY)
         return body is not None and body.mode is GenerationMode.NEGATIVE
 
-    @settings(SETTINGS, max_examples=100 if IS_WHOLE else 15)
-    @given(
-        # of what else may be wrong, the path and the query, a call is sent now and then
-        case=st.one_of(cases.filter(has_bad_body), cases),
-        model=st.sampled_from(MODELS),
-        chosen=st.sampled_from([key] * 4 + [*BAD_KEYS]),
+    cases = find(schema, label).as_strategy(generation_mode=GenerationMode.NEGATIVE)
+    seen = call_often(
+        world,
+        cases.filter(has_bad_body),
+        st.sampled_from([key] * 4 + [*BAD_KEYS]),
+        examples=100 if IS_WHOLE else 15,
+        prepare=lambda case, data: choose_model(case, label, data),
     )
-    def call(case, model, chosen):
-        case.headers.pop("Authorization", None)
-        if "{" in label:
-            case.path_parameters["model_id"] = model
-        base_url = world.env["GATEWAY_BASE_URL"]
-        answer = ask(case, base_url=base_url, headers=authorize(chosen))
-        case.validate_response(answer, checks=checks)
-        if has_bad_body(case):
-            seen[answer.status_code] += 1
-
-    call()
-    assert {400, 401} <= set(seen) <= {400, 401, 404, 413, 415}, seen
+    assert {400, 401} <= list_statuses(seen) <= {400, 401, 404, 413, 415}, seen
 
 
 @pytest.mark.parametrize("label", LISTING)
 def test_every_list_of_models_fits_the_document(world, key, schema, label):
-    operation, seen = find(schema, label), collections.Counter()
-    shape = [CHECKS.get_one(name) for name in SHAPE_CHECKS]
+    def prepare(case, data):
+        if data.draw(st.booleans()):
+            choose_model(case, label, data)
+        if data.draw(st.booleans()):
+            case.headers["x-goog-api-key"] = key
 
-    @settings(SETTINGS, max_examples=12)
-    @given(
-        case=operation.as_strategy(),
-        model=st.sampled_from([*MODELS, ""]),
-        headers=st.sampled_from([authorize(key), {"x-goog-api-key": key}, {}]),
-    )
-    def call(case, model, headers):
-        case.headers.pop("Authorization", None)
-        if "{" in label and model:
-            case.path_parameters["model_id"] = model
-        answer = ask(case, base_url=world.env["GATEWAY_BASE_URL"], headers=headers)
-        case.validate_response(answer, checks=shape)
-        seen[answer.status_code] += 1
-
-    call()
-    assert {200, 401} <= set(seen), seen
+    keys = st.sampled_from([key, None])
+    seen = call_often(world, find(schema, label).as_strategy(), keys, examples=12, prepare=prepare)
+    assert {200, 401} <= list_statuses(seen), seen
 
 
 @pytest.mark.parametrize("label", FOR_ANYBODY)
 def test_prices_are_public_and_fit_the_document(world, schema, label):
-    operation, seen = find(schema, label), collections.Counter()
-
-    @settings(SETTINGS, max_examples=20)
-    @given(case=operation.as_strategy())
-    def call(case):
-        case.headers.pop("Authorization", None)
-        answer = ask(case, base_url=world.env["GATEWAY_BASE_URL"])
-        case.validate_response(answer, checks=[CHECKS.get_one(name) for name in SHAPE_CHECKS])
-        seen[answer.status_code] += 1
-
-    call()
-    assert set(seen) == {200}
+    seen = call_often(world, find(schema, label).as_strategy(), st.none(), examples=20)
+    assert list_statuses(seen) == {200}
 
 
 @pytest.mark.timeout(300)
@@ -384,26 +352,15 @@ def test_every_answer_to_a_management_key_fits_the_document(
     world, key, management_key, schema, label
 ):
     """Fewer calls for each than of tasks: the same generator is run on fakes with more."""
-    operation, seen = find(schema, label), collections.Counter()
     keys = st.sampled_from([management_key] * 4 + [key, *BAD_KEYS])
-
-    @settings(SETTINGS, max_examples=12)
-    @given(case=operation.as_strategy(), chosen=keys)
-    def call(case, chosen):
-        case.headers.pop("Authorization", None)
-        base = world.env["GATEWAY_BASE_URL"]
-        answer = ask(case, base_url=base, headers=authorize(chosen))
-        case.validate_response(answer, checks=[CHECKS.get_one(name) for name in SHAPE_CHECKS])
-        seen[answer.status_code, chosen] += 1
-
-    call()
-    assert {status for status, chosen in seen if chosen == key} <= {403}
-    assert {status for status, chosen in seen if chosen in BAD_KEYS} <= {401}
-    assert any(chosen == management_key for _, chosen in seen)
+    seen = call_often(world, find(schema, label).as_strategy(), keys, examples=12)
+    assert list_statuses(seen, key) <= {403}
+    assert not any(list_statuses(seen, bad) - {401} for bad in BAD_KEYS)
+    assert list_statuses(seen, management_key)
 
 
 @pytest.mark.timeout(300)
-def test_a_task_that_is_created_can_be_read_where_its_answer_says(world, key, schema):
+def test_created_task_can_be_read_at_its_location(world, key, schema):
     """Follows the document's links from one call to the next."""
     found = collections.Counter()
 
