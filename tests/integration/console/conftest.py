@@ -9,11 +9,12 @@ from playwright.async_api import Browser, Page, async_playwright, expect
 from tools.debian import find_installed
 
 from gateway_core.accounts.passwords import generate_password, hash_password
+from tests.integration.console.site import HOSTILE, RoleScene, crawl
+from tests.servers.browser import Browser as HttpBrowser
 from tests.servers.tenants import describe_account, describe_key, describe_user, unique, wait_known
+from tests.servers.world import wait_for
 
 SCREENSHOTS = os.environ.get("GATEWAY_TEST_SCREENSHOTS")
-HOSTILE = '<img src=x onerror="alert(1)"> \u202egpj.exe\u202c 👩‍🚀 {{7*7}}'
-"""Markup, right-to-left, emoji, a template's expression."""
 
 
 class People:
@@ -70,6 +71,23 @@ async def people(world):
         ended = await client.wait_terminal(people.tasks)
         assert {body["status"] for body in ended.values()} == {"completed"}
         yield people
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def stage(people):
+    """The sites of all roles."""
+    stage = RoleScene(people)
+    for role, name in people.names.items():
+        async with stage.enter(name) as browser:
+
+            async def is_there(browser: HttpBrowser = browser) -> bool:
+                tasks = await browser.get(f"{stage.home}/tasks")
+                batches = await browser.get(f"{stage.home}/batches")
+                return "/tasks/task_" in tasks.body and "/batches/batch_" in batches.body
+
+            await wait_for(is_there, what="a task and a batch in their lists")
+            stage.sites[role] = await crawl(browser, stage.home, people.tasks[0])
+    return stage
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

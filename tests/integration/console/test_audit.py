@@ -8,11 +8,12 @@ from playwright.async_api import expect
 
 from gateway_core.accounts.passwords import hash_password
 from gateway_core.api.times import parse_time
-from tests.integration.console.conftest import HOSTILE, check_fits, picture
+from tests.integration.console.conftest import check_fits, picture
+from tests.integration.console.site import HOSTILE
 from tests.servers.tenants import describe_key, describe_user, unique
 from tests.servers.world import wait_for
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.full, pytest.mark.asyncio(loop_scope="session")]
 
 
 async def find_changes(page, people, word):

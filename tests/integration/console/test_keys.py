@@ -3,10 +3,11 @@
 import pytest
 from playwright.async_api import expect
 
-from tests.integration.console.conftest import HOSTILE, check_fits, picture
-from tests.servers.tenants import describe_key, wait_status
+from tests.integration.console.conftest import check_fits, picture
+from tests.integration.console.site import HOSTILE
+from tests.servers.tenants import wait_status
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.full, pytest.mark.asyncio(loop_scope="session")]
 
 
 async def make_key(page, people, name):
@@ -71,52 +72,6 @@ async def test_owner_makes_limits_rotates_and_revokes_a_key(people, visit):
     await picture(page, "light-audit")
 
 
-async def test_member_sees_and_changes_their_own_keys_only(people, visit):
-    page = await visit("member")
-    foreign = f"{people.home}/keys/{people.client_key_id}"
-    await make_key(page, people, "of a member")
-    await page.goto(f"{people.home}/keys")
-    await expect(page.get_by_role("row")).to_have_count(2)
-    await expect(page.get_by_role("link", name="Guardrails")).to_have_count(0)
-    for address in (foreign, f"{people.home}/guardrails"):
-        answer = await page.goto(address)
-        assert answer.status in (403, 404), address
-    page.complaints.clear()
-
-
-async def test_long_lists_of_hostile_names_are_paged_and_searched(people, visit):
-    names = [f"{index:02} {HOSTILE}"[:100] for index in range(45)]
-    people.world.apply(
-        *(describe_key(people.world, people.other, displayName=name)[1] for name in names)
-    )
-    page = await visit("owner")
-    await page.locator("summary").filter(has_text="Account:").click()
-    await page.get_by_role("link", name=people.other).first.click()
-    await expect(page).to_have_url(f"{people.base}/console/{people.other}")
-    await page.get_by_role("link", name="Keys", exact=True).click()
-    seen = set()
-    for expected in (20, 20, 5):
-        rows = page.locator("tbody tr")
-        await expect(rows).to_have_count(expected)
-        seen.update(await rows.locator("td:first-child .value").all_text_contents())
-        if expected == 20:
-            first = await rows.first.text_content()
-            await page.get_by_role("link", name="Next page").click()
-            await expect(rows.first).not_to_have_text(first)
-    assert {" ".join(name.split()) for name in seen} == {" ".join(name.split()) for name in names}
-    await check_fits(page)
-    await page.goto(f"{people.base}/console/{people.other}/keys?name_contains=44+%3Cimg")
-    await expect(page.locator("tbody tr")).to_have_count(1)
-
-
-async def test_viewer_has_no_keys_and_cannot_post(people, visit):
-    page = await visit("viewer")
-    await expect(page.get_by_role("link", name="Keys")).to_have_count(0)
-    answer = await page.goto(f"{people.home}/keys")
-    assert answer.status == 403
-    page.complaints.clear()
-
-
 async def test_guardrail_holds_for_a_key(people, visit):
     narrow = {"width": 320, "height": 700}
     page = await visit("admin", f"/console/{people.account}/guardrails", viewport=narrow)
@@ -136,14 +91,3 @@ async def test_guardrail_holds_for_a_key(people, visit):
     await page.get_by_text("Delete", exact=True).click()
     await page.get_by_role("button", name="Delete the guardrail").click()
     await expect(page.get_by_role("status")).to_have_text("It is deleted.")
-
-
-async def test_account_of_others_is_unknown(people, visit):
-    page = await visit("member")
-    answer = await page.goto(f"{people.base}/console/{people.other}")
-    assert answer.status == 404
-    unknown = await page.content()
-    answer = await page.goto(f"{people.base}/console/nothing")
-    assert answer.status == 404
-    assert await page.content() == unknown
-    page.complaints.clear()

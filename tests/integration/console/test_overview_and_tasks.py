@@ -1,11 +1,16 @@
 """The console's first pages in real Chromium: overview, tasks, and what each role sees."""
 
+import asyncio
+import time
+
 import pytest
 from playwright.async_api import expect
 
+from gateway_apiserver.surfaces.console.row_index import NEW_SECONDS
 from tests.integration.console.conftest import check_fits, picture
+from tests.servers.world import wait_for
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.full, pytest.mark.asyncio(loop_scope="session")]
 VIEWS = {
     "light": {"viewport": {"width": 1280, "height": 900}},
     "dark": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},
@@ -48,6 +53,26 @@ async def test_task_list_follows_new_tasks_without_a_reload(people, visit):
     row = page.get_by_role("row").filter(has_text=made)
     await expect(row).to_contain_text("Completed", timeout=15_000)
     assert await page.evaluate("window.unchanged")
+
+
+async def test_change_before_the_event_stream_opens_is_shown(people, visit):
+    page = await visit("viewer", f"/console/{people.account}/tasks")
+    may_open = asyncio.Event()
+
+    async def hold(route):
+        await may_open.wait()
+        await route.continue_()
+
+    await page.route("**/events/tasks", hold)
+    await page.goto(f"{people.home}/tasks", wait_until="domcontentloaded")
+    listed_at = time.monotonic()
+    made = (await people.client.create(prompt="Early", duration_seconds=3)).body["id"]
+    await people.client.wait_terminal([made])
+    # a list that is new begins each stream with an event anyway
+    await wait_for(lambda: time.monotonic() > listed_at + NEW_SECONDS, what="the list's age")
+    may_open.set()
+    row = page.get_by_role("row").filter(has_text=made)
+    await expect(row).to_contain_text("Completed", timeout=15_000)
 
 
 async def test_hidden_page_reads_nothing_until_it_is_shown(people, visit):

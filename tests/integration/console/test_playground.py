@@ -12,7 +12,8 @@ import pytest
 from playwright.async_api import expect
 from tools.programs import find_program
 
-from tests.integration.console.conftest import HOSTILE, check_fits, picture
+from tests.integration.console.conftest import check_fits, picture
+from tests.integration.console.site import HOSTILE
 from tests.servers.node import find_node
 
 FILES = {"curl": "call.sh", "python": "call.py", "node": "call.mjs"}
@@ -38,7 +39,7 @@ def run_code(folder, language, text, key):
     return done.stdout
 
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.full, pytest.mark.asyncio(loop_scope="session")]
 
 
 async def test_chat_streams_and_code_makes_the_same_call(people, visit, tmp_path):
@@ -133,9 +134,3 @@ async def test_task_is_started_and_shown(people, visit):
     await expect(page.get_by_role("heading", level=1)).to_contain_text("task_")
     await expect(page.get_by_role("main")).to_contain_text("Completed", timeout=15_000)
     await expect(page.get_by_role("main")).to_contain_text("session_member")
-
-
-async def test_viewer_has_no_playground(people, visit):
-    page = await visit("viewer")
-    await expect(page.get_by_role("link", name="Playground")).to_have_count(0)
-    assert (await page.request.get(f"{people.home}/playground")).status == 403

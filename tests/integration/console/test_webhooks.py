@@ -9,7 +9,7 @@ from tests.integration.console.conftest import check_fits, picture
 from tests.servers.receivers import Receiver, answer
 from tests.servers.tenants import describe_account, describe_user, unique
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.full, pytest.mark.asyncio(loop_scope="session")]
 
 
 async def rotate(page, people):
@@ -102,9 +102,3 @@ async def test_result_of_a_test_is_that_of_a_callback_and_tests_are_bounded(peop
     else:
         raise AssertionError("tests are not bounded")
     page.complaints.clear()
-
-
-async def test_members_and_keys_have_no_webhook_secret(people, visit):
-    page = await visit("member")
-    await expect(page.get_by_role("link", name="Webhooks")).to_have_count(0)
-    assert (await page.request.get(f"{people.home}/webhooks")).status == 403
