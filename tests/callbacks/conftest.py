@@ -32,12 +32,6 @@ def world(control_plane):
 
 
 @pytest.fixture
-def secret(world):
-    """The webhook secret of the first account."""
-    return world.env["GATEWAY_WEBHOOK_SECRET"]
-
-
-@pytest.fixture
 async def client(world):
     """A client of the first account."""
     async with world.client() as own:

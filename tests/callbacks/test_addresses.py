@@ -36,7 +36,7 @@ async def test_no_socket_is_connected(tally):
     assert told.trials == 120
 
 
-def test_nothing_arrives_where_every_address_is_heard():
+def test_hostile_urls_reach_no_address_where_each_is_heard():
     """The same where the kernel hears of each: a network in which all addresses are local."""
     found = run_alone("tests.callbacks.sink", "--net")
     assert found["control"] == ["93.184.216.34", "2606:4700::1111"]
@@ -49,7 +49,7 @@ def test_nothing_arrives_where_every_address_is_heard():
 @pytest.mark.parametrize(
     "hostile", [hostile for hostile in CORPUS if hostile.is_literal], ids=lambda url: url.url
 )
-def test_a_literal_one_is_refused_at_create(hostile):
+def test_hostile_literal_address_is_refused_at_create(hostile):
     operation = OPERATIONS["reference_to_video"]
     body = {
         "model": "m",
@@ -77,7 +77,7 @@ class Turncoat(AbstractResolver):
         pass
 
 
-async def test_a_name_that_is_bound_anew_gains_nothing(tally):
+async def test_name_that_is_bound_anew_reaches_no_denied_address(tally):
     """F7: the first attempt reaches the receiver, the next one would reach the inside."""
     told = tally("F7", "DNS rebinding")
     policy = AddressPolicy(allowed=(ip_network("127.0.0.1/32"),))

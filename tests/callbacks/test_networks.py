@@ -2,13 +2,13 @@
 
 import pytest
 
-from tests.callbacks.test_delivery import run_task, wait_state
+from tests.callbacks.tasks import run_task, wait_state
 from tests.servers.receivers import answer
 
 pytestmark = pytest.mark.full
 
 
-async def test_a_private_receiver_gets_its_callback_and_is_not_fetched_as_a_file(
+async def test_private_receiver_gets_its_callback_and_is_not_fetched_as_a_file(
     world, client, receiver
 ):
     url = receiver.plan("inside", answer(204))
@@ -23,7 +23,7 @@ async def test_a_private_receiver_gets_its_callback_and_is_not_fetched_as_a_file
     assert receiver.arrivals == [delivered]
 
 
-async def test_a_denied_network_inside_an_allowed_one_is_refused(client, receiver):
+async def test_denied_network_inside_an_allowed_one_is_refused(client, receiver):
     url = receiver.plan("denied", answer(204)).replace("127.0.0.1", "127.0.0.3")
     refused = await client.create(callback_url=url)
     assert refused.status == 400

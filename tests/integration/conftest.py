@@ -1,4 +1,4 @@
-"""One gateway for the whole folder; each test has accounts of its own on it."""
+"""One gateway for each worker; each test has accounts of its own on it."""
 
 import asyncio
 import base64
@@ -6,13 +6,6 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.integration.llm.silence import stream_with_a_pause
-from tests.integration.scenarios import (
-    Scenario,
-    create_without_acknowledgement,
-    delete_with_the_provider_down,
-    wait_out_a_refusal,
-)
 from tests.servers.forward_proxy import ForwardProxy
 from tests.servers.leaks import find_leaks
 from tests.servers.tenants import open_tenant
@@ -102,38 +95,3 @@ def ended(world):
             return client.key, client.account, task, body
 
     return asyncio.run(run())
-
-
-def make_scenario_fixture(live):
-    """A fixture of what came of a scenario, which runs beside the other tests."""
-
-    @pytest.fixture(scope="session")
-    def fixture(world):
-        scenario = Scenario(live, world)
-        yield scenario
-        scenario.end()
-
-    return fixture
-
-
-throttled = make_scenario_fixture(wait_out_a_refusal)
-abandoned = make_scenario_fixture(delete_with_the_provider_down)
-unacknowledged = make_scenario_fixture(create_without_acknowledgement)
-paused = make_scenario_fixture(stream_with_a_pause)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def scenarios_from_the_start(request):
-    """Begins the long scenarios before the other tests, those that a test is for."""
-    names = ("throttled", "abandoned", "unacknowledged", "paused")
-    fixtures = {
-        name for item in request.session.items for name in getattr(item, "fixturenames", ())
-    }
-    return [request.getfixturevalue(name) for name in names if name in fixtures]
-
-
-@pytest.fixture(scope="session")
-def scenarios_ended(scenarios_from_the_start):
-    """For tests that restart a process of the world or empty its Redis."""
-    for scenario in scenarios_from_the_start:
-        scenario.wait()

@@ -68,16 +68,20 @@ class Page:
 
 
 class Browser:
-    """One user agent of one site. `base` is its origin."""
+    """One user agent of one site.
 
-    def __init__(self, base: str, **headers: str) -> None:
+    `base` is its origin, `local_host` the address that it connects from.
+    """
+
+    def __init__(self, base: str, *, local_host: str | None = None, **headers: str) -> None:
         self.base = base
+        self._local_address = None if local_host is None else (local_host, 0)
         self.cookies: dict[str, str] = {}
         self._headers = headers
 
     async def __aenter__(self) -> Self:
         # a kept connection may have been closed by a restart
-        connector = aiohttp.TCPConnector(force_close=True)
+        connector = aiohttp.TCPConnector(force_close=True, local_addr=self._local_address)
         jar = aiohttp.DummyCookieJar()
         self._session = aiohttp.ClientSession(connector=connector, cookie_jar=jar)
         return self

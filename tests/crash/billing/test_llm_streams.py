@@ -8,8 +8,7 @@ import pytest
 
 from gateway_core.redis.link import CountersStale
 from tests.crash.billing.test_journal import go_back, list_usage, wait_folded
-from tests.integration.llm.test_leaving_clients import encode_request
-from tests.integration.llm.test_sdks import BODY, serve_model
+from tests.integration.llm.models import BODY, encode_request, serve_model
 from tests.servers.llm_provider import (
     LlmProvider,
     Received,

@@ -38,7 +38,7 @@ def fits(said, printed):
     return True
 
 
-def test_the_guide_says_what_its_commands_print():
+def test_guide_states_the_output_of_its_commands():
     steps = list_steps()
     assert len(steps) >= 8
     assert sum(said is not None for _, said in steps) >= 6
@@ -47,7 +47,7 @@ def test_the_guide_says_what_its_commands_print():
 @pytest.mark.full
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("one_day")
-def test_the_commands_of_the_guide_do_what_it_says(world):
+def test_commands_of_the_guide_print_the_stated_output(world):
     assert shutil.which("curl"), "the guide's commands need curl"
     steps = list_steps()
     script = f"\necho '{BREAK}'\n".join(text for text, _ in steps)

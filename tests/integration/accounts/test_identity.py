@@ -12,7 +12,7 @@ from tests.servers.tenants import (
 from tests.servers.world import wait_for
 
 
-async def test_a_key_acts_with_the_present_role_of_who_made_it(world, client):
+async def test_key_acts_with_the_present_role_of_its_creator(world, client):
     user = unique("mia")
     world.apply(describe_user(user, {client.account: "member"}))
     key = make_key(world, client.account, createdBy=user).plaintext
@@ -44,7 +44,7 @@ def membership(client, role):
     return {"accountName": client.account, "role": role}
 
 
-async def test_a_declared_key_is_written_into_its_secret_and_opens(world, client):
+async def test_declared_key_is_written_into_its_secret_and_opens(world, client):
     secret = unique("declared")
     obj = describe_declared_key(client.account, secret, overlapSeconds=600)
     name = obj["metadata"]["name"]

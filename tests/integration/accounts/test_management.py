@@ -60,7 +60,7 @@ def read_keys(world, account):
     return json.loads(text)["items"]
 
 
-async def test_a_keys_life_at_two_processes(world, second, governor):
+async def test_key_changes_count_at_two_processes(world, second, governor):
     """What one has answered is in force there at once, and at the other within five seconds."""
     here, there = world.env["GATEWAY_BASE_URL"], second.base_url
     made = (await make(governor, base=there, limit_cents=500, limit_window="1d")).body
@@ -96,6 +96,7 @@ async def test_a_keys_life_at_two_processes(world, second, governor):
     assert (again.status, again.body) == (200, revoked.body)
 
 
+@pytest.mark.full
 async def test_idempotency_key_makes_one_key_at_two_processes_and_after_restart(
     world, second, governor
 ):
@@ -137,20 +138,6 @@ async def test_concurrent_guardrails_with_one_name_at_two_processes_make_one(
     assert sorted(answer.status for answer in answers) == [201] + [409] * 7
     listed = (await governor.request("GET", f"{ROOT}/guardrails")).body["data"]
     assert [guardrail["name"] for guardrail in listed] == ["pool"]
-
-
-async def test_pages_are_in_the_order_of_creation_whoever_made_them(world, second, governor):
-    bases = (world.env["GATEWAY_BASE_URL"], second.base_url)
-    made = [(await make(governor, base=bases[n % 2])).body["id"] for n in range(8)]
-    seen, query = [], "?order=asc&limit=3&name_contains=one"
-    after = ""
-    while True:
-        page = (await governor.request("GET", f"{ROOT}/keys{query}{after}")).body
-        seen += [key["id"] for key in page["data"]]
-        if not page["has_more"]:
-            break
-        after = f"&after={page['last_id']}"
-    assert seen == made
 
 
 async def test_every_field_is_taken_by_the_record_and_kubectl_sees_it(world, governor):
@@ -200,7 +187,7 @@ async def test_every_field_is_taken_by_the_record_and_kubectl_sees_it(world, gov
     assert (shown["name"], shown["guardrail_ids"]) == ("renamed", [f"grd_{governor.account}"])
 
 
-async def test_a_task_is_in_the_usage_once_it_has_ended_and_once_it_is_folded(world, governor):
+async def test_usage_has_a_task_once_before_and_after_it_is_folded(world, governor):
     async with world.client(governor.standard_key, governor.account) as client:
         task = (await client.create(duration_seconds=3)).body["id"]
         await client.wait_terminal([task])
@@ -225,7 +212,7 @@ async def test_a_task_is_in_the_usage_once_it_has_ended_and_once_it_is_folded(wo
         await wait_for(is_told, what="the key's budget")
 
 
-async def test_the_guides_examples_work_as_they_stand(world, governor):
+async def test_examples_of_the_guide_work_as_they_are(world, governor):
     """Each curl of the guide in its order, with the ids that its own calls have made."""
     values = {
         "GATEWAY_BASE_URL": world.env["GATEWAY_BASE_URL"],

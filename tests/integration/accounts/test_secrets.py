@@ -8,7 +8,7 @@ from tests.servers.tenants import describe_task, make_key, unique, wait_status
 from tests.servers.world import wait_for
 
 
-async def test_nothing_leaks_from_a_run_with_careless_callers_and_a_chatty_provider(
+async def test_secrets_of_careless_callers_and_a_chatty_provider_leak_nowhere(
     world, client, simulate
 ):
     token = world.run.credentials.provider_token

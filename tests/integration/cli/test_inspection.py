@@ -1,32 +1,11 @@
 """gatewayctl doctor, status and top on the whole gateway as it runs on this machine."""
 
-import asyncio
-
-import pytest
-from typer.testing import CliRunner
-
-from gateway_cli.__main__ import app
 from gateway_cli.inspection.processes import PROCESSES
 from gateway_cli.local.processes import LISTENERS
 from gateway_core.api.provider import GatewayProvider
 from gateway_core.api.resource import skeleton
-from tests.cli.conftest import Said
-from tests.servers.tenants import open_tenant, unique
+from tests.servers.tenants import unique
 from tests.servers.world import wait_for
-
-
-@pytest.fixture
-def gatewayctl(world, client):
-    """Runs commands as one who has read `gateway.env`, with the key of the test's account."""
-    runner = CliRunner(env={**world.env, "GATEWAY_API_KEY": client.key})
-
-    async def run(*arguments, code=0):
-        done = await asyncio.to_thread(runner.invoke, app, [str(word) for word in arguments])
-        assert code in (None, done.exit_code), (done.output, done.exception)
-        assert client.key not in done.output
-        return Said(done.exit_code, done.stdout, done.stderr)
-
-    return run
 
 
 def find_check(said, name):
@@ -79,19 +58,3 @@ async def test_status_counts_objects_processes_and_calls_of_today(gatewayctl, en
     assert {p["component"] for p in document["processes"]} >= {"api", "media", "operator", "redis"}
     assert all(process["ready"] for process in document["processes"])
     assert "calls" in (await gatewayctl("status")).out
-
-
-async def test_top_shows_accounts_busiest_first(gatewayctl, world):
-    # an account of its own, whose calls are known
-    async with open_tenant(world) as caller:
-        task = (await caller.create(duration_seconds=3)).body["id"]
-        await caller.wait_terminal([task])
-
-    async def find_account():
-        found = (await gatewayctl("top", "-o", "json")).document["accounts"]
-        return next((row for row in found if row["account"] == caller.account), None)
-
-    row = await wait_for(find_account, seconds=60, what="its usage")
-    assert row["requests_today"] == 1
-    assert float(row["cost_today"]) > 0
-    assert "USD TODAY" in (await gatewayctl("top", "--once", "--limit", 100)).out

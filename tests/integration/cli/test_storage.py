@@ -18,6 +18,8 @@ import pytest
 from tests.servers.proxy import Proxy
 from tests.servers.world import World
 
+pytestmark = pytest.mark.full
+
 Run = Callable[..., Any]
 
 
@@ -66,7 +68,7 @@ def find_parts(state: Path) -> set[str]:
     return found
 
 
-def test_a_file_goes_up_and_comes_back_and_goes(run: Run, tmp_path: Path) -> None:
+def test_file_is_uploaded_downloaded_and_deleted(run: Run, tmp_path: Path) -> None:
     source, back = tmp_path / 'ä "b".bin', tmp_path / "back"
     source.write_bytes(os.urandom(300_000))
     file = run("files", "upload", source)
@@ -79,7 +81,7 @@ def test_a_file_goes_up_and_comes_back_and_goes(run: Run, tmp_path: Path) -> Non
     assert "404" in run("files", "get", file["id"], code=4)
 
 
-def test_an_upload_that_was_killed_is_gone_on_with(
+def test_killed_upload_is_continued(
     run: Run, environment: dict[str, str], link: Proxy, world: World, tmp_path: Path
 ) -> None:
     source, back = tmp_path / "large.bin", tmp_path / "back"

@@ -1,6 +1,5 @@
 """gatewayctl against the whole gateway: tasks with a key, and what an admin sees of them."""
 
-import asyncio
 import os
 import re
 import signal
@@ -8,28 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
-from gateway_cli.__main__ import app
 from gateway_cli.rest.sample import is_mp4
-from tests.cli.conftest import Said
 from tests.servers.world import wait_for
-
-
-@pytest.fixture
-def gatewayctl(world, client):
-    """Runs commands with the client's key in their environment."""
-    runner = CliRunner(env={**world.env, "GATEWAY_API_KEY": client.key})
-
-    async def run(*arguments, code=0):
-        # a command has an event loop of its own
-        done = await asyncio.to_thread(runner.invoke, app, [str(word) for word in arguments])
-        assert done.exit_code == code, (done.output, done.exception)
-        assert client.key not in done.output
-        return Said(done.exit_code, done.stdout, done.stderr)
-
-    return run
-
 
 CREATE = (
     *("tasks", "create", "--prompt", "A lighthouse at dawn"),
@@ -38,7 +18,7 @@ CREATE = (
 
 
 @pytest.mark.full
-async def test_a_task_is_made_followed_and_its_video_fetched(
+async def test_task_is_created_followed_and_its_video_fetched(
     client, gatewayctl, simulate, tmp_path
 ):
     # it says that it waits where the task has not ended by its first look
@@ -96,7 +76,7 @@ async def test_exit_codes_tell_how_a_task_fares(world, client, gatewayctl, simul
 
 
 @pytest.mark.full
-async def test_an_interrupted_wait_says_that_the_task_goes_on(world, client, gatewayctl, simulate):
+async def test_interrupted_wait_says_that_the_task_goes_on(world, client, gatewayctl, simulate):
     await simulate({"behaviour": "stall", "match": {"prompt_contains": "Endless"}})
     task = (await gatewayctl(*CREATE, "--field", "prompt=Endless", "-o", "json")).document["id"]
     command = [sys.executable, "-m", "gateway_cli", "tasks", "wait", task]

@@ -4,24 +4,14 @@ import asyncio
 import hashlib
 import secrets
 
-import aiohttp
 import openai
 import pytest
 
+from tests.integration.sdk import open_openai
 from tests.servers.replica import Replica
 from tests.servers.tenants import open_tenant, wait_known
 
 LARGE = 20_000_000
-
-
-def connect(client, base, *, strict=False):
-    """The SDK with this client's key."""
-    return openai.AsyncOpenAI(
-        api_key=client.key,
-        base_url=f"{base}/v1",
-        max_retries=0,
-        _strict_response_validation=strict,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -36,12 +26,12 @@ def second(world):
         yield replica.base_url
 
 
-@pytest.fixture(params=[False, True], ids=["normal", "strict"])
-def sdk(client, base, request):
-    return connect(client, base, strict=request.param)
+@pytest.fixture
+def sdk(client):
+    return open_openai(client)
 
 
-async def test_a_file_from_its_making_to_its_end(sdk):
+async def test_file_is_stored_read_and_deleted(sdk):
     content = secrets.token_bytes(LARGE)
     made = await sdk.files.create(
         file=("notes é.bin", content),
@@ -67,46 +57,19 @@ async def test_a_file_from_its_making_to_its_end(sdk):
     assert refused.value.request_id
 
 
-async def test_deleting_whatever_is_listed(sdk):
-    made = [
-        (await sdk.files.create(file=b"%d" % number, purpose="batch")).id for number in range(5)
-    ]
-    seen = []
-    async for file in sdk.files.list(limit=2, order="asc"):
-        await sdk.files.delete(file.id)
-        seen.append(file.id)
-    assert seen == made
-    assert (await sdk.files.list()).data == []
-
-
-async def test_refusals_have_their_codes(sdk):
-    with pytest.raises(openai.BadRequestError) as refused:
-        await sdk.files.create(file=("a", b"x"), purpose="vision")
-    assert (refused.value.code, refused.value.param) == ("invalid_value", "purpose")
-    with pytest.raises(openai.BadRequestError) as refused:
-        await sdk.files.create(file=("a", b""), purpose="batch")
-    assert refused.value.code == "empty_file"
-    with pytest.raises(openai.APIStatusError) as refused:
-        await sdk.files.create(file=("a", bytes(52_428_801)), purpose="user_data")
-    assert (refused.value.status_code, refused.value.code) == (413, "file_too_large")
-    with pytest.raises(openai.NotFoundError) as refused:
-        await sdk.files.list(after="file-" + "a" * 26)
-    assert refused.value.param == "after"
-    assert (await sdk.files.list()).data == []
-
-
 async def test_files_of_other_accounts_are_404(sdk, other, base):
     made = await sdk.files.create(file=("a", b"mine"), purpose="user_data")
-    theirs = connect(other, base)
+    theirs = open_openai(other, base)
     for call in (theirs.files.retrieve, theirs.files.content, theirs.files.delete):
         with pytest.raises(openai.NotFoundError):
             await call(made.id)
     assert (await sdk.files.content(made.id)).content == b"mine"
 
 
+@pytest.mark.full
 async def test_file_is_listed_at_once_by_another_process(client, base, second):
     await wait_known(client, base=second)
-    here, there = connect(client, base), connect(client, second)
+    here, there = open_openai(client, base), open_openai(client, second)
     await there.files.list()
     kept = []
     for number in range(10):
@@ -119,11 +82,12 @@ async def test_file_is_listed_at_once_by_another_process(client, base, second):
             assert [file.id for file in (await maker.files.list()).data] == kept
 
 
+@pytest.mark.full
 async def test_storage_is_never_overshot_at_two_processes(world, base, second):
     async with open_tenant(world, storageBytes=100_000) as client:
         for place in (base, second):
             await wait_known(client, base=place)
-        sdks = [connect(client, base), connect(client, second)]
+        sdks = [open_openai(client, base), open_openai(client, second)]
         answers = await asyncio.gather(
             *(
                 sdks[number % 2].files.create(file=("a", bytes(30_000)), purpose="user_data")
@@ -136,21 +100,3 @@ async def test_storage_is_never_overshot_at_two_processes(world, base, second):
         assert {error.code for error in refused} == {"storage_limit_exceeded"}
         await sdks[0].files.delete((await sdks[1].files.list()).data[0].id)
         await sdks[1].files.create(file=("a", bytes(30_000)), purpose="user_data")
-
-
-async def test_a_body_that_breaks_off_leaves_nothing(world, client, base):
-    async def cut_off():
-        yield b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
-        yield bytes(1_000_000)
-        raise ConnectionResetError
-
-    store = world.config.store_directory / "files" / client.account
-    headers = {
-        "Authorization": f"Bearer {client.key}",
-        "Content-Type": "multipart/form-data; boundary=b",
-    }
-    async with aiohttp.ClientSession() as session:
-        with pytest.raises((aiohttp.ClientError, ConnectionResetError)):
-            await session.post(f"{base}/v1/files", data=cut_off(), headers=headers)
-    assert (await connect(client, base).files.list()).data == []
-    assert not store.exists()

@@ -5,9 +5,11 @@ from pathlib import Path
 import boto3
 import pytest
 
-from gateway_cli.local.config import LocalConfig, LocalRunError
+from gateway_cli.local.config import LocalConfig
 from gateway_cli.local.processes import BUCKET
 from tests.servers.control_plane import ROOT, BackgroundRun, free_ports
+
+pytestmark = pytest.mark.full
 
 
 def test_bytes_are_in_a_bucket_that_outlives_the_server(tmp_path: Path) -> None:
@@ -34,9 +36,3 @@ def test_bytes_are_in_a_bucket_that_outlives_the_server(tmp_path: Path) -> None:
         assert (env["GATEWAY_STORE"], env["GATEWAY_STORE_BUCKET"]) == ("s3", BUCKET)
         assert env["GATEWAY_STORE_ENDPOINT"] == told["AWS_ENDPOINT_URL_S3"]
         client.close()
-
-
-def test_there_is_no_such_server_where_bytes_are_in_a_directory(tmp_path: Path) -> None:
-    config = LocalConfig(root=ROOT, directory=tmp_path, ports=free_ports(), restart=False)
-    with BackgroundRun(config) as local, pytest.raises(LocalRunError, match="no process s3"):
-        local.start("s3")

@@ -104,25 +104,6 @@ async def test_fetched_url_is_served_for_a_day(
     await wait_for(is_gone, what="removal of the bytes")
 
 
-async def test_a_url_that_leads_nowhere_leaves_nothing(
-    world: World, client: Client, site: Receiver
-) -> None:
-    body = {"source": {"type": "url", "url": site.plan("gone", answer(404))}}
-    refused = await client.request("POST", PATH, body=body)
-    assert (refused.status, list(refused.body["errors"])) == (400, ["source"])
-    assert list_stored(world, client.account) == []
-
-
-async def test_base64_becomes_one_file_however_often_it_is_sent(
-    world: World, client: Client
-) -> None:
-    source = {"type": "base64", "data": base64.b64encode(PNG).decode()}
-    first = await make(client, source, **{"Idempotency-Key": "k"})
-    assert await make(client, source, **{"Idempotency-Key": "k"}) == first
-    assert (await visit(client, first["url"])).raw == PNG
-    assert len(list_stored(world, client.account)) == 1
-
-
 async def test_confirmed_put_on_media_host_is_served(
     world: World, client: Client, other: Client
 ) -> None:
@@ -137,15 +118,3 @@ async def test_confirmed_put_on_media_host_is_served(
     assert (await visit(client, made.body["url"])).raw == PNG
     (obj,) = list_stored(world, client.account)
     assert obj["spec"]["request"]["purpose"] == "temporary"
-
-
-async def test_only_what_was_announced_may_be_put_and_only_once(client: Client) -> None:
-    prepared = await prepare(client)
-    wrong = PNG[:-1] + bytes([PNG[-1] ^ 1])
-    for data in (wrong, PNG[:-1], PNG + b"x"):
-        refused = await put(client, prepared, data)
-        assert (refused.status, set(refused.body)) == (400, {"error"}), refused.raw
-        assert (await confirm(client, prepared)).status == 409
-    assert (await put(client, prepared)).status == 200
-    assert (await put(client, prepared)).status == 409
-    assert (await confirm(client, prepared)).status == 201

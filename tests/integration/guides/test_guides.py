@@ -21,6 +21,8 @@ from tests.servers.node import find_node
 from tests.servers.tenants import open_tenant
 from tests.servers.world import wait_for
 
+pytestmark = pytest.mark.full
+
 PROGRAMS = {str(each.path.relative_to(ROOT)): each for each in list_programs()}
 RECEIVERS = [name for name in PROGRAMS if "/receiver." in name]
 CHANGING = (

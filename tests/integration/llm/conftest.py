@@ -7,13 +7,13 @@ import pytest
 from google import genai
 from google.genai import types
 
+from tests.integration.llm.models import PRICE
 from tests.servers.tenants import describe, unique
 from tests.servers.world import wait_for
 
-SPARES = 36
+SPARES = 30
 NAMED = "acme/chat:free"
 """Id of a model with both characters that paths of models have a rule for."""
-PRICE = {"inputPerMillionMicros": 1_000_000, "outputPerMillionMicros": 2_000_000}
 
 
 @pytest.fixture(scope="session")
@@ -22,25 +22,16 @@ def base_url(world):
     return world.env["GATEWAY_BASE_URL"]
 
 
-def open_openai(base_url, key, *, strict):
-    """OpenAI's SDK, which retries nothing; `strict`: it validates answers."""
-    url = f"{base_url}/v1"
-    return openai.OpenAI(
-        base_url=url, api_key=key, max_retries=0, timeout=30, _strict_response_validation=strict
-    )
-
-
 @pytest.fixture(scope="session")
-def lenient_openai(base_url, shared_account):
-    """OpenAI's SDK as users have it."""
-    with open_openai(base_url, shared_account[1], strict=False) as made:
-        yield made
-
-
-@pytest.fixture(scope="session", params=[False, True], ids=["lenient", "strict"])
-def sync_openai(base_url, shared_account, request):
-    """The same, and one that validates answers."""
-    with open_openai(base_url, shared_account[1], strict=request.param) as made:
+def sync_openai(base_url, shared_account):
+    """OpenAI's SDK, which validates answers and retries nothing."""
+    with openai.OpenAI(
+        base_url=f"{base_url}/v1",
+        api_key=shared_account[1],
+        max_retries=0,
+        timeout=30,
+        _strict_response_validation=True,
+    ) as made:
         yield made
 
 

@@ -92,6 +92,7 @@ def test_google_stream_without_alt_is_a_json_array(curl, shared_account, model):
     assert read_google_array(raw).text == ANSWER
 
 
+@pytest.mark.full
 @both
 @pytest.mark.parametrize("fault", ["error", "junk", "drop"])
 def test_fault_in_mid_stream_is_the_last_frame_of_each_dialect(curl, spare_models, model, fault):

@@ -14,13 +14,8 @@ from typing import Any
 import pytest
 
 from gateway_core.llm.routing import WINDOW_CALLS
-from tests.servers.llm_provider import (
-    LlmProvider,
-    Received,
-    Reply,
-    make_chat_answer,
-    make_chat_chunks,
-)
+from tests.integration.llm.models import PRICE, reply_chat
+from tests.servers.llm_provider import LlmProvider, Received, Reply
 from tests.servers.tenants import describe, make_key, open_tenant, unique
 from tests.servers.world import Answer, Client, World, wait_for
 from tests.shares import share
@@ -38,7 +33,6 @@ SILENT_SECONDS = 1
 MOST_ATTEMPTS = WINDOW_CALLS // 2 + CLIENTS + 8
 """Calls that reach a failing provider: half the breaker's window of failures open it, while others
 are under way; then come probes, whose pauses double."""
-PRICE = {"inputPerMillionMicros": 1_000_000, "outputPerMillionMicros": 2_000_000}
 FUNDS = 100_000_000
 CHAT = "/v1/chat/completions"
 
@@ -103,7 +97,7 @@ class FlappingProvider(LlmProvider):
         match self.fault:
             case "":
                 self.answered += asyncio.get_running_loop().time() > self.limited_until
-                await answer(reply, received)
+                await reply_chat(reply, received)
             case "error":
                 await reply.whole({"error": {"message": "down"}}, 500)
             case "limited":
@@ -114,17 +108,6 @@ class FlappingProvider(LlmProvider):
                 await asyncio.Event().wait()
             case _:
                 reply.cut()
-
-
-async def answer(reply: Reply, received: Received) -> None:
-    """A completion of 5 tokens, or a stream of two."""
-    if not received.body.get("stream"):
-        await reply.whole(make_chat_answer())
-        return
-    await reply.begin()
-    for frame in make_chat_chunks("Hell", "o"):
-        await reply.chunk(frame)
-    await reply.end()
 
 
 class Load:

@@ -5,6 +5,8 @@ from google import genai
 from google.genai import errors, types
 from pydantic import BaseModel
 
+pytestmark = pytest.mark.full
+
 MODELS = ["sim-google", "sim-chat"]
 """At a provider of each dialect: answers of the second one are translated."""
 both = pytest.mark.parametrize("model", MODELS)
@@ -68,40 +70,6 @@ def test_python_function_is_called_by_the_sdk_itself(sync_genai, model):
 
 
 @both
-@pytest.mark.parametrize("is_stream", [False, True])
-def test_tool_loop_by_hand(sync_genai, model, is_stream):
-    schema = {"type": "OBJECT", "properties": {"city": {"type": "STRING"}}}
-    declaration = types.FunctionDeclaration(name="get_weather", parameters=schema)
-    config = types.GenerateContentConfig(
-        tools=[types.Tool(function_declarations=[declaration])],
-        tool_config=types.ToolConfig(
-            function_calling_config=types.FunctionCallingConfig(mode="AUTO")
-        ),
-    )
-    contents = [types.UserContent("Call get_weather for me")]
-
-    def turn():
-        asked = {"model": model, "contents": contents, "config": config}
-        if not is_stream:
-            return sync_genai.models.generate_content(**asked).candidates[0].content.parts
-        return [
-            part
-            for chunk in sync_genai.models.generate_content_stream(**asked)
-            for part in chunk.candidates[0].content.parts
-        ]
-
-    parts = [part for part in turn() if part.function_call]
-    [call] = [part.function_call for part in parts]
-    assert (call.name, call.args) == ("get_weather", {"city": "sample"})
-    result = types.FunctionResponse(id=call.id, name=call.name, response={"degrees": 9})
-    contents += [
-        types.ModelContent(parts),
-        types.UserContent(types.Part(function_response=result)),
-    ]
-    assert '{"degrees":9}' in "".join(part.text or "" for part in turn())
-
-
-@both
 def test_structured_output_is_parsed(sync_genai, model):
     made = sync_genai.models.generate_content(
         model=model,
@@ -111,18 +79,6 @@ def test_structured_output_is_parsed(sync_genai, model):
         ),
     )
     assert made.parsed == Weather(city="sample", degrees=7)
-
-
-@both
-def test_images_and_limits_are_passed_on(sync_genai, model):
-    image = types.Part.from_bytes(data=b"\x89PNG" + bytes(60), mime_type="image/png")
-    made = sync_genai.models.generate_content(
-        model=model,
-        contents=["What is this?", image],
-        config=types.GenerateContentConfig(max_output_tokens=2, temperature=0.5, top_p=0.9),
-    )
-    assert made.usage_metadata.prompt_token_count == 88
-    assert made.candidates[0].finish_reason is types.FinishReason.MAX_TOKENS
 
 
 @pytest.mark.usefixtures("spare_models")
@@ -170,25 +126,6 @@ def test_status_of_a_provider_raises_the_class_of_the_translated_one(
     with pytest.raises(kind) as raised:
         list(sync_genai.models.generate_content_stream(**asked))
     assert (raised.value.code, raised.value.status) == (code, word)
-
-
-def test_what_is_not_served_raises_a_client_error(base_url, sync_genai):
-    models, none = sync_genai.models, {"max_output_tokens": 0}
-    for ask_for, code in (
-        (lambda: models.count_tokens(model="sim-chat", contents="Hi"), 404),
-        (lambda: models.embed_content(model="sim-chat", contents="Hi"), 404),
-        (lambda: models.generate_content(model="nothing", contents="Hi"), 404),
-        (lambda: models.get(model="nothing"), 404),
-        (lambda: models.generate_content(model="sim-chat", contents="Hi", config=none), 400),
-    ):
-        with pytest.raises(errors.ClientError) as raised:
-            ask_for()
-        assert raised.value.code == code
-    options = types.HttpOptions(base_url=base_url)
-    with genai.Client(api_key="sk-" + "x" * 47, http_options=options) as stranger:
-        with pytest.raises(errors.ClientError) as refused:
-            stranger.models.generate_content(model="sim-chat", contents="Hi")
-        assert (refused.value.code, refused.value.status) == (401, "UNAUTHENTICATED")
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta"])

@@ -1,7 +1,6 @@
 """1,000 clients that leave at any moment of a call: nothing stays open, all sums agree (F23)."""
 
 import asyncio
-import json
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -12,7 +11,7 @@ import pytest
 
 from tests.crash.history import open_counters
 from tests.faults.machine import Stopwatch
-from tests.integration.llm.test_sdks import FUNDS, PRICE, serve_model
+from tests.integration.llm.models import PRICE, encode_request, serve_model
 from tests.servers.llm_provider import (
     LlmProvider,
     Received,
@@ -36,6 +35,7 @@ WHOLE_SHARE = 0.25
 """Of the clients that want a whole answer instead of a stream."""
 CUT_SHARE = 0.1
 """Of the clients that leave before their request is sent whole."""
+FUNDS = 100_000_000
 STAYING = 10
 """Every so many clients one leaves after the end of its answer, however slow the machine is."""
 CLOSED_SECONDS = 1.0
@@ -166,14 +166,3 @@ async def check_sums(world: World, client: Client, seen: int, most: int) -> None
     assert balance["balance_cents"] == (FUNDS - row["cost_micros"]) // 10_000
     charged = balance["spent_cents_total"] * 10_000
     assert abs(charged - row["cost_micros"]) < 10_000, (balance, row)
-
-
-def encode_request(key: str, body: dict[str, Any]) -> bytes:
-    """A chat call as a client sends it."""
-    content = json.dumps(body).encode()
-    head = (
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: gateway\r\n"
-        f"Authorization: Bearer {key}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(content)}\r\n\r\n"
-    )
-    return head.encode() + content

@@ -13,6 +13,8 @@ import pytest
 
 from tests.servers.node import find_node, link_packages
 
+pytestmark = pytest.mark.full
+
 FOLDER = Path(__file__).with_name("node")
 MODELS = ("sim-chat", "sim-google")
 CHECKS = [

@@ -18,6 +18,8 @@ from tools.programs import find_program
 from tests.servers.node import find_node
 from tests.servers.server import find_free_port
 
+pytestmark = pytest.mark.full
+
 EXPECTED = yaml.safe_load(Path(__file__).with_name("conformance.yaml").read_text())
 SECONDS = 60
 CONNECTION_HEADERS = {"connection", "transfer-encoding", "content-length", "content-encoding"}

@@ -13,6 +13,8 @@ from tools.programs import find_program
 
 from tests.servers.node import find_node, link_packages
 
+pytestmark = pytest.mark.full
+
 GUIDE = (Path(__file__).resolve().parents[3] / "docs" / "mcp.md").read_text()
 ENDPOINT = "https://mcp.example.com/mcp"
 

@@ -1,4 +1,4 @@
-"""The MCP process as strangers and attackers meet it: connections, bodies, tokens."""
+"""The MCP process as attackers meet it: tokens and bodies."""
 
 import asyncio
 import time
@@ -6,8 +6,7 @@ import time
 import aiohttp
 import pytest
 
-from tests.servers.mcp import McpCaller, describe_task, open_silent
-from tests.servers.replica import Replica
+from tests.servers.mcp import McpCaller, describe_task
 from tests.servers.world import wait_for
 
 
@@ -23,12 +22,8 @@ async def test_deleted_grant_ends_its_token_within_five_seconds(
     async with McpCaller(url, tokens["access_token"]) as caller:
         assert (await caller.send("ping"))[0] == 200
         assert (await caller.use("check_balance", {}))["balance_cents"] is not None
-        (grant,) = [
-            name
-            for name in world.run.kubectl("get", "gatewaygrants", "-o", "name").split()
-            if client.id in world.run.kubectl("get", name, "-o", "jsonpath={.spec.clientId}")
-        ]
-        world.run.kubectl("delete", grant)
+        grant = (await client.verify(tokens["access_token"])).principal.key.name
+        world.run.kubectl("delete", "gatewaygrant", grant)
         began = time.monotonic()
 
         async def is_refused():
@@ -57,23 +52,7 @@ async def test_token_of_one_account_sees_nothing_of_another(
     }
 
 
-async def test_strangers_that_fill_all_connections_keep_no_caller_out(world, other):
-    bounds = {"GATEWAY_MAX_CONNECTIONS": "60", "GATEWAY_MAX_CONNECTIONS_PER_ADDRESS": "60"}
-    half_head = b"POST /mcp HTTP/1.1\r\nhost: localhost\r\n"
-    half_body = half_head + b"content-type: application/json\r\ncontent-length: 4000000\r\n\r\n{"
-    with Replica(world, "mcp", **bounds) as replica:
-        for sent in (b"", half_head, half_body):
-            writers = await open_silent(replica.port, 120, sent)
-            async with McpCaller(replica.base_url, other.key) as caller:
-                began = time.monotonic()
-                for _ in range(5):
-                    assert (await caller.send("ping"))[0] == 200
-                assert time.monotonic() - began < 5
-            for writer in writers:
-                writer.close()
-        assert replica.is_ready()
-
-
+@pytest.mark.full
 async def test_hostile_bodies_leave_the_process_small_and_quick(world, other, url):
     deep = b"[" * 1_000_000
     wide = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":[' + b"[]," * 1_300_000 + b"1]}}"

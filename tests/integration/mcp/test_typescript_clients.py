@@ -13,6 +13,8 @@ import pytest
 
 from tests.servers.node import find_node, link_packages
 
+pytestmark = pytest.mark.full
+
 FOLDER = Path(__file__).with_name("node")
 GUIDE = (Path(__file__).resolve().parents[3] / "docs" / "mcp.md").read_text()
 TOOLS = re.findall(r"^\| `(\w+)` \| `mcp:", GUIDE, re.MULTILINE)

@@ -1,5 +1,7 @@
 """A registered client, and a person with a password and accounts of their own."""
 
+import asyncio
+import itertools
 from dataclasses import dataclass
 
 import pytest
@@ -9,6 +11,8 @@ from tests.integration.oauth.flows import OAuthClient
 from tests.servers.browser import Browser
 from tests.servers.tenants import describe, describe_account, unique
 from tests.servers.world import World, wait_for
+
+PEOPLE = 4
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,7 @@ class Person:
     password: str
     accounts: tuple[str, ...]
 
-    def apply(self, **spec):
+    def describe(self, **spec):
         """The user with further fields."""
         roles = [{"accountName": name, "role": "member"} for name in self.accounts]
         base = {
@@ -30,21 +34,49 @@ class Person:
             "memberships": roles,
             "passwordHash": hash_password(self.password),
         }
-        self.world.apply(describe("User", self.name, {**base, **spec}))
+        return describe("User", self.name, {**base, **spec})
+
+    def apply(self, **spec):
+        """Change fields of the user."""
+        self.world.apply(self.describe(**spec))
+
+    async def sign_in(self):
+        """Sign in; the cookies of the browser."""
+        async with Browser(self.world.env["GATEWAY_BASE_URL"]) as browser:
+            page = await browser.sign_in(self.email, self.password)
+            assert page.status == 303, page.text
+            return browser.cookies
+
+    async def wait_known(self):
+        """Wait until the API knows the user.
+
+        Each try is of another address, as the tries of one at an email are limited.
+        """
+        hosts = (f"127.1.0.{number}" for number in range(1, 255))
+
+        async def can_sign_in():
+            base = self.world.env["GATEWAY_BASE_URL"]
+            async with Browser(base, local_host=next(hosts)) as browser:
+                page = await browser.sign_in(self.email, self.password)
+            return page.status == 303
+
+        await wait_for(can_sign_in, what=f"{self.email} known")
 
 
 async def make_person(world, *accounts, **spec):
-    name = unique("user")
-    person = Person(world, name, f"{name}@example.com", generate_password(), accounts)
-    person.apply(**spec)
-
-    async def can_sign_in():
-        async with Browser(world.env["GATEWAY_BASE_URL"]) as browser:
-            page = await browser.sign_in(person.email, person.password)
-        return page.status == 303
-
-    await wait_for(can_sign_in)
+    (person,) = await make_people(world, 1, accounts, **spec)
     return person
+
+
+async def make_people(world, count, accounts, **spec):
+    """Users of these accounts who can sign in."""
+    names = [unique("user") for _ in range(count)]
+    password = generate_password()
+    people = [Person(world, name, f"{name}@example.com", password, accounts) for name in names]
+    world.apply(*(person.describe(**spec) for person in people))
+    for person in people:
+        await person.wait_known()
+    return people
 
 
 @pytest.fixture
@@ -62,14 +94,41 @@ def own_accounts(world):
     return names
 
 
-@pytest.fixture
-async def person(world, own_accounts):
-    return await make_person(world, *own_accounts)
+@pytest.fixture(scope="module")
+def people(world, own_accounts):
+    """People with the cookies of their browsers, in turn: codes are limited for each of them."""
+
+    async def make():
+        people = await make_people(world, PEOPLE, own_accounts)
+        return [(person, await person.sign_in()) for person in people]
+
+    return itertools.cycle(asyncio.run(make()))
 
 
 @pytest.fixture
-async def browser(world, person):
+def signed_in(people):
+    """A person and the cookies of a browser of theirs."""
+    return next(people)
+
+
+@pytest.fixture
+def person(signed_in):
+    """A person whom other tests meet too: tests that change a user make their own."""
+    return signed_in[0]
+
+
+@pytest.fixture
+async def browser(world, signed_in):
     """A browser in which the person is signed in."""
     async with Browser(world.env["GATEWAY_BASE_URL"]) as browser:
-        await browser.sign_in(person.email, person.password)
+        browser.cookies = dict(signed_in[1])
         yield browser
+
+
+@pytest.fixture
+async def newcomer(world, own_accounts):
+    """A person of the test's own, and a browser in which they are signed in."""
+    person = await make_person(world, *own_accounts)
+    async with Browser(world.env["GATEWAY_BASE_URL"]) as browser:
+        browser.cookies = await person.sign_in()
+        yield person, browser

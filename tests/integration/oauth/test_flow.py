@@ -5,7 +5,6 @@ import pytest
 
 from gateway_core.api.errors import Unauthenticated
 from tests.servers.browser import Browser
-from tests.servers.world import wait_for
 
 
 async def test_client_gets_tokens_rotates_and_revokes_them(world, client):
@@ -41,17 +40,6 @@ async def test_admin_sees_and_revokes_access_with_kubectl(world, client):
     assert await client.refresh_error(tokens["refresh_token"]) == (400, "invalid_grant")
 
 
-@pytest.mark.usefixtures("scenarios_ended")
-@pytest.mark.timeout(240)
-async def test_grant_survives_the_loss_of_redis_and_a_restart(world, client):
-    async with Browser(client.base) as browser:
-        tokens = await client.authorize(browser)
-    world.run.restart("redis")
-    world.run.restart("api")
-    tokens = await client.refresh(tokens["refresh_token"])
-    await client.verify(tokens["access_token"])
-
-
 async def test_pages_of_any_origin_may_read_discovery_and_tokens(world, client):
     async with aiohttp.ClientSession() as session:
         for path in (
@@ -74,21 +62,3 @@ async def test_pages_of_any_origin_may_read_discovery_and_tokens(world, client):
             described = await answer.json()
     assert described["issuer"] == client.base
     assert described["code_challenge_methods_supported"] == ["S256"]
-
-
-async def test_unused_access_appears_on_the_settings_page_and_ends_there(world, client):
-    async with Browser(client.base) as browser:
-        tokens = await client.authorize(browser)
-        page = await browser.get("/settings")
-        assert page.status == 200
-        assert "Test client" in page.text
-        grant = (await client.verify(tokens["access_token"])).principal.key.name
-        form = next(form for form in page.forms if form.fields.get("grant") == grant)
-        page = await browser.post(form.action, form.fields)
-        assert page.location == f"{client.base}/settings#oauth-connections"
-
-        async def is_gone():
-            return grant not in (await browser.get("/settings")).body
-
-        await wait_for(is_gone)
-    assert await client.refresh_error(tokens["refresh_token"]) == (400, "invalid_grant")

@@ -13,6 +13,8 @@ from tests.servers.browser import Browser
 from tests.servers.replica import Replica
 from tests.servers.world import wait_for
 
+pytestmark = pytest.mark.full
+
 
 class Alternating:
     """Sends each request to the next replica. Mixed into what sends requests."""
@@ -97,25 +99,6 @@ async def test_each_step_may_meet_another_replica(world, second, person, first):
         assert await client.refresh_error(tokens["refresh_token"]) == (400, "invalid_grant")
 
 
-async def test_refresh_is_repeated_after_its_process_was_killed(world, person):
-    same = {name: world.env[name] for name in ("GATEWAY_BASE_URL", "GATEWAY_MCP_URL")}
-    replica = Replica(world, "api", **same)
-    async with OAuthClient(world) as client, Browser(client.base) as browser:
-        await browser.sign_in(person.email, person.password)
-        await client.register()
-        tokens = await client.authorize(browser, person.accounts[0])
-        replica.start()
-        replica.wait_ready()
-        client.base = replica.base_url
-        lost = await client.refresh(tokens["refresh_token"])
-        replica.kill()
-        client.base = world.env["GATEWAY_BASE_URL"]
-        again = await client.refresh(tokens["refresh_token"])
-        for name in ("access_token", "refresh_token"):
-            assert again[name] == lost[name]
-        await client.refresh(again["refresh_token"])
-
-
 @pytest.mark.parametrize("first", [0, 1])
 async def test_code_is_redeemed_once_among_replicas(world, second, person, first):
     account = person.accounts[0]
@@ -152,37 +135,6 @@ async def test_revocation_at_one_replica_counts_at_the_other(world, second, pers
         assert await client.refresh_error(tokens["refresh_token"]) == (400, "invalid_grant")
 
 
-@pytest.mark.usefixtures("scenarios_ended")
-@pytest.mark.timeout(240)
-async def test_api_may_restart_between_any_two_steps(world, client, person):
-    def restart():
-        world.run.restart("api")
-
-    restart()
-    async with Browser(client.base) as browser:
-        page = await browser.follow(await browser.get(client.locate()))
-        restart()
-        page = await browser.submit(page, "/sign-in", email=person.email, password=person.password)
-        restart()
-        choice = await browser.follow(page)
-        restart()
-        page = await browser.submit(choice, "/oauth/authorize", account=person.accounts[0])
-        restart()
-        page = await browser.submit(page, "/oauth/authorize", button="approve")
-        restart()
-        status, tokens = await client.exchange(page.parameters["code"])
-        assert status == 200, tokens
-        restart()
-        second = await client.refresh(tokens["refresh_token"])
-        restart()
-        await client.verify(second["access_token"])
-        await client.refresh(second["refresh_token"])
-        assert await client.refresh_error(tokens["refresh_token"]) == (400, "invalid_grant")
-        with pytest.raises(Unauthenticated):
-            await client.verify(second["access_token"])
-
-
-@pytest.mark.usefixtures("scenarios_ended")
 @pytest.mark.timeout(240)
 async def test_redis_may_be_lost_between_any_two_steps(world, client, person):
     async with Browser(client.base) as browser:

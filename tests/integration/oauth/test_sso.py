@@ -19,11 +19,11 @@ PEOPLE = {
 }
 
 
-pytestmark = pytest.mark.timeout(240)  # the first test waits for the scenarios
+pytestmark = pytest.mark.full
 
 
 @pytest.fixture(scope="module")
-def provider(world, scenarios_ended):
+def provider(world):
     """The provider, with the API set up for it; as before afterwards."""
     base = world.env["GATEWAY_BASE_URL"]
     before = dict(world.config.extra_env.get("api", {}))

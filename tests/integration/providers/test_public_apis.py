@@ -14,6 +14,8 @@ from tests.servers.providers import VIDEO
 from tests.servers.tenants import read_balance, wait_status
 from tests.servers.world import read_task, wait_for
 
+pytestmark = pytest.mark.full
+
 FILES = sorted(ROOT.glob("examples/providers/*/*.yaml"))
 BODIES = {
     "replicate": {

@@ -12,30 +12,6 @@ from tests.servers.world import wait_for
 REQUEST_ID = re.compile(r"req_[a-z0-9]{20,}")
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        *("/api/v1/sim/reference_to_video/", "/api/v1/me/", "/api/v1/me/balance/"),
-        *("/openapi.json/", "/healthz/", "//api/v1/me", "/api/v1/sim//reference_to_video"),
-        *("/api//v1/me", "/api/v1/./me", "/api/v1/x/../me", "/api/v1/me;a=b"),
-        *("/API/v1/me", "/api/v1/me%2F"),
-    ],
-)
-@pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_variant_of_a_path_is_404_and_never_a_redirect(shared, method, path):
-    answer = await shared.request(method, path)
-    assert answer.status == 404, answer.raw
-    assert "Location" not in answer.headers
-    assert set(answer.body) == {"error"}
-
-
-async def test_task_with_a_slash_behind_is_404(world, ended):
-    async with world.client(ended[0], ended[1]) as owner:
-        for path in (f"{ended[2]}/", f"{ended[2]}%2f"):
-            answer = await owner.request("GET", f"{owner.tasks_path}/{path}")
-            assert answer.status == 404
-
-
 async def gather_all_kinds(world, client):
     """Answers of every status that can be had, by what they are."""
     path = client.tasks_path
@@ -102,47 +78,6 @@ async def test_request_id_is_in_the_log_with_the_clients_own(world, client):
         assert bad not in world.log("api")
 
 
-def check_raw(answer):
-    """An answer to what is no request is formed like all others."""
-    head, body = answer.split(b"\r\n\r\n")
-    assert REQUEST_ID.search(head.decode())
-    assert b"content-type: application/json" in head
-    assert set(json.loads(body)) == {"error"}
-
-
-GARBAGE = {
-    "no request": b"hello\r\n\r\n",
-    "an unknown protocol": b"GET / HTTP/9.9\r\n\r\n",
-    "a header without a colon": b"GET / HTTP/1.1\r\nHost x\r\n\r\n",
-    "two lengths": b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
-    "a negative length": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-}
-
-
-@pytest.mark.parametrize("case", GARBAGE)
-async def test_malformed_http_is_refused_and_next_request_is_served(world, shared, case):
-    reader, writer = await asyncio.open_connection("127.0.0.1", world.config.ports.api)
-    writer.write(GARBAGE[case])
-    answer = await asyncio.wait_for(reader.read(), 5)
-    writer.close()
-    assert answer.startswith(b"HTTP/1.1 400 ")
-    check_raw(answer)
-    assert (await shared.request("GET", "/api/v1/me")).status == 200
-
-
-@pytest.mark.parametrize(
-    "line", [b"X: " + b"a" * 80_000, b"X: a\r\n" * 14_000], ids=["one large", "many small"]
-)
-async def test_head_that_does_not_end_is_refused(world, shared, line):
-    reader, writer = await asyncio.open_connection("127.0.0.1", world.config.ports.api)
-    writer.write(b"GET /api/v1/me HTTP/1.1\r\nHost: x\r\n" + line)
-    answer = await asyncio.wait_for(reader.read(), 5)
-    writer.close()
-    assert answer.startswith(b"HTTP/1.1 431 ")
-    check_raw(answer)
-    assert (await shared.request("GET", "/api/v1/me")).status == 200
-
-
 async def test_head_without_end_is_not_read_on(world, shared):
     _, writer = await asyncio.open_connection("127.0.0.1", world.config.ports.api)
     writer.write(b"GET /api/v1/me HTTP/1.1\r\nHost: x\r\n")
@@ -155,8 +90,3 @@ async def test_head_without_end_is_not_read_on(world, shared):
     with pytest.raises(ConnectionError):
         await write_on()
     assert (await shared.request("GET", "/api/v1/me")).status == 200
-
-
-async def test_large_head_within_the_bound_is_read(shared):
-    headers = {f"X-{number}": "a" * 1000 for number in range(30)}
-    assert (await shared.request("GET", "/api/v1/me", headers=headers)).status == 200

@@ -11,6 +11,8 @@ from tests.servers.framing import converse, run_go_proxy, run_nginx, send
 from tests.servers.framing_cases import CASES
 from tests.servers.world import wait_for
 
+pytestmark = pytest.mark.full
+
 PUBLIC = ("api", "media", "mcp")
 INTERNAL = ("api_health", "media_health", "mcp_health", "simulator")
 ANSWERED = re.compile(

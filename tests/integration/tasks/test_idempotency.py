@@ -1,18 +1,8 @@
 """`Idempotency-Key` on task creates, against the real Kubernetes API (contract §2.2)."""
 
 import asyncio
-import collections
 
-from tests.servers.tenants import (
-    ask_patiently,
-    create_patiently,
-    describe_model,
-    list_objects,
-    read_balance,
-    unique,
-    wait_status,
-)
-from tests.servers.world import wait_for
+from tests.servers.tenants import ask_patiently, create_patiently, list_objects, read_balance
 
 
 def name_of(task):
@@ -56,21 +46,6 @@ async def test_20_equal_calls_at_once_make_one_task(client):
     assert len(jobs) == 1
 
 
-async def test_of_20_concurrent_different_inputs_one_wins(client):
-    answers = await asyncio.gather(
-        *(create_patiently(client, "k", prompt=f"Prompt {n % 4}") for n in range(20))
-    )
-    counts = collections.Counter(answer.status for answer in answers)
-    assert counts == {202: 5, 409: 15}
-    winners = {answer.body["id"] for answer in answers if answer.status == 202}
-    losers = {answer.headers["X-Task-Id"] for answer in answers if answer.status == 409}
-    assert len(winners) == 1
-    assert losers == winners
-    assert len(list_objects(client)) == 1
-    # one hold or one charge, never two
-    assert (await read_balance(client))["balance_cents"] == 9_970
-
-
 async def test_replay_goes_on_after_the_end_and_after_kubectl_delete(world, client):
     task = (await create_patiently(client, "k", duration_seconds=3)).body["id"]
     ended = (await client.wait_terminal([task]))[task]
@@ -85,53 +60,6 @@ async def test_replay_goes_on_after_the_end_and_after_kubectl_delete(world, clie
     assert (await create_patiently(client, "k")).status == 409
     assert (await client.poll(task)).body == ended
     assert not list_objects(client)
-
-
-async def test_replay_needs_no_money(world, client):
-    first = await create_patiently(client, "k")
-    world.patch("gatewayaccount", client.account, {"funds": {"paidMicros": 0}})
-
-    async def is_poor():
-        return (await read_balance(client))["paid_balance_cents"] == 0
-
-    await wait_for(is_poor, what="the new balance")
-    assert (await client.create()).status == 402
-    again = await create_patiently(client, "k")
-    assert again.body == {**first.body, "task_replayed": True}
-
-
-async def test_replay_whatever_the_model_says_by_now(world, client):
-    """A model that has another default, or is gone, does not make another call of the same."""
-    name = unique("changing")
-    rule = {"name": "output_resolution", "default": '"1080p"'}
-    stays = describe_model(world, f"{name}-stays", service=name)
-    world.apply(describe_model(world, name, fields=[rule]), stays)
-    path = f"/api/v1/{name}/reference_to_video"
-    body = client.body(model=name)
-    headers = {"Idempotency-Key": "k"}
-    call = {"method": "POST", "headers": headers, "body": body}
-    first = await wait_status(client, 202, path, **call)
-    replay = {"id": first.body["id"], "status": "processing", "task_replayed": True}
-
-    rule["default"] = '"540p"'
-    world.patch("gatewaymodel", name, {"fields": [rule]})
-
-    async def has_another_default():
-        await client.request("POST", path, body=body)
-        inputs = [obj["spec"]["request"]["input"] for obj in list_objects(client)]
-        return any('"output_resolution":"540p"' in text for text in inputs)
-
-    await wait_for(has_another_default, what="the new default")
-    after_change = await ask_patiently(lambda: client.request(path=path, **call))
-    other_input = {**call, "body": {**body, "prompt": "Something else"}}
-    conflict = await ask_patiently(lambda: client.request(path=path, **other_input))
-    assert conflict.status == 409
-    world.run.kubectl("delete", "gatewaymodel", name)
-    await wait_status(client, 400, path, method="POST", body=body)
-    after_end = await ask_patiently(lambda: client.request(path=path, **call))
-    world.run.kubectl("delete", "gatewaymodel", f"{name}-stays")
-    assert (after_change.status, after_change.body) == (202, replay)
-    assert (after_end.status, after_end.body) == (202, replay)
 
 
 async def test_key_may_be_any_text_in_utf_8(client):
