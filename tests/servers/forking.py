@@ -35,6 +35,8 @@ PRELOADED = (
 )
 READ_AT_START = ("PYTHON", "LD_", "MALLOC_")
 """Beginnings of the names of variables that an interpreter reads once, at its start."""
+HARMLESS = {"PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}
+"""Those of them that make no difference here: a forked process writes through, and imports little."""
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
@@ -154,7 +156,7 @@ def may_fork(command: Sequence[str], env: Mapping[str, str]) -> bool:
     if _executing.is_set() or tuple(command[:2]) != (sys.executable, "-m"):
         return False
     names = {name for name in (*env, *os.environ) if name.startswith(READ_AT_START)}
-    return all(env.get(n) == os.environ.get(n) for n in names - {"PYTHONUNBUFFERED"})
+    return all(env.get(n) == os.environ.get(n) for n in names - HARMLESS)
 
 
 def _serve(module: str, arguments: list[str], env: dict[str, str], log: str) -> None:
