@@ -36,7 +36,7 @@ PRELOADED = (
 READ_AT_START = ("PYTHON", "LD_", "MALLOC_")
 """Beginnings of the names of variables that an interpreter reads once, at its start."""
 HARMLESS = {"PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}
-"""Those of them that make no difference here: a forked process writes through, and imports little."""
+"""Those of them that make no difference here: a forked process writes its log through."""
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
