@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from gateway_core.admission.intake import Intake
 from gateway_core.admission.live_calls import LiveCalls
 from gateway_core.api.ids import IdMint, id_to_name
 from gateway_core.api.key import KeyClass, digest, mint_key
+from gateway_core.billing.journal import CallRecord, decode_object
 from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import Rebuilder
 from gateway_core.billing.reservations import CallReservations
@@ -57,6 +59,15 @@ def body(**changes: Any) -> dict[str, Any]:
         "reference_image_urls": ["https://example.com/a.png"],
     }
     return {name: value for name, value in {**base, **changes}.items() if value is not ...}
+
+
+def read_settings(**settings: Any) -> ApiSettings:
+    """Settings of a bare environment, with these changes."""
+    return ApiSettings(secrets_dir=Path("unused"), store_dir=Path("unused"), **settings)
+
+
+# half the time of making a `Gateway` is that of reading them
+read_default_settings = cache(read_settings)
 
 
 @dataclass
@@ -174,7 +185,7 @@ class Gateway:
     """An API with the accounts `demo` and `guest`, a key each, and one model."""
 
     def __init__(self, *, tracer: Tracer = NO_TRACER, **settings: Any) -> None:
-        chosen = ApiSettings(secrets_dir=Path("unused"), store_dir=Path("unused"), **settings)
+        chosen = read_settings(**settings) if settings else read_default_settings()
         self.clock: Callable[[], float] = time.time
         self.kube = FakeKubernetes()
         self.counters = FakeCounters()
@@ -338,10 +349,10 @@ class Gateway:
         raw = content if isinstance(content, bytes) else orjson.dumps(content or body())
         return await call(self.app, "POST", path, headers=sent, content=raw)
 
-    async def get(self, path: str, *, key: str | None = None) -> Answer:
+    async def get(self, path: str, *, key: str | None = None, query: str = "") -> Answer:
         """GETs a path with a key."""
         headers = [("Authorization", f"Bearer {key or self.key}")]
-        return await call(self.app, "GET", path, headers=headers)
+        return await call(self.app, "GET", path, headers=headers, query=query)
 
     async def poll(self, task_id: str, *, key: str | None = None) -> Answer:
         """GETs a task."""
@@ -381,6 +392,13 @@ class Gateway:
     def task_count(self) -> int:
         """How many tasks are in the record."""
         return len(self.kube.list_objects("gatewaytasks"))
+
+    async def close_journal(self) -> list[CallRecord]:
+        """End the calls of this process; all records that the journal has then."""
+        await self.calls.close()
+        keys = [entry.key async for entry in self.store.list_entries("journal/")]
+        found = [decode_object(key, await self.store.get(key)) for key in keys]
+        return [record for each in found for record in each.records]
 
     async def held(self, account: str = "demo") -> int:
         """Micro-dollars held for the account."""

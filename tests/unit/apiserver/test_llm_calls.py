@@ -1,8 +1,6 @@
 """LLM calls of the OpenAI dialect: what is sent upstream, what comes back, and what it costs."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -11,116 +9,22 @@ import pytest
 
 from gateway_apiserver.surfaces.large_bodies import LARGE_BYTES, LargeBodies
 from gateway_apiserver.surfaces.llm import calls
-from gateway_core.billing.journal import CallRecord, decode_object
-from gateway_web.middleware.exchange import EXCHANGE_KEY
-from tests.servers.llm_provider import (
-    LlmProvider,
-    Received,
-    Reply,
-    make_chat_answer,
-    make_chat_chunks,
-)
+from tests.servers.llm_provider import Received, Reply, make_chat_answer, make_chat_chunks
 from tests.servers.world import wait_for
-from tests.unit.apiserver.gateway import Answer, FakeExchange, Gateway, call
-
-CHAT = "/v1/chat/completions"
-PRICE = {"inputPerMillionMicros": 1_000_000, "outputPerMillionMicros": 2_000_000}
-BODY = {"model": "chat-1", "messages": [{"role": "user", "content": "Hi"}]}
-
-
-class LlmGateway(Gateway):
-    """The gateway with a language model at some providers, and its journal being written."""
-
-    def __init__(self, *providers: LlmProvider, **settings: Any) -> None:
-        super().__init__(**settings)
-        names = [f"provider-{number}" for number, _ in enumerate(providers)]
-        routes = [
-            {"name": name, "providerName": name, "upstreamModel": "up-1", "priority": number}
-            for number, name in enumerate(names)
-        ]
-        for name, provider in zip(names, providers, strict=True):
-            self.put_provider(provider, name)
-        self.put_model("chat-1", action="chat", routes=routes, prices=[PRICE])
-        self.running = asyncio.create_task(self.calls.run())
-
-    def put_provider(self, provider: LlmProvider, name: str = "provider-0", **fields: Any) -> None:
-        spec = {"type": "openai", "openai": {"baseUrl": f"{provider.url}/v1", **fields}}
-        self.kube.put("gatewayproviders", {"metadata": {"name": name}, "spec": spec})
-
-    async def leave_after(self, is_time: Callable[[bytes], object], **fields: Any) -> None:
-        """A call whose client leaves when `is_time` of what it got."""
-        answer = Answer()
-        exchange = FakeExchange(answer)
-        parts = [{"type": "http.request", "body": orjson.dumps({**BODY, **fields})}]
-
-        async def receive() -> dict[str, Any]:
-            return parts.pop()
-
-        async def send(message: Any) -> None:
-            answer.body += message.get("body", b"")
-
-        async def leave() -> None:
-            await wait_for(lambda: is_time(answer.body))
-            exchange.leave()
-
-        await asyncio.gather(self.ask_raw(receive, send, exchange), leave())
-
-    async def ask_raw(self, receive: Any, send: Any, exchange: FakeExchange) -> None:
-        """A call whose client is these."""
-        headers = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
-        scope = {
-            "type": "http",
-            "method": "POST",
-            "path": CHAT,
-            "raw_path": CHAT.encode(),
-            "query_string": b"",
-            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
-            "client": ("127.0.0.1", 1),
-            EXCHANGE_KEY: exchange,
-        }
-        await self.app(scope, receive, send)
-
-    async def chat(self, *, key: str | None = None, **fields: Any) -> Answer:
-        return await self.create({**BODY, **fields}, path=CHAT, key=key)
-
-    async def close(self) -> list[CallRecord]:
-        """All records that the journal has at the end."""
-        await self.calls.close()
-        self.running.cancel()
-        keys = [entry.key async for entry in self.store.list_entries("journal/")]
-        found = [decode_object(key, await self.store.get(key)) for key in keys]
-        return [record for each in found for record in each.records]
-
-
-@asynccontextmanager
-async def serve(*scripts: Any) -> AsyncIterator[tuple[LlmGateway, LlmProvider]]:
-    async with LlmProvider(*scripts) as provider:
-        gateway = LlmGateway(provider)
-        try:
-            yield gateway, provider
-        finally:
-            gateway.running.cancel()
-            await gateway.api_parts.llm_providers.close()
-
-
-async def answer(reply: Reply, _: Received) -> None:
-    await reply.whole(make_chat_answer())
-
-
-def stream(*texts: str) -> Any:
-    async def script(reply: Reply, _: Received) -> None:
-        await reply.begin()
-        for frame in make_chat_chunks(*texts):
-            await reply.chunk(frame)
-        await reply.end()
-
-    return script
-
-
-def read_frames(body: bytes) -> list[Any]:
-    frames = body.decode().strip().split("\n\n")
-    assert all(frame.startswith("data: ") for frame in frames), frames
-    return [frame[6:] if frame == "data: [DONE]" else orjson.loads(frame[6:]) for frame in frames]
+from tests.unit.apiserver.filing import Cabinet
+from tests.unit.apiserver.gateway import call
+from tests.unit.apiserver.llm_gateway import (
+    BODY,
+    CHAT,
+    LlmGateway,
+    answer,
+    break_off,
+    fail_with,
+    read_frames,
+    say_and_hang,
+    serve,
+    stream,
+)
 
 
 async def test_answer_has_public_model_and_is_charged_by_its_tokens() -> None:
@@ -139,7 +43,7 @@ async def test_answer_has_public_model_and_is_charged_by_its_tokens() -> None:
             "vendor_field": {"a": 1},
             "store": False,
         }
-        (record,) = await gateway.close()
+        record = await gateway.read_record()
         assert (record.micros, record.input_tokens, record.output_tokens) == (20, 10, 5)
         assert (record.operation, record.model_id) == ("sim/chat", "chat-1")
 
@@ -157,7 +61,7 @@ async def test_stream_is_passed_on_and_charged_by_its_usage() -> None:
         assert text == "Hello"
         assert not any("usage" in chunk for chunk in chunks)
         assert provider.received[0].body["stream_options"] == {"include_usage": True}
-        (record,) = await gateway.close()
+        record = await gateway.read_record()
         assert (record.micros, record.output_tokens, record.estimated) == (14, 2, False)
 
 
@@ -173,75 +77,38 @@ async def test_usage_chunk_comes_last_where_it_was_asked_for() -> None:
 
 
 async def test_stream_that_breaks_off_ends_with_an_error_and_is_charged_by_estimate() -> None:
-    async def script(reply: Reply, _: Received) -> None:
-        await reply.begin()
-        for frame in make_chat_chunks("Hello")[:2]:
-            await reply.chunk(frame)
-        reply.cut()
-
-    async with serve(script) as (gateway, _):
+    async with serve(break_off) as (gateway, _):
         found = await gateway.chat(stream=True)
 
         *_, error = read_frames(found.body)
         assert error["error"]["code"] == "upstream_error"
-        (record,) = await gateway.close()
-        assert record.failed
-        assert record.estimated
-        assert record.output_tokens == 2
+        record = await gateway.read_record()
+        assert (record.failed, record.estimated, record.output_tokens) == (True, True, 2)
 
 
 async def test_disconnect_closes_the_upstream_connection_and_settles() -> None:
-    async def script(reply: Reply, _: Received) -> None:
-        await reply.begin()
-        for frame in make_chat_chunks("Hello")[:2]:
-            await reply.chunk(frame)
-        await asyncio.Event().wait()
-
-    async with serve(script) as (gateway, provider):
-        await asyncio.wait_for(gateway.leave_after(lambda got: b"Hello" in got, stream=True), 5)
+    async with serve(say_and_hang) as (gateway, provider):
+        await gateway.leave_after(lambda got: b"Hello" in got, stream=True)
         await wait_for(lambda: provider.open_connections == 0)
-        (record,) = await gateway.close()
+        record = await gateway.read_record()
         assert (record.failed, record.estimated, record.output_tokens) == (True, True, 2)
 
 
 async def test_provider_error_before_the_stream_is_a_status() -> None:
-    async def script(reply: Reply, _: Received) -> None:
-        await reply.whole({"error": {"message": "bad temperature"}}, 400)
-
-    async with serve(script) as (gateway, _):
+    async with serve(fail_with(400, "bad temperature")) as (gateway, _):
         found = await gateway.chat(stream=True)
 
         assert found.status == 400
         assert found.json["error"]["message"] == "bad temperature"
-        (record,) = await gateway.close()
-        assert record.micros == 0
-
-
-async def test_next_provider_answers_when_the_first_fails() -> None:
-    async def fail(reply: Reply, _: Received) -> None:
-        await reply.whole({}, 503)
-
-    async with LlmProvider(fail) as first, LlmProvider(answer) as second:
-        gateway = LlmGateway(first, second)
-        found = await gateway.chat()
-
-        assert found.status == 200, found.body
-        assert (len(first.received), len(second.received)) == (1, 1)
-        assert len(await gateway.close()) == 1
-        await gateway.api_parts.llm_providers.close()
-
-
-async def test_unknown_model_is_404() -> None:
-    async with serve(answer) as (gateway, _):
-        found = await gateway.chat(model="nothing")
-
-        assert (found.status, found.json["error"]["code"]) == (404, "model_not_found")
+        assert (await gateway.read_record()).micros == 0
 
 
 async def test_models_are_listed_in_both_dialects() -> None:
     async with serve(answer) as (gateway, _):
         listed = await gateway.get("/v1/models")
         native = await call(gateway.app, "GET", "/v1/models", query=f"key={gateway.key}")
+        called = await gateway.chat(model="nothing")
+        assert (called.status, called.json["error"]["code"]) == (404, "model_not_found")
         shown = await gateway.get("/v1/models/chat-1")
 
         assert [model["id"] for model in listed.json["data"]] == ["chat-1"]
@@ -253,35 +120,28 @@ async def test_models_are_listed_in_both_dialects() -> None:
             assert found.headers["vary"] == "Authorization, x-goog-api-key"
 
 
-async def test_different_keys_in_one_request_are_401_and_in_maintenance_503() -> None:
-    for maintenance, expected in ((False, 401), (True, 503)):
-        async with LlmProvider(answer) as provider:
-            gateway = LlmGateway(provider, maintenance=maintenance)
-            json, bearer = ("Content-Type", "application/json"), f"Bearer {gateway.key}"
-            own, other = ("x-goog-api-key", gateway.key), ("x-goog-api-key", gateway.other_key)
-            for headers, query in (
-                ([("Authorization", bearer), other], ""),
-                ([own, other], ""),
-                ([own], f"key={gateway.other_key}"),
-            ):
-                found = await call(
-                    gateway.app,
-                    "POST",
-                    CHAT,
-                    headers=[*headers, json],
-                    query=query,
-                    content=orjson.dumps(BODY),
-                )
-                assert found.status == expected, (headers, found.body)
-            same = [("Authorization", bearer), own, json]
-            query = f"key={gateway.key}"
-            content = orjson.dumps(BODY)
+@pytest.mark.parametrize("maintenance", [False, True])
+async def test_different_keys_in_one_request_are_401_and_in_maintenance_503(
+    maintenance: bool,
+) -> None:
+    async with serve(answer, maintenance=maintenance) as (gateway, _):
+        bearer = ("Authorization", f"Bearer {gateway.key}")
+        own, other = ("x-goog-api-key", gateway.key), ("x-goog-api-key", gateway.other_key)
+        for headers, query_key, status in (
+            ([bearer, other], None, 401),
+            ([own, other], None, 401),
+            ([own], gateway.other_key, 401),
+            ([bearer, own], gateway.key, 200),
+        ):
             found = await call(
-                gateway.app, "POST", CHAT, headers=same, query=query, content=content
+                gateway.app,
+                "POST",
+                CHAT,
+                headers=[*headers, ("Content-Type", "application/json")],
+                query=f"key={query_key}" if query_key else "",
+                content=orjson.dumps(BODY),
             )
-            assert found.status == (503 if maintenance else 200), found.body
-            gateway.running.cancel()
-            await gateway.api_parts.llm_providers.close()
+            assert found.status == (503 if maintenance else status), (headers, found.body)
 
 
 async def test_methods_and_actions_that_are_not_served() -> None:
@@ -301,26 +161,14 @@ async def test_methods_and_actions_that_are_not_served() -> None:
             assert found.status == status, (method, path, found.status, found.body)
 
 
-async def put_file(gateway: LlmGateway, purpose: str = "user_data", name: str = "a.pdf") -> str:
-    boundary = b"xx"
-    parts = [
-        b'--xx\r\ncontent-disposition: form-data; name="purpose"\r\n\r\n%b\r\n' % purpose.encode(),
-        b'--xx\r\ncontent-disposition: form-data; name="file"; filename="%b"\r\n\r\n%b\r\n'
-        % (name.encode(), b"bytes"),
-        b"--xx--\r\n",
-    ]
-    headers = [
-        ("Authorization", f"Bearer {gateway.key}"),
-        ("Content-Type", f"multipart/form-data; boundary={boundary.decode()}"),
-    ]
-    made = await call(gateway.app, "POST", "/v1/files", headers=headers, content=b"".join(parts))
-    assert made.status == 200, made.body
-    return str(made.json["id"])
-
-
-def make_file_message(file_id: str) -> list[dict[str, Any]]:
+def make_file_message(file_id: str, times: int = 1) -> list[dict[str, Any]]:
     part = {"type": "file", "file": {"file_id": file_id}}
-    return [{"role": "user", "content": [{"type": "text", "text": "Read"}, part]}]
+    return [{"role": "user", "content": [{"type": "text", "text": "Read"}, *[part] * times]}]
+
+
+async def put_file(gateway: LlmGateway, purpose: str = "user_data") -> str:
+    made = await Cabinet(gateway).make(b"bytes", purpose=purpose, filename="a.pdf")
+    return str(made["id"])
 
 
 async def test_own_file_in_a_prompt_is_inlined() -> None:
@@ -350,9 +198,8 @@ async def test_foreign_unknown_and_batch_files_in_a_prompt_are_404() -> None:
 
 async def test_file_that_is_named_often_is_refused_before_it_is_read() -> None:
     async with serve(answer) as (gateway, provider):
-        file_id = await put_file(gateway)
-        part = {"type": "file", "file": {"file_id": file_id}}
-        found = await gateway.chat(messages=[{"role": "user", "content": [part] * 17}])
+        messages = make_file_message(await put_file(gateway), 17)
+        found = await gateway.chat(messages=messages)
 
         assert (found.status, found.json["error"]["code"]) == (413, "request_too_large")
         assert not provider.received
@@ -387,34 +234,20 @@ async def test_body_nested_too_deeply_is_400_in_every_format() -> None:
 
 
 async def test_second_credential_is_tried_when_the_first_is_refused() -> None:
-    async def refuse(reply: Reply, _: Received) -> None:
-        await reply.whole({"error": {"message": "no such key"}}, 401)
-
-    async with LlmProvider(refuse, answer) as provider:
-        gateway = LlmGateway(provider)
-        spec = {
-            "type": "openai",
-            "openai": {"baseUrl": f"{provider.url}/v1"},
-            "credentialsSecretRef": {"name": "keys", "key": "token"},
-        }
-        gateway.kube.put("gatewayproviders", {"metadata": {"name": "provider-0"}, "spec": spec})
-        gateway.kube.secrets["keys"] = {"token": b"first\nsecond"}
+    async with serve(fail_with(401), answer) as (gateway, provider):
+        gateway.give_credentials(provider, "first", "second")
         found = await gateway.chat()
 
         assert found.status == 200, found.body
         used = [request.headers["authorization"] for request in provider.received]
         assert used == ["Bearer first", "Bearer second"]
-        gateway.running.cancel()
 
 
 @pytest.mark.parametrize(("status", "expected"), [(401, 502), (429, 429)])
 async def test_error_stays_the_same_while_the_only_credential_rests(
     status: int, expected: int
 ) -> None:
-    async def refuse(reply: Reply, _: Received) -> None:
-        await reply.whole({"error": {"message": "no"}}, status)
-
-    async with serve(refuse) as (gateway, provider):
+    async with serve(fail_with(status)) as (gateway, provider):
         found = [await gateway.chat() for _ in range(2)]
 
         assert [answer.status for answer in found] == [expected] * 2
@@ -436,27 +269,26 @@ async def test_unknown_upstream_model_does_not_open_the_circuit() -> None:
 
 
 async def test_large_bodies_of_streams_leave_their_slots_to_others() -> None:
-    running: list[asyncio.Event] = []
+    running, may_end = 0, asyncio.Event()
 
     async def wait(reply: Reply, _: Received) -> None:
+        nonlocal running
         await reply.begin()
         frames = make_chat_chunks("Hello")
         await reply.chunk(frames[0])
-        running.append(asyncio.Event())
-        await running[-1].wait()
+        running += 1
+        await may_end.wait()
         for frame in frames[1:]:
             await reply.chunk(frame)
         await reply.end()
 
     async with serve(wait) as (gateway, _):
-        content = "x" * 300_000
-        messages = [{"role": "user", "content": content}]
+        messages = [{"role": "user", "content": "x" * 300_000}]
         calls = [
             asyncio.create_task(gateway.chat(messages=messages, stream=True)) for _ in range(12)
         ]
-        await wait_for(lambda: len(running) == 12)
-        for event in running:
-            event.set()
+        await wait_for(lambda: running == 12)
+        may_end.set()
         assert {found.status for found in await asyncio.gather(*calls)} == {200}
 
 
@@ -475,11 +307,12 @@ async def test_largest_bodies_beyond_an_accounts_share_are_503_and_leave_room_fo
 ) -> None:
     monkeypatch.setattr(calls, "LargeBodies", partial(LargeBodies, wait_seconds=0.05))
     monkeypatch.setattr(calls, "MOST_LARGEST", 14)
-    waiting: list[asyncio.Event] = []
+    waiting, may_end = 0, asyncio.Event()
 
     async def wait(reply: Reply, _: Received) -> None:
-        waiting.append(asyncio.Event())
-        await waiting[-1].wait()
+        nonlocal waiting
+        waiting += 1
+        await may_end.wait()
         await reply.whole(make_chat_answer())
 
     async with serve(wait) as (gateway, _):
@@ -491,16 +324,14 @@ async def test_largest_bodies_beyond_an_accounts_share_are_503_and_leave_room_fo
             return asyncio.create_task(gateway.create(content, path=CHAT, key=key, headers=headers))
 
         first = send(gateway.key)
-        await wait_for(lambda: len(waiting) == 1)
+        await wait_for(lambda: waiting == 1)
         refused = await send(gateway.key)
         assert (refused.status, refused.headers["retry-after"]) == (503, "5")
         # a file in a prompt takes what it has, not a place of its own
         file_id = await put_file(gateway)
         second = asyncio.create_task(gateway.chat(messages=make_file_message(file_id)))
         other = send(gateway.other_key)
-        await wait_for(lambda: len(waiting) == 3)
-        for event in waiting:
-            event.set()
-        found = [await task for task in (first, second, other)]
-        assert [each.status for each in found] == [200, 200, 200], found
+        await wait_for(lambda: waiting == 3)
+        may_end.set()
+        assert [(await task).status for task in (first, second, other)] == [200, 200, 200]
         assert len(await gateway.close()) == 3, "the refused one was never charged"

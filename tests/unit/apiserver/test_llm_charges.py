@@ -8,13 +8,24 @@ import orjson
 import pytest
 
 from gateway_apiserver.surfaces.llm import large_answers
-from gateway_core.llm import upstream
 from gateway_core.llm.bounds import ITEM_TOKENS, TEMPLATE_TOKENS
 from gateway_core.llm.formats import usage
 from tests.servers.llm_provider import Received, Reply, make_chat_answer, make_chat_chunks
 from tests.servers.world import wait_for
 from tests.unit.apiserver.gateway import Answer, FakeExchange
-from tests.unit.apiserver.test_llm_calls import BODY, CHAT, read_frames, serve
+from tests.unit.apiserver.llm_gateway import (
+    BODY,
+    CHAT,
+    answer,
+    begin_and_hang,
+    fail_with,
+    hang,
+    read_frames,
+    serve,
+    shorten_idle_time,
+)
+
+QUOTES = "/api/v1/price_quotes"
 
 
 @pytest.mark.parametrize("begins", [False, True])
@@ -22,15 +33,10 @@ from tests.unit.apiserver.test_llm_calls import BODY, CHAT, read_frames, serve
 async def test_call_of_a_silent_provider_is_504_and_pays_its_prompt(
     monkeypatch: pytest.MonkeyPatch, *, begins: bool, streams: bool
 ) -> None:
-    monkeypatch.setattr(upstream, "BEGIN_SECONDS", 0.01)
+    shorten_idle_time(monkeypatch)
 
-    async def script(reply: Reply, _: Received) -> None:
-        if begins:
-            await reply.begin()
-        await asyncio.Event().wait()
-
-    async with serve(script) as (gateway, provider):
-        gateway.put_provider(provider, idleTimeoutSeconds=1)
+    script = begin_and_hang if begins else hang
+    async with serve(script) as (gateway, _):
         found = await gateway.chat(stream=streams)
 
         if begins and streams:
@@ -38,19 +44,16 @@ async def test_call_of_a_silent_provider_is_504_and_pays_its_prompt(
             assert error["error"]["code"] == "upstream_timeout"
         else:
             assert (found.status, found.json["error"]["code"]) == (504, "upstream_timeout")
-        (record,) = await gateway.close()
+        record = await gateway.read_record()
         prompt = -(-len(orjson.dumps({**BODY, "stream": streams})) // 4)
         assert (record.micros, record.failed, record.estimated) == (prompt, True, True)
         assert record.output_tokens == 0
 
 
 async def test_provider_that_times_out_by_its_own_word_is_504_and_free() -> None:
-    async def script(reply: Reply, _: Received) -> None:
-        await reply.whole({}, 504)
-
-    async with serve(script) as (gateway, _):
+    async with serve(fail_with(504)) as (gateway, _):
         assert (await gateway.chat()).status == 504
-        (record,) = await gateway.close()
+        record = await gateway.read_record()
         assert (record.micros, record.failed) == (0, True)
 
 
@@ -59,19 +62,13 @@ async def test_client_that_leaves_pays_for_what_it_could_not_see(
 ) -> None:
     monkeypatch.setattr(usage, "UNSEEN_AFTER_SECONDS", -1000.0)
 
-    async def script(reply: Reply, _: Received) -> None:
-        await asyncio.Event().wait()
-
     for fields, tokens in (
         ({"max_tokens": 30_000}, range(20_000, 21_000)),
         ({"max_tokens": 7}, [7]),
     ):
-        async with serve(script) as (gateway, provider):
-            calling = asyncio.create_task(
-                gateway.leave_after(lambda _: provider.received, **fields)
-            )
-            await asyncio.wait_for(calling, 5)
-            (record,) = await gateway.close()
+        async with serve(hang) as (gateway, provider):
+            await gateway.leave_after(lambda _, provider=provider: provider.received, **fields)
+            record = await gateway.read_record()
             assert record.output_tokens in tokens
             assert record.failed
 
@@ -85,7 +82,7 @@ async def test_provider_that_reports_more_than_was_reserved_is_counted() -> None
         assert found.status == 200
         name, labels = "gateway_llm_calls_beyond_bound_total", {"model": "chat-1"}
         assert gateway.api_parts.registry.get_sample_value(name, labels) == 1
-        (record,) = await gateway.close()
+        record = await gateway.read_record()
         assert (record.input_tokens, record.output_tokens) == (10, 8)
         assert record.micros == 10 + 2 * 8, "the reservation has room for it, by its input"
 
@@ -110,12 +107,7 @@ async def test_large_answers_are_sent_whole_and_an_account_has_half_of_their_roo
                 # a server lets the application wait here while the client is slow
                 await taken.wait()
 
-        parts = [{"type": "http.request", "body": orjson.dumps(BODY)}]
-
-        async def receive() -> dict[str, Any]:
-            return parts.pop()
-
-        slow = asyncio.create_task(gateway.ask_raw(receive, send, FakeExchange(Answer())))
+        slow = asyncio.create_task(gateway.ask_raw(FakeExchange(Answer()), send=send))
         await wait_for(lambda: len(got) > 1000)
         dropped = await gateway.chat()
         assert (dropped.status, dropped.json["error"]["code"]) == (503, "service_unavailable")
@@ -141,15 +133,12 @@ async def test_answer_that_is_too_long_is_502_and_charged(monkeypatch: pytest.Mo
     async with serve(script) as (gateway, _):
         found = await gateway.chat(max_tokens=1000)
         assert (found.status, found.json["error"]["code"]) == (502, "upstream_error")
-        (record,) = await gateway.close()
+        record = await gateway.read_record()
         assert (record.failed, record.output_tokens) == (True, 1000)
 
 
 async def test_reservation_is_that_of_the_compact_body_as_in_a_quote() -> None:
-    async def script(reply: Reply, _: Received) -> None:
-        await reply.whole(make_chat_answer())
-
-    async with serve(script) as (gateway, _):
+    async with serve(answer) as (gateway, _):
         prompt = TEMPLATE_TOKENS + ITEM_TOKENS + len(orjson.dumps(BODY))
         micros = prompt + 2 * 8192
         for funds, status in ((micros - 1, 402), (micros, 200)):
@@ -157,24 +146,26 @@ async def test_reservation_is_that_of_the_compact_body_as_in_a_quote() -> None:
             indented = json.dumps(BODY, indent=8).encode()
             assert (await gateway.create(indented, path=CHAT)).status == status
         quote = {"service": "sim", "action": "chat", "params": BODY}
-        found = await gateway.create(quote, path="/api/v1/price_quotes")
+        found = await gateway.create(quote, path=QUOTES)
         assert found.json["price_quote"]["reservation_amount_cents"] == -(-micros // 10_000)
 
 
-async def test_quote_names_what_no_model_offers() -> None:
+@pytest.mark.parametrize(
+    ("params", "errors"),
+    [
+        ({**BODY, "service_tier": "priority"}, {"service_tier"}),
+        ({"model": 5, "messages": []}, {"model"}),
+        ({"model": 5, "contents": [{}]}, {"model"}),
+        ({"model": 5, "input": "Hi"}, {"model"}),
+    ],
+)
+async def test_quote_refuses_an_unknown_tier_and_a_model_that_is_no_string(
+    params: dict[str, Any], errors: set[str]
+) -> None:
     async with serve() as (gateway, _):
-        params = {**BODY, "service_tier": "priority"}
         quote = {"service": "sim", "action": "chat", "params": params}
-        found = await gateway.create(quote, path="/api/v1/price_quotes")
-        assert (found.status, [*found.json["errors"]]) == (400, ["service_tier"])
-
-
-@pytest.mark.parametrize("fields", [{"messages": []}, {"contents": [{}]}, {"input": "Hi"}])
-async def test_quote_refuses_a_model_that_is_no_string(fields: dict[str, Any]) -> None:
-    async with serve() as (gateway, _):
-        quote = {"service": "sim", "action": "chat", "params": {"model": 5, **fields}}
-        found = await gateway.create(quote, path="/api/v1/price_quotes")
-        assert (found.status, found.json["errors"]) == (400, {"model": ["must be a string"]})
+        found = await gateway.create(quote, path=QUOTES)
+        assert (found.status, set(found.json["errors"])) == (400, errors)
 
 
 async def test_client_that_leaves_after_a_reported_usage_pays_that() -> None:
@@ -186,6 +177,6 @@ async def test_client_that_leaves_after_a_reported_usage_pays_that() -> None:
         await asyncio.Event().wait()
 
     async with serve(script) as (gateway, _):
-        await asyncio.wait_for(gateway.leave_after(lambda got: b"Hello" in got, stream=True), 5)
-        (record,) = await gateway.close()
+        await gateway.leave_after(lambda got: b"Hello" in got, stream=True)
+        record = await gateway.read_record()
         assert (record.input_tokens, record.output_tokens, record.estimated) == (10, 900, False)

@@ -1,7 +1,5 @@
 """Prompts and answers in the request log: only where an admin has switched that on for a key."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
@@ -10,9 +8,9 @@ from structlog.testing import capture_logs
 
 from gateway_core.observability.logs import _render_json
 from gateway_web.middleware.observers import LOGGER
-from tests.servers.llm_provider import LlmProvider, Received, Reply, make_chat_answer
+from tests.servers.llm_provider import Received, Reply, make_chat_answer
+from tests.unit.apiserver.llm_gateway import LlmGateway, fail_with, serve, stream
 from tests.unit.apiserver.management import Office
-from tests.unit.apiserver.test_llm_calls import LlmGateway, stream
 
 PROMPT, ANSWER = "a secret garden", "roses and thyme"
 SECRET = "sk-abcdefgh_0123456789abcdefghijABCDEFGHIJ01234567"
@@ -29,17 +27,6 @@ def ask(text: str = PROMPT) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": text}]}
 
 
-@asynccontextmanager
-async def serve(script: Any = say) -> AsyncIterator[LlmGateway]:
-    async with LlmProvider(script) as provider:
-        gateway = LlmGateway(provider)
-        try:
-            yield gateway
-        finally:
-            gateway.running.cancel()
-            await gateway.api_parts.llm_providers.close()
-
-
 async def log(gateway: LlmGateway, **fields: Any) -> dict[str, Any]:
     """The line of one call."""
     with capture_logs() as lines:
@@ -49,20 +36,14 @@ async def log(gateway: LlmGateway, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-async def test_log_holds_neither_prompt_nor_answer_by_default(is_stream: bool) -> None:
-    async with serve() as gateway:
-        line = await log(gateway, **ask(), stream=is_stream)
-
-        assert not {"prompt", "answer"} & line.keys()
-        assert not any(word in str(line) for word in ("garden", "roses", "thyme"))
-
-
-@pytest.mark.parametrize("is_stream", [False, True])
 @pytest.mark.parametrize("is_cached", [False, True])
-async def test_log_holds_both_where_an_admin_has_switched_it_on(
+async def test_log_holds_prompt_and_answer_only_where_an_admin_has_switched_it_on(
     is_stream: bool, is_cached: bool
 ) -> None:
-    async with serve() as gateway:
+    async with serve(say) as (gateway, _):
+        by_default = await log(gateway, **ask(), stream=is_stream)
+        assert not {"prompt", "answer"} & by_default.keys()
+        assert not any(word in str(by_default) for word in ("garden", "roses", "thyme"))
         gateway.change_key(gateway.key, logContent=True, cacheSeconds=60)
         if is_cached:
             await gateway.chat(**ask(), stream=is_stream)
@@ -77,10 +58,7 @@ async def test_log_holds_both_where_an_admin_has_switched_it_on(
 
 
 async def test_failed_call_is_logged_with_its_prompt() -> None:
-    async def fail(reply: Reply, _: Received) -> None:
-        await reply.whole({}, 500)
-
-    async with serve(fail) as gateway:
+    async with serve(fail_with(500)) as (gateway, _):
         gateway.change_key(gateway.key, logContent=True)
         line = await log(gateway, **ask())
 
@@ -97,7 +75,7 @@ async def test_line_is_bounded_and_has_no_secrets_and_no_line_ends(is_stream: bo
         else:
             await reply.whole(make_chat_answer(text + '"' * 50_000))
 
-    async with serve(echo) as gateway:
+    async with serve(echo) as (gateway, _):
         gateway.change_key(gateway.key, logContent=True)
         parts = [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 5000}}]
         messages = [
@@ -116,7 +94,7 @@ async def test_line_is_bounded_and_has_no_secrets_and_no_line_ends(is_stream: bo
 
 
 async def test_tenant_cannot_switch_it_on() -> None:
-    async with serve() as gateway:
+    async with serve(say) as (gateway, _):
         office = Office(gateway)
         found = await office.ask("POST", "/keys", {"name": "a", "log_content": True})
         assert found.status == 400

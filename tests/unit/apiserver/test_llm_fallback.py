@@ -1,48 +1,23 @@
 """Which provider answers a call while others fail, are limited or work again."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
 from unittest.mock import patch
 
 import pytest
 
 from gateway_core.llm import upstream
 from gateway_core.llm.routing import LEAST_FAILURES, Pace
-from tests.servers.llm_provider import LlmProvider, Received, Reply, make_chat_chunks
-from tests.unit.apiserver.test_llm_calls import LlmGateway, answer, stream
+from tests.servers.llm_provider import Received, Reply, make_chat_chunks
+from tests.unit.apiserver.llm_gateway import (
+    LlmGateway,
+    Script,
+    answer,
+    fail_with,
+    serve_each,
+    stream,
+)
 
-
-async def fail(reply: Reply, _: Received) -> None:
-    await reply.whole({}, 500)
-
-
-async def limit(reply: Reply, _: Received) -> None:
-    await reply.whole({}, 429, retry_after="30")
-
-
-@asynccontextmanager
-async def serve(*scripts: Any) -> AsyncIterator[tuple[LlmGateway, LlmProvider, LlmProvider]]:
-    """A model at two providers, the first of which is preferred."""
-    async with LlmProvider(scripts[0]) as first, LlmProvider(scripts[1]) as second:
-        gateway = LlmGateway(first, second)
-        try:
-            yield gateway, first, second
-        finally:
-            await gateway.close()
-            await gateway.api_parts.llm_providers.close()
-
-
-def give(gateway: LlmGateway, provider: LlmProvider, *credentials: str) -> None:
-    """Declare the first provider with these credentials."""
-    spec = {
-        "type": "openai",
-        "openai": {"baseUrl": f"{provider.url}/v1"},
-        "credentialsSecretRef": {"name": "keys", "key": "token"},
-    }
-    gateway.kube.put("gatewayproviders", {"metadata": {"name": "provider-0"}, "spec": spec})
-    gateway.kube.secrets["keys"] = {"token": "\n".join(credentials).encode()}
+fail, limit = fail_with(500), fail_with(429, retry_after="30")
 
 
 async def chat(gateway: LlmGateway, times: int = 1) -> set[int]:
@@ -51,14 +26,21 @@ async def chat(gateway: LlmGateway, times: int = 1) -> set[int]:
 
 
 async def test_open_circuit_spares_the_failing_provider() -> None:
-    async with serve(fail, answer) as (gateway, first, second):
-        assert await chat(gateway, 50) == {200}
+    async with serve_each(fail, answer) as (gateway, first, second):
+        assert await chat(gateway, LEAST_FAILURES + 5) == {200}
         assert len(first.received) == LEAST_FAILURES
-        assert len(second.received) == 50
+        assert len(second.received) == LEAST_FAILURES + 5
+
+
+async def test_call_is_sent_to_no_provider_while_all_circuits_are_open() -> None:
+    async with serve_each(fail, fail) as (gateway, first, second):
+        assert await chat(gateway, LEAST_FAILURES) == {502}
+        assert await chat(gateway, 3) == {503}
+        assert len(first.received) == len(second.received) == LEAST_FAILURES
 
 
 async def test_provider_that_works_again_answers_once_the_others_fail() -> None:
-    async with serve(fail, answer) as (gateway, first, second):
+    async with serve_each(fail, answer) as (gateway, first, second):
         await chat(gateway, LEAST_FAILURES)
         first.scripts, second.scripts = [answer], [fail]
 
@@ -68,17 +50,8 @@ async def test_provider_that_works_again_answers_once_the_others_fail() -> None:
         assert len(second.received) == LEAST_FAILURES + 1
 
 
-async def test_provider_that_still_fails_is_tried_once_by_a_call() -> None:
-    async with serve(fail, fail) as (gateway, first, second):
-        await chat(gateway, LEAST_FAILURES)
-        assert len(first.received) == len(second.received) == LEAST_FAILURES
-        # both circuits are open: nothing is sent
-        assert await chat(gateway, 3) == {503}
-        assert len(first.received) == len(second.received) == LEAST_FAILURES
-
-
 async def test_provider_that_works_again_answers_while_the_others_are_limited() -> None:
-    async with serve(fail, answer) as (gateway, first, second):
+    async with serve_each(fail, answer) as (gateway, first, second):
         await chat(gateway, LEAST_FAILURES)
         first.scripts, second.scripts = [fail], [limit]
         assert await chat(gateway) == {429}
@@ -91,21 +64,13 @@ async def test_provider_that_works_again_answers_while_the_others_are_limited() 
         assert len(second.received) == LEAST_FAILURES + 1
 
 
-async def test_limited_provider_is_not_tried_before_its_time() -> None:
-    async with serve(limit, answer) as (gateway, first, second):
-        assert await chat(gateway) == {200}
-        second.scripts = [fail]
-        assert await chat(gateway, 2) == {502}
-        assert len(first.received) == 1
-
-
 async def test_calls_go_on_with_another_credential_while_one_is_limited() -> None:
     async def limit_first(reply: Reply, received: Received) -> None:
         limited = received.headers["authorization"] == "Bearer first"
         await (limit if limited else answer)(reply, received)
 
-    async with serve(limit_first, fail) as (gateway, provider, other):
-        give(gateway, provider, "first", "second", "third")
+    async with serve_each(limit_first, fail) as (gateway, provider, other):
+        gateway.give_credentials(provider, "first", "second", "third")
 
         assert await chat(gateway, 5) == {200}
         used = [request.headers["authorization"].split()[1] for request in provider.received]
@@ -114,8 +79,8 @@ async def test_calls_go_on_with_another_credential_while_one_is_limited() -> Non
 
 
 async def test_next_provider_answers_when_all_credentials_are_limited() -> None:
-    async with serve(limit, answer) as (gateway, provider, other):
-        give(gateway, provider, "first", "second")
+    async with serve_each(limit, answer) as (gateway, provider, other):
+        gateway.give_credentials(provider, "first", "second")
 
         assert await chat(gateway, 3) == {200}
         assert len(provider.received) == 2
@@ -124,15 +89,9 @@ async def test_next_provider_answers_when_all_credentials_are_limited() -> None:
 
 @patch("gateway_core.llm.upstream.Pace", lambda rate: Pace(rate / 1000))
 async def test_calls_beyond_a_providers_rate_go_to_another_or_get_429() -> None:
-    async with serve(answer, answer) as (gateway, first, second):
+    async with serve_each(answer, answer) as (gateway, first, second):
         for number, provider in enumerate((first, second)):
-            spec = {
-                "type": "openai",
-                "openai": {"baseUrl": f"{provider.url}/v1"},
-                "requestsPerSecond": 1,
-            }
-            name = f"provider-{number}"
-            gateway.kube.put("gatewayproviders", {"metadata": {"name": name}, "spec": spec})
+            gateway.put_provider(provider, f"provider-{number}", {"requestsPerSecond": 1})
         answers = [await gateway.chat() for _ in range(3)]
 
         assert [found.status for found in answers] == [200, 200, 429]
@@ -140,7 +99,7 @@ async def test_calls_beyond_a_providers_rate_go_to_another_or_get_429() -> None:
         assert (len(first.received), len(second.received)) == (1, 1)
 
 
-def begin(*pieces: bytes) -> Any:
+def begin(*pieces: bytes) -> Script:
     """A provider whose stream is these pieces, sent at once."""
 
     async def script(reply: Reply, _: Received) -> None:
@@ -151,14 +110,14 @@ def begin(*pieces: bytes) -> Any:
     return script
 
 
-def drip(*pieces: bytes) -> Any:
+def drip(*pieces: bytes) -> Script:
     """A provider whose stream is these pieces, each sent by itself."""
 
     async def script(reply: Reply, _: Received) -> None:
         await reply.begin()
         for piece in pieces:
             await reply.chunk(piece)
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.005)
         await reply.end()
 
     return script
@@ -201,9 +160,9 @@ FAILED_STREAMS = {
 
 @pytest.mark.parametrize(("script", "status"), FAILED_STREAMS.values(), ids=FAILED_STREAMS)
 async def test_stream_that_fails_as_it_begins_is_answered_by_the_next_provider(
-    script: Any, status: int
+    script: Script, status: int
 ) -> None:
-    async with serve(script, stream("Hello")) as (gateway, first, second):
+    async with serve_each(script, stream("Hello")) as (gateway, first, second):
         found = await gateway.chat(stream=True)
         # what one provider refuses is not tried elsewhere
         assert found.status == (400 if status == 400 else 200)
@@ -222,7 +181,7 @@ async def test_stream_without_a_first_byte_begins_in_time() -> None:
             await reply.chunk(frame)
         await reply.end()
 
-    async with serve(pause, fail) as (gateway, _, other):
+    async with serve_each(pause, fail) as (gateway, _, other):
         with patch.object(upstream, "BEGIN_SECONDS", 0.01):
             assert b"Hello" in (await gateway.chat(stream=True)).body
         assert b"Hello" in (await gateway.chat(stream=True)).body

@@ -1,25 +1,15 @@
 """What LLM calls add to the health of their providers and models."""
 
 from gateway_core.providers.health import Report
-from tests.servers.llm_provider import LlmProvider, Received, Reply, make_chat_chunks
-from tests.unit.apiserver.test_llm_calls import LlmGateway, answer, serve, stream
-
-
-async def refuse(reply: Reply, _: Received) -> None:
-    await reply.whole({"error": {"message": "down"}}, 500)
-
-
-async def reject(reply: Reply, _: Received) -> None:
-    await reply.whole({"error": {"message": "bad"}}, 400)
-
-
-async def deny(reply: Reply, _: Received) -> None:
-    await reply.whole({"error": {"message": "no"}}, 401)
-
-
-async def cut(reply: Reply, _: Received) -> None:
-    await reply.begin()
-    reply.cut()
+from tests.unit.apiserver.llm_gateway import (
+    LlmGateway,
+    answer,
+    break_off,
+    fail_with,
+    serve,
+    serve_each,
+    stream,
+)
 
 
 async def count(gateway: LlmGateway, *statuses: int, streams: bool = False) -> Report:
@@ -43,36 +33,30 @@ async def test_answers_and_streams_are_timed() -> None:
 
 
 async def test_failed_attempt_is_the_providers_and_not_the_models() -> None:
-    async with LlmProvider(refuse) as bad, LlmProvider(answer) as good:
-        gateway = LlmGateway(bad, good)
+    async with serve_each(fail_with(500), answer) as (gateway, *_):
         total = await count(gateway, 200)
-        gateway.running.cancel()
-        await gateway.api_parts.llm_providers.close()
-    assert (total.providers["provider-0"].calls, total.providers["provider-0"].failures) == (1, 1)
-    assert (total.providers["provider-1"].calls, total.providers["provider-1"].failures) == (1, 0)
-    assert (total.models["chat-1"].calls, total.models["chat-1"].failures) == (1, 0)
+    counts = [
+        (figures.calls, figures.failures)
+        for figures in (*total.providers.values(), total.models["chat-1"])
+    ]
+    assert counts == [(1, 1), (1, 0), (1, 0)]
 
 
 async def test_call_that_no_provider_answers_is_the_models_failure() -> None:
-    async with serve(deny) as (gateway, _):
+    async with serve(fail_with(401)) as (gateway, _):
         total = await count(gateway, 502)
     assert total.providers["provider-0"].denials == 1
     assert (total.models["chat-1"].calls, total.models["chat-1"].failures) == (1, 1)
 
 
 async def test_rejected_input_counts_for_nothing() -> None:
-    async with serve(reject) as (gateway, _):
+    async with serve(fail_with(400)) as (gateway, _):
         total = await count(gateway, 400)
     assert (total.providers, total.models) == ({}, {})
 
 
 async def test_stream_that_breaks_off_is_a_failure() -> None:
-    async def begin(reply: Reply, _: Received) -> None:
-        await reply.begin()
-        await reply.chunk(make_chat_chunks("Hello")[0])
-        reply.cut()
-
-    async with serve(begin) as (gateway, _):
+    async with serve(break_off) as (gateway, _):
         total = await count(gateway, 200, streams=True)
     for figures in (total.providers["provider-0"], total.models["chat-1"]):
         assert (figures.calls, figures.failures, figures.answered) == (1, 1, 0)

@@ -1,23 +1,13 @@
 """I11: what an LLM call leaves behind while its client stays connected."""
 
 import gc
-from typing import Any
 
-import orjson
 import pytest
 
 from gateway_core.llm.formats.calls import LlmCall
 from tests.servers.llm_provider import Received, Reply
 from tests.unit.apiserver.gateway import Answer, FakeExchange
-from tests.unit.apiserver.test_llm_calls import BODY, serve
-
-
-async def refuse(reply: Reply, _: Received) -> None:
-    await reply.whole({"error": {"message": "no"}}, 400)
-
-
-async def fail(reply: Reply, _: Received) -> None:
-    await reply.whole({"error": {"message": "no"}}, 500)
+from tests.unit.apiserver.llm_gateway import Script, fail_with, serve
 
 
 async def cut(reply: Reply, _: Received) -> None:
@@ -30,24 +20,15 @@ def count_bodies(mark: str) -> int:
 
 
 @pytest.mark.parametrize("model", ["chat-1", "unknown"])
-@pytest.mark.parametrize("script", [refuse, fail, cut])
-async def test_failed_call_keeps_no_body(script: Any, model: str) -> None:
+@pytest.mark.parametrize("script", [fail_with(400), fail_with(500), cut], ids=["400", "500", "cut"])
+async def test_failed_call_keeps_no_body(script: Script, model: str) -> None:
     """Neither by its connection nor until garbage is collected, which happens seldom."""
-    body = {**BODY, "model": model, "user": f"{script.__name__}-{model}"}
-    parts = [{"type": "http.request", "body": orjson.dumps(body)}]
-    found = Answer()
-
-    async def receive() -> dict[str, Any]:
-        return parts.pop()
-
-    async def send(message: Any) -> None:
-        raise AssertionError(message)
-
+    mark, found = f"{id(script)}-{model}", Answer()
     async with serve(script) as (gateway, _):
         gc.disable()
         try:
-            await gateway.ask_raw(receive, send, FakeExchange(found))
-            assert count_bodies(body["user"]) == 0
+            await gateway.ask_raw(FakeExchange(found), model=model, user=mark)
+            assert count_bodies(mark) == 0
         finally:
             gc.enable()
     assert found.status >= 400

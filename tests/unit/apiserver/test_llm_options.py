@@ -1,14 +1,11 @@
 """Fallback models and time-outs that a client asks for in the headers of an LLM call."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
 import pytest
 
-from gateway_core.billing.journal import CallRecord
 from gateway_core.llm.bounds import ITEM_TOKENS, TEMPLATE_TOKENS
 from tests.servers.llm_provider import (
     LlmProvider,
@@ -17,34 +14,25 @@ from tests.servers.llm_provider import (
     make_chat_answer,
     make_chat_chunks,
 )
-from tests.unit.apiserver.gateway import Answer
-from tests.unit.apiserver.test_llm_calls import BODY, CHAT, LlmGateway, answer, read_frames
+from tests.servers.world import wait_for
+from tests.unit.apiserver.llm_gateway import (
+    BODY,
+    PRICE,
+    LlmGateway,
+    Script,
+    answer,
+    begin_and_hang,
+    fail_with,
+    hang,
+    read_frames,
+    say_and_hang,
+    serve_each,
+)
 
-CHEAP = {"inputPerMillionMicros": 1_000_000, "outputPerMillionMicros": 2_000_000}
 DEAR = {"inputPerMillionMicros": 10_000_000, "outputPerMillionMicros": 20_000_000}
 SIZE = len(orjson.dumps(BODY))
 CHEAP_PROMPT = -(-SIZE // 4)
 """Estimated micro-dollars of the prompt alone, at one a token."""
-
-
-async def fail(reply: Reply, _: Received) -> None:
-    await reply.whole({}, 500)
-
-
-async def hang(reply: Reply, _: Received) -> None:
-    await asyncio.Event().wait()
-
-
-async def begin_and_hang(reply: Reply, _: Received) -> None:
-    await reply.begin()
-    await asyncio.Event().wait()
-
-
-async def say_and_hang(reply: Reply, _: Received) -> None:
-    await reply.begin()
-    for frame in make_chat_chunks("Hello")[:2]:
-        await reply.chunk(frame)
-    await asyncio.Event().wait()
 
 
 class TwoModels(LlmGateway):
@@ -52,36 +40,25 @@ class TwoModels(LlmGateway):
 
     def __init__(self, first: LlmProvider, second: LlmProvider) -> None:
         super().__init__(first, second)
-        for number, price in ((0, CHEAP), (1, DEAR)):
+        for number, price in ((0, PRICE), (1, DEAR)):
             name = f"provider-{number}"
             routes = [{"name": "main", "providerName": name, "upstreamModel": "up-1"}]
             model_id = f"chat-{number + 1}"
             self.put_model(model_id, action="chat", routes=routes, prices=[price])
         self.first, self.second = first, second
 
-    async def ask(self, headers: dict[str, str] | None = None, **fields: Any) -> Answer:
-        given = list((headers or {}).items())
-        return await self.create({**BODY, **fields}, path=CHAT, headers=given)
 
-    async def read_record(self) -> CallRecord:
-        (record,) = await self.close()
-        return record
+def serve(first: Script, second: Script = answer) -> Any:
+    return serve_each(first, second, kind=TwoModels)
 
 
-@asynccontextmanager
-async def serve(first: Any, second: Any = answer) -> AsyncIterator[TwoModels]:
-    async with LlmProvider(first) as one, LlmProvider(second) as two:
-        gateway = TwoModels(one, two)
-        try:
-            yield gateway
-        finally:
-            gateway.running.cancel()
-            await gateway.api_parts.llm_providers.close()
+FALLBACK = {"x-gateway-fallback-models": "chat-2"}
+SOON = {**FALLBACK, "x-gateway-first-byte-timeout": "0.1"}
 
 
 async def test_fallback_model_answers_and_is_charged_for() -> None:
-    async with serve(fail) as gateway:
-        found = await gateway.ask({"x-gateway-fallback-models": "chat-2"})
+    async with serve(fail_with(500)) as (gateway, *_):
+        found = await gateway.chat(headers=FALLBACK)
 
         assert found.status == 200, found.body
         assert found.json["model"] == found.headers["x-gateway-model"] == "chat-2"
@@ -91,8 +68,8 @@ async def test_fallback_model_answers_and_is_charged_for() -> None:
 
 
 async def test_first_model_answers_alone_where_it_can() -> None:
-    async with serve(answer, fail) as gateway:
-        found = await gateway.ask({"x-gateway-fallback-models": "chat-2"})
+    async with serve(answer, fail_with(500)) as (gateway, *_):
+        found = await gateway.chat(headers=FALLBACK)
 
         assert found.json["model"] == "chat-1"
         assert (await gateway.read_record()).micros == 20
@@ -100,34 +77,27 @@ async def test_first_model_answers_alone_where_it_can() -> None:
 
 
 async def test_reservation_covers_the_dearest_model() -> None:
-    async with serve(answer) as gateway:
+    async with serve(answer) as (gateway, *_):
         # enough for the first model, and not for the second
         micros = SIZE + TEMPLATE_TOKENS + ITEM_TOKENS + 2 * 8192
         gateway.put_account("demo", funds={"paidMicros": micros, "bonusMicros": 0})
 
-        assert (await gateway.ask()).status == 200
-        found = await gateway.ask({"x-gateway-fallback-models": "chat-2"})
+        assert (await gateway.chat()).status == 200
+        found = await gateway.chat(headers=FALLBACK)
         assert found.status == 402
 
 
 async def test_input_that_a_provider_rejects_gets_no_fallback() -> None:
-    async def reject(reply: Reply, _: Received) -> None:
-        await reply.whole({"error": {"message": "bad temperature"}}, 400)
-
-    async with serve(reject) as gateway:
-        found = await gateway.ask({"x-gateway-fallback-models": "chat-2"})
+    async with serve(fail_with(400)) as (gateway, *_):
+        found = await gateway.chat(headers=FALLBACK)
 
         assert found.status == 400
         assert not gateway.second.received
 
 
 async def test_error_of_the_last_model_is_returned_where_all_fail() -> None:
-    async with serve(hang, fail) as gateway:
-        headers = {
-            "x-gateway-fallback-models": "chat-2",
-            "x-gateway-first-byte-timeout": "0.1",
-        }
-        found = await gateway.ask(headers)
+    async with serve(hang, fail_with(500)) as (gateway, *_):
+        found = await gateway.chat(headers=SOON)
 
         assert (found.status, found.json["error"]["code"]) == (502, "upstream_error")
         # the provider of the first one has the prompt
@@ -136,18 +106,13 @@ async def test_error_of_the_last_model_is_returned_where_all_fail() -> None:
 
 @pytest.mark.parametrize("script", [hang, begin_and_hang])
 async def test_model_without_a_first_byte_in_time_is_abandoned_and_its_prompt_charged(
-    script: Any,
+    script: Script,
 ) -> None:
-    async with serve(script) as gateway:
-        headers = {
-            "x-gateway-fallback-models": "chat-2",
-            "x-gateway-first-byte-timeout": "0.1",
-        }
-        found = await gateway.ask(headers)
+    async with serve(script) as (gateway, *_):
+        found = await gateway.chat(headers=SOON)
 
         assert (found.status, found.json["model"]) == (200, "chat-2")
-        await asyncio.sleep(0.05)
-        assert gateway.first.open_connections == 0
+        await wait_for(lambda: gateway.first.open_connections == 0)
         assert (await gateway.read_record()).micros == 200 + CHEAP_PROMPT
 
 
@@ -160,18 +125,14 @@ async def test_comment_is_a_first_byte_although_the_first_frame_is_waited_for() 
             await reply.chunk(frame)
         await reply.end()
 
-    async with serve(comment) as gateway:
-        headers = {
-            "x-gateway-fallback-models": "chat-2",
-            "x-gateway-first-byte-timeout": "0.1",
-        }
-        assert b"Hello" in (await gateway.ask(headers, stream=True)).body
+    async with serve(comment) as (gateway, *_):
+        assert b"Hello" in (await gateway.chat(headers=SOON, stream=True)).body
         assert not gateway.second.received
 
 
 async def test_call_beyond_its_time_is_504_and_pays_its_prompt() -> None:
-    async with serve(hang) as gateway:
-        found = await gateway.ask({"x-gateway-timeout": "0.1"})
+    async with serve(hang) as (gateway, *_):
+        found = await gateway.chat(headers={"x-gateway-timeout": "0.1"})
 
         assert (found.status, found.json["error"]["code"]) == (504, "upstream_timeout")
         assert found.headers["x-should-retry"] == "false"
@@ -180,8 +141,8 @@ async def test_call_beyond_its_time_is_504_and_pays_its_prompt() -> None:
 
 
 async def test_stream_beyond_its_time_ends_with_an_error_frame() -> None:
-    async with serve(say_and_hang) as gateway:
-        found = await gateway.ask({"x-gateway-timeout": "0.2"}, stream=True)
+    async with serve(say_and_hang) as (gateway, *_):
+        found = await gateway.chat(headers={"x-gateway-timeout": "0.2"}, stream=True)
 
         *_, error = read_frames(found.body)
         assert error["error"]["code"] == "upstream_timeout"
@@ -195,15 +156,15 @@ async def test_time_outs_of_clients_open_no_circuit() -> None:
             await asyncio.Event().wait()
         await reply.whole(make_chat_answer())
 
-    async with serve(hang_unless_patient) as gateway:
+    async with serve(hang_unless_patient) as (gateway, *_):
         calls = (
-            gateway.ask({header: "0.1"}, stream=number % 2 == 0)
-            for number in range(12)
+            gateway.chat(headers={header: "0.1"}, stream=number % 2 == 0)
+            for number in range(6)
             for header in ("x-gateway-timeout", "x-gateway-first-byte-timeout")
         )
         assert {found.status for found in await asyncio.gather(*calls)} == {504}
 
-        patient = await gateway.ask(messages=[{"role": "user", "content": "Hello"}])
+        patient = await gateway.chat(messages=[{"role": "user", "content": "Hello"}])
         assert patient.status == 200
 
 
@@ -226,18 +187,18 @@ async def test_time_outs_of_clients_open_no_circuit() -> None:
     ],
 )
 async def test_unusable_header_is_refused_by_its_name(header: str, value: str) -> None:
-    async with serve(answer) as gateway:
-        found = await gateway.ask({header: value})
+    async with serve(answer) as (gateway, *_):
+        found = await gateway.chat(headers={header: value})
 
         assert (found.status, found.json["error"]["param"]) == (400, header)
         assert not gateway.first.received
 
 
 async def test_fallback_must_be_a_model_that_the_key_may_call() -> None:
-    async with serve(answer) as gateway:
+    async with serve(answer) as (gateway, *_):
         gateway.change_key(gateway.key, allowedModels=["chat-1"])
 
-        found = await gateway.ask({"x-gateway-fallback-models": "chat-2"})
+        found = await gateway.chat(headers=FALLBACK)
         assert (found.status, found.json["error"]["code"]) == (403, "model_not_allowed")
-        found = await gateway.ask({"x-gateway-fallback-models": "nothing"})
+        found = await gateway.chat(headers={"x-gateway-fallback-models": "nothing"})
         assert (found.status, found.json["error"]["code"]) == (404, "model_not_found")

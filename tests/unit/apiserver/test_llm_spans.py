@@ -1,42 +1,33 @@
 """Spans of LLM calls: attributes of the GenAI conventions, and no content."""
 
-import asyncio
 from typing import Any
 
+import pytest
 from opentelemetry.trace import SpanKind
 
 from tests.fakes.tracing import FakeSpan, FakeTracer
-from tests.servers.llm_provider import LlmProvider, Received, Reply, make_chat_chunks
 from tests.servers.world import wait_for
-from tests.unit.apiserver.test_llm_calls import LlmGateway, answer, stream
+from tests.unit.apiserver.llm_gateway import (
+    Script,
+    answer,
+    break_off,
+    fail_with,
+    hang,
+    say_and_hang,
+    serve,
+    serve_each,
+    stream,
+)
 
 PROMPT = "a secret prompt"
 
 
-async def refuse(reply: Reply, _: Received) -> None:
-    await reply.whole({"error": {"message": PROMPT}}, 500)
-
-
-async def cut(reply: Reply, _: Received) -> None:
-    await reply.begin()
-    for frame in make_chat_chunks("Hello")[:2]:
-        await reply.chunk(frame)
-    reply.cut()
-
-
-async def trace(*scripts: Any, **fields: Any) -> list[FakeSpan]:
+async def trace(*scripts: Script, **fields: Any) -> list[FakeSpan]:
     """The spans of the attempts of one call, at one provider for each script."""
     tracer = FakeTracer()
-    providers = [LlmProvider(script) for script in scripts]
-    for provider in providers:
-        await provider.__aenter__()
-    gateway = LlmGateway(*providers, tracer=tracer)
-    messages = [{"role": "user", "content": PROMPT}]
-    await gateway.chat(messages=messages, **fields)
-    await gateway.close()
-    await gateway.api_parts.llm_providers.close()
-    for provider in providers:
-        await provider.__aexit__()
+    async with serve_each(*scripts, tracer=tracer) as (gateway, *_):
+        await gateway.chat(messages=[{"role": "user", "content": PROMPT}], **fields)
+        await gateway.close()
     assert all(span.is_ended for span in tracer.spans)
     assert PROMPT not in repr([vars(span) for span in tracer.spans])
     (top,) = (span for span in tracer.spans if span.parent is None)
@@ -82,7 +73,7 @@ async def test_stream_has_its_time_to_the_first_chunk() -> None:
 
 
 async def test_each_attempt_has_a_span_and_failed_ones_their_error() -> None:
-    failed, answered = await trace(refuse, answer)
+    failed, answered = await trace(fail_with(500, PROMPT), answer)
     assert (failed.problem, failed.facts["error.type"]) == ("UpstreamUnclear", "UpstreamUnclear")
     assert failed.facts["gateway.provider"] == "provider-0"
     assert answered.problem is None
@@ -90,46 +81,27 @@ async def test_each_attempt_has_a_span_and_failed_ones_their_error() -> None:
 
 
 async def test_stream_that_breaks_off_fails_with_estimated_tokens() -> None:
-    (span,) = await trace(cut, stream=True)
+    (span,) = await trace(break_off, stream=True)
     assert span.problem is not None
     assert span.facts["error.type"] == span.problem
     assert span.facts["gateway.outcome"] == "failed"
     assert span.facts["gateway.usage_estimated"] is True
 
 
-async def test_span_of_a_client_that_leaves_ends_without_an_error_of_the_provider() -> None:
-    async def begin(reply: Reply, _: Received) -> None:
-        await reply.begin()
-        await reply.chunk(make_chat_chunks("Hello")[1])
-        await asyncio.Event().wait()
-
+@pytest.mark.parametrize(
+    ("script", "outcome"), [(say_and_hang, "client_gone"), (hang, "abandoned")]
+)
+async def test_span_of_a_client_that_leaves_ends_without_an_error_of_the_provider(
+    script: Script, outcome: str
+) -> None:
     tracer = FakeTracer()
-    async with LlmProvider(begin) as provider:
-        gateway = LlmGateway(provider, tracer=tracer)
-        await asyncio.wait_for(gateway.leave_after(lambda got: b"Hello" in got, stream=True), 5)
+    async with serve(script, tracer=tracer) as (gateway, provider):
+        streams = script is say_and_hang
+        is_time = (lambda got: b"Hello" in got) if streams else (lambda _: provider.received)
+        await gateway.leave_after(is_time, stream=streams)
         await wait_for(lambda: provider.open_connections == 0)
         await gateway.close()
-        await gateway.api_parts.llm_providers.close()
     (span,) = tracer.named("chat chat-1")
     assert span.is_ended
-    assert span.facts["gateway.outcome"] == "client_gone"
+    assert (span.problem, span.facts["gateway.outcome"]) == (None, outcome)
     assert "error.type" not in span.facts
-
-
-async def test_span_of_a_client_that_leaves_before_an_answer_ends() -> None:
-    asked = asyncio.Event()
-
-    async def ponder(_: Reply, __: Received) -> None:
-        asked.set()
-        await asyncio.Event().wait()
-
-    tracer = FakeTracer()
-    async with LlmProvider(ponder) as provider:
-        gateway = LlmGateway(provider, tracer=tracer)
-        await asyncio.wait_for(gateway.leave_after(lambda _: asked.is_set()), 5)
-        await wait_for(lambda: provider.open_connections == 0)
-        await gateway.close()
-        await gateway.api_parts.llm_providers.close()
-    (span,) = tracer.named("chat chat-1")
-    assert span.is_ended
-    assert (span.problem, span.facts["gateway.outcome"]) == (None, "abandoned")
