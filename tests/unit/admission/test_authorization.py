@@ -5,7 +5,7 @@ import pytest
 from tests.unit.apiserver.filing import Cabinet, form
 from tests.unit.apiserver.gateway import Answer, Gateway
 from tests.unit.apiserver.management import Office
-from tests.unit.apiserver.test_temporary_files import Bench
+from tests.unit.apiserver.temporary_files import Bench
 from tests.unit.apiserver.uploads import Uploader
 
 

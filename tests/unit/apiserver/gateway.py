@@ -346,7 +346,8 @@ class Gateway:
             sent.append(("Content-Type", content_type))
         if idempotency_key is not None:
             sent.append(("Idempotency-Key", idempotency_key))
-        raw = content if isinstance(content, bytes) else orjson.dumps(content or body())
+        given = body() if content is None else content
+        raw = given if isinstance(given, bytes) else orjson.dumps(given)
         return await call(self.app, "POST", path, headers=sent, content=raw)
 
     async def get(self, path: str, *, key: str | None = None, query: str = "") -> Answer:

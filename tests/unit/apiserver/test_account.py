@@ -12,7 +12,7 @@ from tests.unit.apiserver.gateway import COMPLETED, Gateway, call
 BALANCE = "/api/v1/me/balance"
 
 
-async def test_me(gateway: Gateway) -> None:
+async def test_me_shows_person_and_account(gateway: Gateway) -> None:
     answer = await gateway.get("/api/v1/me")
     assert answer.status == 200
     me = answer.json
@@ -28,7 +28,7 @@ async def test_me(gateway: Gateway) -> None:
     assert other["account"]["id"] != me["account"]["id"]
 
 
-async def test_me_is_who_made_the_key(gateway: Gateway) -> None:
+async def test_me_shows_who_made_the_key(gateway: Gateway) -> None:
     gateway.put_user("olga", {"demo": "owner"})
     gateway.put_user("mia", {"demo": "viewer"})
     me = (await gateway.get("/api/v1/me", key=gateway.put_key("demo", createdBy="mia"))).json
@@ -36,7 +36,7 @@ async def test_me_is_who_made_the_key(gateway: Gateway) -> None:
     assert 0 < me["id"] < 2**53
 
 
-async def test_me_of_a_key_that_nobody_made_is_the_oldest_owner(gateway: Gateway) -> None:
+async def test_me_of_a_declared_key_shows_the_oldest_owner(gateway: Gateway) -> None:
     declared = (await gateway.get("/api/v1/me")).json
     assert declared["name"] == "Dana"
     gateway.put_user("adam", {"demo": "admin"})
@@ -96,7 +96,7 @@ async def test_balance_counts_today_only(gateway: Gateway) -> None:
         (0, 0, 10_001, 0, (-2, -2, 0)),
     ],
 )
-def test_rounding(
+def test_balance_is_rounded_down_and_bonus_spent_first(
     paid: int, bonus: int, charged: int, held: int, figures: tuple[int, int, int]
 ) -> None:
     account = project_account(
@@ -127,13 +127,13 @@ async def test_balance_while_another_replica_rebuilds_is_503(
     assert (await gateway.get(BALANCE)).status == 503
 
 
-@pytest.mark.parametrize("table", ["keys", "accounts", "users", "models", "tasks"])
-async def test_ready_once_every_table_is(gateway: Gateway, table: str) -> None:
+async def test_process_is_ready_once_every_table_is(gateway: Gateway) -> None:
     assert (await call(gateway.app, "GET", "/readyz")).status == 200
-    getattr(gateway, table).synced = False
-    answer = await call(gateway.app, "GET", "/readyz")
-    assert answer.status == 503
-    assert (await call(gateway.app, "GET", "/healthz")).status == 200
+    for table in (gateway.keys, gateway.accounts, gateway.users, gateway.models, gateway.tasks):
+        table.synced = False
+        assert (await call(gateway.app, "GET", "/readyz")).status == 503
+        assert (await call(gateway.app, "GET", "/healthz")).status == 200
+        table.synced = True
 
 
 async def test_metrics_can_be_switched_off() -> None:

@@ -1,7 +1,5 @@
 """A process that is leaving: served as before, sent to no more."""
 
-import pytest
-
 from tests.unit.apiserver.gateway import Gateway, call
 
 
@@ -10,12 +8,7 @@ def closes(headers: dict[str, str]) -> bool:
     return headers.get("connection") == "close"
 
 
-@pytest.fixture
-def gateway() -> Gateway:
-    return Gateway()
-
-
-async def test_it_is_not_ready_and_still_alive(gateway: Gateway) -> None:
+async def test_leaving_process_is_not_ready_and_still_alive(gateway: Gateway) -> None:
     assert (await call(gateway.app, "GET", "/readyz")).status == 200
     gateway.drain.begun = True
     assert (await call(gateway.app, "GET", "/readyz")).status == 503

@@ -74,7 +74,9 @@ def watch(transport: object, seconds: float) -> None:
     StallWatch(asyncio.get_running_loop(), transport, seconds).begin()  # type: ignore[arg-type]
 
 
-async def test_no_more_is_read_for_a_client_that_has_left(content: Content, port: int) -> None:
+async def test_content_is_not_read_on_for_a_client_that_has_left(
+    content: Content, port: int
+) -> None:
     writer = await begin(port)
     writer.transport.abort()
     async with asyncio.timeout(SECONDS):
@@ -82,7 +84,7 @@ async def test_no_more_is_read_for_a_client_that_has_left(content: Content, port
     assert content.read < MANY / 4
 
 
-async def test_a_client_that_takes_nothing_is_cut_off(content: Content) -> None:
+async def test_client_that_takes_nothing_is_cut_off(content: Content) -> None:
     async with listen(content, build_table(stall_seconds=0.2)) as port:
         writer = await begin(port)
         try:
@@ -93,29 +95,8 @@ async def test_a_client_that_takes_nothing_is_cut_off(content: Content) -> None:
             writer.transport.abort()
 
 
-async def test_a_client_that_takes_a_little_stays() -> None:
-    class Transport:
-        """One whose client takes a byte between two looks, twice, and then nothing."""
-
-        def __init__(self) -> None:
-            self.waiting = [10, 9, 8, 8]
-            self.aborted = asyncio.Event()
-
-        def get_write_buffer_size(self) -> int:
-            return self.waiting.pop(0)
-
-        def abort(self) -> None:
-            self.aborted.set()
-
-    transport = Transport()
-    watch(transport, 0)
-    async with asyncio.timeout(SECONDS):
-        await transport.aborted.wait()
-    assert not transport.waiting
-
-
 @in_virtual_time
-async def test_a_client_that_takes_little_steadily_stays() -> None:
+async def test_client_that_takes_little_steadily_stays() -> None:
     clock = asyncio.get_running_loop().time
     began, aborted = clock(), asyncio.Event()
 
@@ -134,7 +115,7 @@ async def test_a_client_that_takes_little_steadily_stays() -> None:
     assert clock() - began == pytest.approx(3600 + 2 * seconds, abs=120)
 
 
-async def test_a_client_that_is_served_to_the_end_has_not_left() -> None:
+async def test_client_that_is_served_to_the_end_has_not_left() -> None:
     sent: list[Message] = []
     counted: list[int] = []
 

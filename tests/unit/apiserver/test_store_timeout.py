@@ -7,7 +7,6 @@ import pytest
 
 from gateway_apiserver.media import MediaParts, create_media_app
 from gateway_core.files.addresses import MediaItem, MediaSigner, Sealer, TemporaryAddresses
-from gateway_core.storage import limits
 from gateway_core.storage.limits import (
     ARCHIVE_SECONDS,
     INPUT_SECONDS,
@@ -40,7 +39,7 @@ async def time_answer(request: Any) -> tuple[Answer, float]:
 
 
 @in_virtual_time
-async def test_what_is_looked_up_in_the_archive_is_503_in_time() -> None:
+async def test_call_that_needs_the_archive_is_503_in_time() -> None:
     gateway = Gateway()
     stop(gateway.store)
     for request in (
@@ -55,7 +54,7 @@ async def test_what_is_looked_up_in_the_archive_is_503_in_time() -> None:
 
 
 @in_virtual_time
-async def test_an_input_that_cannot_be_stored_in_time_leaves_no_task_and_no_hold() -> None:
+async def test_input_that_cannot_be_stored_in_time_leaves_no_task_and_no_hold() -> None:
     gateway = Gateway()
     await gateway.create()
     stop(gateway.store)
@@ -67,7 +66,7 @@ async def test_an_input_that_cannot_be_stored_in_time_leaves_no_task_and_no_hold
 
 
 @in_virtual_time
-async def test_what_needs_no_store_is_answered_as_ever() -> None:
+async def test_call_that_needs_no_store_is_answered_at_once() -> None:
     gateway = Gateway()
     ended = (await gateway.create()).json["id"]
     gateway.end_task(ended, COMPLETED)
@@ -85,7 +84,7 @@ async def test_what_needs_no_store_is_answered_as_ever() -> None:
 
 
 @in_virtual_time
-async def test_a_video_that_cannot_be_read_is_503_in_time() -> None:
+async def test_video_that_cannot_be_read_is_503_in_time() -> None:
     store, signer = FakeObjects(), MediaSigner(b"m" * 32)
     item = MediaItem("0f0e0d0c-0b0a-4908-8706-050403020100", 0)
     await store.put(item.key, b"video")
@@ -99,8 +98,7 @@ async def test_a_video_that_cannot_be_read_is_503_in_time() -> None:
 
 
 @in_virtual_time
-async def test_all_waiting_calls_time_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MOST_STORE_WAITERS", 2)
+async def test_calls_beyond_those_that_may_wait_are_refused_at_once() -> None:
     bound = StoreTimeout(2.0)
 
     async def wait() -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import pytest
@@ -62,19 +61,6 @@ async def test_steady_body_may_take_long() -> None:
 
 
 @in_virtual_time
-async def test_few_accounts_cannot_take_all_streams() -> None:
-    places, clock = StreamLimiter(), asyncio.get_running_loop().time
-    async with AsyncExitStack() as held:
-        for account in ("a", "b", "c", "d"):
-            with suppress(Unavailable):
-                for _ in range(MOST_STREAMS):
-                    await held.enter_async_context(places.take(account))
-        began = clock()
-        await held.enter_async_context(places.take("new"))
-        assert clock() == began
-
-
-@in_virtual_time
 async def test_waiting_stream_is_refused_in_time() -> None:
     places, clock = StreamLimiter(100, per_holder=2), asyncio.get_running_loop().time
     async with places.take("a"), places.take("a"):
@@ -105,17 +91,6 @@ async def test_waiting_stream_begins_when_another_ends() -> None:
     await asyncio.sleep(1)
     given_up.cancel()
     assert await asyncio.gather(*others) == pytest.approx([5, 9])
-
-
-@in_virtual_time
-async def test_parts_of_one_account_wait_for_each_other() -> None:
-    places = StreamLimiter()
-
-    async def send() -> None:
-        async with places.take("a"):
-            await asyncio.sleep(50)
-
-    await asyncio.gather(*(send() for _ in range(MOST_STREAMS // 2 + MOST_STREAM_WAITERS)))
 
 
 @in_virtual_time

@@ -31,7 +31,7 @@ async def ask(writer: asyncio.StreamWriter, size: int) -> None:
     await writer.drain()
 
 
-async def test_gigabytes_are_not_read(port: int) -> None:
+async def test_large_rest_of_a_body_is_not_read(port: int) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     await ask(writer, 4 << 30)
     assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 413 ")
@@ -45,7 +45,7 @@ async def test_gigabytes_are_not_read(port: int) -> None:
     assert MOST_DRAINED_BYTES <= sent < MOST_DRAINED_BYTES + (16 << 20)
 
 
-async def test_little_is_read_and_the_connection_stays(port: int) -> None:
+async def test_small_rest_of_a_body_is_read_and_the_connection_stays(port: int) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for _ in range(3):
         size = MOST_DRAINED_BYTES - 1

@@ -18,15 +18,8 @@ from tests.unit.apiserver.uploadbench import UploadBench
 HOUR = 3600
 FIRST, SECOND = b"abc", b"de"
 MD5 = hashlib.md5(FIRST + SECOND, usedforsecurity=False).hexdigest()
-REQUESTS = ("complete", "complete with md5", "other", "cancel", "part")
-RIVALS = (
-    "complete",
-    "complete, file deleted",
-    "other",
-    "cancel",
-    "expire",
-    "settle",
-)
+REQUESTS = ("complete", "complete with md5", "cancel", "part")
+RIVALS = ("complete, file deleted", "other", "cancel", "expire", "settle")
 WISHES = {"complete": "Completed", "other": "Other", "cancel": "Cancelled", "expire": "Expired"}
 MOST_STEPS = 60
 """More than any request has."""

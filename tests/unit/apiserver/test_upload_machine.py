@@ -451,7 +451,9 @@ def test_upload_has_one_outcome_under_races_and_kills() -> None:
     run_state_machine_as_test(
         Uploading,
         settings=settings(
-            max_examples=1000 if IS_WHOLE else 15, stateful_step_count=30, deadline=None
+            max_examples=1000 if IS_WHOLE else 8,
+            stateful_step_count=30 if IS_WHOLE else 20,
+            deadline=None,
         ),
     )
 
