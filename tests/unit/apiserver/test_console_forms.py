@@ -58,19 +58,17 @@ def find_form(page: Page, action: str, operation: str | None = None) -> Form:
     return found
 
 
-PAGES = [
-    ("/webhooks", "/webhooks/rotate", None),
-    ("/keys", "/keys", None),
-    ("/playground", "/playground/task", "sim/reference_to_video"),
-]
-
-
-@pytest.mark.parametrize(("page", "action", "operation"), PAGES)
 @pytest.mark.parametrize(
-    "error", [LOST, Unavailable("not now"), TooManyCalls("too many", retry_after=1)]
+    ("page", "action", "operation", "error"),
+    [
+        ("/webhooks", "/webhooks/rotate", None, LOST),
+        ("/keys", "/keys", None, Unavailable("not now")),
+        ("/keys", "/keys", None, TooManyCalls("too many", retry_after=1)),
+        ("/playground", "/playground/task", "sim/reference_to_video", LOST),
+    ],
 )
 async def test_form_of_unknown_outcome_is_the_same_request_when_sent_again(
-    browser: AppBrowser, refuse: Any, error: GatewayError, page: str, action: str, operation: str
+    browser: AppBrowser, refuse: Any, page: str, action: str, operation: str, error: GatewayError
 ) -> None:
     first = find_form(await browser.get(HOME + page), HOME + action, operation)
     keys = refuse(error)

@@ -61,10 +61,7 @@ async def test_head_has_same_headers_without_bytes(cabinet: Cabinet, path: str) 
 
 @pytest.mark.parametrize(
     ("header", "start", "end"),
-    [
-        *(("bytes=0-0", 0, 0), ("bytes=10-19", 10, 19), ("Bytes=7-7", 7, 7)),
-        *(("bytes=90-", 90, 99), ("bytes=-5", 95, 99), ("bytes=0-99999999999", 0, 99)),
-    ],
+    [("Bytes=10-19", 10, 19), ("bytes=90-", 90, 99), ("bytes=-5", 95, 99), ("bytes=0-999", 0, 99)],
 )
 def test_single_range_is_read(header: str, start: int, end: int) -> None:
     assert read_range(header, 100) == ByteRange(start, end)
@@ -99,18 +96,15 @@ async def test_range_of_a_file(cabinet: Cabinet, path: str) -> None:
     assert answer.headers["content-range"] == "bytes */100"
 
 
-async def test_if_none_match_is_304(cabinet: Cabinet, path: str) -> None:
+async def test_conditions_on_the_version(cabinet: Cabinet, path: str) -> None:
     tag = (await get(cabinet, path)).headers["etag"]
     for condition in (tag, f"W/{tag}", f'"other", {tag}', "*"):
         answer = await get(cabinet, path, if_none_match=condition)
         assert (answer.status, answer.body, answer.headers["etag"]) == (304, b"", tag)
     assert (await get(cabinet, path, if_none_match='"other"')).status == 200
-
-
-async def test_if_range_of_another_version_gets_whole(cabinet: Cabinet, path: str) -> None:
-    tag = (await get(cabinet, path)).headers["etag"]
-    assert (await get(cabinet, path, range="bytes=0-0", if_range=tag)).status == 206
-    assert (await get(cabinet, path, range="bytes=0-0", if_range='"other"')).status == 200
+    for tag_or_other, status in ((tag, 206), ('"other"', 200)):
+        answer = await get(cabinet, path, range="bytes=0-0", if_range=tag_or_other)
+        assert answer.status == status
 
 
 @pytest.mark.parametrize("gateway", [BOUNDS], indirect=True)

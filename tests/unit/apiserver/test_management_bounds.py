@@ -38,17 +38,13 @@ class TestLists:
             answer = await office.ask("POST", path, {"name": "two", field: wrong})
             assert answer.status == 400
             assert answer.json["errors"] == {field: [text]}
-
-    async def test_change_has_same_bounds(self, path: str, field: str) -> None:
-        office = Office(Gateway())
-        made = await office.make(path)
+        made = await office.make(path, name="three")
         answer = await office.ask("PATCH", f"{path}/{made['id']}", {field: entries(65, 10)})
-        assert answer.status == 400
-        assert set(answer.json["errors"]) == {field}
+        assert (answer.status, set(answer.json["errors"])) == (400, {field})
 
 
 @pytest.mark.parametrize("path", [*LISTS])
-async def test_all_fields_together_have_at_most_16_kib(path: str) -> None:
+async def test_fields_together_have_at_most_16_kib(path: str) -> None:
     office = Office(Gateway())
     fields = {"allowed_models": entries(64, 200), "allowed_providers": entries(64, 80)}
     answer = await office.ask("POST", path, {"name": "one", **fields})
@@ -77,18 +73,6 @@ async def test_size_is_that_of_the_fields_json() -> None:
     spec = {"displayName": "é", "allowedModels": ["a"], "metadata": {"k": "\x01"}, "tokens": [1]}
     counted = {name: value for name, value in spec.items() if name != "tokens"}
     assert sum(measure_fields(spec).values()) + 1 == len(orjson.dumps(counted))
-
-
-async def test_changes_together_do_not_exceed_the_size_limit() -> None:
-    office = Office(Gateway())
-    made = await office.make(allowed_models=entries(60))
-    path = f"/keys/{made['id']}"
-    answer = await office.ask("PATCH", path, {"metadata": {f"n{n}": "y" * 500 for n in range(4)}})
-    assert answer.status == 400
-    assert set(answer.json["errors"]) == {"allowed_models"}
-    assert (await office.ask("PATCH", path, {"allowed_models": None})).status == 200
-    answer = await office.ask("PATCH", path, {"metadata": {f"n{n}": "y" * 500 for n in range(4)}})
-    assert answer.status == 200
 
 
 @pytest.mark.parametrize(

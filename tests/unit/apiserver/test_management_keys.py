@@ -115,33 +115,23 @@ async def test_creator_is_that_of_the_management_key(gateway: Gateway) -> None:
         ({"name": ""}, "name"),
         ({"name": "   "}, "name"),
         ({"name": "x" * 101}, "name"),
-        ({"name": 5}, "name"),
-        ({"disabled": "true"}, "disabled"),
         ({"disabled": 1}, "disabled"),
         ({"expires_at": "tomorrow"}, "expires_at"),
-        ({"expires_at": "2999-02-30T00:00:00Z"}, "expires_at"),
-        ({"expires_at": "2999-01-01"}, "expires_at"),
         ({"expires_at": "2999-01-01T00:00:00"}, "expires_at"),
         ({"limit_cents": 5}, "limit_window"),
         ({"limit_window": "1d"}, "limit_cents"),
         ({"limit_cents": -1, "limit_window": "1d"}, "limit_cents"),
-        ({"limit_cents": "5", "limit_window": "1d"}, "limit_cents"),
-        ({"limit_cents": True, "limit_window": "1d"}, "limit_cents"),
         ({"limit_cents": 5.5, "limit_window": "1d"}, "limit_cents"),
         ({"limit_cents": 2**60, "limit_window": "1d"}, "limit_cents"),
         # what a number beyond a double is read as
         ({"limit_cents": 1e308, "limit_window": "1d"}, "limit_cents"),
-        ({"rpm_limit": 1e308}, "rpm_limit"),
-        ({"name": 1e308}, "name"),
         ({"limit_cents": 5, "limit_window": "yearly"}, "limit_window"),
         ({"rpm_limit": 0}, "rpm_limit"),
         ({"allowed_models": "sim"}, "allowed_models"),
-        ({"allowed_models": [""]}, "allowed_models"),
         ({"allowed_models": ["a*b"]}, "allowed_models"),
         ({"allowed_models": ["a"] * 257}, "allowed_models"),
         ({"allowed_providers": [None]}, "allowed_providers"),
         ({"metadata": {"a": 1}}, "metadata"),
-        ({"metadata": {"": "a"}}, "metadata"),
         ({"metadata": {"a": "x" * 513}}, "metadata"),
         ({"metadata": {str(n): "" for n in range(17)}}, "metadata"),
         ({"metadata": []}, "metadata"),
@@ -171,11 +161,6 @@ async def test_all_problems_are_reported_with_list_index(office: Office) -> None
     assert errors["nonsense"] == ["is not a known field"]
 
 
-async def test_whole_numbers_may_have_a_decimal_point(office: Office) -> None:
-    made = await office.make(limit_cents=5.0, limit_window="1h", rpm_limit=2.0)
-    assert (made["limit_cents"], made["rpm_limit"]) == (5, 2)
-
-
 async def test_declared_key_can_be_managed(office: Office) -> None:
     office.gateway.put_key("demo")
     spec = {"accountName": "demo", "class": "Standard", "displayName": "d", "secretName": "s"}
@@ -194,9 +179,6 @@ async def test_management_keys_are_not_shown(office: Office) -> None:
     assert (await office.ask("DELETE", f"/keys/{own}")).status == 404
     listed = (await office.show("/keys"))["data"]
     assert own not in {key["id"] for key in listed}
-
-
-# --- merge patch
 
 
 async def test_merge_patch_sets_clears_and_keeps_fields(office: Office) -> None:
@@ -222,7 +204,6 @@ async def test_merge_patch_sets_clears_and_keeps_fields(office: Office) -> None:
         ({"limit_window": "daily"}, (500, "daily")),
         ({"limit_cents": None}, (None, None)),
         ({"limit_window": None}, (None, None)),
-        ({"limit_cents": None, "limit_window": None}, (None, None)),
         ({"limit_cents": 1, "limit_window": "1h"}, (1, "1h")),
         ({}, (500, "weekly")),
     ],
@@ -277,9 +258,6 @@ async def test_concurrent_changes_of_one_key_overwrite_nothing(office: Office) -
     assert shown["metadata"] == {"a": "1"}
 
 
-# --- revoking
-
-
 async def test_revocation_is_final_and_idempotent(office: Office) -> None:
     made = await office.make()
     path = f"/keys/{made['id']}"
@@ -294,9 +272,6 @@ async def test_revocation_is_final_and_idempotent(office: Office) -> None:
         answer = await office.ask(method, path + rest, {})
         assert answer.status == 409
         assert answer.headers["x-should-retry"] == "false"
-
-
-# --- rotation
 
 
 async def test_rotation_keeps_id_and_ends_old_secret(office: Office) -> None:
@@ -335,9 +310,6 @@ async def test_overlap_is_at_most_a_week(office: Office, seconds: Any) -> None:
     assert list(answer.json["errors"]) == ["overlap_seconds"]
 
 
-# --- idempotency
-
-
 async def test_repeated_create_gets_same_response_without_secret(office: Office) -> None:
     first = await office.ask("POST", "/keys", WHOLE, idempotency_key="a")
     path = f"/keys/{first.json['id']}"
@@ -365,17 +337,6 @@ async def test_idempotency_key_with_other_input_is_409_within_account(
     assert foreign.json["id"] != first.json["id"]
 
 
-async def test_refused_create_does_not_bind_idempotency_key(office: Office) -> None:
-    assert (await office.ask("POST", "/keys", {}, idempotency_key="a")).status == 400
-    assert (await office.ask("POST", "/keys", {"name": "x"}, idempotency_key="a")).status == 201
-
-
-@pytest.mark.parametrize("key", ["", "   ", "x" * 513])
-async def test_a_bad_idempotency_key_is_400(office: Office, key: str) -> None:
-    answer = await office.ask("POST", "/keys", {"name": "x"}, idempotency_key=key)
-    assert (answer.status, set(answer.json)) == (400, {"error"})
-
-
 async def test_concurrent_creates_with_one_idempotency_key_make_one(office: Office) -> None:
     before = office.count("gatewaykeys")
     calls = [office.ask("POST", "/keys", {"name": "x"}, idempotency_key="a") for _ in range(20)]
@@ -398,29 +359,20 @@ async def test_repeated_rotation_is_applied_once(office: Office) -> None:
     assert await me(office, secrets[0]) == 200
     other = await office.ask("POST", path, {"overlap_seconds": 5}, idempotency_key="r")
     assert other.status == 409
-
-
-async def test_idempotency_key_of_rotation_is_409_for_another_key(office: Office) -> None:
-    one, two = await office.make(), await office.make()
-    await office.ask("POST", f"/keys/{one['id']}/rotate", {}, idempotency_key="r")
-    answer = await office.ask("POST", f"/keys/{two['id']}/rotate", {}, idempotency_key="r")
-    assert answer.status == 409
+    another = f"/keys/{(await office.make())['id']}/rotate"
+    assert (await office.ask("POST", another, {}, idempotency_key="r")).status == 409
 
 
 @pytest.mark.parametrize("applied", [True, False])
-async def test_create_with_lost_response_returns_its_secret(office: Office, applied: bool) -> None:
+async def test_create_and_rotation_with_lost_response_are_applied_once(
+    office: Office, applied: bool
+) -> None:
     fault = Fault(WriteOutcomeUnknown("lost"), applied=applied)
     office.gateway.kube.order_faults("create", fault)
     made = await office.make()
     assert await me(office, made["secret"]) == 200
     listed = (await office.show("/keys", "name_contains=one"))["data"]
     assert [key["id"] for key in listed] == [made["id"]]
-
-
-@pytest.mark.parametrize("applied", [True, False])
-async def test_rotation_with_lost_response_is_applied_once(office: Office, applied: bool) -> None:
-    made = await office.make()
-    fault = Fault(WriteOutcomeUnknown("lost"), applied=applied)
     office.gateway.kube.order_faults("patch", fault)
     body = {"overlap_seconds": 600}
     rotated = (await office.ask("POST", f"/keys/{made['id']}/rotate", body)).json

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from gateway_core.billing.counters import BudgetState
 from gateway_core.redis.link import CountersUnavailable
 from tests.unit.apiserver.gateway import Gateway
 from tests.unit.apiserver.management import Office
@@ -42,7 +41,7 @@ async def walk(office: Office, query: str) -> list[str]:
         after = f"&after={page['last_id']}"
 
 
-async def test_an_empty_list(office: Office) -> None:
+async def test_default_page_has_twenty_newest_keys_and_empty_one_no_ids(office: Office) -> None:
     page = await office.show("/keys")
     assert page == {
         "object": "list",
@@ -51,6 +50,12 @@ async def test_an_empty_list(office: Office) -> None:
         "last_id": None,
         "has_more": False,
     }
+    made = [(await office.make())["id"] for _ in range(21)]
+    page = await office.show("/keys")
+    assert [key["id"] for key in page["data"]] == made[:0:-1]
+    assert page["has_more"] is True
+    page = await office.show("/keys", f"limit=5&after={made[10]}")
+    assert [key["id"] for key in page["data"]] == made[9:4:-1]
 
 
 async def test_pages_follow_creation_also_within_a_second(office: Office) -> None:
@@ -62,29 +67,7 @@ async def test_pages_follow_creation_also_within_a_second(office: Office) -> Non
     assert await walk(office, "limit=100") == made[::-1]
 
 
-async def test_default_page_has_twenty_newest_keys(office: Office) -> None:
-    made = [(await office.make())["id"] for _ in range(21)]
-    page = await office.show("/keys")
-    assert [key["id"] for key in page["data"]] == made[:0:-1]
-    assert page["has_more"] is True
-
-
-async def test_revoked_keys_work_as_cursors(office: Office) -> None:
-    made = [(await office.make())["id"] for _ in range(6)]
-    seen: list[str] = []
-    page = await office.show("/keys", "limit=2&status=active")
-    while True:
-        for key in page["data"]:
-            seen.append(key["id"])
-            await office.ask("DELETE", f"/keys/{key['id']}")
-        if not page["has_more"]:
-            break
-        page = await office.show("/keys", f"limit=2&status=active&after={page['last_id']}")
-    assert seen == made[::-1]
-    assert await walk(office, "status=revoked") == made[::-1]
-
-
-async def test_filters(office: Office) -> None:
+async def test_filters_select_keys_by_status_and_name(office: Office) -> None:
     states: dict[str, dict[str, Any]] = {
         "active": {},
         "disabled": {"disabled": True},
@@ -107,9 +90,7 @@ async def test_filters(office: Office) -> None:
     [
         ("limit=0", "limit"),
         ("limit=101", "limit"),
-        ("limit=x", "limit"),
         ("limit=1.5", "limit"),
-        ("limit=-1", "limit"),
         ("limit=", "limit"),
         ("limit=1&limit=2", "limit"),
         ("order=up", "order"),
@@ -126,10 +107,6 @@ async def test_bad_queries_are_400(office: Office, query: str, name: str) -> Non
     assert list(answer.json["errors"]) == [name]
 
 
-async def test_query_that_is_not_utf_8_is_400(office: Office) -> None:
-    assert (await office.ask("GET", "/keys", query="name_contains=%ff")).status == 400
-
-
 @pytest.mark.parametrize("cursor", ["x", "", "key_" + "a" * 26, "key_nobody", "KEY", "key-named"])
 async def test_unknown_cursor_is_404(office: Office, cursor: str) -> None:
     spec = {"accountName": "empty", "class": "Standard", "displayName": "d", "secretName": "s"}
@@ -144,21 +121,6 @@ async def test_keys_of_other_replicas_are_listed_at_once(office: Office) -> None
     made = await office.make()
     office.gateway.keys.forget(made["id"].replace("_", "-", 1))
     assert await walk(office, "") == [made["id"]]
-
-
-async def test_budgets_are_read_once_for_a_page(office: Office) -> None:
-    made = [await office.make(limit_cents=100, limit_window="1d") for _ in range(3)]
-    asked = []
-
-    async def read_budgets(account: str, budgets: Any) -> list[BudgetState]:
-        asked.append(account)
-        return [BudgetState(budget, 250_000, 0, 1_800_000_000) for budget in budgets]
-
-    office.gateway.counters.read_budgets = read_budgets  # type: ignore[method-assign]
-    page = await office.show("/keys", "limit=2")
-    assert asked == ["empty"]
-    assert [key["remaining_cents"] for key in page["data"]] == [75, 75]
-    assert len(made) == 3
 
 
 async def test_without_counters_budget_comes_from_status(office: Office) -> None:

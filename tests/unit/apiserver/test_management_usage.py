@@ -6,7 +6,6 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway_core.api.errors import Unavailable
 from gateway_core.billing.charges import Charge, read_charge
 from gateway_core.billing.reports import UsageDay, UsageReader, read_usage_day
 from gateway_core.billing.usage import add_charges
@@ -124,8 +123,6 @@ async def test_start_and_end_days_are_inclusive(office: Office) -> None:
 @pytest.mark.parametrize(
     ("query", "name"),
     [
-        ("start=x", "start"),
-        ("start=20261121", "start"),
         ("start=2026-02-30", "start"),
         ("start=2026-11-21T00:00:00", "start"),
         ("end=", "end"),
@@ -217,33 +214,6 @@ async def test_lines_are_the_same_of_known_days_and_owed_charges(office: Office)
     found = await reader.read_known("demo", today, today, [known, old], charges, 1)
     assert list(found) == listed
     assert [line.micros for line in found.sum("key")] == [705]
-
-
-async def test_archived_days_are_listed_anew_once_an_object_has_gone(office: Office) -> None:
-    reader, store = make_reader(office), office.gateway.store
-    today = datetime.now(UTC).date()
-    first = today - timedelta(30)
-    days = [
-        find_day(put_day(office, day(back), describe_row("key-a", "m", back))) for back in (1, 2)
-    ]
-
-    async def read(known: list[UsageDay], epoch: int = 1) -> list[int]:
-        lines = await reader.read_known("demo", first, today, known, [], epoch)
-        return sorted(line.micros for line in lines)
-
-    assert await read(days) == [1, 2]
-    store.away = True
-    assert await read(days) == [1, 2]
-    with pytest.raises(Unavailable):
-        await read(days[:1], 2)
-    store.away = False
-    copied = await office.gateway.kube.get("gatewayusages", f"demo-{day(2)}")
-    key = f"usage/demo/{day(2)}.{copied['metadata']['uid']}.json"
-    await store.put(key, orjson.dumps(copied))
-    assert await read(days) == [1, 2]
-    assert await read(days[:1], 2) == [1, 2]
-    store.away = True
-    assert await read(days[:1], 2) == [1, 2]
 
 
 async def test_usage_of_other_accounts_is_not_shown(office: Office) -> None:

@@ -19,15 +19,22 @@ ITEM = MediaItem("0f0e0d0c-0b0a-4908-8706-050403020100", 0)
 PATH = SIGNER.sign(ITEM, "video/mp4", NOW + 60)
 
 
-async def ask(path: str = PATH, method: str = "GET", now: float = NOW, **headers: str) -> Answer:
-    store = FakeObjects()
-    store.contents[ITEM.key] = CONTENT
+async def ask(
+    path: str = PATH,
+    method: str = "GET",
+    now: float = NOW,
+    store: FakeObjects | None = None,
+    **headers: str,
+) -> Answer:
+    if store is None:
+        store = FakeObjects()
+        store.contents[ITEM.key] = CONTENT
     app = create_media_app(MediaParts(store, SIGNER, ADDRESSES), lambda: now)
     sent = [(name.replace("_", "-"), value) for name, value in headers.items()]
     return await call(app, method, path, headers=sent)
 
 
-async def test_whole() -> None:
+async def test_signed_address_serves_content_and_its_headers() -> None:
     answer = await ask()
     assert answer.status == 200
     assert answer.body == CONTENT
@@ -40,6 +47,13 @@ async def test_whole() -> None:
     assert shown["etag"].startswith('"')
     assert "access-control-allow-origin" not in shown
     assert shown["x-request-id"].startswith("req_")
+    head = await ask(method="HEAD")
+    assert (head.status, head.body) == (200, b"")
+    assert head.headers["content-length"] == str(len(CONTENT))
+    assert (await ask(if_none_match=shown["etag"])).status == 304
+    other = await ask(method="POST")
+    assert (other.status, other.headers["allow"]) == (405, "GET, HEAD")
+    assert (await ask("/healthz")).json == {"status": "ok"}
 
 
 async def test_access_log_names_the_uid_of_the_task() -> None:
@@ -50,12 +64,6 @@ async def test_access_log_names_the_uid_of_the_task() -> None:
     assert "task" not in line
 
 
-async def test_head() -> None:
-    answer = await ask(method="HEAD")
-    assert (answer.status, answer.body) == (200, b"")
-    assert answer.headers["content-length"] == str(len(CONTENT))
-
-
 async def test_range_and_range_beyond_the_end() -> None:
     answer = await ask(range="bytes=5-9")
     assert (answer.status, answer.body) == (206, CONTENT[5:10])
@@ -63,11 +71,6 @@ async def test_range_and_range_beyond_the_end() -> None:
     answer = await ask(range=f"bytes={len(CONTENT)}-")
     assert (answer.status, answer.body) == (416, b"")
     assert answer.headers["content-range"] == f"bytes */{len(CONTENT)}"
-
-
-async def test_if_none_match_is_304() -> None:
-    tag = (await ask()).headers["etag"]
-    assert (await ask(if_none_match=tag)).status == 304
 
 
 async def test_url_expires() -> None:
@@ -93,7 +96,7 @@ async def test_url_expires() -> None:
         "/api/v1/me",
     ],
 )
-async def test_everything_else_is_404(path: str) -> None:
+async def test_other_paths_are_404(path: str) -> None:
     answer = await ask(path)
     assert answer.status == 404
     assert answer.json == {"error": "Not found."}
@@ -102,24 +105,6 @@ async def test_everything_else_is_404(path: str) -> None:
 async def test_url_of_deleted_object_is_404() -> None:
     gone = SIGNER.sign(MediaItem("2f0e0d0c-0b0a-4908-8706-050403020100", 0), "video/mp4", NOW + 60)
     assert (await ask(gone)).status == 404
-
-
-async def test_store_outage_is_503() -> None:
-    store = FakeObjects()
-    store.away = True
-    answer = await call(
-        create_media_app(MediaParts(store, SIGNER, ADDRESSES), lambda: NOW), "GET", PATH
-    )
-    assert answer.status == 503
-
-
-async def test_other_methods() -> None:
-    answer = await ask(method="POST")
-    assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
-
-
-async def test_health() -> None:
-    assert (await ask("/healthz")).json == {"status": "ok"}
 
 
 @pytest.mark.parametrize(("failure", "status"), [(StoreUnavailable, 503), (ObjectMissing, 404)])
@@ -131,16 +116,13 @@ async def test_store_failure_after_head_is_reported(failure: type[Exception], st
 
     store = Failing()
     store.contents[ITEM.key] = CONTENT
-    answer = await call(
-        create_media_app(MediaParts(store, SIGNER, ADDRESSES), lambda: NOW), "GET", PATH
-    )
-    assert answer.status == status
+    assert (await ask(store=store)).status == status
 
 
-async def test_an_empty_file() -> None:
+async def test_empty_file_is_served_and_store_outage_is_503() -> None:
     store = FakeObjects()
     store.contents[ITEM.key] = b""
-    answer = await call(
-        create_media_app(MediaParts(store, SIGNER, ADDRESSES), lambda: NOW), "GET", PATH
-    )
+    answer = await ask(store=store)
     assert (answer.status, answer.body) == (200, b"")
+    store.away = True
+    assert (await ask(store=store)).status == 503

@@ -92,15 +92,12 @@ async def test_invalid_address_is_404(path: str, method: str) -> None:
     receiver = NoticeReceiver(SIGNER, sink)
     assert (await post(receiver, path, method=method))["status"] == 404
     assert sink.taken == []
+    without_operator = NoticeReceiver(SIGNER, None)
+    assert (await post(without_operator))["status"] == 404
 
 
 @in_virtual_time
-async def test_without_operator_every_address_is_404() -> None:
-    assert (await post(NoticeReceiver(SIGNER, None)))["status"] == 404
-
-
-@in_virtual_time
-async def test_a_body_is_bounded_and_never_read() -> None:
+async def test_body_is_bounded_and_never_parsed() -> None:
     sink = Sink()
     receiver = NoticeReceiver(SIGNER, sink)
     assert (await post(receiver, body=b"x" * (MOST_BYTES + 1)))["status"] == 413
@@ -112,9 +109,9 @@ async def test_a_body_is_bounded_and_never_read() -> None:
 async def test_flood_is_throttled_and_last_notice_delivered() -> None:
     sink = Sink()
     receiver = NoticeReceiver(SIGNER, sink)
-    for _ in range(1000):
+    for _ in range(100):
         assert (await post(receiver))["status"] == 204
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(0.02)
     flooded = len(sink.taken)
     assert flooded <= 6, "two a second"
     await asyncio.sleep(2)
@@ -145,14 +142,6 @@ async def test_undelivered_notice_is_503() -> None:
     await asyncio.sleep(5)
     assert (await post(receiver))["status"] == 204
     assert sink.taken == [NOTICE]
-
-
-@in_virtual_time
-async def test_the_log_shows_no_address(caplog: pytest.LogCaptureFixture, capsys: Any) -> None:
-    await post(NoticeReceiver(SIGNER, Sink()))
-    await post(NoticeReceiver(SIGNER, None))
-    written = caplog.text + "".join(capsys.readouterr())
-    assert PATH.rpartition("/")[2] not in written
 
 
 @in_virtual_time

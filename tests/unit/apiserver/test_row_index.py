@@ -1,12 +1,10 @@
 """The index of rows behind the console's lists: complete, in order, bounded, and listed once."""
 
 import asyncio
-import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial, wraps
 from typing import Any
-from weakref import ref
 
 import pytest
 
@@ -214,6 +212,7 @@ async def test_account_beyond_its_bound_is_listed_once_and_evicts_no_other(scene
             assert scene.index.find_marked("demo") is None
             assert await scene.read(account="guest") == [9]
         assert scene.count_lists() == lists
+        assert [*scene.index._kept] == ["guest"]
         scene.kube.remove(KIND, "task-3")
         await asyncio.sleep(LIFE_SECONDS + 60)
         assert await scene.read() == [2, 1]
@@ -233,24 +232,6 @@ async def test_account_that_grows_evicts_others_and_not_itself(scene: Scene) -> 
 
 
 @on_scene
-async def test_account_beyond_its_bound_takes_no_memory(scene: Scene) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_index, "MOST_OF_ACCOUNT", 3)
-        await scene.read()
-        informer = ref(scene.index._kept["demo"].informer)
-        gc.disable()
-        try:
-            scene.put(4)
-            await asyncio.sleep(60)
-            assert informer() is None
-        finally:
-            gc.enable()
-        with pytest.raises(Unavailable, match="more than 3 tasks"):
-            await scene.read()
-        assert not scene.index._kept
-
-
-@on_scene
 async def test_first_list_that_does_not_come_on_is_unavailable(scene: Scene) -> None:
     scene.kube.away = True
     assert await scene.read() is None
@@ -265,11 +246,11 @@ async def test_first_list_that_does_not_come_on_is_unavailable(scene: Scene) -> 
 
 
 @on_scene
-async def test_ten_thousand_tasks_are_paged_once_each(scene: Scene) -> None:
-    numbers = range(10, 10_010)
+async def test_many_tasks_are_paged_once_each(scene: Scene) -> None:
+    numbers = range(10, 1_010)
     for number in numbers:
-        scene.put(number, phase="Failed" if number % 1000 == 0 else "Running")
-    assert await scene.read(limit=1) == [10_009]
+        scene.put(number, phase="Failed" if number % 100 == 0 else "Running")
+    assert await scene.read(limit=1) == [1_009]
     found: list[int] = []
     scene.more = ""
     while page := await scene.read(scene.more, limit=20):
@@ -277,7 +258,7 @@ async def test_ten_thousand_tasks_are_paged_once_each(scene: Scene) -> None:
         if not scene.more:
             break
     assert found == [*numbers[::-1], 3, 2, 1]
-    assert await scene.read(phase="Failed", limit=20) == [*range(10_000, 0, -1000)]
+    assert await scene.read(phase="Failed", limit=20) == [*range(1_000, 0, -100)]
 
 
 def test_names_that_a_day_has_dropped_are_kept_for_some_versions() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from gateway_apiserver.media import MediaParts, create_media_app
 from gateway_core.files.addresses import MediaItem, MediaSigner, Sealer, TemporaryAddresses
+from gateway_core.storage import limits
 from gateway_core.storage.limits import (
     ARCHIVE_SECONDS,
     INPUT_SECONDS,
@@ -73,7 +74,7 @@ async def test_call_that_needs_no_store_is_answered_at_once() -> None:
     stop(gateway.store)
     waiting = [
         asyncio.create_task(gateway.poll(random_id(gateway.mint)))
-        for _ in range(MOST_STORE_WAITERS + 100)
+        for _ in range(MOST_STORE_WAITERS + 10)
     ]
     await asyncio.sleep(0.1)
     answer, seconds = await time_answer(gateway.poll(ended))
@@ -99,6 +100,12 @@ async def test_video_that_cannot_be_read_is_503_in_time() -> None:
 
 @in_virtual_time
 async def test_calls_beyond_those_that_may_wait_are_refused_at_once() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "MOST_STORE_WAITERS", 2)
+        await check_waiters()
+
+
+async def check_waiters() -> None:
     bound = StoreTimeout(2.0)
 
     async def wait() -> None:

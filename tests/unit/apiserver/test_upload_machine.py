@@ -317,7 +317,6 @@ class Uploading(RuleBasedStateMachine):
         )
 
     def run(self, work: Any) -> Any:
-        """What comes of it, if nobody is killed."""
         return self.runner.run(work)
 
     def attempt(self, work: Callable[[], Awaitable[Any]], kill: int | None) -> Any:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import xxhash
 
-from gateway_apiserver.surfaces.uploads import routes
 from gateway_core.api.ids import id_to_name
 from gateway_core.api.resource import Object
 from gateway_core.api.upload import LIFETIME_SECONDS
+from gateway_core.files import parts
 from gateway_core.files.uploads import MOST_PART_BYTES
 from gateway_core.kube.errors import KubernetesUnavailable, WriteConflict, WriteOutcomeUnknown
 from tests.fakes.kubernetes import Fault
@@ -395,7 +395,7 @@ async def test_part_size_limit_is_exact(
     uploader: Uploader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert MOST_PART_BYTES == 64 * 1024 * 1024
-    monkeypatch.setattr(routes, "MOST_PART_BYTES", 10)
+    monkeypatch.setattr(parts, "MOST_PART_BYTES", 10)
     upload = await uploader.open(1)
     assert (await uploader.send(upload, b"x" * 10)).status == 200
     kept = len(uploader.gateway.store.contents)
@@ -414,8 +414,8 @@ async def test_parts_may_exceed_the_upload_only_by_repetitions_and_number_a_thou
     # lost counters are counted again from the store
     uploader.gateway.parts.lose()
     refused(await uploader.send(upload, b"1"), 400, "too_many_part_bytes", "data")
-    parts = [key for key in uploader.gateway.store.contents if not key.endswith(".json")]
-    assert len(parts) == 4
+    stored = [key for key in uploader.gateway.store.contents if not key.endswith(".json")]
+    assert len(stored) == 4
 
     other = await uploader.open(1)
     await uploader.add(other, b"a")
