@@ -54,7 +54,7 @@ LISTING = tuple(
 )
 """Lists of models, in the dialect of the credential below /v1."""
 FETCHING = "POST /api/v1/files"
-"""Goes to whatever address is made up, so it is asked with a fake alone (`tests/unit`)."""
+"""Goes to whatever address is made up, so only fakes are asked (`test_openapi_of_fakes.py`)."""
 FOR_ANYBODY = OPERATIONS[4:6]
 """Answered without a key, but not with a bad one."""
 BELOW_MANAGEMENT = "/api/v1/management/"

@@ -62,7 +62,7 @@ async def test_body_without_json_object_is_400_in_simple_form(gateway: Gateway, 
 @pytest.mark.parametrize(
     "content_type", [None, "text/plain", "application/x-www-form-urlencoded", "application/jsonx"]
 )
-async def test_other_content_type_is_415(gateway: Gateway, content_type: str | None) -> None:
+async def test_unsupported_content_type_is_415(gateway: Gateway, content_type: str | None) -> None:
     answer = await gateway.create(content_type=content_type)
     assert answer.status == 415
     assert answer.headers["accept"] == "application/json"

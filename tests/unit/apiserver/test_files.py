@@ -428,7 +428,7 @@ class TestDelete:
             assert (answer.status, answer.json["error"]["code"]) == (404, "file_not_found")
         assert await cabinet.read_used() == 0
 
-    async def test_one_of_concurrent_deletions_succeeds(self, cabinet: Cabinet) -> None:
+    async def test_concurrent_deletions_succeed_once(self, cabinet: Cabinet) -> None:
         made = await cabinet.make()
         path = f"{FILES}/{made['id']}"
         answers = await asyncio.gather(*(cabinet.ask("DELETE", path) for _ in range(8)))

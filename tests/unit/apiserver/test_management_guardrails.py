@@ -245,7 +245,7 @@ async def test_bad_lists_of_keys_are_400(office: Office, ids: Any) -> None:
     assert list(answer.json["errors"]) == ["key_ids"]
 
 
-async def test_a_key_has_at_most_eight_guardrails(office: Office) -> None:
+async def test_key_has_at_most_eight_guardrails(office: Office) -> None:
     key = await office.make()
     pools = [await office.make("/guardrails", name=f"p{n}") for n in range(9)]
     for pool in pools[:8]:

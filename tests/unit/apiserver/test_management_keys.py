@@ -63,7 +63,7 @@ async def test_new_key_shows_its_secret_and_is_valid_at_once(office: Office) -> 
     assert await me(office, made["secret"]) == 200
 
 
-async def test_all_fields_are_stored_and_shown(office: Office) -> None:
+async def test_fields_are_stored_and_shown(office: Office) -> None:
     made = await office.make(**WHOLE)
     shown = await office.show(f"/keys/{made['id']}")
     assert "secret" not in shown
@@ -152,7 +152,7 @@ async def test_bad_fields_are_named_in_400(
     assert office.count("gatewaykeys") == before
 
 
-async def test_all_problems_are_reported_with_list_index(office: Office) -> None:
+async def test_problems_of_each_field_are_reported_with_list_index(office: Office) -> None:
     body = {"allowed_models": ["a", 5], "rpm_limit": "x", "nonsense": 1}
     errors = (await office.ask("POST", "/keys", body)).json["errors"]
     assert set(errors) == {"name", "allowed_models", "rpm_limit", "nonsense"}

@@ -96,7 +96,7 @@ async def test_url_expires() -> None:
         "/api/v1/me",
     ],
 )
-async def test_other_paths_are_404(path: str) -> None:
+async def test_unsigned_or_changed_path_is_404(path: str) -> None:
     answer = await ask(path)
     assert answer.status == 404
     assert answer.json == {"error": "Not found."}

@@ -59,7 +59,9 @@ async def test_foreign_resource_is_refused_also_among_others(
 
 
 @pytest.mark.parametrize("name", ["scope", "unknown"])
-async def test_other_parameters_may_not_be_repeated(gateway: Gateway, name: str) -> None:
+async def test_repeated_parameter_is_refused_unless_it_is_empty(
+    gateway: Gateway, name: str
+) -> None:
     errors = await ask_all(gateway, repeat(name, ["a", "a"]))
     assert set(errors.values()) == {"invalid_request"}
     errors = await ask_all(gateway, repeat(name, ["", "a", ""]))

@@ -154,7 +154,7 @@ async def test_setting_decides_which_requests_are_logged() -> None:
     assert answered(lines) == []
 
 
-async def test_other_lines_of_the_request_have_its_id(gateway: Gateway) -> None:
+async def test_log_lines_of_a_request_have_its_id(gateway: Gateway) -> None:
     created = await gateway.create()
     bound = structlog.contextvars.get_contextvars()
     assert bound["request_id"] == created.headers["x-request-id"]

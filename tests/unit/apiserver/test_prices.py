@@ -5,8 +5,6 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from gateway_apiserver.surfaces.quotes import QuoteRequest, quote_call
 from gateway_core.api.money import ceil_cents
@@ -418,36 +416,7 @@ class TestQuotes:
         assert (await post_quote(gateway, question(params=...))).status == 409
 
 
-rates = st.integers(min_value=0, max_value=10**8)
-price_lists = st.lists(
-    st.fixed_dictionaries(
-        {"perSecond": st.tuples(*[rates] * 5)}, optional={"perCallMicros": rates}
-    ).map(
-        lambda made: {
-            **made,
-            "perSecond": [
-                {"resolution": name, "micros": micros}
-                for name, micros in zip(RESOLUTIONS, made["perSecond"], strict=True)
-            ],
-        }
-    ),
-    min_size=1,
-    max_size=4,
-).map(
-    lambda made: [
-        {**price, "effectiveTime": (START + timedelta(seconds=3 * index)).isoformat()}
-        for index, price in enumerate(made)
-    ]
-)
 START = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
-choices = st.fixed_dictionaries(
-    {},
-    optional={
-        "duration_seconds": st.integers(min_value=3, max_value=16),
-        "output_resolution": st.sampled_from(RESOLUTIONS),
-        "audio": st.booleans(),
-    },
-)
 
 
 def make_catalog(prices: list[dict[str, Any]]) -> Catalog:
@@ -456,71 +425,42 @@ def make_catalog(prices: list[dict[str, Any]]) -> Catalog:
     return build_catalog(model for _, model in gateway.models.items())[0]
 
 
-class TestQuoteReservationAndCharge:
-    """One figure for one call: before it, with it and after it."""
+@pytest.mark.parametrize(
+    ("per_second", "chosen"),
+    [
+        (100_000, {}),
+        (3_333, {"duration_seconds": 16, "output_resolution": "4k"}),
+        (1, {"duration_seconds": 3, "audio": False}),
+    ],
+)
+async def test_quote_and_reservation_agree_on_the_wire(
+    gateway: Gateway, per_second: int, chosen: dict[str, Any]
+) -> None:
+    gateway.put_account("demo", unlimited=True)
+    gateway.put_model(prices=[{"perSecond": [{"micros": per_second}], "perCallMicros": 7}])
+    quoted = await post_quote(gateway, question(params=params(**chosen)))
+    created = await gateway.create(body(**chosen))
+    reserved = gateway.task_object(created.json["id"])["spec"]["request"]["reservedMicros"]
+    amount = quoted.json["price_quote"]["reservation_amount_cents"]
+    assert amount == ceil_cents(reserved)
+    assert await gateway.held() == reserved
 
-    @pytest.mark.parametrize(
-        ("per_second", "chosen"),
-        [
-            (100_000, {}),
-            (3_333, {"duration_seconds": 16, "output_resolution": "4k"}),
-            (1, {"duration_seconds": 3, "audio": False}),
-        ],
-    )
-    async def test_quote_and_reservation_agree_on_the_wire(
-        self, gateway: Gateway, per_second: int, chosen: dict[str, Any]
-    ) -> None:
-        gateway.put_account("demo", unlimited=True)
-        gateway.put_model(prices=[{"perSecond": [{"micros": per_second}], "perCallMicros": 7}])
-        quoted = await post_quote(gateway, question(params=params(**chosen)))
-        created = await gateway.create(body(**chosen))
-        reserved = gateway.task_object(created.json["id"])["spec"]["request"]["reservedMicros"]
-        amount = quoted.json["price_quote"]["reservation_amount_cents"]
-        assert amount == ceil_cents(reserved)
-        assert await gateway.held() == reserved
 
-    @settings(deadline=None, max_examples=25)
-    @given(
-        prices=price_lists,
-        chosen=choices,
-        asked=st.integers(min_value=0, max_value=12_999_999),
-        waited=st.integers(min_value=0, max_value=3_000_000),
-    )
-    def test_quote_reservation_and_charge_agree_at_every_moment(
-        self, prices: list[dict[str, Any]], chosen: dict[str, Any], asked: int, waited: int
-    ) -> None:
-        catalog = make_catalog(prices)
-        addresses = AddressPolicy((), ())
-        moment = START + timedelta(microseconds=asked)
-        subject = QuoteRequest(
-            service="sim", action="reference_to_video", model=MODEL, params=params(**chosen)
-        )
-        quoted = quote_call(catalog, subject, addresses, moment)
-        operation = catalog.find_operation("sim", "reference_to_video")
-        assert operation is not None
-        raw = orjson.dumps(body(**chosen))
-        draft = draft_task(catalog, operation, "sim", raw, addresses)
-        later = moment + timedelta(microseconds=waited)
-        model = find_model(draft)
-        reserved = price_draft(draft, model, later)
+def test_price_that_changes_between_quote_and_create_is_dated() -> None:
+    later = (START + timedelta(seconds=1)).isoformat()
+    catalog = make_catalog([{"perCallMicros": 10}, {"perCallMicros": 20, "effectiveTime": later}])
+    addresses = AddressPolicy((), ())
+    subject = QuoteRequest(service="sim", action="reference_to_video", model=MODEL, params=params())
+    operation = catalog.find_operation("sim", "reference_to_video")
+    assert operation is not None
+    draft = draft_task(catalog, operation, "sim", orjson.dumps(body()), addresses)
+    for milliseconds, micros in ((0, 10), (999, 10), (1000, 20), (1999, 20)):
+        moment = START + timedelta(milliseconds=milliseconds)
+        assert quote_call(catalog, subject, addresses, moment).micros == micros
+        reserved = price_draft(draft, find_model(draft), moment)
         bound = bound_task(draft.complete)
         # the task's creation time is the API server's, whole and a little off
-        at_charge = select_price(model.prices, later.replace(microsecond=0) + timedelta(seconds=1))
+        created = moment.replace(microsecond=0) + timedelta(seconds=1)
+        at_charge = select_price(find_model(draft).prices, created)
+        assert reserved == micros
         assert charge(at_charge, bound, bound, reserved=reserved) == reserved
-        told = moment.replace(microsecond=0)
-        if later.replace(microsecond=0) == told:
-            assert quoted.micros == reserved
-        in_force = [select_price(model.prices, when) for when in (told, later)]
-        if in_force[0] == in_force[1]:
-            assert quoted.micros == reserved
-
-    def test_price_that_changes_between_quote_and_create_is_dated(self) -> None:
-        later = (START + timedelta(seconds=1)).isoformat()
-        catalog = make_catalog(
-            [{"perCallMicros": 10}, {"perCallMicros": 20, "effectiveTime": later}]
-        )
-        addresses = AddressPolicy((), ())
-        subject = QuoteRequest(service="sim", action="reference_to_video", model=MODEL)
-        for milliseconds, micros in ((0, 10), (999, 10), (1000, 20), (1999, 20)):
-            moment = START + timedelta(milliseconds=milliseconds)
-            assert quote_call(catalog, subject, addresses, moment).micros == micros

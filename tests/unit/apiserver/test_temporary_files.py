@@ -169,7 +169,7 @@ async def test_malformed_json_leaves_nothing(bench: Bench, end: str) -> None:
     assert bench.gateway.store.contents == {}
 
 
-async def test_only_data_may_be_long(bench: Bench) -> None:
+async def test_long_field_other_than_data_is_refused(bench: Bench) -> None:
     source = {"type": "base64", "data": "AAAA"}
     for body in (
         {"source": source, "file_name": "a" * 30_000},
@@ -404,6 +404,6 @@ class TestPrepared:
         assert (answer.status, set(answer.json["errors"])) == (400, {field})
 
 
-async def test_other_content_type_is_415(bench: Bench) -> None:
+async def test_unsupported_content_type_is_415(bench: Bench) -> None:
     for path in (PATH, PATH + "/prepare", PATH + "/confirm"):
         assert (await bench.gateway.create({}, path=path, content_type="a/b")).status == 415

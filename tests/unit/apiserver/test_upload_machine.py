@@ -185,39 +185,6 @@ class Uploading(RuleBasedStateMachine):
         self.fate.pauses = None
         self.judge(known, wanted, answers)
 
-    @precondition(lambda self: self.uploads)
-    @rule(
-        number=PICKS,
-        request=ENDINGS,
-        rivals=st.lists(ENDINGS, min_size=1, max_size=3),
-        after=st.integers(0, 24),
-        kill=KILLS,
-    )
-    def interrupt(
-        self, number: int, request: str, rivals: list[str], after: int, kill: int | None
-    ) -> None:
-        """Between two steps of a request others act to their end, the operator last."""
-        known = self.pick(number)
-        calls = self.list_endings(known)
-        wanted, told = [request, *rivals, "operator"], list[Any]()
-
-        async def visit() -> None:
-            for one in wanted[1:]:
-                told.append(await calls[one]())
-
-        async def run() -> list[Any]:
-            answer = await calls[request]()
-            if self.fate.visitor is not None:
-                # the request has fewer steps
-                self.fate.visitor = None
-                await visit()
-            return [answer, *told]
-
-        self.fate.visitor, self.fate.visit_after = visit, after
-        answers = self.attempt(run, kill)
-        self.fate.visitor = None
-        self.judge(known, wanted, answers)
-
     def list_endings(self, known: Known) -> dict[str, Callable[[], Awaitable[Any]]]:
         """The calls that `ENDINGS` names, for one Upload."""
         first, other = (

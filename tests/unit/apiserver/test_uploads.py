@@ -478,41 +478,6 @@ async def test_file_expires_as_its_upload_requested(uploader: Uploader) -> None:
         assert file["purpose"] == changes.get("purpose", "user_data")
 
 
-async def test_repeated_completion_does_not_restore_deleted_file(uploader: Uploader) -> None:
-    upload = await uploader.open(1)
-    part = await uploader.add(upload, b"a")
-    first = await uploader.complete(upload, part)
-    (file,) = uploader.list_files()
-    kube = uploader.gateway.kube
-    settled = {"status": {"work": "Settled", "fileUid": file["metadata"]["uid"]}}
-    kube.put("gatewayuploads", {**uploader.find(upload), **settled})
-    kube.remove("gatewayfiles", file["metadata"]["name"])
-    again = await uploader.complete(upload, part)
-    assert again.status == 200
-    assert again.json["file"]["id"] == first.json["file"]["id"]
-    assert uploader.list_files() == []
-
-
-async def test_file_created_after_its_deletion_is_removed(uploader: Uploader) -> None:
-    """The winner is so slow that the operator makes the File and a client deletes it meanwhile."""
-    upload = await uploader.open(1)
-    part = await uploader.add(upload, b"a")
-    kube = uploader.gateway.kube
-    slow = kube.create
-
-    async def create(plural: str, obj: Any) -> Object:
-        if plural == "gatewayfiles":
-            settled = {"status": {"work": "Settled", "fileUid": "the-first"}}
-            kube.put("gatewayuploads", {**uploader.find(upload), **settled})
-        return await slow(plural, obj)
-
-    kube.create = create  # type: ignore[method-assign]
-    done = await uploader.complete(upload, part)
-    assert done.status == 200
-    # its finalizer is the operator's
-    assert all("deletionTimestamp" in file["metadata"] for file in uploader.list_files())
-
-
 @pytest.mark.parametrize(
     "fault",
     [

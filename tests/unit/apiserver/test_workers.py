@@ -118,9 +118,13 @@ async def test_signal_at_any_point_of_the_start_ends_all(start_pod: StartPod) ->
             assert await asyncio.wait_for(pod.run, 20) == 0
 
 
-async def test_workers_end_with_a_parent_that_fails(start_pod: StartPod) -> None:
-    async with start_pod("steady") as pod:
+async def test_parent_is_not_ready_before_all_workers_and_takes_them_along_when_it_fails(
+    start_pod: StartPod,
+) -> None:
+    async with start_pod("steady", "unready") as pod:
+        # metrics are the second question to each
         pids = await pod.wait_pids(2)
+        assert not pod.parent.is_ready()
         pod.run.cancel()
         await asyncio.wait([pod.run], timeout=20)
         children = [psutil.Process(pid) for pid in pids.values() if psutil.pid_exists(pid)]
@@ -146,20 +150,18 @@ async def test_worker_that_does_not_end_is_killed(start_pod: StartPod) -> None:
         assert await asyncio.wait_for(pod.run, 20) == 1
 
 
-async def test_not_ready_before_all_workers_are(start_pod: StartPod) -> None:
-    async with start_pod("steady", "unready") as pod:
-        # metrics are the second question to each
-        await pod.wait_pids(2)
-        assert not pod.parent.is_ready()
-
-
 async def test_hanging_worker_is_killed_and_missing_from_scrapes(
     start_pod: StartPod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "HANG_SECONDS", 2.0)
     monkeypatch.setattr(module, "SCRAPE_SECONDS", 0.1)
+    monkeypatch.setattr(module, "READY_SECONDS", 0.1)
     async with start_pod("silent", "steady") as pod:
-        await pod.wait_pids(1)
+        await pod.wait_ready()
+        workers = [child.pid for child in psutil.Process().children()]
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "HANG_SECONDS", 0.5)
+            await pod.wait_pids(1)
+            await wait_for(lambda: not all(map(psutil.pid_exists, workers)), what="its end")
         await pod.wait_pids(2)
         assert list((await pod.read("gateway_unexpected_failures_total", "loop")).values()) == [1]
 
