@@ -18,7 +18,7 @@ from tests.unit.apiserver.gateway import Answer
 from tests.unit.apiserver.llm_gateway import shorten_idle_time
 from tests.unit.apiserver.llm_harness import TEXT, encode, serve
 
-STEP, WRONG_STEP = (1, 1) if IS_WHOLE else (97, 53)
+STEP, WRONG_STEP = (1, 1) if IS_WHOLE else (97, 31)
 """Every so many-th byte is tried; each one by the tests of streams alone (`tests/unit/llm`)."""
 
 

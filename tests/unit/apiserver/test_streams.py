@@ -94,6 +94,21 @@ async def test_waiting_stream_begins_when_another_ends() -> None:
 
 
 @in_virtual_time
+async def test_parts_of_one_account_wait_for_each_other() -> None:
+    places = StreamLimiter()
+    most = 0
+
+    async def send() -> None:
+        nonlocal most
+        async with places.take("a"):
+            most = max(most, places.held)
+            await asyncio.sleep(50)
+
+    await asyncio.gather(*(send() for _ in range(MOST_STREAMS // 2 + MOST_STREAM_WAITERS)))
+    assert most == MOST_STREAMS // 2
+
+
+@in_virtual_time
 async def test_number_of_waiting_streams_is_bounded() -> None:
     places, clock = StreamLimiter(100, per_holder=1), asyncio.get_running_loop().time
 
