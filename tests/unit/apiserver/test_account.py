@@ -119,14 +119,6 @@ async def test_balance_without_counters_is_503(gateway: Gateway) -> None:
     assert (await gateway.get("/api/v1/me")).status == 200
 
 
-async def test_balance_while_another_replica_rebuilds_is_503(
-    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gateway_core.admission.rates.REBUILD_WAIT_SECONDS", 0.1)
-    await gateway.counters.begin_rebuild("demo")
-    assert (await gateway.get(BALANCE)).status == 503
-
-
 async def test_process_is_ready_once_every_table_is(gateway: Gateway) -> None:
     assert (await call(gateway.app, "GET", "/readyz")).status == 200
     for table in (gateway.keys, gateway.accounts, gateway.users, gateway.models, gateway.tasks):

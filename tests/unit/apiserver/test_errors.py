@@ -200,6 +200,15 @@ async def test_client_that_leaves_in_the_middle_of_its_body_gets_no_response(
     assert answer.status == 0
 
 
+async def test_head_has_the_headers_of_get_and_no_body(gateway: Gateway) -> None:
+    created = await gateway.create()
+    headers = [("Authorization", f"Bearer {gateway.key}")]
+    answer = await call(gateway.app, "HEAD", f"{PATH}/{created.json['id']}", headers=headers)
+    assert answer.status == 200
+    assert answer.body == b""
+    assert int(answer.headers["content-length"]) > 0
+
+
 async def test_oauth_refuses_in_its_own_form(gateway: Gateway) -> None:
     for path, is_open in (
         ("/oauth/token", True),

@@ -50,20 +50,6 @@ async def test_provider_that_works_again_answers_once_the_others_fail() -> None:
         assert len(second.received) == LEAST_FAILURES + 1
 
 
-async def test_provider_that_works_again_answers_while_the_others_are_limited() -> None:
-    async with serve_each(fail, answer) as (gateway, first, second):
-        await chat(gateway, LEAST_FAILURES)
-        first.scripts, second.scripts = [fail], [limit]
-        assert await chat(gateway) == {429}
-        # the second one rests, and is spared
-        assert await chat(gateway) == {429}
-        first.scripts = [answer]
-
-        assert await chat(gateway, 3) == {200}
-        assert len(first.received) == LEAST_FAILURES + 5
-        assert len(second.received) == LEAST_FAILURES + 1
-
-
 async def test_calls_go_on_with_another_credential_while_one_is_limited() -> None:
     async def limit_first(reply: Reply, received: Received) -> None:
         limited = received.headers["authorization"] == "Bearer first"
@@ -76,15 +62,6 @@ async def test_calls_go_on_with_another_credential_while_one_is_limited() -> Non
         used = [request.headers["authorization"].split()[1] for request in provider.received]
         assert used == ["first", "second", "third", "second", "third", "second"]
         assert other.received == []
-
-
-async def test_next_provider_answers_when_all_credentials_are_limited() -> None:
-    async with serve_each(limit, answer) as (gateway, provider, other):
-        gateway.give_credentials(provider, "first", "second")
-
-        assert await chat(gateway, 3) == {200}
-        assert len(provider.received) == 2
-        assert len(other.received) == 3
 
 
 @patch("gateway_core.llm.upstream.Pace", lambda rate: Pace(rate / 1000))

@@ -337,6 +337,11 @@ async def test_idempotency_key_with_other_input_is_409_within_account(
     assert foreign.json["id"] != first.json["id"]
 
 
+async def test_refused_create_does_not_bind_idempotency_key(office: Office) -> None:
+    assert (await office.ask("POST", "/keys", {}, idempotency_key="a")).status == 400
+    assert (await office.ask("POST", "/keys", {"name": "x"}, idempotency_key="a")).status == 201
+
+
 async def test_concurrent_creates_with_one_idempotency_key_make_one(office: Office) -> None:
     before = office.count("gatewaykeys")
     calls = [office.ask("POST", "/keys", {"name": "x"}, idempotency_key="a") for _ in range(20)]

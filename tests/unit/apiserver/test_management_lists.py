@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gateway_core.billing.counters import BudgetState
 from gateway_core.redis.link import CountersUnavailable
 from tests.unit.apiserver.gateway import Gateway
 from tests.unit.apiserver.management import Office
@@ -121,6 +122,21 @@ async def test_keys_of_other_replicas_are_listed_at_once(office: Office) -> None
     made = await office.make()
     office.gateway.keys.forget(made["id"].replace("_", "-", 1))
     assert await walk(office, "") == [made["id"]]
+
+
+async def test_budgets_are_read_once_for_a_page(office: Office) -> None:
+    made = [await office.make(limit_cents=100, limit_window="1d") for _ in range(3)]
+    asked = []
+
+    async def read_budgets(account: str, budgets: Any) -> list[BudgetState]:
+        asked.append(account)
+        return [BudgetState(budget, 250_000, 0, 1_800_000_000) for budget in budgets]
+
+    office.gateway.counters.read_budgets = read_budgets  # type: ignore[method-assign]
+    page = await office.show("/keys", "limit=2")
+    assert asked == ["empty"]
+    assert [key["remaining_cents"] for key in page["data"]] == [75, 75]
+    assert len(made) == 3
 
 
 async def test_without_counters_budget_comes_from_status(office: Office) -> None:

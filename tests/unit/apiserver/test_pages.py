@@ -48,9 +48,6 @@ def list_grants(gateway: Gateway) -> list[str]:
     return sorted(obj["metadata"]["name"] for obj in gateway.kube.list_objects("gatewaygrants"))
 
 
-# errors of the consent
-
-
 def check_error(page: Page, code: str) -> None:
     assert page.status == 302
     given = page.parameters
@@ -125,10 +122,22 @@ async def test_form_of_another_site_is_reported_to_no_client(gateway: Gateway) -
     assert (page.status, page.location) == (403, None)
 
 
-# unexpected failures
+async def test_failure_of_a_page_is_shown_as_a_page(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_person(gateway, "ann", demo="member")
+    browser = await enter(gateway, "ann")
 
+    def break_down(*_: Any) -> None:
+        raise RuntimeError("a detail")
 
-# access to the accounts of an owner
+    monkeypatch.setattr(Grants, "list_of", break_down)
+    page = await browser.get("/settings")
+    assert page.status == 500
+    assert page.headers["content-type"].startswith("text/html")
+    assert "frame-ancestors" in page.headers["content-security-policy"]
+    assert page.headers["x-request-id"] in page.text
+    assert "a detail" not in page.body
 
 
 async def test_owner_reviews_and_revokes_access_of_members(gateway: Gateway) -> None:
@@ -194,9 +203,6 @@ async def test_grants_of_one_application_are_shown_as_one(gateway: Gateway) -> N
     assert list_grants(gateway) == []
 
 
-# the password
-
-
 async def test_person_gets_a_new_password_for_the_old_one(gateway: Gateway) -> None:
     put_person(gateway, "ann", demo="member")
     browser, other = await enter(gateway, "ann"), await enter(gateway, "ann")
@@ -228,9 +234,6 @@ async def test_change_of_password_needs_the_form_of_this_session(gateway: Gatewa
     assert (await AppBrowser(gateway).post("/settings/password", fields)).status == 303
 
 
-# known browsers
-
-
 async def test_browser_is_known_after_a_sign_in(gateway: Gateway) -> None:
     put_person(gateway, "ann", demo="member")
     known, stranger = await enter(gateway, "ann"), AppBrowser(gateway)
@@ -238,9 +241,6 @@ async def test_browser_is_known_after_a_sign_in(gateway: Gateway) -> None:
         assert (await stranger.sign_in("ann@example.com", "wrong")).status == 403
     assert (await AppBrowser(gateway).sign_in("ann@example.com", PASSWORD)).status == 429
     assert (await known.sign_in("ann@example.com", PASSWORD)).status == 303
-
-
-# allowances
 
 
 async def test_settings_and_the_start_page_are_counted_by_user(

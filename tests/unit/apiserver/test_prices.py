@@ -1,5 +1,6 @@
 """The price list and quotes (contract §2.6, §2.7)."""
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ from gateway_core.api.money import ceil_cents
 from gateway_core.billing.prices import bound_task, charge, select_price
 from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.providers.catalog import Catalog, build_catalog
+from gateway_core.tasks import drafts
 from gateway_core.tasks.drafts import draft_task, find_model, price_draft
 from tests.unit.apiserver.gateway import MODEL, Answer, Gateway, body, call
 
@@ -414,6 +416,30 @@ class TestQuotes:
         gateway.put_model(prices=[{"perCallMicros": 1, "effectiveTime": FUTURE}])
         assert (await post_quote(gateway, question())).status == 409
         assert (await post_quote(gateway, question(params=...))).status == 409
+
+
+async def test_params_are_checked_once_however_many_models_are_asked(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody may ask, so a large body must not cost the number of models times its size."""
+    for number in range(30):
+        gateway.put_model(f"model-{number}", prices=[{"perCallMicros": number}])
+    done: Counter[str] = Counter()
+
+    def count(name: str) -> None:
+        whole = getattr(drafts, name)
+
+        def counted(*given: Any) -> Any:
+            done[name] += 1
+            return whole(*given)
+
+        monkeypatch.setattr(drafts, name, counted)
+
+    for name in ("check_shape", "fingerprint", "to_canonical_json"):
+        count(name)
+    asked = question(model=..., params=params(callback_url="https://a.example/x"))
+    assert (await post_quote(gateway, asked)).json["price_quote"]["estimate_basis"] == "maximum"
+    assert done == {"check_shape": 1}
 
 
 START = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway_core.api.errors import Unavailable
-from gateway_core.storage.limits import MOST_STREAM_WAITERS, STREAM_WAIT_SECONDS, StreamLimiter
+from gateway_core.storage.limits import MOST_STREAM_WAITERS, StreamLimiter
 from gateway_core.storage.objects import MOST_STREAMS
 from gateway_web.middleware.bodies import (
     IDLE_SECONDS,
@@ -58,39 +58,6 @@ async def test_steady_body_may_take_long() -> None:
     assert await receive_all(1024, 8000, 1 / 8) == pytest.approx(1000)
     # no allowance is lost by a pause of the store's
     assert await receive_all(SLOWEST_BYTES, 100, 1.5) == pytest.approx(150)
-
-
-@in_virtual_time
-async def test_waiting_stream_is_refused_in_time() -> None:
-    places, clock = StreamLimiter(100, per_holder=2), asyncio.get_running_loop().time
-    async with places.take("a"), places.take("a"):
-        began = clock()
-        with pytest.raises(Unavailable) as caught:
-            async with places.take("a"):
-                pytest.fail("has a third")
-        assert (clock() - began, caught.value.retry_after) == (
-            pytest.approx(STREAM_WAIT_SECONDS),
-            5,
-        )
-        async with places.take("b"):
-            assert clock() - began == pytest.approx(STREAM_WAIT_SECONDS)
-
-
-@in_virtual_time
-async def test_waiting_stream_begins_when_another_ends() -> None:
-    places, clock = StreamLimiter(100, per_holder=1), asyncio.get_running_loop().time
-
-    async def stream() -> float:
-        async with places.take("a"):
-            await asyncio.sleep(4)
-        return clock() - began
-
-    began = clock()
-    given_up = asyncio.create_task(stream())
-    others = [asyncio.create_task(stream()) for _ in range(2)]
-    await asyncio.sleep(1)
-    given_up.cancel()
-    assert await asyncio.gather(*others) == pytest.approx([5, 9])
 
 
 @in_virtual_time

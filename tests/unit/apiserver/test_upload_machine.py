@@ -1,4 +1,7 @@
-"""`/v1/uploads` and the operator in any order, killed anywhere, against a model (§4)."""
+"""`/v1/uploads` and the operator in any order, killed anywhere, against a model (§4).
+
+`test_upload_interruptions.py` has other requests at each step of a request.
+"""
 
 import asyncio
 import hashlib

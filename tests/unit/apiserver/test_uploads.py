@@ -449,6 +449,22 @@ async def test_invalid_completion_changes_nothing(
     assert uploader.find(upload)["spec"]["outcome"] == "Pending"
 
 
+async def test_part_of_an_upload_that_has_ended_meanwhile_is_discarded(
+    uploader: Uploader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload, store = await uploader.open(1), uploader.gateway.store
+    put = store.put
+
+    async def cancel_after(*args: Any, **options: Any) -> Any:
+        result = await put(*args, **options)
+        assert (await uploader.cancel(upload)).status == 200
+        return result
+
+    monkeypatch.setattr(store, "put", cancel_after)
+    conflicts(await uploader.send(upload, b"a"))
+    assert not store.contents
+
+
 async def test_completion_succeeds_after_a_refused_one(uploader: Uploader) -> None:
     upload = await uploader.open(3)
     a, b = await uploader.add(upload, b"a"), await uploader.add(upload, b"bc")
@@ -533,15 +549,3 @@ async def test_outages_are_503_and_leave_upload_pending(uploader: Uploader) -> N
     gateway.kube.away = True
     refused(await uploader.complete(upload, part), 503, "service_unavailable")
     refused(await uploader.create(), 503, "service_unavailable")
-
-
-async def test_storage_counters_are_rebuilt_from_uploads_and_files(
-    uploader: Uploader,
-) -> None:
-    await uploader.open(10)
-    done = await uploader.open(3)
-    await uploader.complete(done, await uploader.add(done, b"abc"))
-    await uploader.cancel(await uploader.open(1000))
-    uploader.gateway.storage.lose()
-    await uploader.open(100)
-    assert await uploader.read_used() == 113
