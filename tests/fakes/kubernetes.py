@@ -4,7 +4,6 @@ Verified by the tests of the real client.
 """
 
 import asyncio
-import copy
 import itertools
 import re
 import uuid
@@ -79,7 +78,7 @@ class FakeKubernetes(KubernetesClient):
         """Stores an object as an admin would, replacing what is there."""
         name = obj["metadata"]["name"]
         old = self._objects.get((plural, name))
-        new = copy.deepcopy(dict(obj))
+        new = copy_object(dict(obj))
         meta = new["metadata"]
         meta["uid"] = old["metadata"]["uid"] if old else str(uuid.uuid4())
         meta["creationTimestamp"] = old["metadata"]["creationTimestamp"] if old else self.clock()
@@ -112,7 +111,7 @@ class FakeKubernetes(KubernetesClient):
         if fault is not None:
             raise fault.error
         await asyncio.sleep(0)
-        return copy.deepcopy(self._find(plural, name))
+        return copy_object(self._find(plural, name))
 
     async def list_page(
         self,
@@ -135,7 +134,7 @@ class FakeKubernetes(KubernetesClient):
                 if has_labels(obj, label_selector) and has_fields(obj, field_selector)
             ]
             version = at_version or str(self._last_version())
-            listed, start = copy.deepcopy(found), 0
+            listed, start = copy_object(found), 0
             token = str(next(self._versions))
         else:
             try:
@@ -198,7 +197,7 @@ class FakeKubernetes(KubernetesClient):
             "replace_status",
             plural,
             obj,
-            lambda current: {**current, "status": copy.deepcopy(dict(status))},
+            lambda current: {**current, "status": copy_object(dict(status))},
         )
 
     async def patch(self, plural: str, obj: Object, patch: Mapping[str, Any]) -> Object:
@@ -242,13 +241,13 @@ class FakeKubernetes(KubernetesClient):
             self.remove(plural, name)
         if fault is not None:
             raise fault.error
-        return copy.deepcopy(self._objects.get((plural, name)))
+        return copy_object(self._objects.get((plural, name)))
 
     def remove(self, plural: str, name: str) -> None:
         """Takes an object away, whatever its finalizers."""
         gone = self._objects.pop((plural, name))
         gone["metadata"]["resourceVersion"] = str(next(self._versions))
-        self._tell(plural, WatchEvent("DELETED", copy.deepcopy(gone)))
+        self._tell(plural, WatchEvent("DELETED", copy_object(gone)))
 
     async def read_etcd_size(self) -> int:
         self._begin("read_etcd_size", "metrics")
@@ -305,7 +304,7 @@ class FakeKubernetes(KubernetesClient):
             self.remove(plural, meta["name"])
             return merged
         if merged == current:
-            return copy.deepcopy(current)
+            return copy_object(current)
         return self._store(plural, merged, "MODIFIED")
 
     def _begin(self, method: str, plural: str) -> Fault | None:
@@ -324,8 +323,8 @@ class FakeKubernetes(KubernetesClient):
     def _store(self, plural: str, obj: Object, kind: str) -> Object:
         obj["metadata"]["resourceVersion"] = str(next(self._versions))
         self._objects[plural, obj["metadata"]["name"]] = obj
-        self._tell(plural, WatchEvent(kind, copy.deepcopy(obj)))
-        return copy.deepcopy(obj)
+        self._tell(plural, WatchEvent(kind, copy_object(obj)))
+        return copy_object(obj)
 
     def _tell(self, plural: str, change: WatchEvent) -> None:
         version = int(change.object["metadata"]["resourceVersion"])
@@ -350,6 +349,15 @@ class FakeKubernetes(KubernetesClient):
 
     def _last_version(self) -> int:
         return max((version for _, version, _ in self._history), default=self._oldest)
+
+
+def copy_object(value: Any) -> Any:
+    """Return a deep copy of JSON values; several times as fast as `copy.deepcopy`."""
+    if isinstance(value, dict):
+        return {key: copy_object(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [copy_object(item) for item in value]
+    return value
 
 
 def _select(change: WatchEvent, selector: str, shown: dict[str, Object]) -> WatchEvent | None:
@@ -397,7 +405,7 @@ def has_fields(obj: Object, selector: str) -> bool:
 def merge_patch(base: Any, patch: Any) -> Any:
     """A JSON merge patch (RFC 7396)."""
     if not isinstance(patch, Mapping):
-        return copy.deepcopy(patch)
+        return copy_object(patch)
     merged = dict(base) if isinstance(base, Mapping) else {}
     for name, value in patch.items():
         if value is None:

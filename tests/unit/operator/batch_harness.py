@@ -4,7 +4,6 @@ The record, the counters, the store and the provider outlive it, as they do in e
 """
 
 import asyncio
-import copy
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -29,6 +28,7 @@ from gateway_core.providers.upstream import ModerationUpstream, UpstreamError
 from gateway_operator.batches.controller import BatchController
 from gateway_operator.context import Shards
 from tests.fakes.informer import FakeInformer
+from tests.fakes.kubernetes import copy_object
 from tests.fakes.moderation import FakeModeration
 from tests.fakes.storage import FakeStorage
 from tests.unit.operator.environment import Feed, read_now
@@ -213,12 +213,7 @@ class BatchSimulation(Simulation):
 
     async def finish_batch(self, name: str, *, seconds: float = 120) -> dict[str, Any]:
         """Waits until the batch is closed; its status, checked against its history."""
-        await self.wait(
-            lambda: self.is_batch_closed(name),
-            seconds=seconds,
-            what=f"{name}'s end",
-            step=seconds / 2000,
-        )
+        await self.wait(lambda: self.is_batch_closed(name), seconds=seconds, what=f"{name}'s end")
         self.check_batch(name)
         return self.batch_status(name)
 
@@ -255,9 +250,7 @@ class BatchSimulation(Simulation):
 
     def _remember_batch(self, change: WatchEvent) -> None:
         if change.type != "DELETED":
-            self.batch_history[change.object["metadata"]["name"]].append(
-                copy.deepcopy(change.object)
-            )
+            self.batch_history[change.object["metadata"]["name"]].append(copy_object(change.object))
 
 
 def make_lines(count: int, *, prefix: str = "text") -> list[dict[str, Any]]:

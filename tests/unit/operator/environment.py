@@ -1,7 +1,6 @@
 """The surroundings of a simulated operator: a slow API server, counters on its clock, a feed."""
 
 import asyncio
-import copy
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -13,7 +12,7 @@ from gateway_core.kube.client import WatchEvent
 from gateway_operator.context import Shards
 from tests.fakes.clock import START, run_to_end
 from tests.fakes.counters import FakeCounters
-from tests.fakes.kubernetes import FakeKubernetes, has_fields
+from tests.fakes.kubernetes import FakeKubernetes, copy_object, has_fields
 from tests.fakes.objects import FakeObjects
 
 T = TypeVar("T")
@@ -33,15 +32,15 @@ class RemoteRecords(FakeKubernetes):
     latency = 0.004
 
     async def patch_status(self, plural: str, obj: Object, status: Mapping[str, Any]) -> Object:
-        write = partial(super().patch_status, plural, copy.deepcopy(obj), status)
+        write = partial(super().patch_status, plural, copy_object(obj), status)
         return await self._send(write)
 
     async def replace_status(self, plural: str, obj: Object, status: Mapping[str, Any]) -> Object:
-        whole = copy.deepcopy(dict(status))
-        return await self._send(partial(super().replace_status, plural, copy.deepcopy(obj), whole))
+        whole = copy_object(dict(status))
+        return await self._send(partial(super().replace_status, plural, copy_object(obj), whole))
 
     async def patch(self, plural: str, obj: Object, patch: Mapping[str, Any]) -> Object:
-        return await self._send(partial(super().patch, plural, copy.deepcopy(obj), patch))
+        return await self._send(partial(super().patch, plural, copy_object(obj), patch))
 
     async def get(self, plural: str, name: str) -> Object:
         await asyncio.sleep(self.latency)
@@ -114,7 +113,7 @@ class Feed:
         self.deaf = False
         for obj in kube.list_objects(plural):
             if self._selects(obj):
-                self._shown[obj["metadata"]["name"]] = copy.deepcopy(obj)
+                self._shown[obj["metadata"]["name"]] = copy_object(obj)
                 self._show(None, obj)
         kube.listen(plural, self._follow)
 
@@ -122,12 +121,12 @@ class Feed:
         """Shows a task without the lag."""
         for obj in self._kube.list_objects(self._plural):
             if obj["metadata"]["name"] == name:
-                self._take("MODIFIED", copy.deepcopy(obj))
+                self._take("MODIFIED", copy_object(obj))
 
     def _follow(self, change: WatchEvent) -> None:
         if not self.ended and not self.deaf:
             loop = asyncio.get_running_loop()
-            loop.call_later(self._lag, self._take, change.type, copy.deepcopy(change.object))
+            loop.call_later(self._lag, self._take, change.type, copy_object(change.object))
 
     def _take(self, kind: str, obj: Object) -> None:
         name = obj["metadata"]["name"]
@@ -148,4 +147,4 @@ class Feed:
 
     def _show(self, kind: str | None, obj: Object) -> None:
         if not self.ended:
-            self._controller.observe(kind, copy.deepcopy(obj))
+            self._controller.observe(kind, copy_object(obj))

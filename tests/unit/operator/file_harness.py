@@ -4,7 +4,6 @@ The record, the object store and the storage ledger outlive them, as they do in 
 """
 
 import asyncio
-import copy
 import hashlib
 from collections.abc import Callable
 from datetime import timedelta
@@ -37,8 +36,9 @@ from gateway_operator.files.intake import Intake
 from gateway_operator.files.storage import FileStorage
 from gateway_operator.metrics import Metrics
 from gateway_operator.uploads.controller import Settlement, UploadController
+from tests.fakes.clock import wait_until
 from tests.fakes.informer import FakeInformer
-from tests.fakes.kubernetes import has_fields
+from tests.fakes.kubernetes import copy_object, has_fields
 from tests.fakes.objects import FakeObjects
 from tests.fakes.storage import FakeStorage
 from tests.unit.operator.environment import RemoteRecords, read_now
@@ -159,8 +159,8 @@ class Simulation:
         for plural, shown in self._shown.items():
             for obj in self.kube.list_objects(plural):
                 if self._selects(plural, obj):
-                    shown[obj["metadata"]["name"]] = copy.deepcopy(obj)
-                    self._observe(plural, None, copy.deepcopy(obj))
+                    shown[obj["metadata"]["name"]] = copy_object(obj)
+                    self._observe(plural, None, copy_object(obj))
         return controllers
 
     async def kill(self) -> None:
@@ -179,9 +179,9 @@ class Simulation:
         shown = self._shown.get(plural)
         if shown is None:
             return
-        obj, name = copy.deepcopy(change.object), change.object["metadata"]["name"]
+        obj, name = copy_object(change.object), change.object["metadata"]["name"]
         if change.type != "DELETED" and self._selects(plural, obj):
-            shown[name] = copy.deepcopy(obj)
+            shown[name] = copy_object(obj)
             self._observe(plural, "MODIFIED", obj)
         elif shown.pop(name, None) is not None:
             self._observe(plural, "DELETED", obj)
@@ -306,7 +306,7 @@ class Simulation:
 
     def find(self, plural: str, name: str) -> Any:
         """The object as it is now, None where it is gone."""
-        return copy.deepcopy(self.kube.find(plural, name))
+        return copy_object(self.kube.find(plural, name))
 
     def ready(self, name: str) -> tuple[str, str]:
         """Status and reason of a File's `Ready`; empty where it was not written."""
@@ -325,12 +325,8 @@ class Simulation:
     async def wait(
         self, condition: Callable[[], Any], *, seconds: float = 120, what: str = "condition"
     ) -> None:
-        """Lets time pass until `condition` is true."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + seconds
-        while not condition():
-            assert loop.time() < end, f"{what} did not come true in {seconds} s"
-            await asyncio.sleep(max(0.05, seconds / 1000))
+        """Let time pass until `condition` is true."""
+        await wait_until(condition, seconds=seconds, what=what)
 
     async def reconcile(self, orphan_seconds: float = DAY) -> int:
         """One pass over the store; how many orphans it removed."""

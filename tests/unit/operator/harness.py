@@ -4,7 +4,6 @@ The record, the counters, the store and the provider outlive it, as they do in e
 """
 
 import asyncio
-import copy
 import json
 from collections import defaultdict
 from collections.abc import Callable
@@ -53,9 +52,10 @@ from gateway_operator.tasks.controller import TaskController
 from gateway_operator.tasks.delivery import REDELIVERY_SELECTOR, read_wanted
 from gateway_operator.tasks.resync import Resync
 from tests.fakes.callbacks import FakeSender
-from tests.fakes.clock import START
+from tests.fakes.clock import START, wait_until
 from tests.fakes.counters import FakeCounters
 from tests.fakes.informer import FakeInformer
+from tests.fakes.kubernetes import copy_object
 from tests.fakes.objects import FakeObjects
 from tests.fakes.upstream import FakeUpstream
 from tests.unit.operator.environment import (
@@ -131,7 +131,7 @@ class Operator:
         )
         self.controller.follow_redeliveries(wanted)
         for obj in sim.kube.list_objects(TASKS):
-            wanted.upsert(copy.deepcopy(obj))
+            wanted.upsert(copy_object(obj))
         self.resync = Resync(self.context, self.controller, sim.counters)
         self.feed = Feed(sim.kube, self.controller, lag, shards)
         schedule = Schedule(
@@ -383,7 +383,7 @@ class Simulation:
 
     def is_there(self, name: str) -> bool:
         """Whether the task's object is there."""
-        return any(o["metadata"]["name"] == name for o in self.kube.list_objects(TASKS))
+        return self.kube.find(TASKS, name) is not None
 
     def is_ended(self, name: str) -> bool:
         """Whether the task has ended."""
@@ -402,14 +402,9 @@ class Simulation:
         *,
         seconds: float = 60,
         what: str = "condition",
-        step: float = 0.004,
     ) -> None:
-        """Lets time pass until `condition` is true; it is looked at every `step` seconds."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + seconds
-        while not condition():
-            assert loop.time() < end, f"{what} did not come true in {seconds} s"
-            await asyncio.sleep(step)
+        """Let time pass until `condition` is true."""
+        await wait_until(condition, seconds=seconds, what=what)
 
     async def pass_time(self, seconds: float) -> None:
         """Lets time pass."""
@@ -453,7 +448,7 @@ class Simulation:
             assert archived["status"] == versions[-1]["status"]
 
     def _remember(self, change: WatchEvent) -> None:
-        obj = copy.deepcopy(change.object)
+        obj = copy_object(change.object)
         name = obj["metadata"]["name"]
         if change.type != "DELETED" or not self.history[name]:
             self.history[name].append(obj)

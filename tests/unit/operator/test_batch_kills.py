@@ -178,7 +178,7 @@ async def test_kill_at_any_step_loses_and_doubles_nothing(step: str, count: int)
     trip = sim.failpoints = Trip(sim, step, count)
     await sim.boot()
     name = await sim.submit(make_lines(LINES))
-    await sim.wait(lambda: trip.passed, what=step, step=0.05)
+    await sim.wait(lambda: trip.passed, what=step)
     await sim.restart()
     await sim.finish_batch(name)
     assert sim.batch_status(name)["phase"] == "Completed"
@@ -225,7 +225,7 @@ async def test_lost_bytes_of_the_input_fail_the_batch_at_no_cost(when: str) -> N
     trip = sim.failpoints = Trip(sim, step)
     await sim.boot()
     name = await sim.submit(make_lines(LINES))
-    await sim.wait(lambda: trip.passed, what=step, step=0.05)
+    await sim.wait(lambda: trip.passed, what=step)
     await sim.kill()
     [key] = [key for key in store.contents if b"custom_id" in store.contents[key][:12]]
     store.contents[key] = store.contents[key].replace(b"text 39", b"texx 39")

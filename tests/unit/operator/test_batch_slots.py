@@ -154,7 +154,7 @@ async def test_runs_take_turns_and_repeat_no_line(one_place: Boot) -> None:
         assert len(sim.operator.batches._runs) <= 1  # type: ignore[attr-defined]
         return all(map(sim.is_batch_closed, names))
 
-    await sim.wait(look, seconds=300, step=0.5)
+    await sim.wait(look, seconds=300)
     assert ("InProgress",) * 3 in seen
     ends = [sim.batch_status(n)["counts"]["completed"] for n in names]
     assert ends == [200] * 3

@@ -168,7 +168,6 @@ async def run(scenario: Scenario) -> Simulation:
         lambda: all(is_done_with(sim, name) for name in names),
         seconds=DEADLINE + 120,
         what="I1: the end of every task",
-        step=1.0,
     )
     await sim.open_books("demo")
     await sim.pass_time(800)

@@ -48,7 +48,7 @@ def condition(sim: Simulation, name: str) -> dict[str, Any]:
 
 async def finish_late(sim: Simulation, name: str) -> dict[str, Any]:
     """As `finish`, over a day and a half."""
-    await sim.wait(lambda: sim.is_closed(name), seconds=1.5 * DAY, step=1)
+    await sim.wait(lambda: sim.is_closed(name), seconds=1.5 * DAY)
     return sim.status(name)
 
 
@@ -377,7 +377,7 @@ class TestRedelivery:
             recorded = callback(sim, name)
             return recorded["redeliveries"] == 1 and sim.status(name).get("work") == "Settled"
 
-        await sim.wait(is_settled, step=0.001)
+        await sim.wait(is_settled)
         await sim.kill()
         assert TASK_FINALIZER in sim.history[name][-1]["metadata"]["finalizers"]
         await sim.restart()
@@ -434,7 +434,7 @@ class TestDeletion:
         for name in names:
             await sim.kube.delete(TASKS, name)
         # 30 s, and what is on its way then
-        await sim.wait(lambda: not any(sim.is_there(n) for n in names), seconds=47, step=0.5)
+        await sim.wait(lambda: not any(sim.is_there(n) for n in names), seconds=47)
 
     @in_virtual_time
     async def test_redelivery_of_task_waiting_for_receiver_starts_anew(self) -> None:

@@ -41,6 +41,7 @@ async def test_missing_bytes_are_reported_with_event():
     await sim.kube.create(FILES, sim.build_file(short, b"abc"))
     for name in (missing, short):
         await sim.wait(lambda name=name: sim.ready(name) == ("False", "BytesMissing"))
+    await sim.wait(lambda: len(sim.kube.events) == 2)
     told = {name: (reason, text) for name, reason, text in sim.kube.events}
     assert told[missing] == (
         "BytesMissing",

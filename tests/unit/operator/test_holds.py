@@ -76,7 +76,7 @@ async def test_task_of_killed_operator_missed_by_rebuild_is_reserved_again() -> 
     sim = await Simulation.start()
     lose_at_intent(sim)
     name = await sim.apply()
-    await sim.wait(lambda: sim.status(name).get("phase") == "Submitting", step=0.001)
+    await sim.wait(lambda: sim.status(name).get("phase") == "Submitting")
     assert await sim.balance() == (0, 0)
     await sim.restart()
     assert (await sim.finish(name))["chargedMicros"] == QUOTE
@@ -138,7 +138,7 @@ async def test_an_adopted_task_waits_for_counters_until_its_hold_is_sure(killed:
     sim = await Simulation.start()
     lose_at_intent(sim)
     name = await sim.apply()
-    await sim.wait(lambda: sim.status(name).get("phase") == "Submitting", step=0.001)
+    await sim.wait(lambda: sim.status(name).get("phase") == "Submitting")
     sim.counters.away = True
     if killed:
         await sim.restart()
