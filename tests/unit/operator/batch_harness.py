@@ -32,7 +32,7 @@ from tests.fakes.kubernetes import copy_object
 from tests.fakes.moderation import FakeModeration
 from tests.fakes.storage import FakeStorage
 from tests.unit.operator.environment import Feed, read_now
-from tests.unit.operator.harness import ALL_SHARDS, MINT, Operator, Simulation
+from tests.unit.operator.harness import ALL_SHARDS, MINT, Operator, Simulation, stop
 
 BATCHES = GatewayBatch.plural
 FILES = GatewayFile.plural
@@ -110,11 +110,9 @@ class BatchOperator(Operator):
         await super().end()
 
     def halt(self) -> None:
-        """Has it do nothing more from this moment on; `kill` takes it away."""
-        self.feed.ended = self.batch_feed.ended = True
-        self.batches.queue.is_draining = True
-        for task in (*self._parts, *self.batches.queue._running.values()):
-            task.cancel()
+        self.batch_feed.ended = True
+        stop(self.batches.queue)
+        super().halt()
 
     async def kill(self) -> None:
         """Ends it wherever it is."""

@@ -1,7 +1,9 @@
 """The surroundings of a simulated operator: a slow API server, counters on its clock, a feed."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -9,8 +11,8 @@ from typing import Any, Protocol, TypeVar
 from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.kube.client import WatchEvent
-from gateway_operator.context import Shards
-from tests.fakes.clock import START, run_to_end
+from gateway_operator.context import Failpoints, Shards
+from tests.fakes.clock import START, run_to_end, wait_until
 from tests.fakes.counters import FakeCounters
 from tests.fakes.kubernetes import FakeKubernetes, copy_object, has_fields
 from tests.fakes.objects import FakeObjects
@@ -24,6 +26,66 @@ BEGIN = datetime(2026, 11, 21, 10, tzinfo=UTC)
 def read_now() -> datetime:
     """The time of day in virtual time."""
     return BEGIN + timedelta(seconds=asyncio.get_running_loop().time() - START)
+
+
+class StepKills(Failpoints):
+    """Kills the process at named steps, at each as often as it is named."""
+
+    def __init__(self, steps: Iterable[str] = (), halt: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
+        self.left = Counter(steps)
+        self.is_dead = False
+        self._halt = halt
+
+    def reach(self, name: str) -> None:
+        assert name in self.names
+        if not self.is_dead and self.left[name]:
+            self.left[name] -= 1
+            self.is_dead = True
+            self._halt()
+        if self.is_dead:
+            raise asyncio.CancelledError
+
+
+class Killable:
+    """A simulated process that named steps kill, and that is started again."""
+
+    failpoints: StepKills
+
+    def __init__(self) -> None:
+        self.failpoints = StepKills()
+
+    def arm(self, *steps: str) -> None:
+        """Have these steps kill the process."""
+        self.failpoints = StepKills(steps, self.halt)
+
+    def halt(self) -> None:
+        """Have the process do nothing more from this moment on."""
+        raise NotImplementedError
+
+    async def restart(self) -> Any:
+        """Start the next process."""
+        raise NotImplementedError
+
+    async def die(self) -> None:
+        """Wait until a step has killed the process."""
+        await wait_until(lambda: self.failpoints.is_dead, seconds=4000, what="death")
+
+    @asynccontextmanager
+    async def reviving(self) -> AsyncIterator[None]:
+        """Start the process again whenever a step has killed it."""
+
+        async def revive() -> None:
+            while True:
+                await wait_until(lambda: self.failpoints.is_dead, seconds=1e9)
+                await self.restart()
+
+        reviver = asyncio.create_task(revive())
+        try:
+            yield
+        finally:
+            reviver.cancel()
+            await asyncio.gather(reviver, return_exceptions=True)
 
 
 class RemoteRecords(FakeKubernetes):

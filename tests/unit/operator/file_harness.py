@@ -29,7 +29,7 @@ from gateway_core.api.upload import GatewayUpload
 from gateway_core.files.files import FileRecorder
 from gateway_core.kube.client import WatchEvent
 from gateway_core.tasks.lifecycle import OPEN_SELECTOR
-from gateway_operator.context import Context, Failpoints, Shards
+from gateway_operator.context import Context, Shards
 from gateway_operator.files.audit import OrphanRemoval, QuotaCheck
 from gateway_operator.files.controller import FileController, Removal
 from gateway_operator.files.intake import Intake
@@ -41,30 +41,12 @@ from tests.fakes.informer import FakeInformer
 from tests.fakes.kubernetes import copy_object, has_fields
 from tests.fakes.objects import FakeObjects
 from tests.fakes.storage import FakeStorage
-from tests.unit.operator.environment import RemoteRecords, read_now
+from tests.unit.operator.environment import Killable, RemoteRecords, read_now
+from tests.unit.operator.harness import stop
 
 FILES, UPLOADS, BATCHES = GatewayFile.plural, GatewayUpload.plural, GatewayBatch.plural
 LIMIT = 5_368_709_120
 DAY = 86_400.0
-
-
-class Killed(Exception):
-    """The process has ended at a step."""
-
-
-class TrippedFailpoints(Failpoints):
-    """Ends the process at one step, once."""
-
-    def __init__(self, step: str) -> None:
-        super().__init__()
-        self.step = step
-        self.passed = False
-
-    def reach(self, name: str) -> None:
-        assert name in self.names
-        if name == self.step and not self.passed:
-            self.passed = True
-            raise Killed(name)
 
 
 class Ledger(FakeStorage):
@@ -95,10 +77,11 @@ class Controllers:
         await asyncio.gather(self.files.queue.run(), self.uploads.queue.run())
 
 
-class Simulation:
+class Simulation(Killable):
     """Everything around the controllers."""
 
     def __init__(self) -> None:
+        super().__init__()
         # of its own: ids are ordered, and virtual time begins anew with each test
         self.mint = IdMint(b"i" * 32)
         self.kube = RemoteRecords(clock=lambda: format_time(read_now()))
@@ -106,7 +89,6 @@ class Simulation:
         self.store.now = read_now
         self.ledger = Ledger()
         self.accounts = FakeInformer(self.kube, "gatewayaccounts", GatewayAccount.model_validate)
-        self.failpoints = Failpoints()
         self.metrics = Metrics()
         self.controllers: Controllers | None = None
         self._running: asyncio.Task[None] | None = None
@@ -162,6 +144,16 @@ class Simulation:
                     shown[obj["metadata"]["name"]] = copy_object(obj)
                     self._observe(plural, None, copy_object(obj))
         return controllers
+
+    def halt(self) -> None:
+        if self.controllers is not None:
+            for queue in (self.controllers.files.queue, self.controllers.uploads.queue):
+                stop(queue)
+
+    async def restart(self) -> Controllers:
+        await self.kill()
+        self.failpoints.is_dead = False
+        return await self.resume()
 
     async def kill(self) -> None:
         """Ends the controllers wherever they are."""

@@ -44,8 +44,9 @@ from gateway_operator.billing.aggregator import UsageAggregator
 from gateway_operator.billing.reservations import Reservations
 from gateway_operator.callbacks.client import CallbackClient
 from gateway_operator.callbacks.signing import Keyring
-from gateway_operator.context import Context, Failpoints, Shards
+from gateway_operator.context import Context, Shards
 from gateway_operator.metrics import Metrics
+from gateway_operator.reconciler import WorkQueue
 from gateway_operator.schedule import Schedule
 from gateway_operator.tasks.calls import Inputs, Outputs, ProviderCalls, TaskTraces
 from gateway_operator.tasks.controller import TaskController
@@ -62,6 +63,7 @@ from tests.unit.operator.environment import (
     BEGIN,
     TASKS,
     Feed,
+    Killable,
     RemoteRecords,
     SlowObjects,
     TickingCounters,
@@ -156,6 +158,14 @@ class Operator:
         await self.controller.end()
         await self.kill()
 
+    def halt(self) -> None:
+        """Has it do nothing more from this moment on; `kill` takes it away."""
+        self.feed.ended = True
+        for queue in (self.queue, self.controller.recording.queue):
+            stop(queue)
+        for part in self._parts:
+            part.cancel()
+
     async def kill(self) -> None:
         """Ends it wherever it is."""
         self.feed.ended = True
@@ -164,10 +174,11 @@ class Operator:
         await asyncio.gather(*self._parts, return_exceptions=True)
 
 
-class Simulation:
+class Simulation(Killable):
     """Everything around an operator, and what has happened to each task."""
 
     def __init__(self, upstream: FakeUpstream | None = None, *, lag: float = 0.01) -> None:
+        super().__init__()
         self.lag = lag
         self.upstream = upstream or FakeUpstream()
         self.notify_url: str | None = None
@@ -184,7 +195,6 @@ class Simulation:
         self.guardrails = FakeInformer(self.kube, "gatewayguardrails", project_guardrail)
         self.models = FakeInformer(self.kube, "gatewaymodels", GatewayModel.model_validate)
         self.providers = FakeInformer(self.kube, "gatewayproviders", GatewayProvider.model_validate)
-        self.failpoints = Failpoints()
         self.receivers = FakeSender()
         self.callback_schedule = SCHEDULE
         self.kube.secrets["demo-webhook"] = {"secret": WEBHOOK_SECRET.encode()}
@@ -192,6 +202,7 @@ class Simulation:
         self.operator: Operator | None = None
         self.twin: Operator | None = None
         self.replicas: list[Operator] = []
+        self._restarting = asyncio.Lock()
         self.kube.listen(TASKS, self._remember)
         self.put_account()
         self.put_model()
@@ -237,10 +248,16 @@ class Simulation:
         ]
         return self.replicas
 
+    def halt(self) -> None:
+        for operator in filter(None, (self.operator, self.twin, *self.replicas)):
+            operator.halt()
+
     async def restart(self) -> Operator:
         """Kills the operator, and starts another."""
-        await self.kill()
-        return await self.boot_without_books()
+        async with self._restarting:
+            await self.kill()
+            self.failpoints.is_dead = False
+            return await self.boot_without_books()
 
     async def open_books(self, account: str) -> None:
         """Gives an account its money in the counters, as far as the record tells."""
@@ -452,6 +469,13 @@ class Simulation:
         name = obj["metadata"]["name"]
         if change.type != "DELETED" or not self.history[name]:
             self.history[name].append(obj)
+
+
+def stop(queue: WorkQueue) -> None:
+    """Has a queue's work end here."""
+    queue.is_draining = True
+    for task in list(queue._running.values()):
+        task.cancel()
 
 
 def has_ended(obj: Object) -> bool:

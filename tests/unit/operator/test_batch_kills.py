@@ -4,7 +4,6 @@ The operator is killed with all it knows, at each named step and anywhere else, 
 from the record and the store.
 """
 
-import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,22 +17,22 @@ from gateway_core.batches.results import decode_result
 from gateway_core.kube.errors import ObjectNotFound, WriteConflict
 from gateway_core.providers.upstream import UpstreamLimited, UpstreamRejected
 from gateway_core.storage.objects import StoredObject, StoreUnavailable
-from gateway_operator.context import NAMES, Failpoints
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.objects import FakeObjects
 from tests.shares import IS_WHOLE
 from tests.unit.operator.batch_harness import (
     FILES,
     PRICE,
-    BatchOperator,
     BatchSimulation,
     Judge,
     make_lines,
 )
+from tests.unit.operator.harness import Operator
+from tests.unit.operator.steps import BATCH_STEPS
 
-STEPS = tuple(name for name in NAMES if "batch" in name)
-REPEATED = ("before-batch-checkpoint", "after-batch-checkpoint", "after-batch-file")
+TWICE = 2 * ("before-batch-checkpoint", "after-batch-checkpoint", "after-batch-file")
 PATIENCE_SECONDS = 3600 if IS_WHOLE else 120
+EXAMPLES = 1000 if IS_WHOLE else 12
 LINES = 40
 REFUSED = 7
 """Lines whose text ends so are answered with a 400."""
@@ -97,33 +96,20 @@ class SternJudge(Judge):
         return await super().moderate(body)
 
 
-class Trip(Failpoints):
-    """Kills the operator that reaches a step for the so-manieth time."""
+class KilledSimulation(BatchSimulation):
+    """Its store is read anew by each operator."""
 
-    def __init__(self, sim: BatchSimulation, step: str, count: int = 1) -> None:
-        super().__init__()
-        self._sim, self._step, self._left = sim, step, count
-
-    @property
-    def passed(self) -> bool:
-        return self._left == 0
-
-    def reach(self, name: str) -> None:
-        assert name in self.names
-        operator = self._sim.operator
-        if name != self._step or self.passed or not isinstance(operator, BatchOperator):
-            return
-        self._left -= 1
-        if self.passed:
-            operator.halt()
-            raise asyncio.CancelledError
+    async def restart(self) -> Operator:
+        assert isinstance(self.store, WatchedStore)
+        self.store.note_restart()
+        return await super().restart()
 
 
 def build_simulation(
     latency: float = 0.5, lag: float = 0.01
 ) -> tuple[BatchSimulation, WatchedStore]:
     store = WatchedStore()
-    sim = BatchSimulation(SternJudge(store, latency), lag=lag)
+    sim = KilledSimulation(SternJudge(store, latency), lag=lag)
     sim.store = store
     return sim, store
 
@@ -169,18 +155,16 @@ async def check(sim: BatchSimulation, name: str, *, one_owner: bool = True) -> N
         assert set(left) <= sim.store.came_late
 
 
-@pytest.mark.parametrize(
-    ("step", "count"), [*((step, 1) for step in STEPS), *((step, 2) for step in REPEATED)]
-)
+@pytest.mark.parametrize("steps", [*((step,) for step in BATCH_STEPS), BATCH_STEPS, TWICE])
 @in_virtual_time
-async def test_kill_at_any_step_loses_and_doubles_nothing(step: str, count: int) -> None:
+async def test_kill_at_steps_loses_and_doubles_nothing(steps: tuple[str, ...]) -> None:
     sim, _ = build_simulation()
-    trip = sim.failpoints = Trip(sim, step, count)
+    sim.arm(*steps)
     await sim.boot()
-    name = await sim.submit(make_lines(LINES))
-    await sim.wait(lambda: trip.passed, what=step)
-    await sim.restart()
-    await sim.finish_batch(name)
+    async with sim.reviving():
+        name = await sim.submit(make_lines(LINES))
+        await sim.finish_batch(name)
+    assert not +sim.failpoints.left
     assert sim.batch_status(name)["phase"] == "Completed"
     await check(sim, name)
     await sim.kill()
@@ -222,11 +206,12 @@ async def test_second_owner_that_ends_later_changes_nothing() -> None:
 async def test_lost_bytes_of_the_input_fail_the_batch_at_no_cost(when: str) -> None:
     sim, store = build_simulation()
     step = "after-batch-checkpoint" if when == "run" else "after-batch-file"
-    trip = sim.failpoints = Trip(sim, step)
+    sim.arm(step)
     await sim.boot()
     name = await sim.submit(make_lines(LINES))
-    await sim.wait(lambda: trip.passed, what=step)
+    await sim.die()
     await sim.kill()
+    sim.arm()
     [key] = [key for key in store.contents if b"custom_id" in store.contents[key][:12]]
     store.contents[key] = store.contents[key].replace(b"text 39", b"texx 39")
     await sim.boot()
@@ -250,6 +235,8 @@ class Scenario:
     lag: float = 0.01
     busy: int = 0
     events: list[tuple[float, str]] = field(default_factory=list)
+    kills: tuple[str, ...] = ()
+    """Named steps at which the operator dies, each as often as it is there."""
 
 
 ACTIONS = ("kill", "kill", "store away", "counters away", "counters lose", "late", "well", "cancel")
@@ -263,13 +250,13 @@ def draw_scenarios(*more_actions: str) -> st.SearchStrategy[Scenario]:
         lag=st.sampled_from([0.001, 0.05, 2.0]),
         busy=st.integers(min_value=0, max_value=2),
         events=st.lists(st.tuples(pauses, st.sampled_from([*ACTIONS, *more_actions])), max_size=10),
+        kills=st.lists(st.sampled_from(BATCH_STEPS), max_size=6).map(tuple),
     )
 
 
 async def befall(sim: BatchSimulation, store: WatchedStore, action: str, name: str) -> None:
     """Has one thing happen."""
     if action == "kill":
-        store.note_restart()
         await sim.restart()
     elif action == "twin":
         sim.boot_twin(0.5)
@@ -302,13 +289,15 @@ async def play(scenario: Scenario) -> None:
     sim.judge.errors_of = lambda text, times: (
         UpstreamLimited("full", retry_after=0.5) if times < scenario.busy else refuses(text, times)
     )
+    sim.arm(*scenario.kills)
     await sim.boot()
-    name = await sim.submit(make_lines(LINES))
-    for seconds, action in scenario.events:
-        await sim.pass_time(seconds)
-        await befall(sim, store, action, name)
-    make_well(sim, store)
-    await sim.finish_batch(name, seconds=900)
+    async with sim.reviving():
+        name = await sim.submit(make_lines(LINES))
+        for seconds, action in scenario.events:
+            await sim.pass_time(seconds)
+            await befall(sim, store, action, name)
+        make_well(sim, store)
+        await sim.finish_batch(name, seconds=900)
     twins = any(action == "twin" for _, action in scenario.events)
     if "counters lose" in dict(map(reversed, scenario.events)):  # type: ignore[arg-type]
         await sim.open_books("demo")
@@ -319,7 +308,7 @@ async def play(scenario: Scenario) -> None:
 
 @pytest.mark.timeout(PATIENCE_SECONDS)
 @settings(
-    max_examples=1000 if IS_WHOLE else 20,
+    max_examples=EXAMPLES,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
@@ -333,7 +322,7 @@ def test_invariants_hold(scenario: Scenario) -> None:
 
 @pytest.mark.timeout(PATIENCE_SECONDS)
 @settings(
-    max_examples=1000 if IS_WHOLE else 15,
+    max_examples=EXAMPLES,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )

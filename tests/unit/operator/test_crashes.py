@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -24,9 +25,13 @@ from gateway_core.providers.upstream import (
 )
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream, Outcome
+from tests.shares import IS_WHOLE
 from tests.unit.operator.harness import QUOTE, ROUTE, TASKS, Simulation
+from tests.unit.operator.steps import TASK_STEPS
 
 DEADLINE = 300
+EXAMPLES = 1000 if IS_WHOLE else 20
+URL = "https://hooks.example.com/done"
 
 KEY, LOOKUP, NONE = (
     SubmissionGuarantee.IDEMPOTENCY_KEY,
@@ -78,6 +83,9 @@ class Scenario:
     finds: list[UpstreamError] = field(default_factory=list)
     fetches: list[UpstreamError] = field(default_factory=list)
     events: list[tuple[float, str, int]] = field(default_factory=list)
+    kills: tuple[str, ...] = ()
+    """Named steps at which the operator dies, each as often as it is there."""
+    callback_url: str | None = None
 
 
 def draw_scenarios(*more_actions: str) -> st.SearchStrategy[Scenario]:
@@ -98,6 +106,8 @@ def draw_scenarios(*more_actions: str) -> st.SearchStrategy[Scenario]:
         events=st.lists(
             st.tuples(pauses, actions, st.integers(min_value=0, max_value=2)), max_size=12
         ),
+        kills=st.lists(st.sampled_from(TASK_STEPS), max_size=6).map(tuple),
+        callback_url=st.sampled_from([None, URL]),
     )
 
 
@@ -152,25 +162,31 @@ async def run(scenario: Scenario) -> Simulation:
     upstream.polls.extend(scenario.polls)
     upstream.finds.extend(scenario.finds)
     upstream.fetches.extend(scenario.fetches)
-    sim = await Simulation.start(upstream, lag=scenario.lag)
-    route = ROUTE if scenario.names_route else None
-    names = [
-        await sim.apply(f"task-by-hand-{number}", deadline=DEADLINE)
-        if by_hand
-        else await sim.admit(deadline=DEADLINE, route=route)
-        for number, by_hand in enumerate(scenario.by_hand)
-    ]
-    for seconds, action, number in scenario.events:
-        await sim.pass_time(seconds)
-        await befall(sim, action, names[number % len(names)], number)
-    make_well(sim)
-    await sim.wait(
-        lambda: all(is_done_with(sim, name) for name in names),
-        seconds=DEADLINE + 120,
-        what="I1: the end of every task",
-    )
-    await sim.open_books("demo")
-    await sim.pass_time(800)
+    sim = Simulation(upstream, lag=scenario.lag)
+    sim.arm(*scenario.kills)
+    await sim.boot()
+    request = {
+        "route": ROUTE if scenario.names_route else None,
+        "callbackUrl": scenario.callback_url,
+    }
+    async with sim.reviving():
+        names = [
+            await sim.apply(f"task-by-hand-{number}", deadline=DEADLINE, **request)
+            if by_hand
+            else await sim.admit(deadline=DEADLINE, **request)
+            for number, by_hand in enumerate(scenario.by_hand)
+        ]
+        for seconds, action, number in scenario.events:
+            await sim.pass_time(seconds)
+            await befall(sim, action, names[number % len(names)], number)
+        make_well(sim)
+        await sim.wait(
+            lambda: all(is_done_with(sim, name) for name in names),
+            seconds=DEADLINE + 120,
+            what="I1: the end of every task",
+        )
+        await sim.open_books("demo")
+        await sim.pass_time(800)
     check_tasks(sim, names)
     return sim
 
@@ -197,7 +213,33 @@ async def check_money(sim: Simulation) -> None:
     assert await sim.balance() == (charged, 0)
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.parametrize("step", TASK_STEPS)
+@in_virtual_time
+async def test_kill_at_any_step_loses_and_doubles_nothing(step: str) -> None:
+    sim = await run(Scenario(kills=(step,), callback_url=URL))
+    await check_killed(sim)
+
+
+@pytest.mark.parametrize("guarantee", [KEY, LOOKUP])
+@pytest.mark.parametrize("by_hand", [False, True], ids=["rest", "kubectl"])
+@in_virtual_time
+async def test_kill_at_each_step_of_one_life_loses_and_doubles_nothing(
+    guarantee: SubmissionGuarantee, by_hand: bool
+) -> None:
+    sim = await run(Scenario(guarantee, by_hand=(by_hand,), kills=TASK_STEPS, callback_url=URL))
+    await check_killed(sim)
+
+
+async def check_killed(sim: Simulation) -> None:
+    """The task completed although its operator died at every armed step."""
+    assert not +sim.failpoints.left
+    await check_money(sim)
+    assert [sim.status(name)["phase"] for name in sim.history] == ["Completed"]
+    assert len({attempt.headers["webhook-id"] for attempt in sim.receivers.attempts}) == 1
+    await sim.check_archive()
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(draw_scenarios())
 @example(Scenario(events=[(0.005, "kill", 0)] * 12))
 @example(Scenario(names_route=True, events=[(0.005, "kill", 0)] * 12))
@@ -228,7 +270,7 @@ async def test_invariants_hold(scenario: Scenario) -> None:
     await check_money(await run(scenario))
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(draw_scenarios("twin", "twin", "twin"))
 @example(Scenario(guarantee=LOOKUP, events=[(0.0, "twin", 0)]))
 @example(Scenario(guarantee=NONE, latency=3.0, events=[(0.003, "twin", 0), (0.5, "kill", 0)]))

@@ -24,6 +24,8 @@ from gateway_operator.retention.objects import (
 )
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import FakeKubernetes, Fault
+from tests.unit.operator.environment import StepKills
+from tests.unit.operator.steps import REMOVAL_STEPS
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY = 86_400.0
@@ -63,8 +65,15 @@ class Record(FakeKubernetes):
         return {obj["metadata"]["name"] for obj in self.list_objects(kind.plural)}
 
 
-def build(kube: Record, kind: EndedKind, *, most: int = 3, **named: Any) -> EndedRemoval:
-    deletions = Deletions(kube, Failpoints())
+def build(
+    kube: Record,
+    kind: EndedKind,
+    *,
+    most: int = 3,
+    failpoints: Failpoints | None = None,
+    **named: Any,
+) -> EndedRemoval:
+    deletions = Deletions(kube, failpoints or Failpoints())
     named = {"kept_seconds": DAY, "most": most, **named}
     return EndedRemoval(kube, deletions, kind, lambda: NOW, **named)
 
@@ -192,6 +201,22 @@ async def test_sweep_that_was_cut_short_is_continued_by_the_next() -> None:
     kube.order_faults("delete", Fault(WriteOutcomeUnknown("no answer"), applied=True))
     await removal.sweep()
     assert kube.names(BATCHES) == {"demo-0", "demo-1", "demo-2"}
+
+
+@in_virtual_time
+async def test_kills_around_removals_remove_what_is_due_and_no_more() -> None:
+    kube = Record()
+    for number in range(8):
+        kube.put_ended(TASKS, number, 100 + number)
+    failpoints = StepKills(REMOVAL_STEPS * 2)
+    for _ in range(4):
+        with pytest.raises(asyncio.CancelledError):
+            await build(kube, TASKS, failpoints=failpoints).sweep()
+        assert {"demo-0", "demo-1", "demo-2"} <= kube.names(TASKS)
+        failpoints.is_dead = False
+    await build(kube, TASKS, failpoints=failpoints).sweep()
+    assert not +failpoints.left
+    assert kube.names(TASKS) == {"demo-0", "demo-1", "demo-2"}
 
 
 @in_virtual_time

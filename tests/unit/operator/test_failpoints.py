@@ -7,6 +7,7 @@ import pytest
 
 from gateway_apiserver import failpoints as of_the_api
 from gateway_operator.context import NAMES, Failpoints
+from tests.unit.operator import steps
 
 
 @pytest.fixture
@@ -20,6 +21,11 @@ def kills(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 def test_unarmed_steps_are_passed(name: str, kills: list[tuple[int, int]]) -> None:
     Failpoints().reach(name)
     assert kills == []
+
+
+def test_simulations_kill_at_every_named_step() -> None:
+    tables = {name: value for name, value in vars(steps).items() if name.endswith("_STEPS")}
+    assert {step for table in tables.values() for step in table} == set(NAMES)
 
 
 def test_an_armed_step_kills_as_kill_9_does(kills: list[tuple[int, int]]) -> None:

@@ -12,11 +12,9 @@ from tests.unit.operator.file_harness import (
     BATCHES,
     FILES,
     Simulation,
-    TrippedFailpoints,
     later,
 )
-
-STEPS = ("after-file-release", "after-file-bytes", "after-file-finalizer")
+from tests.unit.operator.steps import FILE_STEPS
 
 
 async def delete(sim: Simulation, name: str) -> None:
@@ -64,19 +62,19 @@ async def test_deleted_file_frees_bytes_and_quota():
     await sim.kill()
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("steps", [*((step,) for step in FILE_STEPS), FILE_STEPS])
 @in_virtual_time
-async def test_a_kill_in_a_deletion_leaves_nothing_behind(step):
-    sim = Simulation()
-    sim.failpoints = TrippedFailpoints(step)
-    await sim.boot()
-    name = await sim.add_file()
-    await delete(sim, name)
-    await sim.wait(lambda: sim.failpoints.passed, what=step)
+async def test_kill_in_deletion_leaves_nothing_behind(steps: tuple[str, ...]) -> None:
+    sim = await Simulation.start()
+    upload = await sim.add_upload(b"12345")
+    name = await sim.complete(upload, *sim.list_parts(upload))
+    await sim.wait(lambda: sim.is_settled(upload))
     await sim.kill()
-    sim.failpoints = TrippedFailpoints("")
+    sim.arm(*steps)
     await sim.resume()
-    await sim.wait(lambda: sim.find(FILES, name) is None)
+    async with sim.reviving():
+        await delete(sim, name)
+        await sim.wait(lambda: sim.find(FILES, name) is None and not +sim.failpoints.left)
     assert sim.store.contents == {}
     assert await sim.used() == 0
     await sim.kill()

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from gateway_core.api.resource import (
     batch_folder,
     file_key,
@@ -14,6 +16,7 @@ from gateway_operator.files.audit import LONGEST_PUT_SECONDS
 from gateway_operator.files.storage import take_inventory
 from tests.fakes.clock import in_virtual_time
 from tests.unit.operator.file_harness import BATCHES, DAY, FILES, UPLOADS, Simulation, later
+from tests.unit.operator.steps import ORPHAN_STEPS
 
 
 @in_virtual_time
@@ -39,6 +42,24 @@ async def test_old_orphaned_bytes_are_removed():
     assert sim.count("gateway_orphans_removed_total", folder="files") == 1
     assert sim.count("gateway_orphan_bytes_removed_total") == 24
     assert await sim.reconcile() == 0
+    await sim.kill()
+
+
+@in_virtual_time
+async def test_kill_before_removal_of_orphans_removes_them_with_the_next_sweep():
+    sim = await Simulation.start()
+    sim.arm(*ORPHAN_STEPS, *ORPHAN_STEPS)
+    await sim.restart()
+    for name in ("file-a", "file-b"):
+        await sim.store.put(file_key("demo", name), b"orphan")
+    await asyncio.sleep(DAY + 10)
+    for _ in range(2):
+        with pytest.raises(asyncio.CancelledError):
+            await sim.reconcile()
+        assert len(sim.store.contents) == 2
+        await sim.restart()
+    assert await sim.reconcile() == 2
+    assert sim.store.contents == {}
     await sim.kill()
 
 

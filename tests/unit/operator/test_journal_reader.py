@@ -7,17 +7,22 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
 from gateway_core.api.resource import Object
 from gateway_core.api.usage import GatewayUsage
 from gateway_core.billing.journal import name_object, parse_name
 from gateway_core.kube.errors import KubernetesUnavailable
 from gateway_core.storage.objects import Entry
 from gateway_operator.billing.journalreader import JournalReader
-from gateway_operator.context import Failpoints
 from gateway_operator.metrics import Metrics
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import FakeKubernetes
+from tests.shares import IS_WHOLE
 from tests.unit.billing.journal_harness import NOW, SlowObjects, make_record, store_object
+from tests.unit.operator.environment import StepKills
+from tests.unit.operator.steps import JOURNAL_STEPS
 
 USAGES = GatewayUsage.plural
 
@@ -44,14 +49,16 @@ class Bench:
         most: int = 4,
         store: SlowObjects | None = None,
         kube: SlowRecords | None = None,
+        failpoints: StepKills | None = None,
     ) -> None:
+        self.failpoints = failpoints or StepKills()
         self.store, self.kube = store or SlowObjects(), kube or SlowRecords()
         self.metrics, self.now = Metrics(), NOW
         context: Any = SimpleNamespace(
             store=self.store,
             kube=self.kube,
             metrics=self.metrics,
-            failpoints=Failpoints(),
+            failpoints=self.failpoints,
             now=lambda: self.now,
         )
         self.reader = JournalReader(context, 0.5, most=most)
@@ -84,7 +91,7 @@ class Bench:
 
     async def run_for(self, seconds: float) -> None:
         running = asyncio.create_task(self.reader.run())
-        await asyncio.sleep(seconds)
+        await asyncio.wait({running}, timeout=seconds)
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
@@ -145,6 +152,22 @@ async def test_successor_of_stuck_reader_counts_nothing_twice() -> None:
     await asyncio.gather(other.run_for(60), bench.run_for(60))
     assert bench.charged() == {"demo": 20, "stuck": 20}
     assert bench.left() == {}
+
+
+@settings(max_examples=1000 if IS_WHOLE else 8, deadline=None)
+@given(st.lists(st.sampled_from(JOURNAL_STEPS), max_size=12))
+@example([*JOURNAL_STEPS, *JOURNAL_STEPS])
+@in_virtual_time
+async def test_kills_at_any_steps_aggregate_each_charge_once(steps: list[str]) -> None:
+    bench = Bench(most=4, failpoints=StepKills(steps))
+    for n in range(1, 13):
+        await bench.add("p", n, "demo", "other")
+    while bench.left():
+        bench.failpoints.is_dead = False
+        bench = Bench(4, bench.store, bench.kube, bench.failpoints)
+        await bench.run_for(60)
+    assert bench.charged() == {"demo": 12, "other": 12}
+    assert not +bench.failpoints.left or set(steps) - set(JOURNAL_STEPS[:1])
 
 
 @in_virtual_time

@@ -8,7 +8,6 @@ from gateway_core.api.ids import CHARGED, FOLDED_LABEL, TASK_FINALIZER
 from gateway_core.api.usage import GatewayUsage
 from gateway_core.tasks.archive import read_archived
 from tests.fakes.clock import in_virtual_time
-from tests.unit.operator.file_harness import TrippedFailpoints
 from tests.unit.operator.harness import QUOTE, TASKS, Simulation
 
 URL = "https://hooks.example.com/done"
@@ -122,21 +121,6 @@ async def test_loss_of_counters_counts_each_charge_once() -> None:
         sim.counters.lose()
         await sim.open_books("demo")
         assert await sim.balance() == (3 * QUOTE, 0)
-
-
-@pytest.mark.parametrize("step", ["after-fold", "after-archive"])
-@in_virtual_time
-async def test_kill_between_records_counts_once(step: str) -> None:
-    sim = Simulation()
-    sim.receivers.receivers[URL].will(*[503] * 100)
-    trip = sim.failpoints = TrippedFailpoints(step)
-    await sim.boot()
-    name = await sim.admit(callbackUrl=URL)
-    await sim.wait(lambda: trip.passed)
-    await sim.restart()
-    await sim.pass_time(MOST_SECONDS)
-    assert read_usage(sim) == (QUOTE, 1)
-    assert await read_callback(sim, name) == "Pending"
 
 
 @in_virtual_time

@@ -19,14 +19,15 @@ from gateway_core.kube.errors import ObjectNotFound
 from gateway_operator.accounts.kinds import Accounts, Users, project_key
 from gateway_operator.accounts.readiness import ReadinessController
 from gateway_operator.accounts.removal import LATE, QUIET_SECONDS, RemainsRemoval
-from gateway_operator.context import Failpoints
 from gateway_operator.termination import PATIENCE_SECONDS, Termination
-from tests.fakes.clock import in_virtual_time
+from tests.fakes.clock import in_virtual_time, wait_until
 from tests.fakes.counters import FakeCounters
 from tests.fakes.informer import FakeInformer
 from tests.fakes.kubernetes import FakeKubernetes
 from tests.fakes.objects import FakeObjects
 from tests.unit.billing.journal_harness import make_record, store_object
+from tests.unit.operator.environment import Killable
+from tests.unit.operator.steps import ACCOUNT_STEPS
 
 NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
 ACCOUNTS, USERS, KEYS = "gatewayaccounts", "gatewayusers", "gatewaykeys"
@@ -42,11 +43,12 @@ FOLDERS = (
 )
 
 
-class Bench:
+class Bench(Killable):
     """The accounts `demo` and `other`, each with one object of every kind and one of every folder,
     and Mia, a member of both who has made a key of each."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.kube = FakeKubernetes()
         self.store = FakeObjects()
         self.counters = FakeCounters()
@@ -55,16 +57,16 @@ class Bench:
         context: Any = SimpleNamespace(
             kube=self.kube,
             store=self.store,
-            failpoints=Failpoints(),
+            failpoints=self.failpoints,
             now=lambda: NOW,
             termination=Termination(self.kube),
         )
+        self.context = context
         self.termination: Termination = context.termination
         keys = FakeInformer(self.kube, KEYS, project_key)
-        self.removal = removal = RemainsRemoval(context, self.counters, users, keys)  # type: ignore[arg-type]
-        kinds = Accounts(accounts, AccountDefaults(), removal), Users(users, accounts, removal)
-        self.controller = ReadinessController(self.kube, kinds, lambda: NOW)
+        self.tables = accounts, users, keys
         self.running: asyncio.Task[None] | None = None
+        self.begin()
         for name in ("demo", "other"):
             self.put_account(name)
             for plural, where in OWNED.items():
@@ -77,6 +79,29 @@ class Bench:
                 self.store.contents[f"{folder}/{name}/x"] = b"{}"
         roles = [{"accountName": name, "role": "owner"} for name in ("demo", "other")]
         self.put_user("mia", memberships=roles)
+
+    def begin(self) -> None:
+        """Make the parts of a new process."""
+        accounts, users, keys = self.tables
+        self.context.failpoints = self.failpoints
+        self.removal = RemainsRemoval(self.context, self.counters, users, keys)  # type: ignore[arg-type]
+        kinds = (
+            Accounts(accounts, AccountDefaults(), self.removal),
+            Users(users, accounts, self.removal),
+        )
+        self.controller = ReadinessController(self.kube, kinds, lambda: NOW)
+
+    def halt(self) -> None:
+        assert self.running is not None
+        self.running.cancel()
+
+    async def restart(self) -> None:
+        if self.running is not None:
+            await asyncio.gather(self.running, return_exceptions=True)
+        self.failpoints.is_dead = False
+        self.running = None
+        self.begin()
+        await self.settle(0)
 
     def put(self, plural: str, name: str, spec: dict[str, Any]) -> None:
         self.kube.put(plural, {"metadata": {"name": name}, "spec": spec})
@@ -135,6 +160,20 @@ async def test_deleted_account_leaves_only_its_charges(bench: Bench) -> None:
     assert await bench.counters.read_used("demo") == {}
     memberships = (bench.kube.find(USERS, "mia") or {})["spec"]["memberships"]
     assert memberships == [{"accountName": "other", "role": "owner"}]
+
+
+@in_virtual_time
+async def test_kills_at_each_step_of_a_removal_leave_only_charges(bench: Bench) -> None:
+    bench.arm(*ACCOUNT_STEPS, *ACCOUNT_STEPS)
+    bench.begin()
+    others = bench.list_owned("other")
+    await bench.delete(ACCOUNTS, "demo")
+    async with bench.reviving():
+        gone = lambda: bench.kube.find(ACCOUNTS, "demo") is None  # noqa: E731
+        await wait_until(gone, seconds=20 * QUIET_SECONDS)
+    assert not +bench.failpoints.left
+    assert all(key.startswith("closed/demo/") for key in bench.list_owned("demo"))
+    assert bench.list_owned("other") == others
 
 
 @in_virtual_time

@@ -22,11 +22,8 @@ from tests.unit.operator.file_harness import (
     UPLOADS,
     Controllers,
     Simulation,
-    TrippedFailpoints,
 )
-
-ENDINGS = ("after-upload-parts", "after-upload-finalizer", "after-upload-settled")
-COMPLETIONS = ("after-upload-file", "after-upload-move", *ENDINGS)
+from tests.unit.operator.steps import COMPLETION_STEPS, EXPIRY_STEPS
 
 
 def build_removal(sim: Simulation, controllers: Controllers) -> EndedRemoval:
@@ -98,42 +95,43 @@ async def test_completed_upload_makes_one_file_and_drops_other_parts():
     await sim.kill()
 
 
-@pytest.mark.parametrize("step", COMPLETIONS)
+def list_kills(steps: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Each step alone, and all of them in one life."""
+    return [*((step,) for step in steps), steps]
+
+
+@pytest.mark.parametrize("steps", list_kills(COMPLETION_STEPS))
 @in_virtual_time
-async def test_a_kill_in_a_settlement_leaves_one_file(step):
+async def test_kill_in_settlement_leaves_one_file(steps: tuple[str, ...]) -> None:
     sim = Simulation()
-    sim.failpoints = TrippedFailpoints(step)
+    sim.arm(*steps)
     await sim.boot()
     name = await sim.add_upload(b"12345", b"678")
     parts = sim.list_parts(name)
     await sim.add_part(name, b"retried")
-    file = await sim.complete(name, *parts)
-    await sim.wait(lambda: sim.failpoints.passed, what=step)
-    await sim.kill()
-    sim.failpoints = TrippedFailpoints("")
-    await sim.resume()
-    await sim.wait(lambda: sim.is_settled(name))
+    async with sim.reviving():
+        file = await sim.complete(name, *parts)
+        await sim.wait(lambda: sim.is_settled(name) and not +sim.failpoints.left)
     assert [f["metadata"]["name"] for f in sim.kube.list_objects(FILES)] == [file]
     assert sim.list_parts(name) == sorted(parts)
     assert len(sim.store.contents) == 2
     assert await sim.used() == 8
     assert await sim.reconcile(0) == 0
+    await sim.restart()
     assert await sim.prove(0) == 0
     await sim.kill()
 
 
-@pytest.mark.parametrize("step", ["after-upload-outcome", *ENDINGS])
+@pytest.mark.parametrize("steps", list_kills(EXPIRY_STEPS))
 @in_virtual_time
-async def test_a_kill_while_an_upload_expires_leaves_nothing(step):
+async def test_kill_while_upload_expires_leaves_nothing(steps: tuple[str, ...]) -> None:
     sim = Simulation()
-    sim.failpoints = TrippedFailpoints(step)
+    sim.arm(*steps)
     await sim.boot()
     name = await sim.add_upload(b"12345")
-    await sim.wait(lambda: sim.failpoints.passed, seconds=4000, what=step)
-    await sim.kill()
-    sim.failpoints = TrippedFailpoints("")
-    await sim.resume()
-    await sim.wait(lambda: sim.is_settled(name))
+    async with sim.reviving():
+        done = lambda: sim.is_settled(name) and not +sim.failpoints.left  # noqa: E731
+        await sim.wait(done, seconds=4000)
     assert sim.find(UPLOADS, name)["spec"]["outcome"] == "Expired"
     assert sim.store.contents == {}
     assert await sim.used() == 0
