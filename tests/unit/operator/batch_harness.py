@@ -104,7 +104,6 @@ class BatchOperator(Operator):
         self._parts.append(asyncio.create_task(self.batches.queue.run()))
 
     async def end(self) -> None:
-        """Ends it as SIGTERM does."""
         self.batch_feed.ended = True
         await self.batches.end()
         await super().end()
@@ -115,7 +114,6 @@ class BatchOperator(Operator):
         super().halt()
 
     async def kill(self) -> None:
-        """Ends it wherever it is."""
         self.batch_feed.ended = True
         await super().kill()
 
@@ -137,7 +135,6 @@ class BatchSimulation(Simulation):
         )
 
     async def open_storage(self) -> None:
-        """Has what the account stores known."""
         token = await self.storage.begin_rebuild("demo", "files")
         if token is not None:
             await self.storage.finish_rebuild("demo", "files", token, {})
@@ -151,7 +148,6 @@ class BatchSimulation(Simulation):
         self.twin = self.twin or BatchOperator(self, lag)
 
     async def put_input(self, data: bytes, **changes: Any) -> Object:
-        """A File of the account with these bytes."""
         account = changes.get("account", "demo")
         wire_id = MINT.mint_ordered(FILE_PREFIX, account, int(read_now().timestamp() * 1000))
         stored = await self.store.put(file_key(account, wire_id), data)
@@ -160,7 +156,6 @@ class BatchSimulation(Simulation):
         return await self.kube.create(FILES, build_file(new, read_now().timestamp()))
 
     async def submit(self, data: bytes | Iterable[Mapping[str, Any]], **request: Any) -> str:
-        """A batch as the API makes it; its name."""
         file = await self.put_input(data if isinstance(data, bytes) else write_lines(data))
         name = id_to_name(MINT.mint_random(BATCH_PREFIX, "demo"))
         labels = {ACCOUNT_LABEL: "demo", SHARD_LABEL: str(shard_of(name))}
@@ -188,20 +183,16 @@ class BatchSimulation(Simulation):
         return name
 
     async def cancel_batch(self, name: str) -> None:
-        """Cancels a batch as the API does."""
         obj = await self.kube.get(BATCHES, name)
         await self.kube.patch(BATCHES, obj, {"spec": {"desiredState": "Cancelled"}})
 
     def batch_status(self, name: str) -> dict[str, Any]:
-        """The batch's newest status, also of one that is gone."""
         return dict(self.batch_history[name][-1].get("status") or {})
 
     def is_batch_there(self, name: str) -> bool:
-        """Whether the batch's object is there."""
         return self.kube.find(BATCHES, name) is not None
 
     def is_batch_closed(self, name: str) -> bool:
-        """Whether nothing is left to do for the batch."""
         if not self.batch_history[name]:
             return False
         ended = self.batch_status(name).get("phase") in TERMINAL_PHASES
@@ -227,7 +218,6 @@ class BatchSimulation(Simulation):
         return [json.loads(line) for line in data.splitlines()]
 
     async def read_results(self, name: str) -> tuple[list[Any], list[Any]]:
-        """The lines of both Files."""
         status = self.batch_status(name)
         output = await self.read_file(status.get("outputFileName"))
         return output, await self.read_file(status.get("errorFileName"))
@@ -252,12 +242,10 @@ class BatchSimulation(Simulation):
 
 
 def make_lines(count: int, *, prefix: str = "text") -> list[dict[str, Any]]:
-    """Good requests, one for each of so many texts."""
     return [make_line(f"r-{n}", f"{prefix} {n}") for n in range(count)]
 
 
 def make_line(custom_id: str, text: Any, model: str = "judge") -> dict[str, Any]:
-    """A good request."""
     return {
         "custom_id": custom_id,
         "method": "POST",
@@ -267,5 +255,4 @@ def make_line(custom_id: str, text: Any, model: str = "judge") -> dict[str, Any]
 
 
 def write_lines(lines: Iterable[Mapping[str, Any]]) -> bytes:
-    """The file of these requests."""
     return b"".join(json.dumps(line).encode() + b"\n" for line in lines)

@@ -24,7 +24,6 @@ BEGIN = datetime(2026, 11, 21, 10, tzinfo=UTC)
 
 
 def read_now() -> datetime:
-    """The time of day in virtual time."""
     return BEGIN + timedelta(seconds=asyncio.get_running_loop().time() - START)
 
 
@@ -56,7 +55,6 @@ class Killable:
         self.failpoints = StepKills()
 
     def arm(self, *steps: str) -> None:
-        """Have these steps kill the process."""
         self.failpoints = StepKills(steps, self.halt)
 
     def halt(self) -> None:
@@ -64,7 +62,6 @@ class Killable:
         raise NotImplementedError
 
     async def restart(self) -> Any:
-        """Start the next process."""
         raise NotImplementedError
 
     async def die(self) -> None:
@@ -180,7 +177,6 @@ class Feed:
         kube.listen(plural, self._follow)
 
     def show_now(self, name: str) -> None:
-        """Shows a task without the lag."""
         for obj in self._kube.list_objects(self._plural):
             if obj["metadata"]["name"] == name:
                 self._take("MODIFIED", copy_object(obj))

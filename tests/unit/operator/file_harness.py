@@ -73,7 +73,6 @@ class Controllers:
         self.uploads = UploadController(self.storage, settlement)
 
     async def run(self) -> None:
-        """Works until cancelled."""
         await asyncio.gather(self.files.queue.run(), self.uploads.queue.run())
 
 
@@ -99,14 +98,12 @@ class Simulation(Killable):
 
     @classmethod
     async def start(cls) -> Self:
-        """A simulation whose controllers run."""
         sim = cls()
         await sim.boot()
         return sim
 
     @property
     def context(self) -> Context:
-        """What the controllers have in common."""
         return Context(
             kube=self.kube,
             store=self.store,
@@ -118,7 +115,6 @@ class Simulation(Killable):
         )
 
     def put_account(self, name: str) -> None:
-        """Applies a GatewayAccount."""
         owner = {"name": "Dana", "email": "dana@example.com"}
         spec = {"displayName": name, "owner": owner, "funds": {"paidMicros": 0}}
         self.kube.put("gatewayaccounts", {"metadata": {"name": name}, "spec": spec})
@@ -134,7 +130,6 @@ class Simulation(Killable):
         return await self.resume()
 
     async def resume(self) -> Controllers:
-        """Starts controllers on what is there."""
         controllers = self.controllers = Controllers(self)
         self._running = asyncio.create_task(controllers.run())
         self._shown = {FILES: {}, UPLOADS: {}}
@@ -156,7 +151,6 @@ class Simulation(Killable):
         return await self.resume()
 
     async def kill(self) -> None:
-        """Ends the controllers wherever they are."""
         self.deafen()
         if self._running is not None:
             self._running.cancel()
@@ -188,7 +182,6 @@ class Simulation(Killable):
         controller.observe(kind, obj)
 
     def name_file(self, account: str = "demo") -> str:
-        """A name as the gateway mints it."""
         moment = int(read_now().timestamp() * 1000)
         return self.mint.mint_ordered(FILE_PREFIX, account, moment)
 
@@ -201,7 +194,6 @@ class Simulation(Killable):
         claimed: bool = True,
         **request: Any,
     ) -> str:
-        """A File as the API makes it: bytes, claim, object; its name."""
         name = name or self.name_file(account)
         pool = "temporary" if request.get("purpose") == "temporary" else "files"
         await self.store.put(file_key(account, name), data)
@@ -213,7 +205,6 @@ class Simulation(Killable):
     def build_file(
         self, name: str, data: bytes, *, account: str = "demo", **request: Any
     ) -> dict[str, Any]:
-        """A File's object."""
         segment = {
             "key": file_key(account, name),
             "bytes": len(data),
@@ -267,14 +258,12 @@ class Simulation(Killable):
         return name
 
     async def add_part(self, upload: str, data: bytes, *, account: str = "demo") -> str:
-        """A part with its receipt; its id."""
         part = self.mint.mint_random(PART_PREFIX, account)
         await self.store.put(part_key(account, upload, part), data)
         await self.store.put(receipt_key(account, upload, part), b"{}")
         return part
 
     def list_parts(self, upload: str, account: str = "demo") -> list[str]:
-        """Ids of the parts in the store, sorted."""
         head = f"uploads/{account}/{upload}/"
         keys = [key.removeprefix(head) for key in self.store.contents if key.startswith(head)]
         return sorted(key for key in keys if not key.endswith(".json"))
@@ -293,7 +282,6 @@ class Simulation(Killable):
         return name
 
     async def change(self, plural: str, name: str, patch: dict[str, Any]) -> None:
-        """Changes an object as an admin does."""
         await self.kube.patch(plural, await self.kube.get(plural, name), patch)
 
     def find(self, plural: str, name: str) -> Any:
@@ -306,7 +294,6 @@ class Simulation(Killable):
         return next(((c["status"], c["reason"]) for c in conditions), ("", ""))
 
     def is_settled(self, upload: str) -> bool:
-        """Whether the Upload is there, and nothing is left to do for it."""
         obj = self.find(UPLOADS, upload) or {}
         return (obj.get("status") or {}).get("work") == "Settled"
 
@@ -341,10 +328,8 @@ class Simulation(Killable):
         return await check.sweep()
 
     def count(self, name: str, **labels: str) -> float:
-        """A counter of the controllers."""
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
 def later(seconds: float) -> str:
-    """A time of the record."""
     return format_time(read_now() + timedelta(seconds=seconds))

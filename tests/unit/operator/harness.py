@@ -144,16 +144,13 @@ class Operator:
 
     @property
     def failure(self) -> BaseException | None:
-        """What ended a part of it that should have gone on."""
         return next((part.exception() for part in self._parts if part.done()), None)
 
     @property
     def is_running(self) -> bool:
-        """Whether all its parts go on."""
         return not any(part.done() for part in self._parts)
 
     async def end(self) -> None:
-        """Ends it as SIGTERM does."""
         self.feed.ended = True
         await self.controller.end()
         await self.kill()
@@ -167,7 +164,6 @@ class Operator:
             part.cancel()
 
     async def kill(self) -> None:
-        """Ends it wherever it is."""
         self.feed.ended = True
         for part in self._parts:
             part.cancel()
@@ -216,7 +212,6 @@ class Simulation(Killable):
         return sim
 
     def build_upstream(self, _spec: ProviderSpec, _credential: str | None) -> Upstream:
-        """What the operator reaches the provider through."""
         return self.upstream
 
     async def boot(self) -> Operator:
@@ -230,7 +225,6 @@ class Simulation(Killable):
         return self.operator
 
     async def kill(self) -> None:
-        """Ends the operator wherever it is, and its twin."""
         for operator in (self.operator, self.twin, *self.replicas):
             if operator is not None:
                 await operator.kill()
@@ -242,18 +236,22 @@ class Simulation(Killable):
         self.twin = self.twin or Operator(self, lag)
 
     def boot_replicas(self, count: int) -> list[Operator]:
-        """Starts so many operators that divide the shards."""
         self.replicas += [
             Operator(self, self.lag, Shards.divide(count, ordinal)) for ordinal in range(count)
         ]
         return self.replicas
+
+    @property
+    def running(self) -> Any:
+        """The operator that runs."""
+        assert self.operator is not None
+        return self.operator
 
     def halt(self) -> None:
         for operator in filter(None, (self.operator, self.twin, *self.replicas)):
             operator.halt()
 
     async def restart(self) -> Operator:
-        """Kills the operator, and starts another."""
         async with self._restarting:
             await self.kill()
             self.failpoints.is_dead = False
@@ -264,7 +262,6 @@ class Simulation(Killable):
         await rebuild_ledger(self.kube, JournalStore(self.store), self.counters, account)
 
     def put_account(self, name: str = "demo", **spec: Any) -> None:
-        """Applies a GatewayAccount with ten dollars."""
         base = {
             "displayName": name,
             "owner": {"name": "Dana", "email": "dana@example.com"},
@@ -307,7 +304,6 @@ class Simulation(Killable):
         self.kube.put("gatewayguardrails", obj)
 
     def put_provider(self, name: str = "simulated", **spec: Any) -> None:
-        """Applies a GatewayProvider."""
         obj = {"metadata": {"name": name}, "spec": {"type": "fake", **spec}}
         self.kube.put("gatewayproviders", obj)
 
@@ -382,15 +378,12 @@ class Simulation(Killable):
         return name
 
     async def change(self, name: str, patch: dict[str, Any]) -> None:
-        """Changes a task as an admin does."""
         await self.kube.patch(TASKS, await self.kube.get(TASKS, name), patch)
 
     async def cancel(self, name: str) -> None:
-        """Cancels a task as an admin does."""
         await self.change(name, {"spec": {"desiredState": "Cancelled"}})
 
     def status(self, name: str) -> dict[str, Any]:
-        """The task's newest status, also of one that is gone."""
         return dict(self.history[name][-1].get("status") or {})
 
     def age_at_end(self, name: str) -> float:
@@ -399,15 +392,12 @@ class Simulation(Killable):
         return (parse_time(self.status(name)["completionTime"]) - begun).total_seconds()
 
     def is_there(self, name: str) -> bool:
-        """Whether the task's object is there."""
         return self.kube.find(TASKS, name) is not None
 
     def is_ended(self, name: str) -> bool:
-        """Whether the task has ended."""
         return self.status(name).get("phase") in TERMINAL_PHASES
 
     def is_closed(self, name: str) -> bool:
-        """Whether nothing is left to do for the task."""
         last = self.history[name][-1]["metadata"]
         return self.is_ended(name) and (
             not self.is_there(name) or TASK_FINALIZER not in last.get("finalizers", [])
@@ -424,7 +414,6 @@ class Simulation(Killable):
         await wait_until(condition, seconds=seconds, what=what)
 
     async def pass_time(self, seconds: float) -> None:
-        """Lets time pass."""
         await asyncio.sleep(seconds)
 
     async def finish(self, name: str, *, seconds: float = 60) -> dict[str, Any]:
@@ -433,7 +422,6 @@ class Simulation(Killable):
         return self.status(name)
 
     async def balance(self) -> tuple[int, int]:
-        """What the account was charged, and what is held."""
         spending = await self.counters.read_spending("demo", format_time(read_now())[:10])
         return spending.charged, spending.held
 
@@ -442,7 +430,6 @@ class Simulation(Killable):
         return str(self.history[name][0]["metadata"]["uid"])
 
     def count_jobs(self, name: str) -> int:
-        """How many jobs the provider made for the task."""
         return sum(job.reference == self.uid(name) for job in self.upstream.jobs)
 
     def check_history(self) -> None:
@@ -479,5 +466,4 @@ def stop(queue: WorkQueue) -> None:
 
 
 def has_ended(obj: Object) -> bool:
-    """Whether a version of a task is terminal."""
     return (obj.get("status") or {}).get("phase") in TERMINAL_PHASES

@@ -173,15 +173,6 @@ async def test_charge_is_shown_in_seconds_and_busy_account_is_written_rarely(
         await running
 
 
-@in_virtual_time
-async def test_lost_compare_and_set_is_retried(sim: Simulation) -> None:
-    sim.charge(300_000, "key/key-a")
-    sim.kube.order_faults("patch_status", Fault(WriteConflict("changed")))
-    await sim.balances.look()
-    await sim.balances.look()
-    assert sim.show(GatewayAccount, "demo")["chargedMicros"] == 300_000
-
-
 @pytest.mark.parametrize("method", ["patch_status", "list_page"])
 @pytest.mark.parametrize(
     "error", [WriteConflict("changed"), KubernetesUnavailable("away"), KeyError("odd")]

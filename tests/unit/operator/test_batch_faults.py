@@ -83,12 +83,12 @@ async def test_unexpected_exception_fails_one_line() -> None:
     assert error["response"]["body"]["error"]["code"] == "internal_error"
     assert judge.asked["text 3"] <= 3
     assert max(judge.asked[f"text {n}"] for n in range(500) if n != 3) == 1
-    [lane] = sim.operator.batches.runner.limiters._limiters.values()  # type: ignore[attr-defined]
+    [lane] = sim.running.batches.runner.limiters._limiters.values()
     assert lane.under_way == 0
 
 
 @in_virtual_time
-async def test_a_cancelled_batch_ends_while_the_counters_are_away() -> None:
+async def test_cancelled_batch_ends_while_the_counters_are_away() -> None:
     sim = BatchSimulation(Judge(latency=1.0))
     operator = await sim.boot()
     name = await sim.submit(make_lines(200))
@@ -102,7 +102,6 @@ async def test_a_cancelled_batch_ends_while_the_counters_are_away() -> None:
     # and nothing more is asked for: nobody is sure of the hold
     assert sum(sim.judge.asked.values()) == asked
     sim.counters.away = False
-    await sim.kill()
 
 
 @in_virtual_time
@@ -114,7 +113,6 @@ async def test_batch_that_cannot_start_in_its_window_fails() -> None:
         await sim.wait(lambda: sim.batch_status(name).get("phase") == "Failed", seconds=120)
     assert [e["code"] for e in sim.batch_status(name)["errors"]] == ["batch_expired"]
     sim.counters.away = False
-    await sim.kill()
 
 
 @in_virtual_time
@@ -150,7 +148,6 @@ async def test_finalizer_stays_until_charge_is_aggregated() -> None:
     sim.counters.away = False
     await sim.wait(lambda: not sim.is_batch_there(name), seconds=60)
     assert await sim.balance() == (20 * PRICE, 0)
-    await sim.kill()
 
 
 @in_virtual_time
@@ -186,7 +183,6 @@ async def test_long_unrun_lines_are_parsed_in_a_thread() -> None:
     # and none is read where only those with an answer are told
     assert sorted(beside + here) == sorted(f"r-{n}" for n in range(8, 20))
     assert beside == ["r-15"]
-    await sim.kill()
 
 
 async def test_unrun_lines_are_rendered_in_small_steps() -> None:

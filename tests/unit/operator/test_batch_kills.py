@@ -167,7 +167,6 @@ async def test_kill_at_steps_loses_and_doubles_nothing(steps: tuple[str, ...]) -
     assert not +sim.failpoints.left
     assert sim.batch_status(name)["phase"] == "Completed"
     await check(sim, name)
-    await sim.kill()
 
 
 @in_virtual_time
@@ -224,7 +223,6 @@ async def test_lost_bytes_of_the_input_fail_the_batch_at_no_cost(when: str) -> N
     for obj in sim.kube.list_objects(FILES):
         request, meta = obj["spec"]["request"], obj["metadata"]
         assert request["purpose"] == "batch" or "deletionTimestamp" in meta
-    await sim.kill()
 
 
 @dataclass
@@ -255,7 +253,6 @@ def draw_scenarios(*more_actions: str) -> st.SearchStrategy[Scenario]:
 
 
 async def befall(sim: BatchSimulation, store: WatchedStore, action: str, name: str) -> None:
-    """Has one thing happen."""
     if action == "kill":
         await sim.restart()
     elif action == "twin":
@@ -276,7 +273,6 @@ async def befall(sim: BatchSimulation, store: WatchedStore, action: str, name: s
 
 
 def make_well(sim: BatchSimulation, store: WatchedStore) -> None:
-    """Ends every fault."""
     store.away = sim.counters.away = False
     store.delays = 0
     store.settle()
@@ -303,7 +299,6 @@ async def play(scenario: Scenario) -> None:
         await sim.open_books("demo")
     await sim.pass_time(60)
     await check(sim, name, one_owner=not twins)
-    await sim.kill()
 
 
 @pytest.mark.timeout(PATIENCE_SECONDS)

@@ -12,7 +12,7 @@ from gateway_core.concurrency import FairSemaphore
 from gateway_operator.batches import bounds as slots_module
 from gateway_operator.batches.bounds import SLICE_SECONDS, Share, Slots, Window
 from tests.fakes.clock import in_virtual_time
-from tests.unit.operator.batch_harness import BatchOperator, BatchSimulation, Judge, make_lines
+from tests.unit.operator.batch_harness import BatchSimulation, Judge, make_lines
 
 
 class Crowd:
@@ -26,7 +26,6 @@ class Crowd:
         self.numbers = count()
 
     async def come(self, account: str, number: int, seconds: float | None = None) -> list[str]:
-        """Who of them is inside at once."""
         for _ in range(number):
             name = f"{account}-{next(self.numbers)}"
             self.tasks[name] = asyncio.create_task(self._stay(account, name, seconds))
@@ -130,7 +129,6 @@ def one_place() -> Iterator[Callable[[BatchSimulation], Awaitable[None]]]:
 
     async def boot(sim: BatchSimulation) -> None:
         operator = await sim.boot()
-        assert isinstance(operator, BatchOperator)
         shrink(operator.batches.slots.runs)
 
     with patch.object(slots_module, "SLICE_SECONDS", 4.0):
@@ -151,7 +149,7 @@ async def test_runs_take_turns_and_repeat_no_line(one_place: Boot) -> None:
     def look() -> bool:
         running = [str(sim.batch_status(n).get("phase")) for n in names]
         seen.add(tuple(running))
-        assert len(sim.operator.batches._runs) <= 1  # type: ignore[attr-defined]
+        assert len(sim.running.batches._runs) <= 1
         return all(map(sim.is_batch_closed, names))
 
     await sim.wait(look, seconds=300)
@@ -161,8 +159,7 @@ async def test_runs_take_turns_and_repeat_no_line(one_place: Boot) -> None:
     assert set(sim.judge.asked.values()) == {1}
     begun = [int(body["input"].split()[1]) for body in sim.judge.bodies]
     assert begun != sorted(begun), "none is run to its end before the next"
-    assert sim.operator.batches.runner.budget.held == 0  # type: ignore[attr-defined]
-    await sim.kill()
+    assert sim.running.batches.runner.budget.held == 0
 
 
 @in_virtual_time
@@ -172,7 +169,7 @@ async def test_waiting_batch_is_cancelled_at_once(one_place: Boot) -> None:
     names = [await sim.submit(make_lines(20, prefix=f"of {n}")) for n in range(2)]
     await sim.wait(lambda: len(sim.judge.bodies) > 1)
     await sim.wait(lambda: all("startTime" in sim.batch_status(n) for n in names))
-    [running] = sim.operator.batches._runs  # type: ignore[attr-defined]
+    [running] = sim.running.batches._runs
     waiting = next(name for name in names if name != running)
     await sim.cancel_batch(waiting)
     status = await sim.finish_batch(waiting, seconds=10)
@@ -181,7 +178,6 @@ async def test_waiting_batch_is_cancelled_at_once(one_place: Boot) -> None:
     # nor does the end of the process wait for those who wait
     other = await sim.submit(make_lines(2, prefix="other"))
     await sim.wait(lambda: "startTime" in sim.batch_status(other))
-    assert isinstance(sim.operator, BatchOperator)
     async with asyncio.timeout(20):
         await sim.operator.end()
 
@@ -207,7 +203,6 @@ def test_accounts_share_the_bytes_and_each_run_goes_on_with_one_line() -> None:
 async def test_results_waiting_for_the_store_count_in_the_byte_budget() -> None:
     sim = BatchSimulation(Judge(latency=0.05))
     operator = await sim.boot()
-    assert isinstance(operator, BatchOperator)
     budget = operator.batches.runner.budget
     budget.resize(100_000)
     name = await sim.submit(make_lines(2000))
@@ -221,14 +216,12 @@ async def test_results_waiting_for_the_store_count_in_the_byte_budget() -> None:
     await sim.finish_batch(name, seconds=300)
     assert budget.held == 0
     assert set(sim.judge.asked.values()) == {1}
-    await sim.kill()
 
 
 @in_virtual_time
 async def test_validation_and_finalizing_wait_for_slots_and_can_be_cancelled() -> None:
     sim = BatchSimulation()
     operator = await sim.boot()
-    assert isinstance(operator, BatchOperator)
     slots = operator.batches.slots
     shrink(slots.checks)
     shrink(slots.endings)
@@ -244,4 +237,3 @@ async def test_validation_and_finalizing_wait_for_slots_and_can_be_cancelled() -
         await sim.pass_time(30)
         assert sim.batch_status(checked)["phase"] == "Finalizing"
     assert (await sim.finish_batch(checked, seconds=5))["phase"] == "Completed"
-    await sim.kill()

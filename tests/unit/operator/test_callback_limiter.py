@@ -72,7 +72,7 @@ async def test_full_host_delays_no_other_host_or_account(crowd):
     assert ("b", "dead") in crowd.inside
 
 
-async def test_a_slow_host_gets_one_until_it_answers(crowd):
+async def test_slow_host_gets_one_until_it_answers(crowd):
     crowd.send("a", "h", slow=True)
     await crowd.settle()
     await crowd.let_go()

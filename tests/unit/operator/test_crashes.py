@@ -112,7 +112,6 @@ def draw_scenarios(*more_actions: str) -> st.SearchStrategy[Scenario]:
 
 
 async def befall(sim: Simulation, action: str, name: str, number: int) -> None:
-    """Has one thing happen."""
     if action == "kill":
         await sim.restart()
     elif action == "record away":
@@ -141,7 +140,6 @@ async def befall(sim: Simulation, action: str, name: str, number: int) -> None:
 
 
 def make_well(sim: Simulation) -> None:
-    """Ends every fault."""
     sim.kube.away = sim.counters.away = sim.store.away = sim.upstream.away = False
 
 
@@ -192,7 +190,6 @@ async def run(scenario: Scenario) -> Simulation:
 
 
 def check_tasks(sim: Simulation, names: Iterable[str]) -> None:
-    """The invariants of tasks, once all is quiet."""
     sim.check_history()
     for name in names:
         jobs = sim.count_jobs(name)

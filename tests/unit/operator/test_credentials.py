@@ -61,7 +61,7 @@ REFUSED: dict[str, tuple[dict[str, Any] | None, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_key_that_rest_would_refuse_is_refused(case: str) -> None:
+def test_key_that_rest_would_refuse_is_refused(case: str) -> None:
     key, request, text = REFUSED[case]
 
     @in_virtual_time
@@ -117,7 +117,7 @@ async def test_guardrail_applies_to_task_from_kubectl() -> None:
 
 
 @in_virtual_time
-async def test_a_key_with_too_many_guardrails_is_closed() -> None:
+async def test_key_with_too_many_guardrails_is_closed() -> None:
     sim = Simulation()
     sim.put_key()
     for number in range(9):
@@ -128,7 +128,7 @@ async def test_a_key_with_too_many_guardrails_is_closed() -> None:
 
 
 @in_virtual_time
-async def test_a_key_that_is_applied_with_its_task_is_waited_for() -> None:
+async def test_key_that_is_applied_with_its_task_is_waited_for() -> None:
     sim = await Simulation.start()
     name = await sim.apply(keyName="key-a", guardrailNames=["grd-a"])
     await sim.pass_time(4)

@@ -72,7 +72,6 @@ class Simulation:
         )
 
     async def start(self, failpoint: str = "") -> None:
-        """A new process."""
         await self.stop()
         tables: Any = {
             kind: FakeInformer(self.kube, kind.plural, kind.model_validate)
@@ -113,7 +112,6 @@ class Simulation:
         return self.secrets.stored[name].data[PLAINTEXT].decode()
 
     def opens(self, plaintext: str) -> bool:
-        """Whether the API would let it in."""
         now = self.read_clock()
         return any(
             token.digest == digest(plaintext, self.peppers[token.pepper_version])
@@ -131,7 +129,7 @@ def sim() -> Simulation:
 
 @pytest.mark.parametrize("key_class", ["Standard", "Management"])
 @in_virtual_time
-async def test_a_key_is_made_and_written_into_its_secret(key_class: KeyClass) -> None:
+async def test_key_is_made_and_written_into_its_secret(key_class: KeyClass) -> None:
     sim = Simulation(**{"class": key_class})
     await sim.start()
     plaintext = sim.plaintext()
@@ -163,21 +161,15 @@ async def test_key_is_minted_once_and_found_by_next_process(sim: Simulation) -> 
 
 
 @in_virtual_time
-async def test_kill_between_secret_and_status_keeps_the_key(sim: Simulation) -> None:
+async def test_kill_between_secret_and_status_keeps_key_and_overlap() -> None:
+    sim = Simulation(overlapSeconds=60)
     await sim.start("after-key-secret")
-    plaintext = sim.plaintext()
+    old = sim.plaintext()
     assert sim.read().status.tokens is None
     await sim.start()
-    assert sim.plaintext() == plaintext
-    assert sim.opens(plaintext)
+    assert sim.plaintext() == old
+    assert sim.opens(old)
     assert sim.secrets.writes == 1
-
-
-@in_virtual_time
-async def test_kill_during_rotation_keeps_the_overlap() -> None:
-    sim = Simulation(overlapSeconds=60)
-    await sim.start()
-    old = sim.plaintext()
     await sim.stop()
     sim.declare(rotations=1)
     await sim.start("after-key-secret")
@@ -194,7 +186,7 @@ async def test_kill_during_rotation_keeps_the_overlap() -> None:
 
 
 @in_virtual_time
-async def test_a_rotation_without_overlap_ends_the_old_key_at_once(sim: Simulation) -> None:
+async def test_rotation_without_overlap_ends_the_old_key_at_once(sim: Simulation) -> None:
     await sim.start()
     old = sim.plaintext()
     sim.declare(rotations=3)
@@ -237,7 +229,7 @@ async def test_missing_or_damaged_secret_gets_a_new_key(sim: Simulation, damage:
 
 
 @in_virtual_time
-async def test_other_entries_of_the_secret_stay(sim: Simulation) -> None:
+async def test_rotation_keeps_other_entries_of_the_secret(sim: Simulation) -> None:
     await sim.start()
     secret = sim.secrets.stored[SECRET]
     other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": NEXT_UID}
@@ -270,7 +262,7 @@ async def test_foreign_secret_is_never_written(sim: Simulation, labels: dict[str
 
 
 @in_virtual_time
-async def test_of_two_keys_for_one_secret_the_first_has_it(sim: Simulation) -> None:
+async def test_secret_named_by_two_keys_is_of_the_first(sim: Simulation) -> None:
     await sim.start()
     plaintext = sim.plaintext()
     sim.declare("key-second")
@@ -364,19 +356,15 @@ async def test_revoked_key_loses_token_and_is_not_minted(sim: Simulation) -> Non
     assert SECRET not in sim.secrets.stored
 
 
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [({"disabled": True}, "Disabled"), ({"accountName": "later"}, "AccountNotFound")],
+)
 @in_virtual_time
-async def test_a_disabled_key_keeps_its_token() -> None:
-    sim = Simulation(disabled=True)
+async def test_key_that_is_not_ready_has_its_token(spec: dict[str, Any], reason: str) -> None:
+    sim = Simulation(**spec)
     await sim.start()
-    assert sim.reason == "Disabled"
-    assert sim.opens(sim.plaintext())
-
-
-@in_virtual_time
-async def test_a_key_without_an_account_is_made_and_not_ready() -> None:
-    sim = Simulation(accountName="later")
-    await sim.start()
-    assert sim.reason == "AccountNotFound"
+    assert sim.reason == reason
     assert sim.opens(sim.plaintext())
 
 
@@ -399,28 +387,38 @@ async def test_new_pepper_is_for_new_keys_and_lost_one_is_replaced(sim: Simulati
 
 
 class TestTrouble:
+    @pytest.mark.parametrize(
+        ("refusal", "reason", "text"),
+        [
+            (
+                RequestForbidden("403 forbidden"),
+                "SecretForbidden",
+                f"RBAC lacks get, create or patch of Secret {SECRET}: name it in the chart's"
+                " value operator.keySecretNames",
+            ),
+            (
+                RequestRejected("422 immutable"),
+                "SecretNotWritable",
+                f"Secret {SECRET} is immutable; delete it",
+            ),
+        ],
+        ids=["forbidden", "immutable"],
+    )
     @in_virtual_time
-    async def test_missing_rights_are_reported(self, sim: Simulation) -> None:
-        sim.secrets.refusal = RequestForbidden("403 forbidden")
+    async def test_refused_write_of_secret_is_reported(
+        self, sim: Simulation, refusal: Exception, reason: str, text: str
+    ) -> None:
+        sim.secrets.refusal = refusal
         await sim.start()
-        reason, message = sim.describe_ready()
-        assert reason == "SecretForbidden"
-        assert message.startswith(f"RBAC lacks get, create or patch of Secret {SECRET}: name it in")
-        assert "operator.keySecretNames" in message
+        shown, message = sim.describe_ready()
+        assert shown == reason
+        assert message.startswith(text)
         sim.secrets.refusal = None
         await asyncio.sleep(LOOK_SECONDS + 1)
         assert sim.reason == "Available"
 
     @in_virtual_time
-    async def test_immutable_secret_is_reported(self, sim: Simulation) -> None:
-        sim.secrets.refusal = RequestRejected("422 immutable")
-        await sim.start()
-        reason, message = sim.describe_ready()
-        assert reason == "SecretNotWritable"
-        assert message == f"Secret {SECRET} is immutable; delete it"
-
-    @in_virtual_time
-    async def test_an_api_that_is_away_leaves_the_key_pending(self, sim: Simulation) -> None:
+    async def test_api_that_is_away_leaves_the_key_pending(self, sim: Simulation) -> None:
         sim.secrets.refusal = KubernetesUnavailable("away")
         await sim.start()
         assert sim.reason == "KeyPending"

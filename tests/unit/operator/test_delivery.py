@@ -5,7 +5,6 @@ import base64
 import hashlib
 import hmac
 import json
-import random
 from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
@@ -47,7 +46,6 @@ def condition(sim: Simulation, name: str) -> dict[str, Any]:
 
 
 async def finish_late(sim: Simulation, name: str) -> dict[str, Any]:
-    """As `finish`, over a day and a half."""
     await sim.wait(lambda: sim.is_closed(name), seconds=1.5 * DAY)
     return sim.status(name)
 
@@ -77,17 +75,7 @@ async def test_callback_is_sent_once_with_one_more_write() -> None:
 
 
 @in_virtual_time
-async def test_a_task_without_a_callback_is_settled_at_its_end() -> None:
-    sim, _ = await begin()
-    name = await sim.admit()
-    status = await sim.finish(name)
-    assert status["work"] == "Settled"
-    assert "callback" not in status
-    assert not sim.receivers.attempts
-
-
-@in_virtual_time
-async def test_the_terminal_state_is_recorded_before_the_first_attempt() -> None:
+async def test_terminal_state_is_recorded_before_the_first_attempt() -> None:
     sim, _ = await begin()
     sim.receivers.receivers[URL].seconds = 3
     name = await sim.admit(callbackUrl=URL)
@@ -100,20 +88,6 @@ async def test_the_terminal_state_is_recorded_before_the_first_attempt() -> None
     assert await sim.balance() == (QUOTE, 0), "money does not wait for a receiver"
     assert sim.is_there(name)
     await sim.finish(name)
-
-
-@in_virtual_time
-async def test_failure_callback_has_its_code() -> None:
-    sim = await Simulation.start(FakeUpstream(seconds=100))
-    name = await sim.admit(callbackUrl=URL)
-    await sim.wait(lambda: sim.status(name).get("phase") == "Running")
-    await sim.cancel(name)
-    await sim.finish(name)
-    (attempt,) = sim.receivers.attempts
-    assert json.loads(attempt.body)["error"] == {
-        "code": "cancelled",
-        "message": "The task was cancelled.",
-    }
 
 
 @in_virtual_time
@@ -137,17 +111,6 @@ async def test_failures_are_repeated_by_the_schedule_with_one_id_and_body() -> N
 
 
 @in_virtual_time
-async def test_late_success_ends_the_delivery() -> None:
-    sim, _ = await begin()
-    sim.receivers.receivers[URL].will(500, 302, 404)
-    name = await sim.admit(callbackUrl=URL)
-    await sim.finish(name, seconds=600)
-    assert len(sim.receivers.attempts) == 4
-    assert callback(sim, name)["attempts"] == 4
-    assert callback(sim, name)["state"] == "Delivered"
-
-
-@in_virtual_time
 async def test_status_410_ends_the_delivery_at_once() -> None:
     sim, _ = await begin()
     sim.receivers.receivers[URL].will(410)
@@ -164,6 +127,7 @@ async def test_retry_after_is_waited_for() -> None:
     sim.receivers.receivers[URL].will(make_answer(503, 60), make_answer(429, 1))
     name = await sim.admit(callbackUrl=URL)
     await sim.finish(name, seconds=600)
+    assert (callback(sim, name)["state"], callback(sim, name)["attempts"]) == ("Delivered", 3)
     first, second, third = (attempt.at for attempt in sim.receivers.attempts)
     assert 60 <= second - first < 61
     assert 27 <= third - second < 34, "one that is shorter replaces nothing"
@@ -200,7 +164,7 @@ async def test_attempt_is_not_repeated_if_its_write_does_not_land() -> None:
 
 class TestSecrets:
     @in_virtual_time
-    async def test_nothing_is_sent_until_account_has_a_secret(self) -> None:
+    async def test_callback_waits_until_account_has_a_secret(self) -> None:
         sim, _ = await begin(webhookSecretRef=None)
         name = await sim.admit(callbackUrl=URL)
         await sim.wait(lambda: sim.kube.events)
@@ -476,14 +440,14 @@ class TestDraining:
 @in_virtual_time
 async def test_dead_receiver_delays_no_other() -> None:
     sim, _ = await begin(unlimited=True)
-    dead = [f"https://dead-{n}.example.com/" for n in range(10)]
+    dead = [f"https://dead-{n}.example.com/" for n in range(4)]
     for url in dead:
         sim.receivers.receivers[url].seconds = 1e9
-    names = [await sim.admit(callbackUrl=random.choice(dead)) for _ in range(300)]
-    quick = [await sim.admit(callbackUrl=f"https://quick-{n}.example.com/") for n in range(50)]
+    names = [await sim.admit(callbackUrl=dead[n % 4]) for n in range(60)]
+    quick = [await sim.admit(callbackUrl=f"https://quick-{n}.example.com/") for n in range(10)]
     await sim.wait(lambda: all(sim.is_ended(name) for name in names + quick), seconds=60)
     await sim.wait(lambda: all(sim.is_closed(name) for name in quick), seconds=2)
-    assert sim.receivers.under_way <= 80
+    assert sim.receivers.under_way <= 32
 
 
 async def _fill_lane() -> tuple[Simulation, list[str]]:

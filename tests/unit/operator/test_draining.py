@@ -25,8 +25,7 @@ def now() -> float:
 
 async def roll(sim: Simulation) -> Operator:
     """Ends the operator as a rollout does, and starts its successor."""
-    assert sim.operator is not None
-    await sim.operator.end()
+    await sim.running.end()
     return await sim.boot_without_books()
 
 
@@ -63,7 +62,7 @@ async def test_refused_submission_is_retried_by_successor_at_once(
 
 
 @in_virtual_time
-async def test_an_intent_is_withdrawn_though_the_task_has_changed_meanwhile() -> None:
+async def test_intent_is_withdrawn_though_the_task_has_changed_meanwhile() -> None:
     sim = Simulation(FakeUpstream(NONE, retry_after=60.0, submit_seconds=300.0), lag=60)
     operator = await sim.boot()
     sim.upstream.submissions.append(Outcome.BUSY)
@@ -77,7 +76,7 @@ async def test_an_intent_is_withdrawn_though_the_task_has_changed_meanwhile() ->
 
 
 @in_virtual_time
-async def test_an_unclear_outcome_is_not_withdrawn() -> None:
+async def test_unclear_outcome_is_not_withdrawn() -> None:
     sim = await Simulation.start(FakeUpstream(NONE))
     sim.upstream.submissions.append(Outcome.UNCLEAR_WITH_JOB)
     name = await sim.admit()
@@ -130,8 +129,7 @@ async def test_adoption_in_progress_is_left_to_successor(
     second = await sim.admit()
     slow_down_holds(sim, second, seconds)
     await sim.pass_time(0.05)
-    assert sim.operator is not None
-    await sim.operator.end()
+    await sim.running.end()
     assert sim.status(first)["phase"] == "Running"
     assert not sim.status(second), "no intent is recorded while ending"
     await sim.boot_without_books()

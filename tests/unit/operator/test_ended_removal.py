@@ -48,7 +48,6 @@ class Record(FakeKubernetes):
         work: str = "Settled",
         **meta: Any,
     ) -> Object:
-        """An object that ended `age` seconds ago."""
         self.clock = lambda: format_time(NOW - timedelta(seconds=age))
         labels = {ACCOUNT_LABEL: account}
         if kind.label_selector and work:

@@ -1,6 +1,5 @@
 """Tasks that are stopped, run out of time, or are closed once they have ended."""
 
-import json
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ from gateway_core.api.ids import TASK_FINALIZER
 from gateway_core.providers.upstream import SubmissionGuarantee, UpstreamUnclear
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream, Outcome
-from tests.unit.operator.harness import QUOTE, TASKS, Simulation
+from tests.unit.operator.harness import TASKS, Simulation
 
 CANCELLED = {"code": "cancelled", "message": "The task was cancelled."}
 
@@ -28,7 +27,7 @@ BOTH_WAYS = pytest.mark.parametrize("stop", [delete, cancel], ids=["deleted", "c
 @BOTH_WAYS
 class TestStopping:
     @in_virtual_time
-    async def test_a_running_job_is_stopped_and_costs_nothing(self, stop: Any) -> None:
+    async def test_running_job_is_stopped_and_costs_nothing(self, stop: Any) -> None:
         sim = await Simulation.start(FakeUpstream(seconds=100))
         name = await sim.admit()
         await sim.wait(lambda: sim.status(name).get("phase") == "Running")
@@ -86,7 +85,7 @@ class TestStopping:
         assert (await sim.finish(name, seconds=40))["failure"] == CANCELLED
 
     @in_virtual_time
-    async def test_a_provider_that_recovers_in_time_stops_the_job(self, stop: Any) -> None:
+    async def test_provider_that_recovers_in_time_stops_the_job(self, stop: Any) -> None:
         sim = await Simulation.start(FakeUpstream(seconds=100))
         sim.upstream.cancels.extend([UpstreamUnclear("500")] * 3)
         name = await sim.admit()
@@ -131,9 +130,7 @@ class TestStopping:
         assert sim.upstream.count("cancel") == 0
 
     @in_virtual_time
-    async def test_a_submission_that_was_cut_short_is_looked_up_and_stopped(
-        self, stop: Any
-    ) -> None:
+    async def test_submission_that_was_cut_short_is_looked_up_and_stopped(self, stop: Any) -> None:
         sim = await Simulation.start(FakeUpstream(SubmissionGuarantee.LOOKUP, seconds=100))
         name = await sim.admit()
         await sim.wait(lambda: sim.upstream.jobs)
@@ -167,25 +164,6 @@ class TestStopping:
 
 
 class TestDeletion:
-    @in_virtual_time
-    async def test_deleted_task_leaves_its_archive(self) -> None:
-        sim = await Simulation.start(FakeUpstream(seconds=100))
-        name = await sim.admit()
-        await sim.wait(lambda: sim.status(name).get("phase") == "Running")
-        await delete(sim, name)
-        await sim.wait(lambda: not sim.is_there(name), seconds=5)
-        archived = json.loads(sim.store.contents[f"tasks/demo/{name}.json"])
-        assert archived["status"]["failure"] == CANCELLED
-
-    @in_virtual_time
-    async def test_finished_task_can_be_deleted_at_once(self) -> None:
-        sim = await Simulation.start()
-        name = await sim.admit()
-        await sim.finish(name)
-        await sim.kill()
-        await delete(sim, name)
-        assert not sim.is_there(name)
-
     @in_virtual_time
     async def test_task_that_ends_while_deleted_keeps_its_result(self) -> None:
         sim = await Simulation.start(lag=30)
@@ -258,18 +236,7 @@ class TestClosing:
         await sim.pass_time(200)
         sim.check_history()
         assert await sim.balance() == (0, 0)
-        assert sim.operator is not None
-        assert len(sim.operator.cache) == 0
-
-    @in_virtual_time
-    async def test_a_task_that_ended_before_a_death_is_closed_after_it(self) -> None:
-        sim = await Simulation.start()
-        name = await sim.admit()
-        await sim.wait(lambda: sim.is_ended(name))
-        await sim.restart()
-        await sim.finish(name, seconds=5)
-        assert await sim.balance() == (QUOTE, 0)
-        await sim.check_archive()
+        assert len(sim.running.cache) == 0
 
     @in_virtual_time
     async def test_closed_task_leaves_nothing_in_memory(self) -> None:

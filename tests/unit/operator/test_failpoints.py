@@ -28,12 +28,12 @@ def test_simulations_kill_at_every_named_step() -> None:
     assert {step for table in tables.values() for step in table} == set(NAMES)
 
 
-def test_an_armed_step_kills_as_kill_9_does(kills: list[tuple[int, int]]) -> None:
+def test_armed_step_kills_as_kill_9_does(kills: list[tuple[int, int]]) -> None:
     Failpoints("after-submit").reach("after-submit")
     assert kills == [(os.getpid(), signal.SIGKILL)]
 
 
-def test_a_count_is_counted(kills: list[tuple[int, int]]) -> None:
+def test_step_kills_when_it_is_reached_so_often(kills: list[tuple[int, int]]) -> None:
     points = Failpoints("after-submit:3,before-intent")
     points.reach("after-submit")
     points.reach("after-submit")
@@ -44,19 +44,19 @@ def test_a_count_is_counted(kills: list[tuple[int, int]]) -> None:
     assert len(kills) == 2
 
 
-def test_a_step_can_halt_once(kills: list[tuple[int, int]]) -> None:
+def test_step_can_halt_once(kills: list[tuple[int, int]]) -> None:
     points = Failpoints("after-intent:2:stop")
     for _ in range(5):
         points.reach("after-intent")
     assert kills == [(os.getpid(), signal.SIGSTOP)]
 
 
-def test_an_unknown_step_is_refused() -> None:
+def test_unknown_step_is_refused() -> None:
     with pytest.raises(ValueError, match="no failpoint is called 'nowhere'"):
         Failpoints("nowhere")
 
 
-def test_each_process_has_its_own(kills: list[tuple[int, int]]) -> None:
+def test_processes_have_different_steps(kills: list[tuple[int, int]]) -> None:
     with pytest.raises(ValueError, match="no failpoint"):
         of_the_api.Failpoints("after-submit")
     of_the_api.Failpoints("after-create").reach("after-create")

@@ -27,7 +27,6 @@ async def test_new_file_becomes_ready():
     name = await sim.add_file()
     await sim.wait(lambda: sim.ready(name) == ("True", "Available"))
     assert sim.kube.events == []
-    await sim.kill()
 
 
 @in_virtual_time
@@ -46,7 +45,6 @@ async def test_missing_bytes_are_reported_with_event():
         f"files/demo/{missing} is not in the object store (1 of 1 parts)",
     )
     assert "has 2 bytes, not 3" in told[short][1]
-    await sim.kill()
 
 
 @in_virtual_time
@@ -59,7 +57,6 @@ async def test_deleted_file_frees_bytes_and_quota():
     await sim.wait(lambda: sim.find(FILES, name) is None)
     assert list(sim.store.contents) == [file_key("demo", kept)]
     assert await sim.used() == 5
-    await sim.kill()
 
 
 @pytest.mark.parametrize("steps", [*((step,) for step in FILE_STEPS), FILE_STEPS])
@@ -77,7 +74,6 @@ async def test_kill_in_deletion_leaves_nothing_behind(steps: tuple[str, ...]) ->
         await sim.wait(lambda: sim.find(FILES, name) is None and not +sim.failpoints.left)
     assert sim.store.contents == {}
     assert await sim.used() == 0
-    await sim.kill()
 
 
 @in_virtual_time
@@ -96,7 +92,6 @@ async def test_object_stays_and_event_reports_unavailable_store():
     sim.store.away = False
     await sim.wait(lambda: sim.find(FILES, name) is None)
     assert sim.store.contents == {}
-    await sim.kill()
 
 
 @in_virtual_time
@@ -112,11 +107,10 @@ async def test_deletion_without_ledger_is_released_by_quota_check():
     assert await sim.prove() == 1
     assert await sim.used() == 0
     assert sim.count("gateway_storage_repairs_total", kind="stray") == 1
-    await sim.kill()
 
 
 @in_virtual_time
-async def test_the_input_of_a_batch_stays_until_the_batch_is_settled():
+async def test_input_of_a_batch_stays_until_the_batch_is_settled():
     sim = await Simulation.start()
     name = await sim.add_file(purpose="batch")
     batch = {
@@ -131,7 +125,6 @@ async def test_the_input_of_a_batch_stays_until_the_batch_is_settled():
     await sim.kube.patch_status(BATCHES, found, {"work": "Settled"})
     await sim.wait(lambda: sim.find(FILES, name) is None)
     assert sim.store.contents == {}
-    await sim.kill()
 
 
 @in_virtual_time
@@ -147,7 +140,6 @@ async def test_batch_created_during_deletion_finds_its_input():
     await sim.kube.create(BATCHES, batch)
     await asyncio.sleep(100)
     assert file_key("demo", name) in sim.store.contents
-    await sim.kill()
 
 
 @in_virtual_time
@@ -168,7 +160,6 @@ async def test_expired_file_is_removed_in_seconds_and_after_restart():
     await sim.wait(lambda: sim.find(FILES, long) is None)
     assert sim.find(FILES, forever) is not None
     assert len(controllers.files._expiries) == 0
-    await sim.kill()
 
 
 @in_virtual_time
@@ -181,11 +172,10 @@ async def test_files_without_expiry_use_no_memory():
     assert not controllers.files._news
     assert len(controllers.files._expiries) == 0
     assert controllers.files.queue.scheduled == 0
-    await sim.kill()
 
 
 @in_virtual_time
-async def test_a_file_made_by_hand_is_adopted():
+async def test_file_made_by_hand_is_adopted():
     sim = await Simulation.start()
     name, data = sim.name_file(), b"put back"
     await sim.store.put(file_key("demo", name), data)
@@ -196,7 +186,6 @@ async def test_a_file_made_by_hand_is_adopted():
     meta = sim.find(FILES, name)["metadata"]
     assert SHARD_LABEL in meta["labels"]
     assert meta["finalizers"] == ["example.com/other", STORED_FINALIZER]
-    await sim.kill()
 
 
 @in_virtual_time
@@ -224,7 +213,6 @@ async def test_file_from_kubectl_without_owner_is_not_ready():
         assert SHARD_LABEL not in (sim.find(FILES, name)["metadata"].get("labels") or {}) or (
             name == nobody
         )
-    await sim.kill()
 
 
 @in_virtual_time
@@ -238,7 +226,6 @@ async def test_deletion_leaves_bytes_of_another_file():
     await delete(sim, name)
     await sim.wait(lambda: sim.find(FILES, name) is None)
     assert sim.store.contents == {file_key("demo", theirs): b"theirs"}
-    await sim.kill()
 
 
 @in_virtual_time
@@ -252,4 +239,3 @@ async def test_batch_file_of_a_deleted_account_goes_without_grace():
     await asyncio.sleep(GRACE_SECONDS / 10)
     assert sim.find(FILES, name) is None
     assert sim.store.contents == {}
-    await sim.kill()

@@ -47,7 +47,6 @@ class Bench:
         self.kube.put("gatewaymodels", {"metadata": {"name": "m"}, "spec": spec})
 
     async def report(self, answers: int = 0, failures: int = 0, *, denied: bool = False) -> None:
-        """Have the process call, and report."""
         for figures in (self.tally.providers["p"], self.tally.models["m"]):
             for _ in range(answers):
                 figures.note_answer(0.2)
@@ -56,13 +55,11 @@ class Bench:
         await HealthReporter(self.tally, self.reports, "api-1").report()
 
     async def sweep(self) -> int:
-        """Sweep half a minute later."""
         self.now += 34
         self.reports.now += 34
         return await self.status.sweep()
 
     def show(self, plural: str = "gatewayproviders", name: str = "p") -> dict[str, Any] | None:
-        """The health in an object's status."""
         return ((self.kube.find(plural, name) or {}).get("status") or {}).get("health")
 
 

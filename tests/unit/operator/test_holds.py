@@ -134,7 +134,7 @@ async def test_admitted_task_continues_without_counters_and_is_reserved_later() 
 
 @pytest.mark.parametrize("killed", [False, True])
 @in_virtual_time
-async def test_an_adopted_task_waits_for_counters_until_its_hold_is_sure(killed: bool) -> None:
+async def test_adopted_task_waits_for_counters_until_its_hold_is_sure(killed: bool) -> None:
     sim = await Simulation.start()
     lose_at_intent(sim)
     name = await sim.apply()
@@ -189,7 +189,7 @@ async def test_late_reservation_is_not_charged_twice(pause: float, lost: bool) -
 
 
 @in_virtual_time
-async def test_a_late_hold_whose_owner_is_killed_is_ended_without_a_charge() -> None:
+async def test_late_hold_whose_owner_is_killed_is_ended_without_a_charge() -> None:
     sim = Simulation()
     operator = await sim.boot()
     name = await sim.admit()

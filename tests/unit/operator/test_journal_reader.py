@@ -171,7 +171,7 @@ async def test_kills_at_any_steps_aggregate_each_charge_once(steps: list[str]) -
 
 
 @in_virtual_time
-async def test_a_damaged_object_stops_its_process_alone_until_it_is_moved_away() -> None:
+async def test_damaged_object_stops_its_process_alone_until_it_is_moved_away() -> None:
     bench = Bench()
     for n in range(1, 8):
         await bench.add("p", n, "demo")

@@ -23,14 +23,13 @@ class Bench:
             self.kube.put("gatewaykeys", {"metadata": {"name": name}, "spec": spec})
 
     def shown(self, name: str) -> str | None:
-        """What the status says."""
         found: str | None = ((self.kube.find("gatewaykeys", name) or {}).get("status") or {}).get(
             "lastUsedTime"
         )
         return found
 
 
-async def test_a_later_use_is_written_once() -> None:
+async def test_later_use_is_written_once() -> None:
     bench = Bench()
     await bench.counters.note_used("demo", {"key-a": AT + 0.7, "key-b": AT, "key-gone": AT})
     assert await bench.sweep() == 1

@@ -1,7 +1,9 @@
 """Limits of keys and guardrails as they are when a task's job may start, and not at admission."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import pytest
 
 from gateway_core.api.ids import name_to_id
 from gateway_core.billing.counters import Budget, BudgetState
@@ -14,8 +16,13 @@ URL = "https://client.example/hook"
 
 
 def limit(calls: float, window: str = "weekly") -> dict[str, Any]:
-    """A limit of so many calls."""
     return {"limit": {"micros": int(calls * QUOTE), "window": window}}
+
+
+async def boot_waiting(sim: Simulation) -> None:
+    """Start the operator without the provider."""
+    sim.kube.remove("gatewayproviders", "simulated")
+    await sim.boot()
 
 
 async def held_under(sim: Simulation, subject: str) -> int:
@@ -37,8 +44,7 @@ class LoggingCounters(TickingCounters):
 async def test_waiting_task_fails_when_key_limit_is_lowered() -> None:
     sim = Simulation()
     sim.put_key(**limit(1))
-    sim.kube.remove("gatewayproviders", "simulated")
-    await sim.boot()
+    await boot_waiting(sim)
     name = await sim.admit(keyName="key-a", callbackUrl=URL)
     await sim.pass_time(20)
     assert not sim.is_ended(name)
@@ -91,7 +97,7 @@ async def test_task_of_busy_provider_fails_when_key_limit_is_lowered() -> None:
 
 
 @in_virtual_time
-async def test_a_task_that_may_have_a_job_is_not_failed() -> None:
+async def test_task_that_may_have_a_job_is_not_failed() -> None:
     upstream = FakeUpstream()
     upstream.submissions.append(Outcome.UNCLEAR_WITH_JOB)
     upstream.submissions.extend([Outcome.BUSY] * 4)
@@ -121,8 +127,7 @@ async def test_running_task_does_not_fail_by_lowered_limit() -> None:
 async def test_only_tasks_beyond_the_limit_fail() -> None:
     sim = Simulation()
     sim.put_guardrail("grd-team", "key-a", "key-b", **limit(5))
-    sim.kube.remove("gatewayproviders", "simulated")
-    await sim.boot()
+    await boot_waiting(sim)
     names = [
         await sim.admit(keyName=key, guardrailNames=["grd-team"]) for key in ("key-a", "key-b")
     ]
@@ -139,14 +144,15 @@ async def test_only_tasks_beyond_the_limit_fail() -> None:
     assert await sim.balance() == (2 * QUOTE, 0)
 
 
+@pytest.mark.parametrize("way", [Simulation.admit, Simulation.apply], ids=["rest", "kubectl"])
 @in_virtual_time
-async def test_failure_names_usage_of_others_only() -> None:
+async def test_failure_names_usage_of_others_only(way: Callable[..., Any]) -> None:
     sim = Simulation()
     sim.put_key(**limit(3))
     await sim.boot()
     await sim.finish(await sim.admit(keyName="key-a"))
     sim.kube.remove("gatewayproviders", "simulated")
-    name = await sim.admit(keyName="key-a")
+    name = await way(sim, keyName="key-a")
     await sim.pass_time(10)
     sim.put_key(**limit(1.5))
     failure = (await sim.finish(name))["failure"]
@@ -159,8 +165,7 @@ async def test_recorded_guardrails_count() -> None:
     sim = Simulation()
     sim.put_guardrail("grd-old", "key-a", **limit(9))
     sim.put_guardrail("grd-gone", "key-a", **limit(9))
-    sim.kube.remove("gatewayproviders", "simulated")
-    await sim.boot()
+    await boot_waiting(sim)
     names = ["grd-gone", "grd-old"]
     name = await sim.admit(keyName="key-a", guardrailNames=names)
     await sim.pass_time(10)
@@ -178,8 +183,7 @@ async def test_guardrail_recreated_in_another_account_does_not_restrict() -> Non
     sim = Simulation()
     sim.put_key()
     sim.put_guardrail("grd-a", "key-a", **limit(9))
-    sim.kube.remove("gatewayproviders", "simulated")
-    await sim.boot()
+    await boot_waiting(sim)
     name = await sim.admit(keyName="key-a", guardrailNames=["grd-a"])
     await sim.pass_time(10)
     sim.put_key(accountName="guest", **limit(0))
@@ -204,8 +208,7 @@ async def test_waiting_task_without_limits_reads_no_budgets() -> None:
     sim.counters = counters = LoggingCounters()
     sim.put_key()
     sim.put_guardrail("grd-a", "key-a", requestsPerMinute=1)
-    sim.kube.remove("gatewayproviders", "simulated")
-    await sim.boot()
+    await boot_waiting(sim)
     await sim.admit(keyName="key-a", guardrailNames=["grd-a"])
     await sim.pass_time(30)
     assert counters.reads == 0
@@ -215,8 +218,7 @@ async def test_waiting_task_without_limits_reads_no_budgets() -> None:
 async def test_task_continues_without_counters() -> None:
     sim = Simulation()
     sim.put_key(**limit(1))
-    sim.kube.remove("gatewayproviders", "simulated")
-    await sim.boot()
+    await boot_waiting(sim)
     name = await sim.admit(keyName="key-a")
     await sim.pass_time(10)
     sim.counters.away = True
@@ -225,21 +227,6 @@ async def test_task_continues_without_counters() -> None:
     await sim.wait(lambda: sim.upstream.jobs)
     sim.counters.away = False
     assert (await sim.finish(name))["phase"] == "Completed"
-
-
-@in_virtual_time
-async def test_failure_of_task_from_kubectl_names_its_amount() -> None:
-    sim = Simulation()
-    sim.put_key(**limit(1))
-    sim.kube.remove("gatewayproviders", "simulated")
-    await sim.boot()
-    name = await sim.apply(keyName="key-a")
-    await sim.pass_time(10)
-    sim.put_key(**limit(0.5))
-    failure = (await sim.finish(name))["failure"]
-    assert failure["limit"]["usedCents"] == 0
-    assert "it needs 0.30 USD, 0.15 USD are left, 0.00 USD are spent." in failure["message"]
-    assert await sim.balance() == (0, 0)
 
 
 @in_virtual_time

@@ -20,7 +20,6 @@ KEY, LOOKUP, NONE = (
 
 
 def count_writes(sim: Simulation) -> int:
-    """Status writes to tasks."""
     return sim.kube.calls.count(("replace_status", TASKS))
 
 

@@ -251,7 +251,6 @@ async def test_gauges_count_tasks_by_phase_and_overdue_ones() -> None:
     late = CollectorRegistry()
     late.register(build_gauges(operator, lambda: read_now() + timedelta(hours=1)))
     assert late.get_sample_value("gateway_tasks_overdue") == 3
-    await sim.kill()
 
 
 def spans_of(tracer: FakeTracer, name: str) -> list[FakeSpan]:
@@ -302,8 +301,7 @@ async def test_task_from_kubectl_has_a_trace_named_by_its_uid() -> None:
     name = await sim.apply()
     await sim.finish(name)
     uid = sim.uid(name).replace("-", "")
-    if len(uid) == 32:
-        assert {span.context.trace_id for span in tracer.spans} == {uid}
+    assert {span.context.trace_id for span in tracer.spans} == {uid}
     assert {span.parent for span in tracer.spans} == {None}
 
 
@@ -367,7 +365,6 @@ async def test_sweep_measures_age_of_oldest_reservations() -> None:
     done = shown.read("gateway_sweep_last_success_timestamp_seconds", sweep="holds")
     assert done is not None
     assert 0 <= read_now().timestamp() - done <= 61
-    await sim.kill()
 
 
 def test_invalid_traceparent_annotation_is_ignored() -> None:

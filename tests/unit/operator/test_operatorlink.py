@@ -103,7 +103,7 @@ async def test_error_of_unavailable_operator_hides_the_address() -> None:
     assert SIGNER.sign(NOTICE) not in str(caught.value)
 
 
-async def test_a_redirect_is_not_followed(inner: Inner) -> None:
+async def test_redirect_is_not_followed(inner: Inner) -> None:
     async def lead_on(_: web.Request) -> web.Response:
         return web.Response(status=307, headers={"Location": inner.url + SIGNER.sign(NOTICE)})
 

@@ -89,16 +89,6 @@ async def test_hanging_receiver_delays_no_charge() -> None:
 
 
 @in_virtual_time
-async def test_outcome_of_callback_is_archived() -> None:
-    sim, names = await begin(1)
-    sim.receivers.receivers[URL].answers.clear()
-    await sim.finish(names[0], seconds=600)
-    assert await read_callback(sim, names[0]) == "Delivered"
-    assert read_usage(sim) == (QUOTE, 1)
-    await sim.check_archive()
-
-
-@in_virtual_time
 async def test_restart_repeats_no_write_for_pending_callbacks() -> None:
     sim, names = await begin(5)
     await sim.pass_time(MOST_SECONDS)
@@ -111,16 +101,6 @@ async def test_restart_repeats_no_write_for_pending_callbacks() -> None:
     assert sim.store.modified == written
     for name in names:
         assert await read_callback(sim, name) == "Pending"
-
-
-@in_virtual_time
-async def test_loss_of_counters_counts_each_charge_once() -> None:
-    sim, _ = await begin(3)
-    for wait in (0.0, MOST_SECONDS):
-        await sim.pass_time(wait)
-        sim.counters.lose()
-        await sim.open_books("demo")
-        assert await sim.balance() == (3 * QUOTE, 0)
 
 
 @in_virtual_time
@@ -151,25 +131,11 @@ async def test_labelled_task_is_closed_after_its_callback() -> None:
 
 
 @in_virtual_time
-async def test_redelivery_of_settled_task_is_charged_once() -> None:
-    sim, [name] = await begin(1)
-    sim.receivers.receivers[URL].answers.clear()
-    await sim.finish(name, seconds=600)
-    sim.receivers.receivers[URL].will(*[503] * 100)
-    await sim.change(name, {"spec": {"redeliveries": 1}})
-    await sim.wait(lambda: sim.status(name)["callback"]["attempts"] == 1, seconds=20)
-    await sim.restart()
-    await sim.pass_time(MOST_SECONDS)
-    assert read_usage(sim) == (QUOTE, 1)
-
-
-@in_virtual_time
 async def test_ended_recordings_leave_nothing_in_memory() -> None:
     sim, names = await begin(3)
     sim.receivers.receivers[URL].answers.clear()
     for name in names:
         await sim.finish(name, seconds=600)
     await sim.pass_time(30)
-    assert sim.operator is not None
-    recording: Any = sim.operator.controller.recording
+    recording: Any = sim.running.controller.recording
     assert (recording._charged, recording._archived, len(recording.queue)) == ({}, {}, 0)

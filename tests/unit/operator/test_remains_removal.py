@@ -81,7 +81,6 @@ class Bench(Killable):
         self.put_user("mia", memberships=roles)
 
     def begin(self) -> None:
-        """Make the parts of a new process."""
         accounts, users, keys = self.tables
         self.context.failpoints = self.failpoints
         self.removal = RemainsRemoval(self.context, self.counters, users, keys)  # type: ignore[arg-type]
@@ -169,8 +168,9 @@ async def test_kills_at_each_step_of_a_removal_leave_only_charges(bench: Bench) 
     others = bench.list_owned("other")
     await bench.delete(ACCOUNTS, "demo")
     async with bench.reviving():
-        gone = lambda: bench.kube.find(ACCOUNTS, "demo") is None  # noqa: E731
-        await wait_until(gone, seconds=20 * QUIET_SECONDS)
+        await wait_until(
+            lambda: bench.kube.find(ACCOUNTS, "demo") is None, seconds=20 * QUIET_SECONDS
+        )
     assert not +bench.failpoints.left
     assert all(key.startswith("closed/demo/") for key in bench.list_owned("demo"))
     assert bench.list_owned("other") == others

@@ -258,4 +258,3 @@ async def test_ended_batch_calls_no_provider_again(archived: bool) -> None:
     assert await sim.balance() == (before["chargedMicros"], 0)
     await sim.open_books("demo")
     assert await sim.balance() == (before["chargedMicros"], 0)
-    await sim.kill()

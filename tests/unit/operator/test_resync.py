@@ -68,7 +68,7 @@ class TestOpenTasks:
 
 class TestEndedTasks:
     @in_virtual_time
-    async def test_a_task_that_was_not_closed_is_closed_at_the_start(self) -> None:
+    async def test_task_that_was_not_closed_is_closed_at_the_start(self) -> None:
         sim = await Simulation.start()
         name = await sim.admit()
         await sim.wait(lambda: sim.is_ended(name))

@@ -47,7 +47,6 @@ class Bench:
 
     @property
     def names(self) -> list[str]:
-        """The keys that are there."""
         return sorted(o["metadata"]["name"] for o in self.kube.list_objects("gatewaykeys"))
 
 
@@ -73,7 +72,7 @@ async def test_keys_revoked_first_are_removed_first() -> None:
     assert await read_removed(bench.store, "gatewaykeys", "demo", "key-a") is None
 
 
-async def test_a_removed_key_leaves_its_place_in_guardrails() -> None:
+async def test_removed_key_leaves_its_place_in_guardrails() -> None:
     bench = Bench()
     for n in range(4):
         bench.put_key(f"key-{n}", n)

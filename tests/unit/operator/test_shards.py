@@ -14,7 +14,6 @@ from tests.unit.operator.harness import QUOTE, TASKS, Operator, Simulation
 
 
 def names(count: int, owns: Callable[[str], bool]) -> list[str]:
-    """So many task names that are somebody's."""
     every = (f"task-by-hand-{number}" for number in range(1000))
     return [name for name in every if owns(name)][:count]
 
@@ -121,9 +120,17 @@ async def test_kill_before_labelling_loses_nothing() -> None:
     assert sim.count_jobs(name) == 1
 
 
-@pytest.mark.parametrize("counts", [(1, 2, 1), (2, 3, 2), (1, 3, 1)])
-@pytest.mark.parametrize("guarantee", list(SubmissionGuarantee))
-@pytest.mark.parametrize("overlap", [0.0, 3.0])
+@pytest.mark.parametrize(
+    ("counts", "guarantee", "overlap"),
+    [
+        ((1, 3, 1), SubmissionGuarantee.IDEMPOTENCY_KEY, 0.0),
+        ((2, 3, 2), SubmissionGuarantee.IDEMPOTENCY_KEY, 3.0),
+        ((2, 3, 2), SubmissionGuarantee.LOOKUP, 0.0),
+        ((1, 2, 1), SubmissionGuarantee.LOOKUP, 3.0),
+        ((1, 2, 1), SubmissionGuarantee.NONE, 0.0),
+        ((1, 3, 1), SubmissionGuarantee.NONE, 3.0),
+    ],
+)
 @in_virtual_time
 async def test_change_of_replicas_loses_and_doubles_nothing(
     counts: tuple[int, ...], guarantee: SubmissionGuarantee, overlap: float

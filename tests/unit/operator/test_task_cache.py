@@ -62,7 +62,7 @@ def test_recreated_task_is_kept() -> None:
     assert live.upsert(make(6))
 
 
-def test_a_deletion_seen_without_its_last_version_is_remembered_under_its_own() -> None:
+def test_deletion_seen_without_its_last_version_is_remembered_under_its_own() -> None:
     live = TaskCache()
     live.upsert(make(5))
     assert not live.leave(make(8, held=False))

@@ -15,7 +15,7 @@ from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import Fault
 from tests.fakes.upstream import FakeUpstream
 from tests.unit.operator import file_harness
-from tests.unit.operator.batch_harness import BATCHES, BatchSimulation
+from tests.unit.operator.batch_harness import BATCHES, BatchSimulation, make_lines
 from tests.unit.operator.environment import TASKS
 from tests.unit.operator.file_harness import FILES, UPLOADS
 from tests.unit.operator.harness import QUOTE, Simulation
@@ -64,8 +64,7 @@ def list_left(logs: list[Any]) -> set[str]:
 @in_virtual_time
 async def test_running_jobs_are_stopped_and_their_tasks_released(end: End) -> None:
     sim = await Simulation.start(FakeUpstream(seconds=1000))
-    operator = sim.operator
-    assert operator is not None
+    operator = sim.running
     names = [await sim.admit(deadline=5000) for _ in range(3)]
     await sim.wait(lambda: all(sim.status(name).get("phase") == "Running" for name in names))
     # in a hostile order: what the tasks need is gone first
@@ -82,8 +81,7 @@ async def test_running_jobs_are_stopped_and_their_tasks_released(end: End) -> No
 @in_virtual_time
 async def test_charge_that_no_usage_takes_is_logged_and_archived(end: End) -> None:
     sim = await Simulation.start()
-    operator = sim.operator
-    assert operator is not None
+    operator = sim.running
     # closing waits for the usage object until the kinds terminate
     sim.kube.terminating = frozenset({USAGES})
     name = await sim.admit()
@@ -103,8 +101,7 @@ async def test_charge_that_no_usage_takes_is_logged_and_archived(end: End) -> No
 @in_virtual_time
 async def test_tasks_wait_for_a_lost_store_no_longer_than_the_patience(end: End) -> None:
     sim = await Simulation.start(FakeUpstream(seconds=1000))
-    operator = sim.operator
-    assert operator is not None
+    operator = sim.running
     name = await sim.admit(deadline=5000)
     await sim.wait(lambda: sim.status(name).get("phase") == "Running")
     sim.store.away = sim.counters.away = True
@@ -125,8 +122,7 @@ async def test_task_that_has_not_begun_is_released_while_store_and_counters_are_
 ) -> None:
     # of each task that is new within its first minute, an operator asks the archive
     sim = await Simulation.start()
-    operator = sim.operator
-    assert operator is not None
+    operator = sim.running
     sim.store.away = True
     name = await sim.admit(deadline=5000)
     sim.counters.away = True
@@ -140,8 +136,7 @@ async def test_task_that_has_not_begun_is_released_while_store_and_counters_are_
 @in_virtual_time
 async def test_single_deleted_task_waits_for_the_store() -> None:
     sim = await Simulation.start(FakeUpstream(seconds=1000))
-    operator = sim.operator
-    assert operator is not None
+    operator = sim.running
     name = await sim.admit(deadline=5000)
     await sim.wait(lambda: sim.status(name).get("phase") == "Running")
     sim.store.away = True
@@ -159,17 +154,8 @@ async def test_single_deleted_task_waits_for_the_store() -> None:
 async def test_running_batches_end_without_files_and_are_released(end: End, away: str) -> None:
     sim = BatchSimulation()
     await sim.boot()
-    operator: Any = sim.operator
-    lines = [
-        {
-            "custom_id": f"r-{n}",
-            "method": "POST",
-            "url": "/v1/moderations",
-            "body": {"model": "judge", "input": "a text"},
-        }
-        for n in range(500)
-    ]
-    name = await sim.submit(lines)
+    operator = sim.running
+    name = await sim.submit(make_lines(500))
     await sim.wait(lambda: sim.batch_status(name).get("phase") == "InProgress")
     sim.store.away, sim.counters.away = away == "store", away == "counters"
     with capture_logs() as logs:
@@ -201,7 +187,6 @@ async def test_files_and_uploads_are_released(end: End, away: bool) -> None:
         await end(sim.kube)
         await sim.wait(lambda: is_empty(sim.kube, FILES, UPLOADS), seconds=SOON)
     assert bool(sim.store.contents) == away
-    await sim.kill()
 
 
 @in_virtual_time
@@ -214,15 +199,13 @@ async def test_batch_file_is_released_once_the_crd_of_batches_is_gone() -> None:
     assert STORED_FINALIZER in sim.find(FILES, name)["metadata"]["finalizers"]
     sim.kube.order_faults("list_page", Fault(ObjectNotFound("the server could not find it")))
     await sim.wait(lambda: is_empty(sim.kube, FILES), seconds=20)
-    await sim.kill()
 
 
 @in_virtual_time
 async def test_revoked_rights_do_not_end_the_look() -> None:
     """Its Role may be deleted at any moment; what was known stays."""
     sim = await Simulation.start(FakeUpstream(seconds=1000))
-    operator = sim.operator
-    assert operator is not None
+    operator = sim.running
     termination = operator.context.termination
     sim.kube.order_faults("is_namespace_terminating", Fault(RequestForbidden("get")))
     await termination.look()
@@ -238,8 +221,7 @@ async def test_revoked_rights_do_not_end_the_look() -> None:
 @in_virtual_time
 async def test_objects_of_a_namespace_made_again_are_not_deleted() -> None:
     sim = await Simulation.start(FakeUpstream(seconds=1000))
-    operator = sim.operator
-    assert operator is not None
+    operator = sim.running
     termination = operator.context.termination
     # it is not found, as behind a proxy that has just started
     sim.kube.order_faults("is_namespace_terminating", Fault(ObjectNotFound("404")))
@@ -264,8 +246,7 @@ async def fail(_: str) -> None:
 @in_virtual_time
 async def test_jobs_are_stopped_after_sigterm_in_a_terminating_namespace() -> None:
     sim = await Simulation.start(FakeUpstream(seconds=1000, latency=1.0))
-    operator = sim.operator
-    assert operator is not None
+    operator = sim.running
     names = [await sim.admit(deadline=5000) for _ in range(3)]
     await sim.wait(lambda: all(sim.status(name).get("phase") == "Running" for name in names))
     await end_namespace(sim.kube)

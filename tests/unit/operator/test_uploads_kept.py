@@ -57,11 +57,10 @@ async def test_uncompleted_upload_expires_after_an_hour():
     assert STORED_FINALIZER not in obj["metadata"]["finalizers"]
     assert sim.store.contents == {}
     assert await sim.used() == 0
-    await sim.kill()
 
 
 @in_virtual_time
-async def test_a_cancelled_upload_leaves_no_part_and_no_reservation():
+async def test_cancelled_upload_leaves_no_part_and_no_reservation():
     sim = await Simulation.start()
     name = await sim.add_upload(b"12345")
     other = await sim.add_upload(b"stays")
@@ -70,7 +69,6 @@ async def test_a_cancelled_upload_leaves_no_part_and_no_reservation():
     assert sim.list_parts(name) == []
     assert len(sim.list_parts(other)) == 1
     assert await sim.used() == 5
-    await sim.kill()
 
 
 @in_virtual_time
@@ -92,7 +90,6 @@ async def test_completed_upload_makes_one_file_and_drops_other_parts():
     assert told(sim, name)["Succeeded"] == ("True", "Completed")
     assert sim.find(UPLOADS, name)["status"]["fileUid"] == obj["metadata"]["uid"]
     await sim.wait(lambda: sim.ready(file) == ("True", "Available"))
-    await sim.kill()
 
 
 def list_kills(steps: tuple[str, ...]) -> list[tuple[str, ...]]:
@@ -119,7 +116,6 @@ async def test_kill_in_settlement_leaves_one_file(steps: tuple[str, ...]) -> Non
     assert await sim.reconcile(0) == 0
     await sim.restart()
     assert await sim.prove(0) == 0
-    await sim.kill()
 
 
 @pytest.mark.parametrize("steps", list_kills(EXPIRY_STEPS))
@@ -130,12 +126,10 @@ async def test_kill_while_upload_expires_leaves_nothing(steps: tuple[str, ...]) 
     await sim.boot()
     name = await sim.add_upload(b"12345")
     async with sim.reviving():
-        done = lambda: sim.is_settled(name) and not +sim.failpoints.left  # noqa: E731
-        await sim.wait(done, seconds=4000)
+        await sim.wait(lambda: sim.is_settled(name) and not +sim.failpoints.left, seconds=4000)
     assert sim.find(UPLOADS, name)["spec"]["outcome"] == "Expired"
     assert sim.store.contents == {}
     assert await sim.used() == 0
-    await sim.kill()
 
 
 @in_virtual_time
@@ -154,7 +148,6 @@ async def test_file_deleted_before_settling_is_not_recreated():
     assert sim.kube.list_objects(FILES) == []
     assert sim.store.contents == {}
     assert await sim.used() == 0
-    await sim.kill()
 
 
 @in_virtual_time
@@ -171,7 +164,6 @@ async def test_file_made_late_from_manifest_is_deleted():
     await sim.wait(lambda: sim.find(FILES, file) is None, what="the late one's end")
     assert sim.store.contents == {}
     assert await sim.used() == 0
-    await sim.kill()
 
 
 @in_virtual_time
@@ -200,7 +192,6 @@ async def test_two_owners_settle_an_upload_with_one_file():
     assert sim.find(UPLOADS, name)["status"]["fileUid"] == obj["metadata"]["uid"]
     assert await sim.used() == 5
     assert len(sim.store.contents) == 1
-    await sim.kill()
 
 
 @in_virtual_time
@@ -211,21 +202,6 @@ async def test_deleted_upload_is_cancelled_and_removed():
     await sim.wait(lambda: sim.find(UPLOADS, name) is None)
     assert sim.store.contents == {}
     assert await sim.used() == 0
-    await sim.kill()
-
-
-@in_virtual_time
-async def test_settling_waits_for_the_store():
-    sim = await Simulation.start()
-    name = await sim.add_upload(b"12345")
-    await sim.change(UPLOADS, name, {"spec": {"outcome": "Cancelled"}})
-    sim.store.away = True
-    await asyncio.sleep(120)
-    assert not sim.is_settled(name)
-    sim.store.away = False
-    await sim.wait(lambda: sim.is_settled(name))
-    assert sim.store.contents == {}
-    await sim.kill()
 
 
 @in_virtual_time
@@ -239,7 +215,6 @@ async def test_completed_upload_makes_its_file_while_the_store_is_away():
     assert not sim.is_settled(name)
     sim.store.away = False
     await sim.wait(lambda: sim.is_settled(name) and sim.ready(file) == ("True", "Available"))
-    await sim.kill()
 
 
 @in_virtual_time
@@ -261,7 +236,6 @@ async def test_settled_upload_is_removed_after_a_day_and_file_stays():
     await sim.kube.delete(FILES, file)
     await sim.wait(lambda: sim.find(FILES, file) is None)
     assert sim.store.contents == {}
-    await sim.kill()
 
 
 @pytest.mark.parametrize("end", ["Cancelled", "Expired", "Completed"])
@@ -288,11 +262,10 @@ async def test_reused_upload_name_keeps_bytes_of_earlier_file(end: str) -> None:
     assert sim.list_parts(name) == sorted([part, new] if end == "Completed" else [part])
     await sim.kube.delete(FILES, file)
     await sim.wait(lambda: sim.find(FILES, file) is None)
-    await sim.kill()
 
 
 @in_virtual_time
-async def test_a_batch_keeps_the_bytes_of_a_file_whose_upload_is_not_settled():
+async def test_batch_keeps_the_bytes_of_a_file_whose_upload_is_not_settled():
     sim = await Simulation.start()
     await sim.kill()
     name = await sim.add_upload(b"12345", purpose="batch")
@@ -313,7 +286,6 @@ async def test_a_batch_keeps_the_bytes_of_a_file_whose_upload_is_not_settled():
     await sim.wait(lambda: sim.find(FILES, file) is None)
     assert sim.store.contents == {}
     assert sim.is_settled(name)
-    await sim.kill()
 
 
 @in_virtual_time
@@ -331,7 +303,6 @@ async def test_file_restored_from_backup_keeps_its_bytes():
     assert sim.find(FILES, file)["metadata"]["uid"] == made["metadata"]["uid"]
     assert sim.find(UPLOADS, name)["status"]["fileUid"] == made["metadata"]["uid"]
     assert list(sim.store.contents.values()) == [b"12345"]
-    await sim.kill()
 
 
 @pytest.mark.parametrize("deleted", [False, True], ids=["file is there", "file was deleted"])
@@ -352,7 +323,6 @@ async def test_upload_restored_without_status_makes_no_further_file(deleted):
     await sim.wait(lambda: sim.is_settled(name))
     assert sim.kube.list_objects(FILES) == before
     assert await sim.used() == (0 if deleted else 8)
-    await sim.kill()
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -371,4 +341,3 @@ async def test_file_restored_without_status_is_checked_and_counted_once(lost):
     assert await sim.used() == 5
     await sim.prove()
     assert await sim.used() == 5
-    await sim.kill()

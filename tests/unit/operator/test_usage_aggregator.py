@@ -65,7 +65,7 @@ async def test_tasks_within_the_pause_share_a_write() -> None:
 
 
 @in_virtual_time
-async def test_a_full_batch_does_not_wait() -> None:
+async def test_full_batch_does_not_wait() -> None:
     kube = FakeKubernetes()
     aggregator, loop = build(kube, most=10), asyncio.get_running_loop()
     await aggregator.aggregate(put_task(kube, 0, 5))

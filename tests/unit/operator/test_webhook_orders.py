@@ -74,7 +74,7 @@ def stage() -> Stage:
     return Stage()
 
 
-async def test_of_rotations_at_once_one_is_told_of_the_secret_that_signs(stage: Stage) -> None:
+async def test_concurrent_rotations_leave_one_secret_that_signs(stage: Stage) -> None:
     orders = stage.start()
     told = await asyncio.gather(*(stage.rotate(orders, nonce) for nonce in "abc"))
     assert sorted(told) == sorted([stage.signing, "409", "409"])

@@ -43,7 +43,6 @@ class Work:
 
 @asynccontextmanager
 async def running(work: Work) -> AsyncIterator[WorkQueue]:
-    """A queue that is being run."""
     queue = WorkQueue(work)
     task = asyncio.create_task(queue.run())
     await asyncio.sleep(0)
@@ -54,15 +53,6 @@ async def running(work: Work) -> AsyncIterator[WorkQueue]:
 
 def now() -> float:
     return asyncio.get_running_loop().time()
-
-
-@in_virtual_time
-async def test_added_name_is_worked() -> None:
-    work = Work()
-    async with running(work) as queue:
-        queue.add("a")
-        await asyncio.sleep(0.01)
-    assert work.done == {"a": 1}
 
 
 @in_virtual_time
@@ -89,36 +79,36 @@ async def test_name_added_while_worked_is_worked_again() -> None:
     assert work.done == {"a": 2}
 
 
+@pytest.mark.parametrize(
+    ("schedules", "seconds"),
+    [
+        ([0], 0),
+        ([-5], 0),
+        ([30], 30),
+        ([30, 10, 20], 10),
+        ([30, "add"], 0),
+        ([30, "forget"], None),
+    ],
+    ids=["now", "in the past", "later", "earliest wins", "add replaces it", "forgotten"],
+)
 @in_virtual_time
-async def test_add_after_waits() -> None:
+async def test_name_is_worked_once_at_its_time(
+    schedules: list[float | str], seconds: float | None
+) -> None:
     work = Work()
     async with running(work) as queue:
         begin = now()
-        queue.add_after("a", 30)
-        await asyncio.sleep(60)
-    assert work.times["a"] == [pytest.approx(begin + 30)]
-
-
-@in_virtual_time
-async def test_earlier_of_two_schedules_wins() -> None:
-    work = Work()
-    async with running(work) as queue:
-        begin = now()
-        queue.add_after("a", 30)
-        queue.add_after("a", 10)
-        queue.add_after("a", 20)
+        queue.add_after("other", 15)
+        for schedule in schedules:
+            if schedule == "add":
+                queue.add("a")
+            elif schedule == "forget":
+                queue.forget("a")
+            else:
+                queue.add_after("a", float(schedule))
         await asyncio.sleep(100)
-    assert work.times["a"] == [pytest.approx(begin + 10)]
-
-
-@in_virtual_time
-async def test_add_cancels_the_schedule() -> None:
-    work = Work()
-    async with running(work) as queue:
-        queue.add_after("a", 10)
-        queue.add("a")
-        await asyncio.sleep(100)
-    assert work.done == {"a": 1}
+    assert work.times["a"] == ([] if seconds is None else [pytest.approx(begin + seconds)])
+    assert work.times["other"] == [pytest.approx(begin + 15)]
 
 
 @in_virtual_time
@@ -131,28 +121,6 @@ async def test_schedule_made_while_worked_stays() -> None:
         queue.add_after("a", 5)
         await asyncio.sleep(20)
     assert work.times["a"] == [pytest.approx(begin), pytest.approx(begin + 5.5)]
-
-
-@in_virtual_time
-async def test_schedule_in_the_past_runs_at_once() -> None:
-    work = Work()
-    async with running(work) as queue:
-        queue.add_after("a", -5)
-        queue.add_after("b", 0)
-        await asyncio.sleep(1)
-    assert work.done == {"a": 1, "b": 1}
-
-
-@in_virtual_time
-async def test_schedules_run_in_order_of_time() -> None:
-    work = Work()
-    async with running(work) as queue:
-        begin = now()
-        for seconds in (5, 1, 4, 2, 3):
-            queue.add_after(f"n{seconds}", seconds)
-        await asyncio.sleep(10)
-    for seconds in range(1, 6):
-        assert work.times[f"n{seconds}"] == [pytest.approx(begin + seconds)]
 
 
 @in_virtual_time
@@ -194,16 +162,6 @@ async def test_failing_name_delays_no_other() -> None:
         queue.add("good")
         await asyncio.sleep(0.1)
         assert work.done == {"good": 1}
-
-
-@in_virtual_time
-async def test_forgotten_name_is_not_worked() -> None:
-    work = Work()
-    async with running(work) as queue:
-        queue.add_after("a", 5)
-        queue.forget("a")
-        await asyncio.sleep(10)
-    assert work.done == {}
 
 
 @in_virtual_time
