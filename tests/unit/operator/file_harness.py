@@ -281,6 +281,13 @@ class Simulation(Killable):
         await self.change(UPLOADS, upload, patch)
         return name
 
+    async def settle_upload(self, *parts: bytes, **request: Any) -> tuple[str, str]:
+        """A completed Upload that is settled, and its File; their names."""
+        upload = await self.add_upload(*parts, **request)
+        file = await self.complete(upload, *self.list_parts(upload))
+        await self.wait(lambda: self.is_settled(upload))
+        return upload, file
+
     async def change(self, plural: str, name: str, patch: dict[str, Any]) -> None:
         await self.kube.patch(plural, await self.kube.get(plural, name), patch)
 

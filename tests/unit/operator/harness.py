@@ -351,6 +351,12 @@ class Simulation(Killable):
         await self.kube.create(TASKS, {"metadata": metadata, "spec": spec})
         return name
 
+    async def run(self, **request: Any) -> str:
+        """A task whose job runs."""
+        name = await self.admit(**request)
+        await self.wait(lambda: self.status(name).get("phase") == "Running")
+        return name
+
     async def admit_stored(self, canonical: bytes) -> str:
         """A task as the API makes it of an input over 8 KiB."""
         member = await store_input(self.store, "demo", "input", canonical.ljust(9000))

@@ -386,8 +386,7 @@ class TestDeletion:
     @in_virtual_time
     async def test_deleted_running_task_sends_cancelled_callback(self) -> None:
         sim = await Simulation.start(FakeUpstream(seconds=100))
-        name = await sim.admit(callbackUrl=URL)
-        await sim.wait(lambda: sim.status(name).get("phase") == "Running")
+        name = await sim.run(callbackUrl=URL)
         await sim.kube.delete(TASKS, name)
         await sim.wait(lambda: not sim.is_there(name), seconds=35)
         assert json.loads(sim.receivers.attempts[0].body)["error"]["code"] == "cancelled"

@@ -29,8 +29,7 @@ class TestStopping:
     @in_virtual_time
     async def test_running_job_is_stopped_and_costs_nothing(self, stop: Any) -> None:
         sim = await Simulation.start(FakeUpstream(seconds=100))
-        name = await sim.admit()
-        await sim.wait(lambda: sim.status(name).get("phase") == "Running")
+        name = await sim.run()
         await stop(sim, name)
         status = await sim.finish(name, seconds=5)
         assert status["failure"] == CANCELLED
@@ -64,8 +63,7 @@ class TestStopping:
     @in_virtual_time
     async def test_unavailable_provider_is_retried_for_thirty_seconds(self, stop: Any) -> None:
         sim = await Simulation.start(FakeUpstream(seconds=100))
-        name = await sim.admit()
-        await sim.wait(lambda: sim.status(name).get("phase") == "Running")
+        name = await sim.run()
         sim.upstream.away = True
         await stop(sim, name)
         await sim.pass_time(20)
@@ -78,8 +76,7 @@ class TestStopping:
     @in_virtual_time
     async def test_hanging_provider_is_awaited_for_thirty_seconds(self, stop: Any) -> None:
         sim = await Simulation.start(FakeUpstream(seconds=100))
-        name = await sim.admit()
-        await sim.wait(lambda: sim.status(name).get("phase") == "Running")
+        name = await sim.run()
         sim.upstream.latency = 1000.0
         await stop(sim, name)
         assert (await sim.finish(name, seconds=40))["failure"] == CANCELLED
@@ -88,8 +85,7 @@ class TestStopping:
     async def test_provider_that_recovers_in_time_stops_the_job(self, stop: Any) -> None:
         sim = await Simulation.start(FakeUpstream(seconds=100))
         sim.upstream.cancels.extend([UpstreamUnclear("500")] * 3)
-        name = await sim.admit()
-        await sim.wait(lambda: sim.status(name).get("phase") == "Running")
+        name = await sim.run()
         await stop(sim, name)
         await sim.finish(name, seconds=20)
         assert sim.upstream.jobs[0].cancelled
@@ -98,8 +94,7 @@ class TestStopping:
     @in_virtual_time
     async def test_job_of_a_deleted_provider_is_stopped_as_it_was_known(self, stop: Any) -> None:
         sim = await Simulation.start(FakeUpstream(seconds=100))
-        name = await sim.admit()
-        await sim.wait(lambda: sim.status(name).get("phase") == "Running")
+        name = await sim.run()
         sim.kube.remove("gatewayproviders", "simulated")
         await sim.pass_time(100)
         await stop(sim, name)
@@ -110,8 +105,7 @@ class TestStopping:
     @in_virtual_time
     async def test_provider_that_was_never_known_does_not_block_cancel(self, stop: Any) -> None:
         sim = await Simulation.start(FakeUpstream(seconds=100))
-        name = await sim.admit()
-        await sim.wait(lambda: sim.status(name).get("phase") == "Running")
+        name = await sim.run()
         await sim.kill()
         sim.kube.remove("gatewayproviders", "simulated")
         await sim.boot_without_books()
@@ -123,8 +117,7 @@ class TestStopping:
     @in_virtual_time
     async def test_provider_without_cancel_is_not_called(self, stop: Any) -> None:
         sim = await Simulation.start(FakeUpstream(seconds=100, can_cancel=False))
-        name = await sim.admit()
-        await sim.wait(lambda: sim.status(name).get("phase") == "Running")
+        name = await sim.run()
         await stop(sim, name)
         assert (await sim.finish(name, seconds=5))["failure"] == CANCELLED
         assert sim.upstream.count("cancel") == 0
@@ -154,8 +147,7 @@ class TestStopping:
     @in_virtual_time
     async def test_kill_while_stopping_is_continued(self, stop: Any) -> None:
         sim = await Simulation.start(FakeUpstream(seconds=100))
-        name = await sim.admit()
-        await sim.wait(lambda: sim.status(name).get("phase") == "Running")
+        name = await sim.run()
         sim.upstream.away = True
         await stop(sim, name)
         await sim.pass_time(10)
@@ -221,8 +213,7 @@ class TestClosing:
     @in_virtual_time
     async def test_end_written_by_another_owner_is_closed(self) -> None:
         sim = await Simulation.start(FakeUpstream(seconds=100))
-        name = await sim.admit()
-        await sim.wait(lambda: sim.status(name).get("phase") == "Running")
+        name = await sim.run()
         end = {
             "phase": "Failed",
             "work": "Settled",
@@ -281,8 +272,7 @@ class TestDeadline:
     @in_virtual_time
     async def test_shortened_deadline_is_enforced(self) -> None:
         sim = await Simulation.start(FakeUpstream(seconds=500))
-        name = await sim.admit()
-        await sim.wait(lambda: sim.status(name).get("phase") == "Running")
+        name = await sim.run()
         await sim.change(name, {"spec": {"deadlineSeconds": 20}})
         await sim.finish(name, seconds=30)
         assert sim.age_at_end(name) == pytest.approx(20, abs=3)
@@ -290,8 +280,7 @@ class TestDeadline:
     @in_virtual_time
     async def test_hanging_provider_delays_deadline_by_seconds(self) -> None:
         sim = await Simulation.start(FakeUpstream(seconds=500))
-        name = await sim.admit(deadline=30)
-        await sim.wait(lambda: sim.status(name).get("phase") == "Running")
+        name = await sim.run(deadline=30)
         sim.upstream.polls.clear()
         await sim.wait(lambda: sim.upstream.count("poll") > 2)
         sim.upstream.latency = 25.0

@@ -63,9 +63,7 @@ async def test_deleted_file_frees_bytes_and_quota():
 @in_virtual_time
 async def test_kill_in_deletion_leaves_nothing_behind(steps: tuple[str, ...]) -> None:
     sim = await Simulation.start()
-    upload = await sim.add_upload(b"12345")
-    name = await sim.complete(upload, *sim.list_parts(upload))
-    await sim.wait(lambda: sim.is_settled(upload))
+    _, name = await sim.settle_upload(b"12345")
     await sim.kill()
     sim.arm(*steps)
     await sim.resume()

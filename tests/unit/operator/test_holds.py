@@ -60,25 +60,18 @@ def lose_at_intent(sim: Simulation) -> None:
     sim.kube.replace_status = lose_and_write  # type: ignore[method-assign]
 
 
+@pytest.mark.parametrize("killed", [False, True])
 @in_virtual_time
-async def test_task_missed_by_rebuild_is_reserved_again() -> None:
-    sim = await Simulation.start()
-    lose_at_intent(sim)
-    name = await sim.apply()
-    await sim.wait(lambda: sim.upstream.jobs)
-    assert await sim.balance() == (0, QUOTE)
-    assert (await sim.finish(name))["chargedMicros"] == QUOTE
-    assert await sim.balance() == (QUOTE, 0)
-
-
-@in_virtual_time
-async def test_task_of_killed_operator_missed_by_rebuild_is_reserved_again() -> None:
+async def test_task_missed_by_rebuild_is_reserved_again(killed: bool) -> None:
     sim = await Simulation.start()
     lose_at_intent(sim)
     name = await sim.apply()
     await sim.wait(lambda: sim.status(name).get("phase") == "Submitting")
     assert await sim.balance() == (0, 0)
-    await sim.restart()
+    if killed:
+        await sim.restart()
+    await sim.wait(lambda: sim.upstream.jobs)
+    assert await sim.balance() == (0, QUOTE)
     assert (await sim.finish(name))["chargedMicros"] == QUOTE
     assert await sim.balance() == (QUOTE, 0)
 
@@ -231,8 +224,7 @@ async def test_late_adoption_takes_no_reservation() -> None:
 @in_virtual_time
 async def test_task_that_ends_during_rebuild_keeps_no_reservation(others: bool) -> None:
     sim = await Simulation.start(FakeUpstream(seconds=20))
-    name = await sim.admit()
-    await sim.wait(lambda: sim.status(name).get("phase") == "Running")
+    name = await sim.run()
     sim.counters.lose()
     if others:
         halted, going_on = halt(sim, "finish_rebuild")

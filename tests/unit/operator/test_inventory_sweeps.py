@@ -129,10 +129,8 @@ async def test_object_created_after_the_list_keeps_its_bytes():
 @in_virtual_time
 async def test_late_parts_are_removed_and_parts_of_the_file_stay():
     sim = await Simulation.start()
-    upload = await sim.add_upload(b"12345", b"678")
+    upload, file = await sim.settle_upload(b"12345", b"678")
     parts = sim.list_parts(upload)
-    file = await sim.complete(upload, *parts)
-    await sim.wait(lambda: sim.is_settled(upload))
     await sim.add_part(upload, b"late")
     await asyncio.sleep(DAY + 10)
     assert await sim.reconcile() == 2

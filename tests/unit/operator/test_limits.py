@@ -117,8 +117,7 @@ async def test_running_task_does_not_fail_by_lowered_limit() -> None:
     sim = Simulation(FakeUpstream(seconds=20))
     sim.put_key(**limit(1))
     await sim.boot()
-    name = await sim.admit(keyName="key-a")
-    await sim.wait(lambda: sim.status(name).get("phase") == "Running")
+    name = await sim.run(keyName="key-a")
     sim.put_key(**limit(0))
     assert (await sim.finish(name))["phase"] == "Completed"
 

@@ -284,8 +284,7 @@ async def test_trace_continues_after_a_kill() -> None:
     sim = Simulation(FakeUpstream(seconds=20))
     sim.tracer, sim.annotations = tracer, {TRACEPARENT_ANNOTATION: PARENT}
     await sim.boot()
-    name = await sim.admit()
-    await sim.wait(lambda: sim.status(name).get("phase") == "Running")
+    name = await sim.run()
     await sim.restart()
     await sim.finish(name)
     assert {span.context.trace_id for span in tracer.spans} == {TRACE}

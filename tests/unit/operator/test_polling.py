@@ -126,8 +126,7 @@ class TestTrouble:
     @in_virtual_time
     async def test_removed_provider_is_awaited(self) -> None:
         sim = await Simulation.start(FakeUpstream(seconds=20))
-        name = await sim.admit()
-        await sim.wait(lambda: sim.status(name).get("phase") == "Running")
+        name = await sim.run()
         sim.kube.remove("gatewayproviders", "simulated")
         await sim.pass_time(60)
         assert not sim.is_ended(name)

@@ -81,8 +81,7 @@ async def test_completed_task_gets_its_status_back(
 @in_virtual_time
 async def test_cancelled_task_is_not_cancelled_again(hours: int) -> None:
     sim = await Simulation.start(FakeUpstream(seconds=100))
-    name = await sim.admit(callbackUrl=URL)
-    await sim.wait(lambda: sim.status(name).get("phase") == "Running")
+    name = await sim.run(callbackUrl=URL)
     await sim.cancel(name)
     before = await sim.finish(name)
     await sim.pass_time(hours * 3600)

@@ -37,8 +37,7 @@ class TestOpenTasks:
     async def test_change_missed_by_watch_is_found(self) -> None:
         sim = Simulation(FakeUpstream(seconds=500))
         operator = await sim.boot()
-        name = await sim.admit()
-        await sim.wait(lambda: sim.status(name).get("phase") == "Running")
+        name = await sim.run()
         operator.feed.deaf = True
         await sim.cancel(name)
         status = await sim.finish(name, seconds=200)
@@ -48,8 +47,7 @@ class TestOpenTasks:
     async def test_task_deleted_unseen_is_forgotten(self) -> None:
         sim = Simulation(FakeUpstream(seconds=5000))
         operator = await sim.boot()
-        name = await sim.admit(deadline=6000)
-        await sim.wait(lambda: sim.status(name).get("phase") == "Running")
+        name = await sim.run(deadline=6000)
         operator.feed.deaf = True
         sim.kube.remove(TASKS, name)
         await sim.wait(lambda: len(operator.cache) == 0, seconds=200)
@@ -67,14 +65,6 @@ class TestOpenTasks:
 
 
 class TestEndedTasks:
-    @in_virtual_time
-    async def test_task_that_was_not_closed_is_closed_at_the_start(self) -> None:
-        sim = await Simulation.start()
-        name = await sim.admit()
-        await sim.wait(lambda: sim.is_ended(name))
-        await sim.restart()
-        await sim.finish(name, seconds=5)
-
     @in_virtual_time
     async def test_failed_sweep_is_repeated_soon(self) -> None:
         sim = await Simulation.start()
@@ -100,16 +90,6 @@ class TestHolds:
         assert await sim.balance() == (0, 500)
         await sim.pass_time(70)
         assert await sim.balance() == (0, 0)
-
-    @in_virtual_time
-    async def test_reservation_of_completed_task_is_charged(self) -> None:
-        sim = await Simulation.start()
-        name = await sim.admit()
-        sim.counters.away = True
-        await sim.finish(name)
-        sim.counters.away = False
-        await sim.pass_time(HOLD_SECONDS + 70)
-        assert await sim.balance() == (QUOTE, 0)
 
     @in_virtual_time
     async def test_reservation_of_archived_task_is_charged(self) -> None:

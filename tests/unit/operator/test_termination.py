@@ -102,8 +102,7 @@ async def test_charge_that_no_usage_takes_is_logged_and_archived(end: End) -> No
 async def test_tasks_wait_for_a_lost_store_no_longer_than_the_patience(end: End) -> None:
     sim = await Simulation.start(FakeUpstream(seconds=1000))
     operator = sim.running
-    name = await sim.admit(deadline=5000)
-    await sim.wait(lambda: sim.status(name).get("phase") == "Running")
+    name = await sim.run(deadline=5000)
     sim.store.away = sim.counters.away = True
     with capture_logs() as logs:
         async with following(operator.context.termination, operator.controller):
@@ -137,8 +136,7 @@ async def test_task_that_has_not_begun_is_released_while_store_and_counters_are_
 async def test_single_deleted_task_waits_for_the_store() -> None:
     sim = await Simulation.start(FakeUpstream(seconds=1000))
     operator = sim.running
-    name = await sim.admit(deadline=5000)
-    await sim.wait(lambda: sim.status(name).get("phase") == "Running")
+    name = await sim.run(deadline=5000)
     sim.store.away = True
     async with following(operator.context.termination, operator.controller):
         await sim.kube.delete(TASKS, name)
@@ -231,8 +229,7 @@ async def test_objects_of_a_namespace_made_again_are_not_deleted() -> None:
     with suppress(KubernetesUnavailable):
         await termination.look()
     sim.kube.is_terminating, sim.kube.delete_all = False, delete_all  # type: ignore[method-assign]
-    name = await sim.admit(deadline=5000)
-    await sim.wait(lambda: sim.status(name).get("phase") == "Running")
+    name = await sim.run(deadline=5000)
     await termination.look()
     assert not termination.is_of_namespace
     assert not any(map(termination.covers, KINDS))

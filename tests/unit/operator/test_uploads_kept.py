@@ -243,10 +243,8 @@ async def test_settled_upload_is_removed_after_a_day_and_file_stays():
 async def test_reused_upload_name_keeps_bytes_of_earlier_file(end: str) -> None:
     sim = Simulation()
     controllers = await sim.boot()
-    name = await sim.add_upload(b"12345")
+    name, file = await sim.settle_upload(b"12345")
     (part,) = sim.list_parts(name)
-    file = await sim.complete(name, part)
-    await sim.wait(lambda: sim.is_settled(name))
     removal = build_removal(sim, controllers)
     await asyncio.sleep(DAY + 3600)
     assert await removal.sweep() == 1
@@ -291,9 +289,7 @@ async def test_batch_keeps_the_bytes_of_a_file_whose_upload_is_not_settled():
 @in_virtual_time
 async def test_file_restored_from_backup_keeps_its_bytes():
     sim = await Simulation.start()
-    name = await sim.add_upload(b"12345")
-    file = await sim.complete(name, *sim.list_parts(name))
-    await sim.wait(lambda: sim.is_settled(name))
+    name, file = await sim.settle_upload(b"12345")
     lost = sim.find(FILES, file)
     sim.kube.remove(FILES, file)
     back = {"metadata": {"name": file}, "spec": lost["spec"]}
@@ -309,9 +305,7 @@ async def test_file_restored_from_backup_keeps_its_bytes():
 @in_virtual_time
 async def test_upload_restored_without_status_makes_no_further_file(deleted):
     sim = await Simulation.start()
-    name = await sim.add_upload(b"12345", b"678")
-    file = await sim.complete(name, *sim.list_parts(name))
-    await sim.wait(lambda: sim.is_settled(name))
+    name, file = await sim.settle_upload(b"12345", b"678")
     if deleted:
         await sim.kube.delete(FILES, file)
         await sim.wait(lambda: sim.find(FILES, file) is None)
