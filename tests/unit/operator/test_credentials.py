@@ -8,80 +8,63 @@ from gateway_core.billing.counters import Budget
 from tests.fakes.clock import in_virtual_time
 from tests.unit.operator.harness import QUOTE, Simulation
 
-REFUSED: dict[str, tuple[dict[str, Any] | None, dict[str, Any], str]] = {
-    "unknown": (None, {}, "Key key-a does not exist in account demo."),
-    "another account's": ({"accountName": "guest"}, {}, "Key key-a does not exist in account demo"),
-    "revoked": (
-        {"revoked": True, "disabled": True},
-        {},
-        "Key key-a opens nothing: the key is revoked.",
-    ),
-    "disabled": (
-        {"disabled": True},
-        {},
-        "Key key-a opens nothing: the key is disabled by spec.disabled.",
-    ),
+OPENS_NOTHING = "Key key-a opens nothing: "
+NOT_ALLOWED = "Model sim-q4 is not allowed for key key-a."
+MISSING = "Key key-a does not exist in account demo."
+REFUSED: dict[str, tuple[dict[str, Any] | None, str]] = {
+    "unknown": (None, MISSING),
+    "another account's": ({"accountName": "guest"}, MISSING),
+    "revoked": ({"revoked": True, "disabled": True}, f"{OPENS_NOTHING}the key is revoked."),
+    "disabled": ({"disabled": True}, f"{OPENS_NOTHING}the key is disabled by spec.disabled."),
     "expired": (
         {"expirationTime": "2026-11-21T09:59:59Z"},
-        {},
-        "Key key-a opens nothing: spec.expirationTime is over.",
+        f"{OPENS_NOTHING}spec.expirationTime is over.",
     ),
-    "a management key": ({"class": "Management"}, {}, "Key key-a is a management key"),
-    "not for the model": (
-        {"allowedModels": ["other*"]},
-        {},
-        "Model sim-q4 is not allowed for key key-a.",
-    ),
-    "not for the provider": (
-        {"allowedProviders": []},
-        {},
-        "Model sim-q4 is not allowed for key key-a.",
-    ),
+    "a management key": ({"class": "Management"}, "Key key-a is a management key"),
+    "not for the model": ({"allowedModels": ["other*"]}, NOT_ALLOWED),
+    "not for the provider": ({"allowedProviders": []}, NOT_ALLOWED),
     "of a viewer": (
         {"createdBy": "vera"},
-        {},
         "Key key-a may create nothing: who made it is a viewer.",
     ),
     "of a removed member": (
         {"createdBy": "rita"},
-        {},
-        "Key key-a opens nothing: user rita, who made the key, is no member of account demo.",
+        f"{OPENS_NOTHING}user rita, who made the key, is no member of account demo.",
     ),
     "of a suspended user": (
         {"createdBy": "sam"},
-        {},
-        "Key key-a opens nothing: user sam, who made the key, is suspended.",
-    ),
-    "with a guardrail that it has not": (
-        {},
-        {"guardrailNames": ["grd-a"]},
-        "The guardrails of key key-a are: none. spec.request.guardrailNames must name them.",
+        f"{OPENS_NOTHING}user sam, who made the key, is suspended.",
     ),
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_key_that_rest_would_refuse_is_refused(case: str) -> None:
-    key, request, text = REFUSED[case]
+@pytest.mark.parametrize(("key", "text"), REFUSED.values(), ids=REFUSED)
+@in_virtual_time
+async def test_key_that_rest_would_refuse_is_refused(key: dict[str, Any] | None, text: str) -> None:
+    sim = Simulation()
+    sim.put_user("vera", "viewer")
+    sim.put_user("rita", None)
+    sim.put_user("sam", "owner", suspended=True)
+    if key is not None:
+        sim.put_key(**key)
+    await sim.boot()
+    failure = (await sim.finish(await sim.apply(keyName="key-a")))["failure"]
+    assert text in failure["message"]
+    is_denied = text == NOT_ALLOWED
+    assert failure["code"] == ("model_not_allowed" if is_denied else "invalid_request")
+    assert not sim.upstream.jobs
+    assert await sim.balance() == (0, 0)
 
-    @in_virtual_time
-    async def run() -> None:
-        sim = Simulation()
-        sim.put_user("vera", "viewer")
-        sim.put_user("rita", None)
-        sim.put_user("sam", "owner", suspended=True)
-        if key is not None:
-            sim.put_key(**key)
-        await sim.boot()
-        name = await sim.apply(keyName="key-a", **request)
-        failure = (await sim.finish(name))["failure"]
-        assert text in failure["message"]
-        denied = "not allowed" in text
-        assert failure["code"] == ("model_not_allowed" if denied else "invalid_request")
-        assert not sim.upstream.jobs
-        assert await sim.balance() == (0, 0)
 
-    run()
+@in_virtual_time
+async def test_guardrail_that_key_lacks_is_refused() -> None:
+    sim = Simulation()
+    sim.put_key()
+    await sim.boot()
+    name = await sim.apply(keyName="key-a", guardrailNames=["grd-a"])
+    assert (await sim.finish(name))["failure"]["message"].startswith(
+        "The guardrails of key key-a are: none. spec.request.guardrailNames must name them."
+    )
 
 
 @in_virtual_time

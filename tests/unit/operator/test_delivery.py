@@ -111,17 +111,6 @@ async def test_failures_are_repeated_by_the_schedule_with_one_id_and_body() -> N
 
 
 @in_virtual_time
-async def test_status_410_ends_the_delivery_at_once() -> None:
-    sim, _ = await begin()
-    sim.receivers.receivers[URL].will(410)
-    name = await sim.admit(callbackUrl=URL)
-    await sim.finish(name)
-    await sim.pass_time(DAY)
-    assert len(sim.receivers.attempts) == 1
-    assert callback(sim, name)["state"] == "Undelivered"
-
-
-@in_virtual_time
 async def test_retry_after_is_waited_for() -> None:
     sim, _ = await begin()
     sim.receivers.receivers[URL].will(make_answer(503, 60), make_answer(429, 1))

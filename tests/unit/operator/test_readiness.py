@@ -306,7 +306,7 @@ class TestUsers:
     @in_virtual_time
     async def test_suspended_user_is_not_ready(self, sim: Simulation) -> None:
         sim.put_user("mia", suspended=True)
-        assert (await sim.shown("gatewayusers", "mia"))[1] == "Suspended"
+        assert (await sim.shown("gatewayusers", "mia"))[:2] == ("False", "Suspended")
 
 
 class TestGuardrails:
