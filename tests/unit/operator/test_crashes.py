@@ -33,11 +33,7 @@ DEADLINE = 300
 EXAMPLES = 1000 if IS_WHOLE else 20
 URL = "https://hooks.example.com/done"
 
-KEY, LOOKUP, NONE = (
-    SubmissionGuarantee.IDEMPOTENCY_KEY,
-    SubmissionGuarantee.LOOKUP,
-    SubmissionGuarantee.NONE,
-)
+KEY, LOOKUP, NONE = SubmissionGuarantee
 errors = st.sampled_from(
     [
         UpstreamUnclear("The connection broke off."),

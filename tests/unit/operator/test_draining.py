@@ -11,12 +11,8 @@ from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream, Outcome
 from tests.unit.operator.harness import QUOTE, Operator, Simulation
 
-KEY, LOOKUP, NONE = (
-    SubmissionGuarantee.IDEMPOTENCY_KEY,
-    SubmissionGuarantee.LOOKUP,
-    SubmissionGuarantee.NONE,
-)
-EVERY = pytest.mark.parametrize("guarantee", [KEY, LOOKUP, NONE])
+KEY, LOOKUP, NONE = SubmissionGuarantee
+EVERY = pytest.mark.parametrize("guarantee", SubmissionGuarantee)
 
 
 def now() -> float:

@@ -1,13 +1,19 @@
-"""What kopf is told to watch: live work of the own shards only."""
+"""kopf: what it is told to watch, what its end means, and that it loads no other client."""
 
+import asyncio
+import importlib
+import sys
 from collections.abc import Callable
+from typing import Any
 
 import kopf
 import pytest
 
+import gateway_operator
 from gateway_core.api.ids import SHARD_LABEL, SHARDS
 from gateway_core.api.resource import Object
 from gateway_core.concurrency import Supervisor
+from gateway_operator import handlers
 from gateway_operator.context import Shards
 from gateway_operator.handlers import (
     BATCHES,
@@ -18,6 +24,7 @@ from gateway_operator.handlers import (
     Observe,
     build_registry,
     configure,
+    run_feed,
 )
 
 LEASE = "lease"
@@ -107,3 +114,54 @@ async def test_startup_configures_kopf() -> None:
     settings = kopf.OperatorSettings()
     await handler.fn(settings=settings)
     assert settings.watching.field_selectors[LEASES] == "metadata.name=lease"
+
+
+async def run_to_end(
+    monkeypatch: pytest.MonkeyPatch, *, becomes_ready: bool, stop: asyncio.Event
+) -> None:
+    ready = asyncio.Event()
+
+    async def operate(*, ready_flag: asyncio.Event, **_: Any) -> None:
+        if becomes_ready:
+            ready_flag.set()
+            await ready.wait()
+            await asyncio.sleep(0)
+
+    async def mark_ready() -> None:
+        ready.set()
+
+    monkeypatch.setattr(handlers.kopf, "operator", operate)
+    await run_feed(kopf.OperatorRegistry(), namespace="n", ready=mark_ready, stop=stop)
+
+
+async def test_return_of_kopf_after_ready_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RuntimeError, match="ended by itself"):
+        await run_to_end(monkeypatch, becomes_ready=True, stop=asyncio.Event())
+
+
+async def test_return_of_kopf_before_ready_is_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    await run_to_end(monkeypatch, becomes_ready=False, stop=asyncio.Event())
+
+
+async def test_return_of_kopf_after_stop_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = asyncio.Event()
+    stop.set()
+    await run_to_end(monkeypatch, becomes_ready=True, stop=stop)
+
+
+def test_operator_imports_kopf_without_kubernetes(monkeypatch: pytest.MonkeyPatch) -> None:
+    # the new modules are this test's alone
+    monkeypatch.setattr(gateway_operator, "handlers", handlers)
+    for name in list(sys.modules):
+        if name.partition(".")[0] in ("kopf", "kubernetes") or name == handlers.__name__:
+            monkeypatch.delitem(sys.modules, name)
+    importlib.import_module(handlers.__name__)
+    assert "kopf" in sys.modules
+    assert "kubernetes" not in sys.modules
+
+
+def test_package_can_be_imported_after_kopf(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    with handlers._not_installed("colorsys"), pytest.raises(ImportError):
+        importlib.import_module("colorsys")
+    importlib.import_module("colorsys")

@@ -1,11 +1,11 @@
 """Limits of keys and guardrails as they are when a task's job may start, and not at admission."""
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from gateway_core.api.ids import name_to_id
 from gateway_core.billing.counters import Budget, BudgetState
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream, Outcome
@@ -60,21 +60,16 @@ async def test_waiting_task_fails_when_key_limit_is_lowered() -> None:
         "window": "weekly",
         "resetTime": "2026-11-23T00:00:00Z",
     }
-    text = status["failure"]["message"]
-    assert text == (
-        "The credit limit of this key, 0.01 USD a week (from Monday, UTC), does not cover this"
-        " call: it needs 0.30 USD, 0.01 USD are left, 0.00 USD are spent. It resets at"
-        " 2026-11-23T00:00:00Z."
-    )
     [attempt] = sim.receivers.attempts
-    assert (
-        attempt.body
-        == (
-            f'{{"id":"{name_to_id(name)}","status":"failed","error":{{"code":"credit_limit_exceeded",'
-            f'"message":"{text}","limit_cents":1,"used_cents":0,'
-            '"reset_at":"2026-11-23T00:00:00Z","window":"weekly"}}'
-        ).encode()
-    )
+    error = json.loads(attempt.body)["error"]
+    assert error.pop("message") == status["failure"]["message"]
+    assert error == {
+        "code": "credit_limit_exceeded",
+        "limit_cents": 1,
+        "used_cents": 0,
+        "reset_at": "2026-11-23T00:00:00Z",
+        "window": "weekly",
+    }
     conditions = {entry["type"]: entry for entry in status["conditions"]}
     assert conditions["Succeeded"]["reason"] == "CreditLimitExceeded"
 

@@ -12,11 +12,7 @@ from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream, Outcome
 from tests.unit.operator.harness import QUOTE, ROUTE, TASKS, Simulation
 
-KEY, LOOKUP, NONE = (
-    SubmissionGuarantee.IDEMPOTENCY_KEY,
-    SubmissionGuarantee.LOOKUP,
-    SubmissionGuarantee.NONE,
-)
+KEY, LOOKUP, NONE = SubmissionGuarantee
 
 
 def count_writes(sim: Simulation) -> int:

@@ -17,12 +17,8 @@ from tests.fakes.kubernetes import Fault
 from tests.fakes.upstream import FakeUpstream, Outcome
 from tests.unit.operator.harness import QUOTE, TASKS, Simulation
 
-KEY, LOOKUP, NONE = (
-    SubmissionGuarantee.IDEMPOTENCY_KEY,
-    SubmissionGuarantee.LOOKUP,
-    SubmissionGuarantee.NONE,
-)
-EVERY = pytest.mark.parametrize("guarantee", [KEY, LOOKUP, NONE])
+KEY, LOOKUP, NONE = SubmissionGuarantee
+EVERY = pytest.mark.parametrize("guarantee", SubmissionGuarantee)
 
 
 class TestRefusals:
@@ -304,7 +300,7 @@ class TestTakeover:
         assert submitted - sim.newest_intent(name) <= 6, "the intent is fresh at the call"
 
 
-@pytest.mark.parametrize("guarantee", [KEY, LOOKUP, NONE])
+@pytest.mark.parametrize("guarantee", SubmissionGuarantee)
 @pytest.mark.parametrize("outcome", [Outcome.BUSY, Outcome.UNCLEAR_WITHOUT_JOB])
 @in_virtual_time
 async def test_deadline_holds_during_long_retry_after(

@@ -173,7 +173,7 @@ class TestOutputs:
         assert await sim.balance() == (QUOTE, 0)
 
 
-@pytest.mark.parametrize("guarantee", list(SubmissionGuarantee))
+@pytest.mark.parametrize("guarantee", SubmissionGuarantee)
 @pytest.mark.parametrize(
     ("report", "text"),
     [
