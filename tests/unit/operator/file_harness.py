@@ -41,6 +41,7 @@ from tests.fakes.informer import FakeInformer
 from tests.fakes.kubernetes import copy_object, has_fields
 from tests.fakes.objects import FakeObjects
 from tests.fakes.storage import FakeStorage
+from tests.unit.operator.declarations import Declarations
 from tests.unit.operator.environment import Killable, RemoteRecords, read_now
 from tests.unit.operator.harness import stop
 
@@ -76,7 +77,7 @@ class Controllers:
         await asyncio.gather(self.files.queue.run(), self.uploads.queue.run())
 
 
-class Simulation(Killable):
+class Simulation(Killable, Declarations):
     """Everything around the controllers."""
 
     def __init__(self) -> None:
@@ -113,11 +114,6 @@ class Simulation(Killable):
             metrics=self.metrics,
             now=read_now,
         )
-
-    def put_account(self, name: str) -> None:
-        owner = {"name": "Dana", "email": "dana@example.com"}
-        spec = {"displayName": name, "owner": owner, "funds": {"paidMicros": 0}}
-        self.kube.put("gatewayaccounts", {"metadata": {"name": name}, "spec": spec})
 
     async def boot(self) -> Controllers:
         """Starts the controllers, the ledger being known."""

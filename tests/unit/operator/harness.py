@@ -59,6 +59,7 @@ from tests.fakes.informer import FakeInformer
 from tests.fakes.kubernetes import copy_object
 from tests.fakes.objects import FakeObjects
 from tests.fakes.upstream import FakeUpstream
+from tests.unit.operator.declarations import Declarations
 from tests.unit.operator.environment import (
     BEGIN,
     TASKS,
@@ -170,7 +171,7 @@ class Operator:
         await asyncio.gather(*self._parts, return_exceptions=True)
 
 
-class Simulation(Killable):
+class Simulation(Killable, Declarations):
     """Everything around an operator, and what has happened to each task."""
 
     def __init__(self, upstream: FakeUpstream | None = None, *, lag: float = 0.01) -> None:
@@ -262,50 +263,17 @@ class Simulation(Killable):
         await rebuild_ledger(self.kube, JournalStore(self.store), self.counters, account)
 
     def put_account(self, name: str = "demo", **spec: Any) -> None:
+        """Apply a GatewayAccount with ten dollars and a secret for its callbacks."""
         base = {
-            "displayName": name,
-            "owner": {"name": "Dana", "email": "dana@example.com"},
             "funds": {"paidMicros": 10_000_000},
             "webhookSecretRef": {"name": f"{name}-webhook", "key": "secret"},
         }
-        obj = {"metadata": {"name": name}, "spec": {**base, **spec}}
-        self.kube.put("gatewayaccounts", obj)
+        super().put_account(name, **{**base, **spec})
 
     def put_model(self, name: str = "sim-q4", **spec: Any) -> None:
-        """Applies a GatewayModel of 0.06 USD a second at 720p."""
-        base = {
-            "modelId": name,
-            "service": "sim",
-            "action": "reference_to_video",
-            "routes": [{"name": "main", "providerName": "simulated", "upstreamModel": "q4"}],
-            "prices": [
-                {"perSecond": [{"resolution": "720p", "micros": 60_000}, {"micros": 100_000}]}
-            ],
-        }
-        obj = {"metadata": {"name": name}, "spec": {**base, **spec}}
-        self.kube.put("gatewaymodels", obj)
-
-    def put_key(self, name: str = "key-a", **spec: Any) -> None:
-        """Applies a GatewayKey of the account; its token opens nothing here."""
-        token = {"id": "abcdefgh", "digest": "0" * 64, "hint": "sk-ab…yz"}
-        base = {"accountName": "demo", "displayName": name, "tokens": [token]}
-        self.kube.put("gatewaykeys", {"metadata": {"name": name}, "spec": {**base, **spec}})
-
-    def put_user(self, name: str, role: str | None, **spec: Any) -> None:
-        """Applies a GatewayUser with a role in the account, or none."""
-        memberships = [{"accountName": "demo", "role": role}] if role else []
-        base = {"displayName": name, "email": "v@example.com", "memberships": memberships}
-        self.kube.put("gatewayusers", {"metadata": {"name": name}, "spec": {**base, **spec}})
-
-    def put_guardrail(self, name: str, *keys: str, **spec: Any) -> None:
-        """Applies a GatewayGuardrail of the account over these keys."""
-        base = {"accountName": "demo", "displayName": name[4:], "keyNames": list(keys)}
-        obj = {"metadata": {"name": name}, "spec": {**base, **spec}}
-        self.kube.put("gatewayguardrails", obj)
-
-    def put_provider(self, name: str = "simulated", **spec: Any) -> None:
-        obj = {"metadata": {"name": name}, "spec": {"type": "fake", **spec}}
-        self.kube.put("gatewayproviders", obj)
+        """Apply a GatewayModel of 0.06 USD a second at 720p."""
+        rates = [{"resolution": "720p", "micros": 60_000}, {"micros": 100_000}]
+        super().put_model(name, **{"prices": [{"perSecond": rates}], **spec})
 
     def set_problem(self, problem: str | None) -> None:
         """Makes the provider `simulated` unusable by a change of its declaration, or usable."""

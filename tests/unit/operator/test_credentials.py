@@ -42,9 +42,9 @@ REFUSED: dict[str, tuple[dict[str, Any] | None, str]] = {
 @in_virtual_time
 async def test_key_that_rest_would_refuse_is_refused(key: dict[str, Any] | None, text: str) -> None:
     sim = Simulation()
-    sim.put_user("vera", "viewer")
-    sim.put_user("rita", None)
-    sim.put_user("sam", "owner", suspended=True)
+    sim.put_user("vera", "demo", role="viewer")
+    sim.put_user("rita")
+    sim.put_user("sam", "demo", role="owner", suspended=True)
     if key is not None:
         sim.put_key(**key)
     await sim.boot()
@@ -70,7 +70,7 @@ async def test_guardrail_that_key_lacks_is_refused() -> None:
 @in_virtual_time
 async def test_key_of_member_serves_task_from_kubectl() -> None:
     sim = Simulation()
-    sim.put_user("mia", "member")
+    sim.put_user("mia", "demo")
     sim.put_key(createdBy="mia", allowedModels=["sim-*"])
     await sim.boot()
     assert (await sim.finish(await sim.apply(keyName="key-a")))["phase"] == "Completed"

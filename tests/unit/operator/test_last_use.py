@@ -6,11 +6,12 @@ from gateway_operator.accounts.kinds import project_key
 from tests.fakes.counters import FakeCounters
 from tests.fakes.informer import FakeInformer
 from tests.fakes.kubernetes import FakeKubernetes, Fault
+from tests.unit.operator.declarations import Declarations
 
 AT = 1_800_000_000.0
 
 
-class Bench:
+class Bench(Declarations):
     """The sweep on fakes, with one key each of two accounts."""
 
     def __init__(self) -> None:
@@ -18,9 +19,7 @@ class Bench:
         keys = FakeInformer(self.kube, "gatewaykeys", project_key)
         self.sweep = LastUse(self.kube, self.counters, keys).sweep
         for account, name in (("demo", "key-a"), ("guest", "key-b")):
-            token = {"id": "abcdefgh", "digest": "0" * 64, "hint": "h"}
-            spec = {"accountName": account, "displayName": name, "tokens": [token]}
-            self.kube.put("gatewaykeys", {"metadata": {"name": name}, "spec": spec})
+            self.put_key(name, accountName=account)
 
     def shown(self, name: str) -> str | None:
         found: str | None = ((self.kube.find("gatewaykeys", name) or {}).get("status") or {}).get(

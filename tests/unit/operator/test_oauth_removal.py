@@ -17,6 +17,7 @@ from gateway_operator.termination import Termination
 from tests.fakes.counters import FakeCounters
 from tests.fakes.informer import FakeInformer
 from tests.fakes.kubernetes import FakeKubernetes
+from tests.unit.operator.declarations import Declarations
 
 NOW = datetime(2027, 6, 1, 12, tzinfo=UTC)
 CLIENT = {"clientName": "C", "redirectUris": ["a:b"], "dynamic": True}
@@ -24,7 +25,7 @@ LATELY = format_time(NOW - timedelta(minutes=1))
 GRANTS, CLIENTS = "gatewaygrants", "gatewayoauthclients"
 
 
-class Bench:
+class Bench(Declarations):
     """Ann, a member of `demo`, and whatever a test adds."""
 
     def __init__(self) -> None:
@@ -42,22 +43,16 @@ class Bench:
             FakeInformer(self.kube, "gatewayaccounts", GatewayAccount.model_validate),
             FakeInformer(self.kube, "gatewayusers", GatewayUser.model_validate),
         ).sweep
-        owner = {"name": "Ann", "email": "ann@example.com"}
         for name in ("demo", "other"):
-            self.put("gatewayaccounts", name, {"displayName": name, "owner": owner})
-        roles = [{"accountName": "demo", "role": "member"}]
-        self.put(
-            "gatewayusers",
-            "ann",
-            {"displayName": "Ann", "email": "ann@example.com", "memberships": roles},
-        )
+            self.put_account(name)
+        self.put_user("ann", "demo")
 
-    def put(self, plural: str, name: str, spec: Any, age: timedelta = timedelta(0)) -> None:
+    def put_aged(self, plural: str, name: str, spec: Any, age: timedelta) -> None:
         self.kube.clock = lambda: format_time(NOW - age)
-        self.kube.put(plural, {"metadata": {"name": name}, "spec": spec})
+        self.put(plural, name, spec)
 
     def put_client(self, name: str, age: timedelta, **spec: Any) -> None:
-        self.put(CLIENTS, name, {**CLIENT, **spec}, age)
+        self.put_aged(CLIENTS, name, {**CLIENT, **spec}, age)
 
     def put_grant(self, name: str, age: timedelta = timedelta(hours=1), **spec: Any) -> None:
         base = {
@@ -74,7 +69,7 @@ class Bench:
                 "expirationTime": format_time(NOW + timedelta(days=9)),
             },
         }
-        self.put(GRANTS, name, {**base, **spec}, age)
+        self.put_aged(GRANTS, name, {**base, **spec}, age)
 
     def names(self, plural: str) -> list[str]:
         return sorted(obj["metadata"]["name"] for obj in self.kube.list_objects(plural))

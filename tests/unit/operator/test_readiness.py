@@ -45,11 +45,12 @@ from tests.fakes.kubernetes import FakeKubernetes, Fault
 from tests.fakes.objects import FakeObjects
 from tests.fakes.secrets import FakeSecrets
 from tests.fakes.upstream import FakeUpstream
+from tests.unit.operator.declarations import Declarations
 
 NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
 
 
-class Simulation:
+class Simulation(Declarations):
     """The controller on fakes, with one good object of each kind."""
 
     def __init__(self) -> None:
@@ -100,7 +101,7 @@ class Simulation:
         )
         self.controller = ReadinessController(self.kube, self.kinds, lambda: self.now)
         self.put_account()
-        self.put_key()
+        self.put_key("key")
         self.put_provider()
         self.put_model()
 
@@ -112,40 +113,6 @@ class Simulation:
             metadata["finalizers"] = [REMAINS_FINALIZER]
         obj = {"metadata": metadata, "spec": spec, "status": old.get("status", {})}
         self.kube.put(plural, obj)
-
-    def put_account(self, name: str = "demo", **spec: Any) -> None:
-        base = {"displayName": name, "owner": {"name": "D", "email": "d@example.com"}}
-        self.put("gatewayaccounts", name, {**base, **spec})
-
-    def put_key(self, name: str = "key", **spec: Any) -> None:
-        token = {"id": "abcdefgh", "digest": "0" * 64, "hint": "h"}
-        base = {"accountName": "demo", "displayName": name, "tokens": [token]}
-        self.put("gatewaykeys", name, {**base, **spec})
-
-    def put_user(self, name: str = "mia", *accounts: str, **spec: Any) -> None:
-        base = {
-            "displayName": name,
-            "email": f"{name}@example.com",
-            "memberships": [{"accountName": account, "role": "member"} for account in accounts],
-        }
-        self.put("gatewayusers", name, {**base, **spec})
-
-    def put_guardrail(self, name: str, *keys: str, **spec: Any) -> None:
-        base = {"accountName": "demo", "displayName": name, "keyNames": list(keys)}
-        self.put("gatewayguardrails", name, {**base, **spec})
-
-    def put_provider(self, name: str = "simulated", **spec: Any) -> None:
-        self.put("gatewayproviders", name, {"type": "fake", **spec})
-
-    def put_model(self, name: str = "model", **spec: Any) -> None:
-        base = {
-            "modelId": name,
-            "service": "sim",
-            "action": "reference_to_video",
-            "routes": [{"name": "main", "providerName": "simulated", "upstreamModel": "q4"}],
-            "prices": [{"perCallMicros": 1}],
-        }
-        self.put("gatewaymodels", name, {**base, **spec})
 
     def ready(self, plural: str, name: str) -> dict[str, Any]:
         obj: dict[str, Any] = self.kube.find(plural, name) or {}
@@ -259,13 +226,13 @@ class TestKeys:
     async def test_unusable_key_is_not_ready(
         self, sim: Simulation, spec: dict[str, Any], reason: Reason
     ) -> None:
-        sim.put_key(**spec)
+        sim.put_key("key", **spec)
         status, shown, _ = await sim.shown("gatewaykeys", "key")
         assert (status, shown) == ("False", reason.value)
 
     @in_virtual_time
     async def test_key_with_distant_expiry_expires(self, sim: Simulation) -> None:
-        sim.put_key(expirationTime="2026-11-21T22:00:00Z")
+        sim.put_key("key", expirationTime="2026-11-21T22:00:00Z")
         await sim.settle()
         begin, passed = asyncio.get_running_loop().time(), 0.0
         while sim.ready("gatewaykeys", "key")["status"] == "True":
@@ -277,7 +244,7 @@ class TestKeys:
 
     @in_virtual_time
     async def test_key_without_active_creator_is_not_ready(self, sim: Simulation) -> None:
-        sim.put_key(createdBy="mia")
+        sim.put_key("key", createdBy="mia")
         assert (await sim.shown("gatewaykeys", "key"))[1] == "UserNotFound"
         sim.put_user("mia", "other")
         assert (await sim.shown("gatewaykeys", "key"))[1] == "NotAMember"

@@ -26,6 +26,7 @@ from tests.fakes.informer import FakeInformer
 from tests.fakes.kubernetes import FakeKubernetes
 from tests.fakes.objects import FakeObjects
 from tests.unit.billing.journal_harness import make_record, store_object
+from tests.unit.operator.declarations import Declarations
 from tests.unit.operator.environment import Killable
 from tests.unit.operator.steps import ACCOUNT_STEPS
 
@@ -43,7 +44,7 @@ FOLDERS = (
 )
 
 
-class Bench(Killable):
+class Bench(Killable, Declarations):
     """The accounts `demo` and `other`, each with one object of every kind and one of every folder,
     and Mia, a member of both who has made a key of each."""
 
@@ -77,8 +78,7 @@ class Bench(Killable):
                 self.put(plural, f"{plural}-{name}", spec)
             for folder in FOLDERS:
                 self.store.contents[f"{folder}/{name}/x"] = b"{}"
-        roles = [{"accountName": name, "role": "owner"} for name in ("demo", "other")]
-        self.put_user("mia", memberships=roles)
+        self.put_user("mia", "demo", "other", role="owner")
 
     def begin(self) -> None:
         accounts, users, keys = self.tables
@@ -101,16 +101,6 @@ class Bench(Killable):
         self.running = None
         self.begin()
         await self.settle(0)
-
-    def put(self, plural: str, name: str, spec: dict[str, Any]) -> None:
-        self.kube.put(plural, {"metadata": {"name": name}, "spec": spec})
-
-    def put_account(self, name: str) -> None:
-        owner = {"name": "D", "email": "d@example.com"}
-        self.put(ACCOUNTS, name, {"displayName": name, "owner": owner})
-
-    def put_user(self, name: str, **spec: Any) -> None:
-        self.put(USERS, name, {"displayName": name, "email": f"{name}@example.com", **spec})
 
     async def settle(self, seconds: float = 1) -> None:
         if self.running is None:
