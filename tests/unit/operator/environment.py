@@ -64,9 +64,15 @@ class Killable:
     async def restart(self) -> Any:
         raise NotImplementedError
 
+    async def wait(
+        self, condition: Callable[[], Any], *, seconds: float = 120, what: str = "condition"
+    ) -> None:
+        """Let time pass until `condition` is true."""
+        await wait_until(condition, seconds=seconds, what=what)
+
     async def die(self) -> None:
         """Wait until a step has killed the process."""
-        await wait_until(lambda: self.failpoints.is_dead, seconds=4000, what="death")
+        await self.wait(lambda: self.failpoints.is_dead, seconds=4000, what="death")
 
     @asynccontextmanager
     async def reviving(self) -> AsyncIterator[None]:
@@ -74,7 +80,7 @@ class Killable:
 
         async def revive() -> None:
             while True:
-                await wait_until(lambda: self.failpoints.is_dead, seconds=1e9)
+                await self.wait(lambda: self.failpoints.is_dead, seconds=1e9)
                 await self.restart()
 
         reviver = asyncio.create_task(revive())

@@ -5,7 +5,6 @@ The record, the object store and the storage ledger outlive them, as they do in 
 
 import asyncio
 import hashlib
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Self
 
@@ -36,7 +35,6 @@ from gateway_operator.files.intake import Intake
 from gateway_operator.files.storage import FileStorage
 from gateway_operator.metrics import Metrics
 from gateway_operator.uploads.controller import Settlement, UploadController
-from tests.fakes.clock import wait_until
 from tests.fakes.informer import FakeInformer
 from tests.fakes.kubernetes import copy_object, has_fields
 from tests.fakes.objects import FakeObjects
@@ -303,12 +301,6 @@ class Simulation(Killable, Declarations):
     async def used(self, account: str = "demo") -> int:
         """Bytes of all members of the account's pool of files."""
         return (await self.ledger.read_used(account, "files")).bytes
-
-    async def wait(
-        self, condition: Callable[[], Any], *, seconds: float = 120, what: str = "condition"
-    ) -> None:
-        """Let time pass until `condition` is true."""
-        await wait_until(condition, seconds=seconds, what=what)
 
     async def reconcile(self, orphan_seconds: float = DAY) -> int:
         """One pass over the store; how many orphans it removed."""

@@ -6,7 +6,6 @@ The record, the counters, the store and the provider outlive it, as they do in e
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Self
 
@@ -53,7 +52,7 @@ from gateway_operator.tasks.controller import TaskController
 from gateway_operator.tasks.delivery import REDELIVERY_SELECTOR, read_wanted
 from gateway_operator.tasks.resync import Resync
 from tests.fakes.callbacks import FakeSender
-from tests.fakes.clock import START, wait_until
+from tests.fakes.clock import START
 from tests.fakes.counters import FakeCounters
 from tests.fakes.informer import FakeInformer
 from tests.fakes.kubernetes import copy_object
@@ -376,16 +375,6 @@ class Simulation(Killable, Declarations):
         return self.is_ended(name) and (
             not self.is_there(name) or TASK_FINALIZER not in last.get("finalizers", [])
         )
-
-    async def wait(
-        self,
-        condition: Callable[[], Any],
-        *,
-        seconds: float = 60,
-        what: str = "condition",
-    ) -> None:
-        """Let time pass until `condition` is true."""
-        await wait_until(condition, seconds=seconds, what=what)
 
     async def pass_time(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -27,6 +27,7 @@ from tests.fakes.clock import START, in_virtual_time
 from tests.fakes.informer import FakeInformer
 from tests.fakes.kubernetes import FakeKubernetes, Fault
 from tests.fakes.secrets import FakeSecrets
+from tests.unit.operator.declarations import Declarations
 
 NOW = datetime.fromisoformat("2026-11-21T10:00:00Z")
 NAME, SECRET = "key-declared", "acme-key"
@@ -46,7 +47,7 @@ class KillingFailpoints(Failpoints):
             raise Killed
 
 
-class Simulation:
+class Simulation(Declarations):
     """One declared key of the account `acme`, and an operator that may be killed."""
 
     def __init__(self, **spec: Any) -> None:
@@ -54,8 +55,7 @@ class Simulation:
         self.secrets = FakeSecrets()
         self.peppers = {1: b"p" * 32}
         self.running: asyncio.Task[None] | None = None
-        account = {"displayName": "Acme", "owner": {"name": "A", "email": "a@example.com"}}
-        self.kube.put("gatewayaccounts", {"metadata": {"name": "acme"}, "spec": account})
+        self.put_account("acme")
         self.declare(**spec)
 
     def declare(self, name: str = NAME, **spec: Any) -> None:

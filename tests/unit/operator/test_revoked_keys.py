@@ -17,11 +17,12 @@ from gateway_operator.retention.sweeps import Expiry, RemovedTrim, RevokedKeys
 from tests.fakes.informer import FakeInformer
 from tests.fakes.kubernetes import FakeKubernetes, Fault
 from tests.fakes.objects import FakeObjects
+from tests.unit.operator.declarations import Declarations
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
-class Bench:
+class Bench(Declarations):
     """The sweep on fakes, keeping two revoked keys of each account."""
 
     def __init__(self) -> None:
@@ -36,14 +37,13 @@ class Bench:
             most=2,
         ).sweep
 
-    def put_key(self, name: str, minute: int | None = None, **spec: Any) -> None:
-        """A key; `minute` is when it was revoked, if it was."""
-        token = {"id": "abcdefgh", "digest": "0" * 64, "hint": "h"}
-        base = {"accountName": "demo", "displayName": name, "tokens": [token]}
-        noted = {REVOKED_AT_ANNOTATION: f"2026-11-21T10:{minute or 0:02}:00Z"}
-        meta = {"name": name, "annotations": {} if minute is None else noted}
-        state = {"revoked": minute is not None}
-        self.kube.put("gatewaykeys", {"metadata": meta, "spec": {**base, **state, **spec}})
+    def put_revoked(self, name: str, minute: int, **spec: Any) -> None:
+        """Apply a key that was revoked at that minute."""
+        self.put_key(name, revoked=True, **spec)
+        obj = self.kube.find("gatewaykeys", name)
+        assert obj is not None
+        noted = {REVOKED_AT_ANNOTATION: f"2026-11-21T10:{minute:02}:00Z"}
+        self.kube.put("gatewaykeys", {**obj, "metadata": {"name": name, "annotations": noted}})
 
     @property
     def names(self) -> list[str]:
@@ -53,12 +53,12 @@ class Bench:
 async def test_keys_revoked_first_are_removed_first() -> None:
     bench = Bench()
     for name, minute in (("key-c", 1), ("key-b", 2), ("key-a", 3), ("key-d", 4)):
-        bench.put_key(name, minute)
+        bench.put_revoked(name, minute)
     bench.put_key("key-open")
-    bench.put_key("key-other", 1, accountName="guest")
+    bench.put_revoked("key-other", 1, accountName="guest")
     declared = {"secretName": "s", "tokens": None}
     for n in range(3):
-        bench.put_key(f"key-declared-{n}", 0, **declared)
+        bench.put_revoked(f"key-declared-{n}", 0, **declared)
     assert await bench.sweep() == 2
     assert [n for n in bench.names if "declared" not in n] == [
         "key-a",
@@ -75,15 +75,10 @@ async def test_keys_revoked_first_are_removed_first() -> None:
 async def test_removed_key_leaves_its_place_in_guardrails() -> None:
     bench = Bench()
     for n in range(4):
-        bench.put_key(f"key-{n}", n)
+        bench.put_revoked(f"key-{n}", n)
     bench.put_key("key-open")
     for account, name in (("demo", "grd-own"), ("guest", "grd-other")):
-        spec = {
-            "accountName": account,
-            "displayName": name,
-            "keyNames": ["key-open", "key-0", "key-3", "key-1"],
-        }
-        bench.kube.put("gatewayguardrails", {"metadata": {"name": name}, "spec": spec})
+        bench.put_guardrail(name, "key-open", "key-0", "key-3", "key-1", accountName=account)
     assert await bench.sweep() == 2
     own = bench.kube.find("gatewayguardrails", "grd-own")
     other = bench.kube.find("gatewayguardrails", "grd-other")
@@ -100,9 +95,8 @@ async def test_key_stays_while_guardrail_cannot_be_changed(
     bench = Bench()
     for account in ("demo", "guest"):
         for n in range(4):
-            bench.put_key(f"key-{account}-{n}", n, accountName=account)
-    spec = {"accountName": "demo", "displayName": "d", "keyNames": ["key-demo-0"]}
-    bench.kube.put("gatewayguardrails", {"metadata": {"name": "grd-a"}, "spec": spec})
+            bench.put_revoked(f"key-{account}-{n}", n, accountName=account)
+    bench.put_guardrail("grd-a", "key-demo-0")
     bench.kube.order_faults("patch", Fault(error("no")))
     assert await bench.sweep() == 3
     assert bench.names == [
@@ -119,7 +113,7 @@ async def test_refused_account_delays_no_other() -> None:
     bench = Bench()
     for account in ("demo", "guest"):
         for n in range(3):
-            bench.put_key(f"key-{account}-{n}", n, accountName=account)
+            bench.put_revoked(f"key-{account}-{n}", n, accountName=account)
     bench.kube.order_faults("delete", Fault(RequestRejected("a webhook refuses")))
     assert await bench.sweep() == 1
     assert await bench.sweep() == 1
@@ -128,7 +122,7 @@ async def test_refused_account_delays_no_other() -> None:
 async def test_key_stays_while_its_archive_cannot_be_written() -> None:
     bench = Bench()
     for n in range(3):
-        bench.put_key(f"key-{n}", n)
+        bench.put_revoked(f"key-{n}", n)
     bench.store.away = True
     with pytest.raises(StoreUnavailable):
         await bench.sweep()
@@ -140,7 +134,7 @@ async def test_key_stays_while_its_archive_cannot_be_written() -> None:
 async def test_interrupted_sweep_is_continued() -> None:
     bench = Bench()
     for n in range(4):
-        bench.put_key(f"key-{n}", n)
+        bench.put_revoked(f"key-{n}", n)
     lost = Fault(WriteOutcomeUnknown("lost"), applied=True)
     bench.kube.order_faults("delete", lost, Fault(WriteConflict("changed")))
     assert await bench.sweep() == 0
