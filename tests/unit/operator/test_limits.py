@@ -1,5 +1,6 @@
 """Limits of keys and guardrails as they are when a task's job may start, and not at admission."""
 
+import asyncio
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -127,6 +128,14 @@ async def test_only_tasks_beyond_the_limit_fail() -> None:
     ]
     names += [await sim.admit(keyName="key-a", guardrailNames=["grd-team"]) for _ in range(3)]
     await sim.pass_time(20)
+    settle = sim.counters.settle
+
+    async def settle_slowly(*given: Any) -> bool:
+        await asyncio.sleep(1)
+        return await settle(*given)
+
+    # so that none is judged while the hold of one that has failed is still there
+    sim.counters.settle = settle_slowly  # type: ignore[method-assign]
     sim.put_guardrail("grd-team", "key-a", "key-b", **limit(2))
     await sim.wait(lambda: sum(map(sim.is_ended, names)) == 3, seconds=5)
     await sim.pass_time(20)

@@ -377,6 +377,16 @@ class TestModels:
         assert message == "provider simulated is not ready: http.poll.state: bad"
 
     @in_virtual_time
+    async def test_model_follows_provider_whose_secret_appears(self, sim: Simulation) -> None:
+        """Secrets are not watched: the provider is checked by time, and its models after it."""
+        sim.put_provider(credentialsSecretRef={"name": "acme", "key": "key"})
+        assert (await sim.shown("gatewaymodels", "model"))[1] == "ProviderNotReady"
+        sim.kube.secrets["acme"] = {"key": b"secret"}
+        await asyncio.sleep(2 * RECHECK_SECONDS + 1)
+        assert sim.ready("gatewayproviders", "simulated")["status"] == "True"
+        assert sim.ready("gatewaymodels", "model")["status"] == "True"
+
+    @in_virtual_time
     async def test_keyed_route_is_the_first_usable_route(self, sim: Simulation) -> None:
         sim.put_model(
             routes=[
