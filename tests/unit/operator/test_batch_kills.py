@@ -28,7 +28,7 @@ from tests.unit.operator.batch_harness import (
     make_lines,
 )
 from tests.unit.operator.harness import Operator
-from tests.unit.operator.steps import BATCH_STEPS
+from tests.unit.operator.steps import BATCH_STEPS as STEPS
 
 TWICE = 2 * ("before-batch-checkpoint", "after-batch-checkpoint", "after-batch-file")
 PATIENCE_SECONDS = 3600 if IS_WHOLE else 120
@@ -155,7 +155,7 @@ async def check(sim: BatchSimulation, name: str, *, one_owner: bool = True) -> N
         assert set(left) <= sim.store.came_late
 
 
-@pytest.mark.parametrize("steps", [*((step,) for step in BATCH_STEPS), BATCH_STEPS, TWICE])
+@pytest.mark.parametrize("steps", [*((step,) for step in STEPS), STEPS, TWICE])
 @in_virtual_time
 async def test_kill_at_steps_loses_and_doubles_nothing(steps: tuple[str, ...]) -> None:
     sim, _ = build_simulation()
@@ -248,7 +248,7 @@ def draw_scenarios(*more_actions: str) -> st.SearchStrategy[Scenario]:
         lag=st.sampled_from([0.001, 0.05, 2.0]),
         busy=st.integers(min_value=0, max_value=2),
         events=st.lists(st.tuples(pauses, st.sampled_from([*ACTIONS, *more_actions])), max_size=10),
-        kills=st.lists(st.sampled_from(BATCH_STEPS), max_size=6).map(tuple),
+        kills=st.lists(st.sampled_from(STEPS), max_size=6).map(tuple),
     )
 
 
