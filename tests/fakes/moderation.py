@@ -21,7 +21,8 @@ class FakeModeration(ModerationUpstream):
     limit = 64
     """Calls that it would take at a time; it takes any number."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, latency: float = 0.0) -> None:
+        self.latency = latency
         self.errors: deque[UpstreamError] = deque()
         self.bodies: list[dict[str, Any]] = []
         self.gate = asyncio.Event()
@@ -34,7 +35,7 @@ class FakeModeration(ModerationUpstream):
         if self.closed:
             raise UpstreamBusy("The provider is being reconfigured.")
         self.bodies.append(dict(body))
-        await asyncio.sleep(0)
+        await asyncio.sleep(self.latency)
         await self.gate.wait()
         if self.errors:
             raise self.errors.popleft()
