@@ -15,7 +15,7 @@ def begin() -> list[dict[str, object]]:
     return update_conditions([], [change], generation=1, now=EARLY)
 
 
-def test_a_new_condition_is_whole() -> None:
+def test_new_condition_is_whole() -> None:
     assert begin() == [
         {
             "type": "Succeeded",
@@ -28,7 +28,7 @@ def test_a_new_condition_is_whole() -> None:
     ]
 
 
-def test_the_transition_time_stays_with_the_status() -> None:
+def test_transition_time_stays_with_the_status() -> None:
     change = (SUCCEEDED, "Unknown", Reason.RUNNING, "running")
     [condition] = update_conditions(begin(), [change], generation=2, now=LATE)
     assert condition["lastTransitionTime"] == EARLY
@@ -37,13 +37,13 @@ def test_the_transition_time_stays_with_the_status() -> None:
     assert condition["observedGeneration"] == 2
 
 
-def test_the_transition_time_moves_with_the_status() -> None:
+def test_transition_time_moves_with_the_status() -> None:
     change = (SUCCEEDED, "True", Reason.COMPLETED, "done")
     [condition] = update_conditions(begin(), [change], generation=1, now=LATE)
     assert condition["lastTransitionTime"] == LATE
 
 
-def test_other_conditions_stay() -> None:
+def test_update_keeps_conditions_of_other_types() -> None:
     other = {**begin()[0], "type": "SomebodyElses"}
     change = (SUCCEEDED, "True", Reason.COMPLETED, "done")
     updated = update_conditions([other, *begin()], [change], generation=1, now=LATE)
@@ -51,7 +51,7 @@ def test_other_conditions_stay() -> None:
     assert [condition["type"] for condition in updated] == ["SomebodyElses", "Succeeded"]
 
 
-def test_nothing_given_is_changed_in_place() -> None:
+def test_update_does_not_change_its_arguments() -> None:
     current = begin()
     update_conditions(current, [(SUCCEEDED, "True", Reason.COMPLETED, "x")], generation=1, now=LATE)
     assert current == begin()
@@ -68,7 +68,7 @@ def test_nothing_given_is_changed_in_place() -> None:
         (Reason.PROVIDER_UNAVAILABLE, "provider_unavailable"),
     ],
 )
-def test_a_reason_has_its_wire_code(reason: Reason, code: str) -> None:
+def test_reason_has_its_wire_code(reason: Reason, code: str) -> None:
     assert reason.code == code
 
 

@@ -27,26 +27,26 @@ bodies = st.text(alphabet=BASE32, min_size=26, max_size=26)
 
 
 @given(prefixes, accounts)
-def test_a_minted_id_is_its_accounts(prefix: str, account: str) -> None:
+def test_minted_id_is_its_accounts(prefix: str, account: str) -> None:
     wire_id = MINT.mint_random(prefix, account)
     assert re.fullmatch(rf"{prefix}_[a-z2-7]{{26}}", wire_id)
     assert MINT.check(prefix, account, wire_id) is Ownership.MINTED
 
 
 @given(accounts, accounts)
-def test_a_minted_id_is_foreign_to_every_other_account(mine: str, other: str) -> None:
+def test_minted_id_is_foreign_to_every_other_account(mine: str, other: str) -> None:
     assume(mine != other)
     assert MINT.check("task", other, MINT.mint_random("task", mine)) is Ownership.FOREIGN
 
 
-def test_a_minted_id_is_of_one_kind() -> None:
+def test_minted_id_is_of_one_kind() -> None:
     wire_id = MINT.mint_random("task", "demo")
     assert MINT.check("batch", "demo", wire_id) is Ownership.NAMED
     moved = wire_id.replace("task_", "batch_")
     assert MINT.check("batch", "demo", moved) is Ownership.FOREIGN
 
 
-def test_another_key_mints_other_ids() -> None:
+def test_ids_minted_with_another_key_are_foreign() -> None:
     other = IdMint(b"o" * 32)
     assert other.check("task", "demo", MINT.mint_random("task", "demo")) is Ownership.FOREIGN
     assert other.mint_keyed("task", "demo", "k") != MINT.mint_keyed("task", "demo", "k")
@@ -55,7 +55,7 @@ def test_another_key_mints_other_ids() -> None:
 @given(bodies)
 @example("7" * 26)
 @example("a" * 26)
-def test_a_guess_is_foreign(body: str) -> None:
+def test_guess_is_foreign(body: str) -> None:
     assert MINT.check("task", "demo", f"task_{body}") is Ownership.FOREIGN
 
 
@@ -80,13 +80,13 @@ def test_garbage_is_never_minted_and_never_an_error(text: str) -> None:
 
 
 @given(accounts, st.lists(st.text(alphabet=string.printable, max_size=20), max_size=3))
-def test_a_keyed_id_is_always_the_same(account: str, parts: list[str]) -> None:
+def test_keyed_id_is_always_the_same(account: str, parts: list[str]) -> None:
     wire_id = MINT.mint_keyed("task", account, *parts)
     assert wire_id == IdMint(b"k" * 32).mint_keyed("task", account, *parts)
     assert MINT.check("task", account, wire_id) is Ownership.MINTED
 
 
-def test_a_keyed_id_hangs_on_every_part() -> None:
+def test_keyed_id_hangs_on_every_part() -> None:
     made = {
         MINT.mint_keyed("task", "demo", "path", "key"),
         MINT.mint_keyed("task", "demo", "path", "yek"),
@@ -109,7 +109,7 @@ def test_request_ids_have_the_shape_of_ids() -> None:
     assert all(re.fullmatch(r"req_[a-z2-7]{26}", text) for text in made)
 
 
-def test_a_short_key_is_refused() -> None:
+def test_short_key_is_refused() -> None:
     with pytest.raises(ValueError, match="16 bytes"):
         IdMint(b"short")
 

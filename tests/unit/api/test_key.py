@@ -15,7 +15,7 @@ KNOWN = "sk-abcdefgh_0123456789ABCDEFGHIJKLMNOPQRSTUV11z8kV"
 
 
 @pytest.mark.parametrize(("key_class", "prefix"), [("Standard", "sk-"), ("Management", "mk-")])
-def test_a_new_key_is_well_formed(key_class: KeyClass, prefix: str) -> None:
+def test_new_key_is_well_formed(key_class: KeyClass, prefix: str) -> None:
     made = mint_key(key_class)
     assert made.plaintext.startswith(prefix + made.id + "_")
     assert len(made.plaintext) == 3 + 8 + 1 + 32 + 6
@@ -24,7 +24,7 @@ def test_a_new_key_is_well_formed(key_class: KeyClass, prefix: str) -> None:
     assert (parsed.key_class, parsed.id) == (key_class, made.id)
 
 
-def test_a_hint_gives_away_little() -> None:
+def test_hint_gives_away_little() -> None:
     made = mint_key()
     begin, end = made.hint.split("…")
     assert made.plaintext.startswith(begin)
@@ -39,13 +39,13 @@ def test_keys_differ() -> None:
     assert len({key.plaintext for key in made}) == len({key.id for key in made}) == 500
 
 
-def test_the_checksum_stays_the_same_over_releases() -> None:
+def test_checksum_stays_the_same_over_releases() -> None:
     """Keys that are out there must go on to open."""
     assert parse_key(KNOWN) is not None
 
 
 @given(st.integers(min_value=0, max_value=49), st.sampled_from(BASE62))
-def test_a_typing_error_is_refused(place: int, character: str) -> None:
+def test_typing_error_is_refused(place: int, character: str) -> None:
     text = mint_key().plaintext
     assume(text[place] != character)
     assert parse_key(text[:place] + character + text[place + 1 :]) is None
@@ -67,11 +67,11 @@ def test_two_characters_swapped_are_refused(place: int) -> None:
 @example(KNOWN[:-1])
 @example("")
 @example("sk-abcdefgh_" + "٣" * 38)
-def test_anything_else_is_refused(text: str) -> None:
+def test_malformed_key_is_refused(text: str) -> None:
     assert parse_key(text) is None
 
 
-def test_a_digest_is_a_keyed_hash() -> None:
+def test_digest_is_a_keyed_hash() -> None:
     made = mint_key().plaintext
     expected = hmac.new(b"pepper", made.encode(), hashlib.sha256).hexdigest()
     assert digest(made, b"pepper") == expected

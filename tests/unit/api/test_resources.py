@@ -32,7 +32,7 @@ def read_base(kind: type[Resource]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.plural)
-def test_the_smallest_object_parses(kind: type[Resource]) -> None:
+def test_smallest_object_parses(kind: type[Resource]) -> None:
     obj = kind.model_validate(read_base(kind))
     assert obj.metadata.name
 
@@ -66,7 +66,7 @@ def test_funds_default_to_nothing() -> None:
     assert account.spec.requests_per_minute is None
 
 
-def test_a_task_without_a_request_is_refused() -> None:
+def test_task_without_a_request_is_refused() -> None:
     with pytest.raises(ValidationError):
         GatewayTask.model_validate({"metadata": {"name": "task-a"}, "spec": {}})
 
@@ -80,7 +80,7 @@ def test_a_task_without_a_request_is_refused() -> None:
         "2026-11-21T10:00:00.1-02:00",
     ],
 )
-def test_a_time_that_is_taken_can_be_read(text: str) -> None:
+def test_time_that_is_taken_can_be_read(text: str) -> None:
     assert TypeAdapter(Time).validate_python(text) == text
     assert datetime.fromisoformat(text).tzinfo is not None
 
@@ -97,7 +97,7 @@ def test_a_time_that_is_taken_can_be_read(text: str) -> None:
         "",
     ],
 )
-def test_a_time_that_cannot_be_read_is_refused(text: str) -> None:
+def test_time_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(ValidationError):
         TypeAdapter(Time).validate_python(text)
 
@@ -110,7 +110,7 @@ def test_shards_are_even_and_the_same_on_every_release() -> None:
     assert shard_of("task-abc") == 2
 
 
-def test_a_skeleton_is_the_head_of_an_object() -> None:
+def test_skeleton_is_the_head_of_an_object() -> None:
     head = skeleton(GatewayTask, "task-a", labels={"a": "b"})
     assert head == {
         "apiVersion": "modelgateway.dev/v1alpha1",
@@ -144,7 +144,7 @@ def schema_of(spec_type: type[Part]) -> dict[str, Any]:
     return found
 
 
-def test_an_optional_field_is_its_type_and_not_required() -> None:
+def test_optional_field_is_its_type_and_not_required() -> None:
     class Spec(Part):
         """A spec."""
 
@@ -155,7 +155,7 @@ def test_an_optional_field_is_its_type_and_not_required() -> None:
     assert "required" not in schema
 
 
-def test_a_required_field_is_required() -> None:
+def test_required_field_is_required() -> None:
     class Spec(Part):
         """A spec."""
 
@@ -166,7 +166,7 @@ def test_a_required_field_is_required() -> None:
     assert schema["properties"]["count"] == {"type": "integer", "format": "int64", "minimum": 1}
 
 
-def test_a_default_is_kept_unless_it_is_none() -> None:
+def test_default_is_kept_unless_it_is_none() -> None:
     class Spec(Part):
         """A spec."""
 
@@ -177,7 +177,7 @@ def test_a_default_is_kept_unless_it_is_none() -> None:
     assert properties == {"on": {"type": "boolean", "default": False}, "off": {"type": "boolean"}}
 
 
-def test_a_nested_part_is_inlined_with_the_rules_of_both_places() -> None:
+def test_nested_part_is_inlined_with_the_rules_of_both_places() -> None:
     class Inner(Part):
         """Inside."""
 
@@ -201,7 +201,7 @@ def test_a_nested_part_is_inlined_with_the_rules_of_both_places() -> None:
     assert "$ref" not in str(inner)
 
 
-def test_an_exclusive_bound_is_said_as_version_three_says_it() -> None:
+def test_exclusive_bound_is_said_as_version_three_says_it() -> None:
     class Spec(Part):
         """A spec."""
 
@@ -214,7 +214,7 @@ def test_an_exclusive_bound_is_said_as_version_three_says_it() -> None:
     assert share["exclusiveMaximum"] is True
 
 
-def test_a_union_is_refused() -> None:
+def test_union_is_refused() -> None:
     class Spec(Part):
         """A spec."""
 
@@ -269,7 +269,7 @@ def test_committed_files_are_what_the_models_say(kind: type[Resource]) -> None:
     assert committed == build_crd(kind), "run `make generate`"
 
 
-def test_no_other_file_is_committed() -> None:
+def test_directory_of_definitions_has_no_further_file() -> None:
     names = {path.name for path in (ROOT / "crds").iterdir()}
     assert names == {f"{kind.plural}.yaml" for kind in KINDS}
 

@@ -156,3 +156,10 @@ async def test_values_of_headers_have_no_spaces_around_them() -> None:
     connection = Connection()
     await connection.feed([b"GET /x HTTP/1.1\r\nHost: \tx  \r\nA: b c \r\nB:  \r\n\r\n"])
     assert connection.headers == [(b"host", b"x"), (b"a", b"b c"), (b"b", b"")]
+
+
+async def test_trailers_are_no_headers_of_the_request() -> None:
+    connection = Connection()
+    head = b"POST / HTTP/1.1\r\nHost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+    await connection.feed([head + b"1\r\nx\r\n0\r\nauthorization: Bearer other\r\n\r\n"])
+    assert connection.headers == [(b"host", b"x"), (b"transfer-encoding", b"chunked")]

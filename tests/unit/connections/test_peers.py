@@ -28,7 +28,7 @@ PROXIES = Proxies([ip_network("10.0.0.0/8"), ip_network("fd00::/8")])
         ([(b"forwarded", b"for=1.2.3.4"), (b"x-forwarded-for", b"192.0.2.1")], "192.0.2.1"),
     ],
 )
-def test_the_client_is_the_last_that_is_no_trusted_proxy(
+def test_client_is_the_last_that_is_no_trusted_proxy(
     headers: list[tuple[bytes, bytes]], client: str | None
 ) -> None:
     assert PROXIES.find_client(headers) == client
@@ -42,7 +42,7 @@ def test_forwarded_headers_are_ignored_without_trusted_proxies() -> None:
     assert not PROXIES.trusts("")
 
 
-def test_a_client_of_ipv6_is_its_network() -> None:
+def test_client_of_ipv6_is_its_network() -> None:
     assert name_holder("192.0.2.1") == "192.0.2.1"
     assert name_holder("2001:db8::1") == name_holder("2001:db8::ffff") == "2001:db8::/64"
     assert name_holder("2001:db8:0:1::1") != name_holder("2001:db8::1")

@@ -44,7 +44,7 @@ async def fail(health: ApiHealth) -> None:
 
 
 @in_virtual_time
-async def test_nothing_is_asked_while_all_is_well(kube: Hanging) -> None:
+async def test_check_reads_nothing_while_calls_succeed(kube: Hanging) -> None:
     health = make_health(kube)
     async with health.listen():
         pass
@@ -67,7 +67,7 @@ async def test_after_a_failure_all_wait_for_one_read_and_are_refused_alike(
 
 
 @in_virtual_time
-async def test_a_call_that_hangs_is_doubted_before_it_ends(kube: Hanging) -> None:
+async def test_call_that_hangs_is_doubted_before_it_ends(kube: Hanging) -> None:
     health = make_health(kube)
     async with health.listen(), asyncio.timeout(10):
         with pytest.raises(Unavailable):  # noqa: PT012
@@ -79,7 +79,7 @@ async def test_a_call_that_hangs_is_doubted_before_it_ends(kube: Hanging) -> Non
 
 
 @in_virtual_time
-async def test_an_answered_read_ends_the_doubt(kube: Hanging) -> None:
+async def test_answered_read_ends_the_doubt(kube: Hanging) -> None:
     health = make_health(kube)
     await fail(health)
     kube.going.set()
@@ -89,7 +89,7 @@ async def test_an_answered_read_ends_the_doubt(kube: Hanging) -> None:
 
 
 @in_virtual_time
-async def test_a_conflict_is_an_answer(kube: Hanging) -> None:
+async def test_conflict_is_an_answer(kube: Hanging) -> None:
     health = make_health(kube)
     with pytest.raises(AlreadyExists):
         async with health.listen():
@@ -110,7 +110,7 @@ async def test_slow_is_not_away_while_others_are_answered(kube: Hanging) -> None
     assert kube.reads == 0
 
 
-async def test_a_process_that_was_held_up_doubts_nobody(kube: Hanging) -> None:
+async def test_process_that_was_held_up_doubts_nobody(kube: Hanging) -> None:
     health = make_health(kube)
     async with health.listen(gives_up=True):
         time.sleep(2)
@@ -122,7 +122,7 @@ async def test_a_process_that_was_held_up_doubts_nobody(kube: Hanging) -> None:
 
 
 @in_virtual_time
-async def test_a_read_is_given_up_when_nothing_is_answered(kube: Hanging) -> None:
+async def test_read_is_given_up_when_nothing_is_answered(kube: Hanging) -> None:
     health = make_health(kube)
     with pytest.raises(TimeoutError):
         async with health.listen(gives_up=True):

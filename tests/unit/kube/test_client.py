@@ -42,7 +42,7 @@ class Asked(KubernetesClient):
         return b'{"items": [], "metadata": {"resourceVersion": "1"}}'
 
 
-async def test_a_kind_of_unknown_size_is_read_in_small_pages() -> None:
+async def test_kind_of_unknown_size_is_read_in_small_pages() -> None:
     kube = Asked()
     await kube.list_page("gatewaykeys")
     await kube.list_page("gatewaytasks", metadata_only=True)
@@ -125,14 +125,14 @@ async def test_small_ones_are_read_many_at_a_time_once_they_are_known_to_be_smal
     assert filed.limits == [FIRST_PAGE, PAGE, PAGE, PAGE]
 
 
-async def test_a_page_follows_the_bytes_of_the_one_before() -> None:
+async def test_page_follows_the_bytes_of_the_one_before() -> None:
     filed = Filed([100_000] * 200)
     assert await filed.read() == filed.sizes
     assert filed.limits == [50, 39, 39, 39, 39]
 
 
 @pytest.mark.parametrize(("size", "objects"), [(40_000, 400), (200_000, 100), (1_200_000, 20)])
-async def test_a_page_of_any_kind_is_bounded_in_bytes(size: int, objects: int) -> None:
+async def test_page_of_any_kind_is_bounded_in_bytes(size: int, objects: int) -> None:
     """Large ones after small ones, up to the largest that etcd takes (I11)."""
     filed = Filed([1000] * 50 + [size] * objects)
     assert await filed.read() == filed.sizes
@@ -153,7 +153,7 @@ async def test_objects_that_fit_no_page_together_are_read_one_by_one() -> None:
     assert filed.limits == [50, 12, 3, 1, 1, 1]
 
 
-async def test_a_page_that_does_not_come_is_asked_for_again_in_a_smaller_size() -> None:
+async def test_page_that_does_not_come_is_asked_for_again_in_a_smaller_size() -> None:
     """It may have been too long to be made in time, and would be so at the next reading too."""
     filed = Filed([1000] * 600)
     assert await filed.read(1) == filed.sizes

@@ -110,7 +110,7 @@ def test_answer_without_a_date_is_ignored(date: str | None) -> None:
     assert machine.error == pytest.approx(600)
 
 
-def test_without_an_answer_it_is_the_machines_clock() -> None:
+def test_clock_without_an_answer_is_that_of_the_machine() -> None:
     assert Machine(600.0).error == pytest.approx(600)
 
 

@@ -101,7 +101,7 @@ async def test_object_projected_to_none_is_left_out() -> None:
 
 
 @in_virtual_time
-async def test_an_object_that_cannot_be_read_harms_no_other() -> None:
+async def test_object_that_cannot_be_read_harms_no_other() -> None:
     kube = FakeKubernetes()
     put(kube, "a", "odd")
     put(kube, "b", "1")
@@ -138,14 +138,14 @@ async def test_list_of_a_lower_version_replaces_all_that_was_known() -> None:
 
 class TestSilence:
     @in_virtual_time
-    async def test_a_healthy_watch_is_never_silent_for_longer_than_a_beat(self) -> None:
+    async def test_healthy_watch_is_never_silent_for_longer_than_a_beat(self) -> None:
         async with following(FakeKubernetes()) as table:
             for _ in range(200):
                 await asyncio.sleep(0.5)
                 assert table.staleness <= HEARTBEAT_SECONDS + 0.1
 
     @in_virtual_time
-    async def test_a_dead_one_is(self) -> None:
+    async def test_dead_one_is(self) -> None:
         kube = FakeKubernetes()
         async with following(kube) as table:
             await asyncio.sleep(1)
@@ -173,7 +173,7 @@ class TestFaults:
             assert entries(table) == {"a": "2"}
 
     @in_virtual_time
-    async def test_a_deletion_that_no_watch_can_show_any_more_is_found_by_a_list(self) -> None:
+    async def test_deletion_that_no_watch_can_show_any_more_is_found_by_a_list(self) -> None:
         kube = FakeKubernetes()
         put(kube, "a", "1")
         put(kube, "b", "1")
@@ -192,7 +192,7 @@ class TestFaults:
             assert table.repairs == 2
 
     @in_virtual_time
-    async def test_a_watch_that_fails_again_and_again_is_not_hammered(self) -> None:
+    async def test_watch_that_fails_again_and_again_is_not_hammered(self) -> None:
         kube = FakeKubernetes()
         async with following(kube):
             begin = len(kube.calls)
@@ -201,7 +201,7 @@ class TestFaults:
             assert len(kube.calls) - begin < 60
 
     @in_virtual_time
-    async def test_a_version_that_is_always_too_old_is_not_hammered(self) -> None:
+    async def test_version_that_is_always_too_old_is_not_hammered(self) -> None:
         kube = FakeKubernetes()
         async with following(kube):
             begin = len(kube.calls)
@@ -227,7 +227,7 @@ class TestFaults:
             assert table.repairs == 1
 
     @in_virtual_time
-    async def test_a_first_list_that_fails_is_tried_again(self) -> None:
+    async def test_first_list_that_fails_is_tried_again(self) -> None:
         kube = FakeKubernetes()
         put(kube, "a", "1")
         kube.order_faults("list_page", *[Fault(KubernetesUnavailable("away"))] * 4)
@@ -235,7 +235,7 @@ class TestFaults:
             assert entries(table) == {"a": "1"}
 
     @in_virtual_time
-    async def test_a_list_of_many_pages_is_read_whole(self) -> None:
+    async def test_list_of_many_pages_is_read_whole(self) -> None:
         kube = FakeKubernetes()
         for number in range(1200):
             put(kube, f"n{number}", "1")

@@ -159,7 +159,7 @@ def test_chat_ends_with_done_even_if_the_provider_omits_it(tail: bytes) -> None:
     assert run_stream(stream, [upstream.removesuffix(DONE) + tail]) == expect("chat")
 
 
-def test_nothing_follows_done() -> None:
+def test_stream_ends_with_done() -> None:
     stream, upstream = chat()
     assert run_stream(stream, [upstream, upstream, b": more\n\n"]) == expect("chat")
 

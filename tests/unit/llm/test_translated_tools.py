@@ -66,7 +66,7 @@ def test_parameters_without_properties_that_mean_something_are_kept() -> None:
         {"type": "string", "enum": ["a", ""]},
     ],
 )
-def test_what_schemas_of_google_refuse_is_sent_as_json_schema(value: dict[str, Any]) -> None:
+def test_schema_that_google_refuses_is_sent_as_json_schema(value: dict[str, Any]) -> None:
     parameters = {"type": "object", "properties": {"x": value}}
     assert declare(parameters) == {"name": "f", "parametersJsonSchema": parameters}
 

@@ -446,7 +446,7 @@ REFUSED: list[tuple[Format, Format, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("format_", "upstream", "changes", "param"), REFUSED)
-def test_what_cannot_be_translated_is_named(
+def test_field_without_translation_is_refused_by_name(
     format_: Format, upstream: Format, changes: dict[str, Any], param: str
 ) -> None:
     base = {"contents": [{"parts": [{"text": "hi"}]}]} if format_ is G else {}

@@ -58,7 +58,7 @@ PRICED: list[tuple[Format, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("format_", "changes", "name", "param"), UNPRICED)
-def test_what_costs_more_than_tokens_is_refused_unless_the_model_lists_it(
+def test_feature_that_costs_more_than_tokens_is_refused_unless_the_model_lists_it(
     format_: Format, changes: dict[str, Any], name: str, param: str
 ) -> None:
     call = read(format_, **changes)
@@ -73,7 +73,7 @@ def test_what_costs_more_than_tokens_is_refused_unless_the_model_lists_it(
 
 
 @pytest.mark.parametrize(("format_", "changes"), PRICED)
-def test_everything_else_is_forwarded_at_the_price_of_its_tokens(
+def test_request_without_such_a_feature_is_reserved_at_the_price_of_its_tokens(
     format_: Format, changes: dict[str, Any]
 ) -> None:
     assert price_call(read(format_, **changes), MODEL, lambda: NOW).micros < 5_000

@@ -67,7 +67,7 @@ async def test_ping_and_unknown_methods_of_the_legacy_era_are_answered_with_200(
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "PUT", "HEAD"])
 @pytest.mark.parametrize("key", ["", None])
-async def test_other_methods_are_refused_before_the_credential(gateway, method, key):
+async def test_methods_but_post_are_refused_before_the_credential(gateway, method, key):
     answer = await gateway.send(method=method, raw=b"", key=key)
     assert answer.status == 405
     assert answer.headers["allow"] == "POST"
@@ -328,7 +328,7 @@ def test_collector_rests_only_while_a_long_body_is_parsed(monkeypatch):
         (b'{"jsonrpc":"2.0","id":"' + b"x" * 257 + b'","method":"ping"}', -32600),
     ],
 )
-async def test_what_is_no_message_is_refused(gateway, raw, code):
+async def test_invalid_message_is_refused(gateway, raw, code):
     answer = await gateway.send(raw=raw)
     assert answer.status == 400
     assert answer.json["error"]["code"] == code
@@ -439,7 +439,7 @@ async def test_discovery_documents_are_served_on_the_mcp_host(gateway, suffix):
 
 
 @pytest.mark.parametrize("path", ["/.well-known/openid-configuration", "/", "/mcp/x", "/mcp//"])
-async def test_other_paths_do_not_exist(gateway, path):
+async def test_unknown_paths_do_not_exist(gateway, path):
     answer = await gateway.send(method="GET", raw=b"", path=path, key=None)
     assert answer.status == 404
     if path.startswith("/.well-known/"):

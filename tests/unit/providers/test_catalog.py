@@ -23,7 +23,7 @@ def make(name: str = "sim-q4", created: str = "2026-11-21T10:00:00Z", **spec: An
     return GatewayModel.model_validate({"metadata": metadata, "spec": {**base, **spec}})
 
 
-def test_a_model_is_found_at_its_path() -> None:
+def test_model_is_found_at_its_path() -> None:
     catalog, problems = build_catalog([make(deadlineSeconds=60)])
     assert problems == {}
     model = catalog.find_model("sim", "reference_to_video", "sim-q4")
@@ -58,7 +58,7 @@ def test_model_is_not_found_at_another_path(service: str, action: str, model_id:
     assert catalog.find_model(service, action, model_id) is None
 
 
-def test_a_path_without_models_is_no_path() -> None:
+def test_path_without_models_is_no_path() -> None:
     catalog, _ = build_catalog([make(disabled=True)])
     assert catalog.find_operation("sim", "reference_to_video") is None
     assert build_catalog([])[0].find_operation("sim", "reference_to_video") is None
@@ -89,7 +89,7 @@ def test_first_name_serves_of_models_made_in_one_second() -> None:
     assert set(problems) == {"b"}
 
 
-def test_a_bad_object_does_not_stand_in_a_good_ones_way() -> None:
+def test_bad_object_does_not_stand_in_a_good_ones_way() -> None:
     bad = make("a-bad", "2026-11-20T10:00:00Z", prices=None)
     catalog, problems = build_catalog([bad, make("good")])
     assert catalog.find_model("sim", "reference_to_video", "sim-q4") is not None
@@ -158,7 +158,7 @@ def test_a_bad_object_does_not_stand_in_a_good_ones_way() -> None:
         ),
     ],
 )
-def test_a_problem_says_what_to_mend(spec: dict[str, Any], reason: Reason, text: str) -> None:
+def test_problem_says_what_to_mend(spec: dict[str, Any], reason: Reason, text: str) -> None:
     problem = check_model_object(make(**spec))
     assert problem is not None
     assert problem.reason is reason
@@ -188,11 +188,11 @@ def test_a_problem_says_what_to_mend(spec: dict[str, Any], reason: Reason, text:
         },
     ],
 )
-def test_only_what_can_be_asked_for_needs_a_price(spec: dict[str, Any]) -> None:
+def test_price_is_needed_only_for_values_that_a_request_may_have(spec: dict[str, Any]) -> None:
     assert check_model_object(make(**spec)) is None
 
 
-def test_a_model_without_resolutions_needs_the_star() -> None:
+def test_model_without_resolutions_needs_the_star() -> None:
     problem = check_model_object(
         make(
             fields=[{"name": "output_resolution", "supported": False}],
@@ -210,7 +210,7 @@ def test_models_with_problems_are_kept_apart() -> None:
     assert sorted(obj.spec.model_id for obj in catalog.withdrawn) == ["none", "old"]
 
 
-def test_an_id_that_can_be_called_is_not_among_what_cannot() -> None:
+def test_id_that_can_be_called_is_not_among_what_cannot() -> None:
     catalog, _ = build_catalog([make("a-bad", "2026-11-20T10:00:00Z", prices=None), make("good")])
     assert catalog.withdrawn == ()
     catalog, _ = build_catalog([make("a", disabled=True), make("b", disabled=True)])

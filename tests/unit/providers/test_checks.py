@@ -27,7 +27,7 @@ def _set(document: dict[str, Any], path: str, value: Any) -> None:
         document[last] = value
 
 
-def test_a_good_provider_has_no_problems(document: Document) -> None:
+def test_good_provider_has_no_problems(document: Document) -> None:
     assert check_provider(ProviderSpec.model_validate(document("https://api.example.com/x"))) == []
 
 
@@ -137,7 +137,7 @@ def test_a_good_provider_has_no_problems(document: Document) -> None:
         ("http.baseUrl", "http://a b", Reason.INVALID_FIELD, "http.baseUrl: "),
     ],
 )
-def test_each_problem_names_its_field(
+def test_problem_names_its_field(
     document: Document, path: str, value: Any, reason: Reason, text: str
 ) -> None:
     wrong = document("https://api.example.com")
@@ -147,7 +147,7 @@ def test_each_problem_names_its_field(
     assert any(text in problem.text for problem in problems), problems
 
 
-def test_a_lookup_needs_a_reference_that_was_sent(document: Document) -> None:
+def test_lookup_needs_a_reference_that_was_sent(document: Document) -> None:
     wrong = document("https://api.example.com")
     _set(wrong, "http.submit.idempotencyHeader", None)
     _set(wrong, "http.submit.body", "{prompt: input.prompt}")
@@ -185,12 +185,12 @@ STUDIO, WORKSHOP = read_example("studio"), read_example("workshop")
 @pytest.mark.parametrize(
     "resource", [STUDIO["GatewayProvider"], WORKSHOP["GatewayProvider"], read_local()]
 )
-def test_the_provider_has_no_problems(resource: dict[str, Any]) -> None:
+def test_provider_has_no_problems(resource: dict[str, Any]) -> None:
     assert check_provider(ProviderSpec.model_validate(resource["spec"])) == []
 
 
 @pytest.mark.parametrize("example", [STUDIO, WORKSHOP])
-def test_the_guides_model_is_one(example: dict[str, Any]) -> None:
+def test_guides_model_is_one(example: dict[str, Any]) -> None:
     model = ModelSpec.model_validate(example["GatewayModel"]["spec"])
     assert model.routes[0].provider_name == example["GatewayProvider"]["metadata"]["name"]
     secret = example["GatewayProvider"]["spec"]["credentialsSecretRef"]
@@ -198,7 +198,7 @@ def test_the_guides_model_is_one(example: dict[str, Any]) -> None:
     assert secret["key"] in example["Secret"]["stringData"]
 
 
-def test_the_guides_request_is_the_one_its_api_takes() -> None:
+def test_guides_request_is_the_one_its_api_takes() -> None:
     spec = ProviderSpec.model_validate(STUDIO["GatewayProvider"]["spec"])
     assert spec.http
     document = {"input": INPUT, "model": "cinema-2", "reference": "uid", "notifyUrl": None}
@@ -221,7 +221,7 @@ def test_the_guides_request_is_the_one_its_api_takes() -> None:
         ("https://in.example/x", {"notify": {"uri": "https://in.example/x", "on": ["END"]}}),
     ],
 )
-def test_the_second_request_is_the_one_its_api_takes(
+def test_second_request_is_the_one_its_api_takes(
     notify_url: str | None, sent: dict[str, Any]
 ) -> None:
     spec = ProviderSpec.model_validate(WORKSHOP["GatewayProvider"]["spec"])
@@ -237,7 +237,7 @@ def test_the_second_request_is_the_one_its_api_takes(
     }
 
 
-def test_the_guides_expressions_are_jmespath() -> None:
+def test_guides_expressions_are_jmespath() -> None:
     table = re.split(r"\| \w+ \| Expression \|", GUIDE)[1].partition("\n\n")[0]
     cells = re.findall(r"^\| [^|`]+ \| `([^`].*[^`])` \|$", table, re.MULTILINE)
     cells += re.findall(r"``([^`].*?[^`]`)``", table)

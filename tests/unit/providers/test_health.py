@@ -41,7 +41,7 @@ def test_figures_of_the_last_three_minutes_are_shown_by_rate_and_mean() -> None:
     )
 
 
-def test_nothing_is_shown_without_calls_and_no_mean_without_answers() -> None:
+def test_health_is_absent_without_calls_and_its_means_without_answers() -> None:
     assert describe_health(Figures(), show(count(answers=1))) is None
     alone = show(count(failures=1))
     assert (alone.latency_millis, alone.first_token_millis, alone.error_percent) == (

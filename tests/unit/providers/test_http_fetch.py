@@ -40,7 +40,7 @@ def elsewhere(cdn: Any) -> str:
     return cdn.url.replace("127.0.0.1", "localhost")
 
 
-async def test_an_output_of_the_providers_own_origin(
+async def test_output_of_the_providers_own_origin(
     provider: Any, spec: dict[str, Any], connect: Connect
 ) -> None:
     provider.answers(VIDEO)
@@ -53,7 +53,7 @@ async def test_an_output_of_the_providers_own_origin(
     assert "authorization" not in seen.headers
 
 
-async def test_an_output_of_an_allowed_host_gets_no_credential(
+async def test_output_of_an_allowed_host_gets_no_credential(
     cdn: Any, spec: dict[str, Any], connect: Connect
 ) -> None:
     cdn.answers(VIDEO)
@@ -62,7 +62,7 @@ async def test_an_output_of_an_allowed_host_gets_no_credential(
     assert "authorization" not in cdn.seen[0].headers
 
 
-async def test_an_allowed_host_at_a_private_address_is_refused(
+async def test_allowed_host_at_a_private_address_is_refused(
     cdn: Any, spec: dict[str, Any], connect: Connect
 ) -> None:
     with pytest.raises(OutputRejected):
@@ -70,7 +70,7 @@ async def test_an_allowed_host_at_a_private_address_is_refused(
     assert cdn.seen == []
 
 
-async def test_a_metadata_address_is_refused_even_if_declared(
+async def test_metadata_address_is_refused_even_if_declared(
     spec: dict[str, Any], connect: Connect
 ) -> None:
     spec["http"]["outputHosts"] = ["169.254.169.254"]
@@ -99,7 +99,7 @@ async def test_a_metadata_address_is_refused_even_if_declared(
         "http://169.254.169.254/latest/meta-data",
     ],
 )
-async def test_other_addresses_are_refused(
+async def test_output_at_undeclared_address_is_refused(
     spec: dict[str, Any], connect: Connect, url: str
 ) -> None:
     with pytest.raises(OutputRejected) as caught:
@@ -143,7 +143,7 @@ async def test_redirects_are_followed_without_the_credential(
 @pytest.mark.parametrize(
     "location", ["https://other.example/", "http://169.254.169.254/", "file:///etc/passwd", "//x"]
 )
-async def test_a_redirect_keeps_to_the_rules(
+async def test_redirect_keeps_to_the_rules(
     provider: Any, spec: dict[str, Any], connect: Connect, location: str
 ) -> None:
     provider.answers(web.Response(status=302, headers={"Location": location}))
@@ -221,7 +221,7 @@ async def test_content_types(
             await read(upstream, url + "/a")
 
 
-async def test_an_announced_size_over_the_limit_is_refused_unread(
+async def test_announced_size_over_the_limit_is_refused_unread(
     provider: Any, spec: dict[str, Any], connect: Connect
 ) -> None:
     spec["http"]["maxOutputBytes"] = 9
@@ -231,7 +231,7 @@ async def test_an_announced_size_over_the_limit_is_refused_unread(
             pytest.fail("it was opened")
 
 
-async def test_a_size_over_the_limit_is_noticed_while_reading(
+async def test_size_over_the_limit_is_noticed_while_reading(
     provider: Any, spec: dict[str, Any], connect: Connect
 ) -> None:
     async def stream(request: web.Request) -> web.StreamResponse:
@@ -262,7 +262,7 @@ async def test_a_size_over_the_limit_is_noticed_while_reading(
     ],
     ids=["no answer", "short", "short chunks", "empty", "encoded", "nonsense"],
 )
-async def test_a_broken_body_is_unclear_and_never_a_short_video(
+async def test_broken_body_is_unclear_and_never_a_short_video(
     raw_server: Callable[[bytes], Awaitable[str]],
     document: Document,
     connect: Connect,
@@ -273,7 +273,7 @@ async def test_a_broken_body_is_unclear_and_never_a_short_video(
         await read(connect(document(url)), url + "/a.mp4")
 
 
-async def test_a_stalled_body_times_out(
+async def test_stalled_body_times_out(
     provider: Any, spec: dict[str, Any], connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def stall(request: web.Request) -> web.StreamResponse:
@@ -289,7 +289,7 @@ async def test_a_stalled_body_times_out(
         await read(connect(spec), provider.url + "/a.mp4")
 
 
-async def test_an_address_that_cannot_be_reached_is_busy(
+async def test_address_that_cannot_be_reached_is_busy(
     cdn: Any, document: Document, connect: Connect
 ) -> None:
     with pytest.raises(UpstreamBusy):

@@ -71,9 +71,7 @@ async def dial(server: OperationsProvider) -> AsyncIterator[Connect]:
         await upstream.close()
 
 
-async def test_a_job_from_its_start_to_its_output(
-    server: OperationsProvider, dial: Connect
-) -> None:
+async def test_job_from_its_start_to_its_output(server: OperationsProvider, dial: Connect) -> None:
     upstream = dial()
     assert upstream.guarantee is SubmissionGuarantee.LOOKUP
     name = await upstream.submit(JOB)
@@ -89,7 +87,7 @@ async def test_a_job_from_its_start_to_its_output(
         assert b"".join([chunk async for chunk in download.chunks]) == VIDEO
 
 
-async def test_an_output_on_another_host_keeps_to_the_address_policy(
+async def test_output_on_another_host_keeps_to_the_address_policy(
     server: OperationsProvider, dial: Connect
 ) -> None:
     upstream = dial(allowed=False)
@@ -101,7 +99,7 @@ async def test_an_output_on_another_host_keeps_to_the_address_policy(
             pass
 
 
-async def test_the_address_to_notify_is_sent(server: OperationsProvider, dial: Connect) -> None:
+async def test_address_to_notify_is_sent(server: OperationsProvider, dial: Connect) -> None:
     await dial().submit(JobInput("r", "m", INPUT, notify_url="https://in.example/n"))
     assert server.journal[0].notify == "https://in.example/n"
 
@@ -123,7 +121,7 @@ async def test_ends_that_make_nothing(
 
 
 @pytest.mark.parametrize(("detail", "error"), REFUSALS)
-async def test_an_error_in_the_body_of_a_200_means_what_is_declared(
+async def test_error_in_the_body_of_a_200_means_what_is_declared(
     server: OperationsProvider, dial: Connect, detail: tuple[Any, ...], error: type[UpstreamError]
 ) -> None:
     upstream = dial()
@@ -135,7 +133,7 @@ async def test_an_error_in_the_body_of_a_200_means_what_is_declared(
 
 
 @pytest.mark.parametrize(("detail", "error"), REFUSALS)
-async def test_a_question_that_is_refused_is_asked_again(
+async def test_question_that_is_refused_is_asked_again(
     server: OperationsProvider, dial: Connect, detail: tuple[Any, ...], error: type[UpstreamError]
 ) -> None:
     upstream = dial()
@@ -170,7 +168,7 @@ async def test_input_error_is_reported_without_secrets(
     assert "x.example" not in str(caught.value)
 
 
-async def test_a_status_still_means_what_it_says(server: OperationsProvider, dial: Connect) -> None:
+async def test_status_still_means_what_it_says(server: OperationsProvider, dial: Connect) -> None:
     upstream = dial()
     cases: list[tuple[int, str | None, type[UpstreamError], float | None]] = [
         (429, "3", UpstreamBusy, 3),
@@ -188,7 +186,7 @@ async def test_a_status_still_means_what_it_says(server: OperationsProvider, dia
 @pytest.mark.parametrize(
     "text", ["", "<html>", "[]", '{"ok": true}', '{"operation": {"name": 5.5}}']
 )
-async def test_an_answer_of_nonsense_leaves_the_outcome_open(
+async def test_answer_of_nonsense_leaves_the_outcome_open(
     server: OperationsProvider, dial: Connect, text: str
 ) -> None:
     server.misbehave("submit", "nonsense", detail=text, after=True)
@@ -198,7 +196,7 @@ async def test_an_answer_of_nonsense_leaves_the_outcome_open(
     assert await upstream.find(JOB.reference) == server.journal[0].name
 
 
-async def test_a_cut_connection_leaves_the_outcome_open(
+async def test_cut_connection_leaves_the_outcome_open(
     server: OperationsProvider, dial: Connect
 ) -> None:
     server.misbehave("submit", "cut", after=True)
@@ -207,7 +205,7 @@ async def test_a_cut_connection_leaves_the_outcome_open(
     assert len(server.journal) == 1, "the client has not repeated it by itself"
 
 
-async def test_a_lookup_takes_no_job_of_another_reference(
+async def test_lookup_takes_no_job_of_another_reference(
     server: OperationsProvider, dial: Connect
 ) -> None:
     upstream = dial()
@@ -219,7 +217,7 @@ async def test_a_lookup_takes_no_job_of_another_reference(
     assert await upstream.find(JOB.reference) == longer
 
 
-async def test_a_lookup_that_answers_about_another_job_is_no_answer(
+async def test_lookup_that_answers_about_another_job_is_no_answer(
     server: OperationsProvider, dial: Connect
 ) -> None:
     lookup = {
@@ -236,7 +234,7 @@ async def test_a_lookup_that_answers_about_another_job_is_no_answer(
         await upstream.find("x")
 
 
-async def test_a_lookup_waits_until_a_job_must_be_visible(dial: Connect) -> None:
+async def test_lookup_waits_until_a_job_must_be_visible(dial: Connect) -> None:
     now = dial(lookup=read_example("workshop")["GatewayProvider"]["spec"]["http"]["lookup"])
     late = dial(lookup={**_lookup(), "visibleAfterSeconds": 70})
     assert late.submit_seconds - now.submit_seconds == 60
@@ -248,7 +246,7 @@ def _lookup() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("text", ['{"operations": {"name": "a"}}', '{"operations": 5}', "[", "{"])
-async def test_a_list_of_another_shape_tells_nothing(
+async def test_list_of_another_shape_tells_nothing(
     server: OperationsProvider, dial: Connect, text: str
 ) -> None:
     server.misbehave("lookup", "nonsense", detail=text)
@@ -256,7 +254,7 @@ async def test_a_list_of_another_shape_tells_nothing(
         await dial().find("x")
 
 
-async def test_a_job_is_stopped_once_or_was_over(server: OperationsProvider, dial: Connect) -> None:
+async def test_job_is_stopped_once_or_was_over(server: OperationsProvider, dial: Connect) -> None:
     upstream = dial()
     name = await upstream.submit(JOB)
     await asyncio.gather(upstream.cancel(name), upstream.cancel(name))
@@ -264,13 +262,13 @@ async def test_a_job_is_stopped_once_or_was_over(server: OperationsProvider, dia
     assert (await upstream.poll(name)).state is JobState.CANCELLED
 
 
-async def test_an_unknown_job_is_gone(dial: Connect) -> None:
+async def test_unknown_job_is_gone(dial: Connect) -> None:
     with pytest.raises(UpstreamGone):
         await dial().poll("engines/a/operations/none")
 
 
 @pytest.mark.parametrize("name", ["../../admin", "a//b", ".", "a/../b", ""])
-async def test_a_name_leads_nowhere_else(
+async def test_name_leads_nowhere_else(
     server: OperationsProvider, dial: Connect, name: str
 ) -> None:
     with pytest.raises(UpstreamUnclear):

@@ -39,7 +39,7 @@ QUESTION_ERRORS = [
 ]
 
 
-async def test_a_poll_asks_as_declared(provider: Any, upstream: HttpUpstream) -> None:
+async def test_poll_asks_as_declared(provider: Any, upstream: HttpUpstream) -> None:
     provider.answers({"job": {"state": "queued"}})
     assert await upstream.poll("a/b?c") == JobReport(JobState.RUNNING)
     (seen,) = provider.seen
@@ -55,7 +55,7 @@ async def test_unknown_state_word_means_running(
     assert (await upstream.poll("j")).state is JobState.RUNNING
 
 
-async def test_a_success_has_outputs_and_seconds(provider: Any, upstream: HttpUpstream) -> None:
+async def test_success_has_outputs_and_seconds(provider: Any, upstream: HttpUpstream) -> None:
     urls = ["https://a.example/1.mp4?sig=%2F", "http://b.example/2.mp4"]
     outputs = [{"url": url} for url in urls]
     provider.answers({"job": {"state": "done", "outputs": outputs, "seconds": 5}})
@@ -120,14 +120,14 @@ async def test_seconds_that_cannot_be_are_none(
         ("boom", "The provider could not make the video."),
     ],
 )
-async def test_a_failure_has_a_clean_message(
+async def test_failure_has_a_clean_message(
     provider: Any, upstream: HttpUpstream, error: Any, message: str
 ) -> None:
     provider.answers({"job": {"state": "error", "error": error}})
     assert await upstream.poll("job_77x") == JobReport(JobState.FAILED, message=message)
 
 
-async def test_a_job_may_be_cancelled(provider: Any, upstream: HttpUpstream) -> None:
+async def test_job_may_be_cancelled(provider: Any, upstream: HttpUpstream) -> None:
     provider.answers({"job": {"state": "cancelled"}})
     assert (await upstream.poll("j")).state is JobState.CANCELLED
 
@@ -151,7 +151,7 @@ async def test_each_status_of_a_poll(
         assert caught.value.retry_after == 7
 
 
-async def test_an_id_that_cannot_stand_in_the_path_is_unclear(
+async def test_id_that_cannot_stand_in_the_path_is_unclear(
     provider: Any, upstream: HttpUpstream
 ) -> None:
     for job_id in ("", "..", "\ud800"):
@@ -160,7 +160,7 @@ async def test_an_id_that_cannot_stand_in_the_path_is_unclear(
     assert provider.seen == []
 
 
-async def test_a_poll_may_post_the_id_in_its_body(
+async def test_poll_may_post_the_id_in_its_body(
     provider: Any, document: Document, connect: Connect
 ) -> None:
     spec = document(provider.url)
@@ -220,7 +220,7 @@ async def test_result_may_say_that_the_job_failed(
     ),
     word=st.sampled_from(["done", "error", "cancelled", "queued"]),
 )
-async def test_no_answer_leaves_the_port(
+async def test_poll_of_any_answer_reports_or_raises_an_upstream_error(
     provider: Any, upstream: HttpUpstream, answer: Any, word: str
 ) -> None:
     if isinstance(answer, dict) and isinstance(answer.get("job"), dict):
@@ -241,7 +241,7 @@ async def test_cancel_asks_as_declared(provider: Any, upstream: HttpUpstream) ->
 
 
 @pytest.mark.parametrize("status", [200, 202, 204, 404, 409, 410])
-async def test_a_job_that_is_over_or_unknown_needs_no_cancelling(
+async def test_job_that_is_over_or_unknown_needs_no_cancelling(
     provider: Any, upstream: HttpUpstream, status: int
 ) -> None:
     provider.answers(status)
@@ -260,20 +260,22 @@ async def test_each_status_of_a_cancellation(
         await upstream.cancel("j")
 
 
-async def test_a_job_is_found_by_its_reference(provider: Any, upstream: HttpUpstream) -> None:
+async def test_job_is_found_by_its_reference(provider: Any, upstream: HttpUpstream) -> None:
     provider.answers({"jobs": [{"id": "job_9"}]})
     assert await upstream.find("uid&1") == "job_9"
     assert provider.seen[0].target == "/v1/jobs?ref=uid%261"
 
 
 @pytest.mark.parametrize("answer", [{"jobs": []}, {"jobs": [{"id": None}]}, 404])
-async def test_no_job_is_none(provider: Any, upstream: HttpUpstream, answer: Any) -> None:
+async def test_lookup_without_a_job_is_none(
+    provider: Any, upstream: HttpUpstream, answer: Any
+) -> None:
     provider.answers(answer)
     assert await upstream.find("uid") is None
 
 
 @pytest.mark.parametrize("answer", [200, 500, 302, {"jobs": [{"id": []}]}])
-async def test_a_lookup_that_tells_nothing_is_unclear(
+async def test_lookup_that_tells_nothing_is_unclear(
     provider: Any, upstream: HttpUpstream, answer: Any
 ) -> None:
     provider.answers(answer)

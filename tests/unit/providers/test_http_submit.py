@@ -29,7 +29,7 @@ Document = Callable[[str], dict[str, Any]]
 Connect = Callable[..., HttpUpstream]
 
 
-async def test_a_job_is_submitted_as_declared(provider: Any, upstream: HttpUpstream) -> None:
+async def test_job_is_submitted_as_declared(provider: Any, upstream: HttpUpstream) -> None:
     provider.answers({"job": {"id": "job_1"}})
     assert await upstream.submit(JOB) == "job_1"
     (seen,) = provider.seen
@@ -131,7 +131,7 @@ async def test_each_status_has_its_meaning(
     assert len(provider.seen) == 1
 
 
-async def test_a_conflict_without_a_key_is_a_refusal(
+async def test_conflict_without_a_key_is_a_refusal(
     provider: Any, document: Document, connect: Connect
 ) -> None:
     spec = document(provider.url)
@@ -141,7 +141,7 @@ async def test_a_conflict_without_a_key_is_a_refusal(
         await connect(spec).submit(JOB)
 
 
-async def test_a_refusal_tells_why_and_nothing_else(provider: Any, upstream: HttpUpstream) -> None:
+async def test_refusal_tells_why_and_nothing_else(provider: Any, upstream: HttpUpstream) -> None:
     text = f"Image 2 at {provider.url}/a.jpg is too small for key s3cr3t-Credential-0042"
     refusal = json.dumps({"error": {"message": text}}).encode()
     provider.answers(web.Response(status=422, body=refusal))
@@ -151,7 +151,7 @@ async def test_a_refusal_tells_why_and_nothing_else(provider: Any, upstream: Htt
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"{}", b'{"error": {"message": {"a": 1}}}'])
-async def test_a_refusal_without_a_reason_has_a_general_one(
+async def test_refusal_without_a_reason_has_a_general_one(
     provider: Any, upstream: HttpUpstream, body: bytes
 ) -> None:
     provider.answers(web.Response(status=400, body=body))
@@ -159,7 +159,7 @@ async def test_a_refusal_without_a_reason_has_a_general_one(
         await upstream.submit(JOB)
 
 
-async def test_the_words_of_a_denial_stay_inside(provider: Any, upstream: HttpUpstream) -> None:
+async def test_words_of_a_denial_stay_inside(provider: Any, upstream: HttpUpstream) -> None:
     denial = b'{"error": {"message": "Your account is overdue"}}'
     provider.answers(web.Response(status=402, body=denial))
     with pytest.raises(UpstreamDenied) as caught:
@@ -167,7 +167,7 @@ async def test_the_words_of_a_denial_stay_inside(provider: Any, upstream: HttpUp
     assert "overdue" not in caught.value.message
 
 
-async def test_a_refused_connection_is_busy(document: Document, connect: Connect) -> None:
+async def test_refused_connection_is_busy(document: Document, connect: Connect) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
@@ -175,13 +175,13 @@ async def test_a_refused_connection_is_busy(document: Document, connect: Connect
             await connect(document(f"http://127.0.0.1:{port}")).submit(JOB)
 
 
-async def test_an_unknown_host_is_busy(document: Document, connect: Connect) -> None:
+async def test_unknown_host_is_busy(document: Document, connect: Connect) -> None:
     with pytest.raises(UpstreamBusy) as caught:
         await connect(document("http://nowhere.invalid")).submit(JOB)
     assert "nowhere" not in caught.value.message
 
 
-async def test_a_failed_handshake_is_busy(
+async def test_failed_handshake_is_busy(
     provider: Any, document: Document, connect: Connect
 ) -> None:
     with pytest.raises(UpstreamBusy):
@@ -202,7 +202,7 @@ async def test_a_failed_handshake_is_busy(
     ],
     ids=range(8),
 )
-async def test_a_broken_answer_is_unclear(
+async def test_broken_answer_is_unclear(
     raw_server: Callable[[bytes], Awaitable[str]],
     document: Document,
     connect: Connect,
@@ -213,7 +213,7 @@ async def test_a_broken_answer_is_unclear(
         await connect(document(url)).submit(JOB)
 
 
-async def test_a_reset_is_unclear_and_nothing_is_repeated(
+async def test_reset_is_unclear_and_nothing_is_repeated(
     provider: Any, document: Document, connect: Connect
 ) -> None:
     async def reset(request: web.Request) -> web.Response:
@@ -231,7 +231,7 @@ async def test_a_reset_is_unclear_and_nothing_is_repeated(
     assert len(provider.seen) == 2
 
 
-async def test_a_time_out_is_unclear(provider: Any, document: Document, connect: Connect) -> None:
+async def test_time_out_is_unclear(provider: Any, document: Document, connect: Connect) -> None:
     async def hang(_: web.Request) -> web.Response:
         await asyncio.Event().wait()
         return web.Response()
@@ -283,7 +283,7 @@ async def test_waiting_for_a_turn_is_no_time_out(
     assert await waiting == "a"
 
 
-async def test_a_call_that_gets_no_slot_is_busy(
+async def test_call_that_gets_no_slot_is_busy(
     provider: Any, document: Document, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arrived, go_on = asyncio.Event(), asyncio.Event()
@@ -309,7 +309,7 @@ async def test_a_call_that_gets_no_slot_is_busy(
 
 
 @pytest.mark.parametrize("body", ["join(', ', input.prompt)", "input.none"])
-async def test_an_input_that_does_not_fit_is_refused_unsent(
+async def test_input_that_does_not_fit_is_refused_unsent(
     provider: Any, document: Document, connect: Connect, body: str
 ) -> None:
     spec = document(provider.url)
@@ -319,7 +319,7 @@ async def test_an_input_that_does_not_fit_is_refused_unsent(
     assert provider.seen == []
 
 
-async def test_a_closed_adapter_is_busy(provider: Any, upstream: HttpUpstream) -> None:
+async def test_closed_adapter_is_busy(provider: Any, upstream: HttpUpstream) -> None:
     provider.answers({"job": {"id": "a"}})
     await upstream.submit(JOB)
     await upstream.close()
@@ -327,7 +327,7 @@ async def test_a_closed_adapter_is_busy(provider: Any, upstream: HttpUpstream) -
         await upstream.submit(JOB)
 
 
-def test_the_guarantee_follows_from_the_declaration(document: Document) -> None:
+def test_guarantee_follows_from_the_declaration(document: Document) -> None:
     spec = document("https://api.example.com")
     policy = AddressPolicy()
     made = build_upstream(ProviderSpec.model_validate(spec), b" token\n", policy)
@@ -346,7 +346,7 @@ def test_the_guarantee_follows_from_the_declaration(document: Document) -> None:
 
 
 @pytest.mark.parametrize("credential", [None, b"", b"\xff", "a\nb", " \n"])
-def test_a_credential_that_cannot_be_used_is_refused(
+def test_credential_that_cannot_be_used_is_refused(
     document: Document, credential: bytes | str | None
 ) -> None:
     spec = ProviderSpec.model_validate(document("https://api.example.com"))
@@ -354,7 +354,7 @@ def test_a_credential_that_cannot_be_used_is_refused(
         build_upstream(spec, credential, AddressPolicy())
 
 
-def test_a_provider_with_problems_is_refused(document: Document) -> None:
+def test_provider_with_problems_is_refused(document: Document) -> None:
     spec = document("https://api.example.com")
     spec["http"]["poll"]["state"] = "["
     with pytest.raises(ValueError, match=r"http\.poll\.state"):

@@ -25,13 +25,13 @@ TEXT = {"type": "text", "text": ""}
         (["a"] * MOST_INPUTS, MOST_INPUTS, {"text"}),
     ],
 )
-def test_an_input_has_so_many_results(given: Any, results: int, kinds: set[str]) -> None:
+def test_input_has_so_many_results(given: Any, results: int, kinds: set[str]) -> None:
     call = read_call({"model": "m", "input": given, "user": 7})
     assert (call.results, call.kinds) == (results, kinds)
     assert call.to_upstream("up") == {"model": "up", "input": given}
 
 
-def test_the_default_model_stands_in_for_none_and_for_null() -> None:
+def test_default_model_stands_in_for_none_and_for_null() -> None:
     for body in ({"input": "a"}, {"input": "a", "model": None}):
         assert read_call(body, default_model="usual").model_id == "usual"
     assert read_call({"input": "a", "model": "m"}, default_model="usual").model_id == "m"
@@ -70,7 +70,7 @@ def test_the_default_model_stands_in_for_none_and_for_null() -> None:
         ),
     ],
 )
-def test_a_refusal_names_its_field_also_within_a_line(
+def test_refusal_names_its_field_also_within_a_line(
     body: dict[str, Any], code: str, param: str
 ) -> None:
     for within in ("", "body."):

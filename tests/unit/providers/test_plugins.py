@@ -113,12 +113,12 @@ async def test_adapter_gets_its_context(make: Make) -> None:
     assert upstream.submit_seconds >= 60 + 10 + 10, "slot, the call, and a margin"
 
 
-async def test_a_type_that_nobody_offers_names_those_there_are(make: Make) -> None:
+async def test_type_that_nobody_offers_names_those_there_are(make: Make) -> None:
     with pytest.raises(AdapterMissing, match=r"'grpc'; there is http, odd"):
         await make("grpc").start()
 
 
-async def test_a_type_that_two_packages_offer_is_nobodys(make: Make, packages: Path) -> None:
+async def test_type_that_two_packages_offer_is_nobodys(make: Make, packages: Path) -> None:
     install(packages, "odd_other", "Odd = 5", odd="Odd")
     with pytest.raises(AdapterMissing, match="more than one package"):
         await make().start()
@@ -176,7 +176,7 @@ async def test_adapter_whose_import_fails_names_the_module(make: Make, packages:
         "hang",
     ],
 )
-async def test_a_call_that_goes_wrong_leaves_the_outcome_open(
+async def test_call_that_goes_wrong_leaves_the_outcome_open(
     make: Make, monkeypatch: pytest.MonkeyPatch, deed: str
 ) -> None:
     traits = {}
@@ -193,7 +193,7 @@ async def test_a_call_that_goes_wrong_leaves_the_outcome_open(
 
 
 @pytest.mark.parametrize("given", ["None", "5.5", "''", "'a' * 600", "'a\\nb'", "[]", "b'x'"])
-async def test_an_id_that_is_none_leaves_the_outcome_open(make: Make, given: str) -> None:
+async def test_id_that_is_none_leaves_the_outcome_open(make: Make, given: str) -> None:
     upstream = make(submit_gives=given)
     await upstream.start()
     with pytest.raises(UpstreamUnclear):
@@ -213,7 +213,7 @@ async def test_an_id_that_is_none_leaves_the_outcome_open(make: Make, given: str
         "JobReport(JobState.SUCCEEDED, (5,))",
     ],
 )
-async def test_a_report_that_is_none_is_asked_for_again(make: Make, given: str) -> None:
+async def test_report_that_is_none_is_asked_for_again(make: Make, given: str) -> None:
     upstream = make(poll_gives=given)
     await upstream.start()
     with pytest.raises(UpstreamUnclear):
@@ -254,7 +254,7 @@ async def read(upstream: CodeUpstream) -> bytes:
         return b"".join([chunk async for chunk in download.chunks])
 
 
-async def test_an_output_comes_in_pieces(make: Make) -> None:
+async def test_output_comes_in_pieces(make: Make) -> None:
     upstream = make(pieces=["abc"] * 100)
     await upstream.start()
     assert await read(upstream) == b"abc" * 100
@@ -271,7 +271,7 @@ async def test_an_output_comes_in_pieces(make: Make) -> None:
         {"end": "raise UpstreamUnclear('cut')"},
     ],
 )
-async def test_an_output_that_goes_wrong_is_unclear(make: Make, does: dict[str, Any]) -> None:
+async def test_output_that_goes_wrong_is_unclear(make: Make, does: dict[str, Any]) -> None:
     upstream = make(**does)
     await upstream.start()
     with pytest.raises(UpstreamUnclear):

@@ -94,13 +94,13 @@ async def test_unreadable_secret_is_reported_once_with_a_remedy(scene: Scene) ->
     assert await scene.look() == []
 
 
-async def test_one_that_can_be_used_from_the_start_is_no_news(scene: Scene) -> None:
+async def test_provider_that_is_usable_from_the_start_is_not_logged(scene: Scene) -> None:
     scene.put()
     assert await scene.look() == []
     assert scene.measure() == 1
 
 
-async def test_another_problem_is_reported_again(scene: Scene) -> None:
+async def test_new_problem_of_a_provider_is_logged_again(scene: Scene) -> None:
     scene.put()
     scene.kube.error = RequestForbidden("forbidden")
     assert len(await scene.look()) == 1
@@ -110,7 +110,7 @@ async def test_another_problem_is_reported_again(scene: Scene) -> None:
     assert "token" in line["problem"]
 
 
-async def test_while_the_record_is_away_what_was_known_stands(scene: Scene) -> None:
+async def test_state_is_kept_while_the_kubernetes_api_is_away(scene: Scene) -> None:
     scene.put()
     scene.kube.error = KubernetesUnavailable("away")
     assert await scene.look() == []
@@ -122,7 +122,7 @@ async def test_while_the_record_is_away_what_was_known_stands(scene: Scene) -> N
     assert scene.measure() == 1
 
 
-async def test_one_that_has_gone_is_shown_no_more(scene: Scene) -> None:
+async def test_metric_of_a_deleted_provider_is_removed(scene: Scene) -> None:
     scene.put()
     scene.put("second")
     await scene.look()

@@ -21,7 +21,7 @@ TEXT = st.text(st.characters(), min_size=1, max_size=40)
 
 
 @given(TEXT)
-def test_a_value_never_leaves_its_segment(value: str) -> None:
+def test_value_never_leaves_its_segment(value: str) -> None:
     try:
         path = PathTemplate("/v1/jobs/{jobId}/cancel", {"jobId"}).fill({"jobId": value})
     except TemplateError:
@@ -39,7 +39,7 @@ def test_a_value_never_leaves_its_segment(value: str) -> None:
 
 
 @given(TEXT)
-def test_a_value_never_leaves_its_query_parameter(value: str) -> None:
+def test_value_never_leaves_its_query_parameter(value: str) -> None:
     try:
         path = PathTemplate("/jobs?a={reference}&b=1", {"reference"}).fill({"reference": value})
     except TemplateError:
@@ -52,7 +52,7 @@ def test_a_value_never_leaves_its_query_parameter(value: str) -> None:
 
 
 @given(TEXT)
-def test_a_value_with_slashes_stays_below_its_place(value: str) -> None:
+def test_value_with_slashes_stays_below_its_place(value: str) -> None:
     try:
         path = PathTemplate("/v1/{+jobId}", {"jobId"}).fill({"jobId": value})
     except TemplateError:
@@ -68,7 +68,7 @@ def test_a_value_with_slashes_stays_below_its_place(value: str) -> None:
 @pytest.mark.parametrize(
     ("template", "value"), [("/{a}", ""), ("/{a}", ".."), ("/.{a}", "."), ("/{+a}", "x/../y")]
 )
-def test_a_value_that_would_walk_is_refused(template: str, value: str) -> None:
+def test_value_that_would_walk_is_refused(template: str, value: str) -> None:
     with pytest.raises(TemplateError):
         PathTemplate(template, {"a"}).fill({"a": value})
 
@@ -77,23 +77,23 @@ def test_a_value_that_would_walk_is_refused(template: str, value: str) -> None:
     "text",
     ["/{b}", "/a b", "/a\r\nHost: x", "/{a", "/a}", "/{}", "/a#b", "/../{a}", "/%zz", "/ä", '/"'],
 )
-def test_a_bad_path_is_refused(text: str) -> None:
+def test_bad_path_is_refused(text: str) -> None:
     with pytest.raises(TemplateError):
         PathTemplate(text, {"a"})
 
 
-def test_an_unknown_place_names_those_there_are() -> None:
+def test_unknown_place_names_those_there_are() -> None:
     with pytest.raises(TemplateError, match=r"unknown placeholder \{id\}; there is \{jobId\}"):
         PathTemplate("/jobs/{id}", {"jobId"})
 
 
-def test_a_header_takes_the_credential() -> None:
+def test_header_takes_the_credential() -> None:
     assert fill_header("Bearer {credential}", "k") == "Bearer k"
     assert fill_header("plain {x}", None) == "plain {x}"
 
 
 @pytest.mark.parametrize("credential", [None, "", "a\r\nX: y", "a\nb", "a\x00b"])
-def test_a_credential_that_cannot_stand_in_a_header_is_refused(credential: str | None) -> None:
+def test_credential_that_cannot_stand_in_a_header_is_refused(credential: str | None) -> None:
     with pytest.raises(TemplateError):
         fill_header("Bearer {credential}", credential)
 
@@ -132,7 +132,7 @@ JSON = st.recursive(
         ("(" * 4000, ""),
     ],
 )
-def test_a_bad_expression_says_why(text: str, reason: str) -> None:
+def test_bad_expression_says_why(text: str, reason: str) -> None:
     with pytest.raises(ExpressionError) as caught:
         Expression(text)
     assert reason.lower() in str(caught.value).lower()
@@ -157,7 +157,7 @@ def test_roots_are_what_an_expression_starts_from(text: str, roots: set[str]) ->
     assert Expression(text).roots == roots
 
 
-def test_a_value_of_the_wrong_type_is_an_expression_error() -> None:
+def test_value_of_the_wrong_type_is_an_expression_error() -> None:
     with pytest.raises(ExpressionError):
         Expression("join(', ', a)").evaluate({"a": 5})
 

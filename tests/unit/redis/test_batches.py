@@ -63,7 +63,7 @@ async def test_commands_behind_a_full_exchange_fail_with_it() -> None:
 
 
 @in_virtual_time
-async def test_a_server_that_answers_late_keeps_nobody_waiting_for_ever() -> None:
+async def test_server_that_answers_late_keeps_nobody_waiting_for_ever() -> None:
     link = Link(0.9 * COMMAND_SECONDS)
     told = await time_calls(link, MANY)
     assert max(seconds for seconds, _ in told) <= 2 * COMMAND_SECONDS
@@ -71,7 +71,7 @@ async def test_a_server_that_answers_late_keeps_nobody_waiting_for_ever() -> Non
 
 
 @in_virtual_time
-async def test_the_next_call_after_a_failure_is_sent() -> None:
+async def test_next_call_after_a_failure_is_sent() -> None:
     link = Link(0.1, fails=lambda number: number == 1)
     batcher = CommandBatcher(cast(RedisLink, link))
     failed = await asyncio.gather(*(batcher.call(CALL) for _ in range(3)), return_exceptions=True)
@@ -80,7 +80,7 @@ async def test_the_next_call_after_a_failure_is_sent() -> None:
 
 
 @in_virtual_time
-async def test_a_pause_of_this_process_is_nobodys_wait() -> None:
+async def test_pause_of_this_process_is_nobodys_wait() -> None:
     """An exchange that is answered after its time has met one."""
     link = Link(1.2 * COMMAND_SECONDS)
     told = await time_calls(link, 3)
