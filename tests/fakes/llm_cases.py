@@ -13,7 +13,7 @@ from tests.fakes.llm_streams import chat_chunks, google_chunks, responses_events
 from tests.servers import llm_dialects
 from tests.servers.llm_dialects import ReadStream
 
-TEXTS = ("Hé", "llo", 'a "b"\n', "wor", "ld", " end")
+TEXTS = ("Hé", 'llo "b"\n', "wor", "ld end")
 MESSAGES = [{"role": "user", "content": "hi"}]
 
 

@@ -8,8 +8,7 @@ import pytest
 from gateway_core.accounts.guardrails import CacheScope
 from gateway_core.llm.cache import find_place, is_worth_keeping
 from gateway_core.llm.formats.calls import Format
-from tests.unit.llm.test_requests import read
-from tests.unit.llm.test_unpriced import MODEL
+from tests.fakes.llm_calls import MODEL, read
 
 C, R, G = Format.CHAT, Format.RESPONSES, Format.GOOGLE
 SCOPE = CacheScope("key", 60)

@@ -164,17 +164,13 @@ async def test_reset_response_without_length_is_interrupted():
     "head",
     [
         b"SSH-2.0-OpenSSH\r\n",
-        b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n",
         b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 1\r\n\r\n",
-        b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nx: " + b"x" * 2 * MOST_HEAD_BYTES,
         b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * MOST_HEAD_BYTES,
         b"HTTP/1.1 100 Continue\r\n\r\n" * MOST_HEAD_BYTES,
     ],
 )
-async def test_head_that_is_invalid_or_too_long_is_unclear(head):
+async def test_head_that_is_encoded_or_too_long_is_unclear(head):
     async def serve(reader, writer):
         await read_request(reader)
         writer.write(head)

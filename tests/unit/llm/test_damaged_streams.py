@@ -36,13 +36,13 @@ def run(case: Case, pieces: list[bytes]) -> tuple[ReadStream, LlmStream]:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("size", [10_000, 29])
-def test_stream_that_is_cut_at_any_byte_ends_with_an_error(name: str, size: int) -> None:
+def test_stream_that_is_cut_at_any_byte_ends_with_an_error(name: str) -> None:
     case = CASES[name]
     whole, stream = run(case, [case.wire])
     assert (whole.text, whole.error) == ("".join(TEXTS), None)
     total = stream.usage
     for end in range(len(case.wire)):
+        size = 29 if end % 3 == 0 else end + 1
         got, stream = run(case, cut(case.wire[:end], range(0, end, size)))
         assert whole.text.startswith(got.text)
         if got.error is None:

@@ -8,15 +8,15 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway_core.api.errors import GatewayError
+from gateway_core.api.errors import InvalidRequest
 from gateway_core.llm.formats.bodies import FileContent, inline_files
 from gateway_core.llm.formats.calls import Format, InvalidAnswer, LlmCall
 from gateway_core.llm.formats.exchange import Exchange, plan_exchange
 from gateway_core.llm.formats.sse import ErrorForm, StreamFailed
-from tests.unit.llm.test_requests import READERS
+from tests.fakes.llm_calls import read_body
 
 C, R, G = Format.CHAT, Format.RESPONSES, Format.GOOGLE
-ROUNDS = 1500
+ROUNDS = 500
 URL = "data:image/png;base64,AA"
 FILE = FileContent("a.pdf", "application/pdf", b"x")
 FORM = ErrorForm("m", 502, "server_error", "upstream_error", "UNAVAILABLE")
@@ -178,7 +178,7 @@ def damage(document: dict[str, Any], rng: random.Random) -> dict[str, Any]:
 
 
 def read(format_: Format, body: dict[str, Any]) -> LlmCall:
-    call = READERS[format_][0](body, len(orjson.dumps(body)))
+    call = read_body(format_, body, len(orjson.dumps(body)), stream=True)
     return inline_files(call, {each.file_id: FILE for each in call.files})
 
 
@@ -202,15 +202,18 @@ def stream(exchange: Exchange, upstream: Format, rng: random.Random) -> None:
 @pytest.mark.parametrize("format_", Format)
 def test_damaged_requests_and_answers_raise_only_their_own_errors(format_: Format) -> None:
     rng, planned = random.Random(str(format_)), 0
+    refusals: list[InvalidRequest] = []
     for _ in range(ROUNDS):
         try:
             call = read(format_, damage(BODIES[format_], rng))
-        except GatewayError:
+        except InvalidRequest as error:
+            refusals.append(error)
             call = read(format_, copy.deepcopy(BODIES[format_]))
         for upstream in {format_, C, G}:
             try:
                 exchange = plan_exchange(call, upstream, "u", 1)
-            except GatewayError:
+            except InvalidRequest as error:
+                refusals.append(error)
                 continue
             planned += 1
             assert orjson.dumps(exchange.body)
@@ -223,3 +226,4 @@ def test_damaged_requests_and_answers_raise_only_their_own_errors(format_: Forma
                 assert usage.input >= 0
             stream(exchange, upstream, rng)
     assert planned > ROUNDS
+    assert all(error.param for error in refusals)

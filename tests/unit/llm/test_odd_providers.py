@@ -6,26 +6,12 @@ import orjson
 import pytest
 
 from gateway_core.llm.formats.calls import Format, InvalidAnswer
-from gateway_core.llm.formats.exchange import Exchange, plan_exchange
-from gateway_core.llm.formats.requests import read_chat, read_generate, read_responses
+from tests.fakes.llm_calls import exchange
 from tests.fakes.llm_streams import chat_chunks, read_frames, run_stream, write_frames
 
 C, R, G = Format.CHAT, Format.RESPONSES, Format.GOOGLE
 ARGUMENTS = f'{{"a":{600 * "["}{600 * "]"}}}'
 DEEP = orjson.Fragment(ARGUMENTS)
-
-
-def exchange(format_: Format, upstream: Format) -> Exchange:
-    match format_:
-        case Format.CHAT:
-            body: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
-            call = read_chat({"model": "m", "stream": True, **body}, 9)
-        case Format.RESPONSES:
-            call = read_responses({"model": "m", "stream": True, "input": "hi"}, 9)
-        case Format.GOOGLE:
-            body = {"contents": [{"parts": [{"text": "hi"}]}]}
-            call = read_generate(body, 9, model_id="m", stream=True)
-    return plan_exchange(call, upstream, "up", 1)
 
 
 def write_calls(*pieces: dict[str, Any], reason: str | None = "tool_calls") -> bytes:
@@ -43,14 +29,14 @@ def begin(call_id: str, arguments: str) -> dict[str, Any]:
 
 
 def read_google_calls(wire: bytes) -> list[dict[str, Any]]:
-    chunks = read_frames(run_stream(exchange(G, C).open_stream(), [wire]))
+    chunks = read_frames(run_stream(exchange(G, C, stream=True).open_stream(), [wire]))
     parts = [part for each in chunks for part in each["candidates"][0]["content"]["parts"]]
     assert chunks[-1]["candidates"][0]["finishReason"] == "STOP"
     return [part["functionCall"] for part in parts if "functionCall" in part]
 
 
 def read_responses_calls(wire: bytes) -> list[tuple[str, str]]:
-    events = read_frames(run_stream(exchange(R, C).open_stream(), [wire]))
+    events = read_frames(run_stream(exchange(R, C, stream=True).open_stream(), [wire]))
     output = events[-1]["response"]["output"]
     done = [e["item"] for e in events if e["type"] == "response.output_item.done"]
     assert done == output

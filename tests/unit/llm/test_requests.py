@@ -1,7 +1,6 @@
 """Validation of requests, and the bodies sent for them (contract §7.2, §7.3, §7.5, §8.4)."""
 
 import base64
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -11,32 +10,11 @@ from gateway_core.llm.bounds import IMAGE_TOKENS, ITEM_TOKENS, TEMPLATE_TOKENS, 
 from gateway_core.llm.formats.bodies import FileContent, google_path, inline_files
 from gateway_core.llm.formats.calls import FileReference, Format, LlmCall, encode_body
 from gateway_core.llm.formats.exchange import plan_exchange
-from gateway_core.llm.formats.requests import read_chat, read_generate, read_responses
+from tests.fakes.llm_calls import BODIES, USER, read
 
-CHAT: dict[str, Any] = {"model": "acme/m", "messages": [{"role": "user", "content": "hi"}]}
-RESPONSES: dict[str, Any] = {"model": "acme/m", "input": "hi"}
-GOOGLE: dict[str, Any] = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
 BESIDE = TEMPLATE_TOKENS + 300
 """More than what is beside the only image of a prompt."""
 PIXEL = "data:image/png;base64," + "A" * 100_000
-
-
-def generate(body: Mapping[str, Any], size: int) -> LlmCall:
-    return read_generate(body, size, model_id="acme/m", stream=True)
-
-
-Reader = Callable[[Mapping[str, Any], int], LlmCall]
-READERS: dict[Format, tuple[Reader, dict[str, Any]]] = {
-    Format.CHAT: (read_chat, CHAT),
-    Format.RESPONSES: (read_responses, RESPONSES),
-    Format.GOOGLE: (generate, GOOGLE),
-}
-
-
-def read(format_: Format, **changes: Any) -> LlmCall:
-    reader, base = READERS[format_]
-    body = {key: value for key, value in (base | changes).items() if value is not ...}
-    return reader(body, len(encode_body(body)))
 
 
 def to_upstream(call: LlmCall, model: str) -> dict[str, Any]:
@@ -357,7 +335,7 @@ def test_referenced_files_are_found_and_inlined() -> None:
     image = FileContent("b.png", "image/png", b"\x89PNG")
     url = "data:application/pdf;base64," + base64.b64encode(b"%PDF").decode()
     part = {"type": "file", "file": {"file_id": "file-1"}, "cache": True}
-    call = read(C, messages=[*CHAT["messages"], *ask({"type": "text", "text": "x"}, part)])
+    call = read(C, messages=[USER, *ask({"type": "text", "text": "x"}, part)])
     assert call.files == (
         FileReference("file-1", ("messages", 1, "content", 1, "file"), "messages"),
     )
@@ -400,4 +378,4 @@ def test_body_nested_too_deeply_is_invalid() -> None:
     for _ in range(400):
         deep = [deep]
     with pytest.raises(InvalidRequest):
-        encode_body(CHAT | {"vendor": deep})
+        encode_body(BODIES[C] | {"vendor": deep})

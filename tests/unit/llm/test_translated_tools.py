@@ -6,22 +6,18 @@ import orjson
 import pytest
 
 from gateway_core.llm.formats.calls import Format
-from gateway_core.llm.formats.exchange import plan_exchange
-from gateway_core.llm.formats.requests import read_chat, read_generate
+from tests.fakes.llm_calls import USER, exchange, translate
 from tests.fakes.llm_streams import read_frames, run_stream, write_frames
 
-USER: dict[str, Any] = {"role": "user", "content": "hi"}
+C, G = Format.CHAT, Format.GOOGLE
 
 
 def to_google(**body: Any) -> dict[str, Any]:
-    call = read_chat({"model": "m", "messages": [USER]} | body, 9)
-    return plan_exchange(call, Format.GOOGLE, "up", 1).body
+    return translate(C, G, **body)
 
 
 def to_chat(**body: Any) -> dict[str, Any]:
-    contents = [{"role": "user", "parts": [{"text": "hi"}]}]
-    call = read_generate({"contents": contents} | body, 9, model_id="m", stream=False)
-    return plan_exchange(call, Format.CHAT, "up", 1).body
+    return translate(G, C, **body)
 
 
 def declare(parameters: Any) -> dict[str, Any]:
@@ -154,11 +150,9 @@ def test_thinking_that_changes_no_answer_is_left_out(config: dict[str, Any]) -> 
 
 
 def test_metadata_of_an_answer_to_be_stored_is_left_out() -> None:
-    body = {"model": "m", "messages": [USER], "metadata": {"a": "b"}}
-    sent = plan_exchange(read_chat(body | {"store": True}, 9), Format.CHAT, "up", 1).body
+    sent = translate(C, C, metadata={"a": "b"}, store=True)
     assert sent == {"model": "up", "messages": [USER], "store": False}
-    sent = plan_exchange(read_chat(body, 9), Format.CHAT, "up", 1).body
-    assert sent["metadata"] == {"a": "b"}
+    assert translate(C, C, metadata={"a": "b"})["metadata"] == {"a": "b"}
 
 
 @pytest.mark.parametrize(("parallel", "count"), [(None, 3), (True, 3), (False, 1)])
@@ -171,8 +165,7 @@ def test_answer_has_one_call_where_the_client_forbids_parallel_ones(
         {"candidates": [{"content": {"parts": [call] * number}, "finishReason": reason}]}
         for number, reason in ((2, None), (1, "STOP"))
     ]
-    body = {"model": "m", "messages": [USER], "stream": True, "parallel_tool_calls": parallel}
-    made = plan_exchange(read_chat(body, 9), Format.GOOGLE, "up", 1)
+    made = exchange(C, G, stream=True, parallel_tool_calls=parallel)
     assert made.body == {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
     made.drop_bodies()
     *frames, _ = read_frames(run_stream(made.open_stream(), [write_frames(chunks)]))

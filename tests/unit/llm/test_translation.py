@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway_core.api.errors import InvalidRequest
-from gateway_core.llm.formats.calls import Format, InvalidAnswer, LlmCall, TokenUsage
-from gateway_core.llm.formats.exchange import Exchange, plan_exchange
+from gateway_core.llm.formats.calls import Format, InvalidAnswer, TokenUsage
 from gateway_core.llm.formats.google_from_chat import GoogleFromChat
-from gateway_core.llm.formats.requests import read_chat, read_generate, read_responses
 from gateway_core.llm.formats.responses_from_chat import ResponsesFromChat
 from gateway_core.llm.formats.sse import ErrorForm, StreamBroken, StreamError
+from tests.fakes.llm_calls import USER, exchange, translate
 from tests.fakes.llm_streams import (
     chat_chunks,
     cut,
@@ -27,36 +26,22 @@ from tests.fakes.llm_streams import (
 )
 
 C, R, G = Format.CHAT, Format.RESPONSES, Format.GOOGLE
-USER = [{"role": "user", "content": "hi"}]
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 STRICT = SCHEMA | {"additionalProperties": False}
 PNG = "data:image/png;base64,iVBORw=="
 FAILURE = ErrorForm("It failed.", 502, "server_error", "upstream_error", "UNAVAILABLE")
 
 
-def read(format_: Format, body: dict[str, Any], *, stream: bool = False) -> LlmCall:
-    if format_ is G:
-        return read_generate(body, 10, model_id="m", stream=stream)
-    reader = read_chat if format_ is C else read_responses
-    return reader({"model": "m", "stream": stream} | body, 10)
-
-
-def plan(format_: Format, upstream: Format, **body: Any) -> dict[str, Any]:
-    base: dict[str, Any] = {C: {"messages": USER}, R: {"input": "hi"}, G: {}}[format_]
-    return plan_exchange(read(format_, base | body), upstream, "up", 1).body
-
-
 def chat_to_google(**body: Any) -> dict[str, Any]:
-    return plan(C, G, **body)
+    return translate(C, G, **body)
 
 
 def google_to_chat(**body: Any) -> dict[str, Any]:
-    contents = [{"role": "user", "parts": [{"text": "hi"}]}]
-    return plan(G, C, **{"contents": contents} | body)
+    return translate(G, C, **body)
 
 
 def responses_to_chat(**body: Any) -> dict[str, Any]:
-    return plan(R, C, **body)
+    return translate(R, C, **body)
 
 
 CONVERSATION = [
@@ -355,7 +340,7 @@ def test_responses_parameters_become_those_of_chat() -> None:
         "store": False,
         "stream": True,
         "stream_options": {"include_usage": True},
-        "messages": USER,
+        "messages": [USER],
         "max_completion_tokens": 50,
         "temperature": 0.5,
         "parallel_tool_calls": False,
@@ -370,7 +355,7 @@ def test_responses_parameters_become_those_of_chat() -> None:
 
 
 def test_responses_reach_google() -> None:
-    body = plan(R, G, instructions="Be brief.", max_output_tokens=5)
+    body = translate(R, G, instructions="Be brief.", max_output_tokens=5)
     assert body == {
         "contents": [{"role": "user", "parts": [{"text": "hi"}]}],
         "systemInstruction": {"parts": [{"text": "Be brief."}]},
@@ -449,9 +434,8 @@ REFUSED: list[tuple[Format, Format, dict[str, Any], str]] = [
 def test_field_without_translation_is_refused_by_name(
     format_: Format, upstream: Format, changes: dict[str, Any], param: str
 ) -> None:
-    base = {"contents": [{"parts": [{"text": "hi"}]}]} if format_ is G else {}
     with pytest.raises(InvalidRequest) as caught:
-        plan(format_, upstream, **base | changes)
+        translate(format_, upstream, **changes)
     assert caught.value.param == param
     assert param in caught.value.message
 
@@ -468,74 +452,7 @@ def test_fields_that_ask_for_nothing_are_left_out() -> None:
     )
     assert body == {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
     google = google_to_chat(safetySettings=[{"category": "X", "threshold": "OFF"}], tools=[])
-    assert google == {"model": "up", "store": False, "messages": USER}
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["", "user", "text", "model"]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                [
-                    "role",
-                    "content",
-                    "parts",
-                    "type",
-                    "text",
-                    "function",
-                    "tool_calls",
-                    "name",
-                    "output",
-                ]
-            ),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=12,
-)
-FIELDS = {
-    C: ["messages", "tools", "tool_choice", "response_format", "stop", "reasoning_effort"],
-    R: ["input", "tools", "tool_choice", "text", "reasoning", "include", "instructions"],
-    G: [
-        "contents",
-        "tools",
-        "toolConfig",
-        "generationConfig",
-        "systemInstruction",
-        "safetySettings",
-    ],
-}
-
-
-@pytest.mark.parametrize(("format_", "upstream"), [(C, G), (G, C), (R, C), (R, G)])
-@given(data=st.data())
-@settings(max_examples=200, deadline=None)
-def test_odd_requests_are_translated_or_refused(
-    format_: Format, upstream: Format, data: st.DataObject
-) -> None:
-    body = {
-        C: {"messages": USER},
-        R: {"input": "hi"},
-        G: {"contents": [{"parts": [{"text": ""}]}]},
-    }[format_] | data.draw(st.dictionaries(st.sampled_from(FIELDS[format_]), JSON, max_size=3))
-    refused: InvalidRequest | None = None
-    try:
-        orjson.dumps(plan_exchange(read(format_, body), upstream, "up", 1).body)
-    except InvalidRequest as error:
-        refused = error
-    assert refused is None or refused.param is not None
-
-
-def exchange(format_: Format, upstream: Format, **body: Any) -> Exchange:
-    base: dict[str, Any] = {
-        C: {"messages": USER},
-        R: {"input": "hi"},
-        G: {"contents": [{"parts": [{"text": "hi"}]}]},
-    }[format_]
-    stream = bool(body.pop("stream", False))
-    return plan_exchange(read(format_, base | body, stream=stream), upstream, "up", 5)
+    assert google == {"model": "up", "store": False, "messages": [USER]}
 
 
 CALLS = [
@@ -770,13 +687,6 @@ def test_pieces_cut_anywhere_give_the_same_translation(
 
 
 @pytest.mark.parametrize(("format_", "upstream"), STREAMS)
-def test_translated_stream_that_ends_early_is_broken(format_: Format, upstream: Format) -> None:
-    data = STREAMS[format_, upstream]
-    with pytest.raises(StreamBroken):
-        run_stream(exchange(format_, upstream, stream=True).open_stream(), [data[: len(data) // 2]])
-
-
-@pytest.mark.parametrize(("format_", "upstream"), STREAMS)
 def test_error_in_translated_stream_keeps_the_frames_before_it(
     format_: Format, upstream: Format
 ) -> None:
@@ -802,7 +712,7 @@ def measure_growth(run: Callable[[int], object]) -> float:
 
     gc.disable()
     try:
-        least, most = (min(measure(count) for _ in range(3)) for count in (20_000, 80_000))
+        least, most = (min(measure(count) for _ in range(3)) for count in (4_000, 16_000))
     finally:
         gc.enable()
     return most / least

@@ -7,20 +7,13 @@ from typing import Any
 import pytest
 
 from gateway_core.api.errors import InvalidRequest
-from gateway_core.api.model import Price
 from gateway_core.llm.bounds import OPEN_TOKENS
 from gateway_core.llm.formats.calls import Format
 from gateway_core.llm.service import price_call
-from gateway_core.providers.catalog import Model
-from gateway_core.tasks.operations import CHAT
-from tests.unit.llm.test_requests import read
+from tests.fakes.llm_calls import MODEL, read
 
 C, R, G = Format.CHAT, Format.RESPONSES, Format.GOOGLE
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
-PRICE = Price.model_validate(
-    {"inputPerMillionMicros": 1_000_000, "outputPerMillionMicros": 1_000_000}
-)
-MODEL = Model("acme/m", CHAT, "acme", {}, (PRICE,), (), 60, output_token_limit=100)
 UNPRICED: list[tuple[Format, dict[str, Any], str, str]] = [
     (C, {"service_tier": "priority"}, "service_tier", "service_tier"),
     (C, {"service_tier": 7}, "service_tier", "service_tier"),
