@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from ipaddress import ip_network
 from typing import Any
@@ -12,10 +13,19 @@ from aiohttp.test_utils import TestServer
 
 from gateway_core.api.provider import ProviderSpec
 from gateway_core.egress.addresses import AddressPolicy
+from gateway_core.providers import http
 from gateway_core.providers.http import HttpUpstream
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 CREDENTIAL = "s3cr3t-Credential-0042"
+INPUT: dict[str, Any] = {
+    "prompt": "A fox",
+    "reference_image_urls": ["https://a.example/1.png"],
+    "aspect_ratio": "16:9",
+    "audio": False,
+    "duration_seconds": 5,
+    "output_resolution": "720p",
+}
 
 
 @dataclass
@@ -61,31 +71,28 @@ def _make_handler(given: Any) -> Handler:
     return given if callable(given) and not isinstance(given, web.Response) else answer
 
 
-async def _serve(provider: FakeProvider) -> TestServer:
-    app = web.Application()
+@asynccontextmanager
+async def serve() -> AsyncIterator[FakeProvider]:
+    """A provider on a free port of loopback."""
+    provider, app = FakeProvider(), web.Application()
     app.router.add_route("*", "/{path:.*}", provider.handle)
-    server = TestServer(app)
-    await server.start_server()
-    provider.url = str(server.make_url("")).rstrip("/")
-    return server
+    async with TestServer(app) as server:
+        provider.url = str(server.make_url("")).rstrip("/")
+        yield provider
 
 
 @pytest.fixture
 async def provider() -> AsyncIterator[FakeProvider]:
     """The provider."""
-    fake = FakeProvider()
-    server = await _serve(fake)
-    yield fake
-    await server.close()
+    async with serve() as running:
+        yield running
 
 
 @pytest.fixture
 async def cdn() -> AsyncIterator[FakeProvider]:
     """A second server, where outputs may lie."""
-    fake = FakeProvider()
-    server = await _serve(fake)
-    yield fake
-    await server.close()
+    async with serve() as running:
+        yield running
 
 
 @pytest.fixture
@@ -145,6 +152,17 @@ def make_document(url: str) -> dict[str, Any]:
             "lookup": {"path": "/v1/jobs?ref={reference}", "jobId": "jobs[0].id"},
         },
     }
+
+
+@pytest.fixture
+def tenth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adapters whose calls time out after a tenth of the declared time."""
+    build = http.Connections
+    monkeypatch.setattr(
+        http,
+        "Connections",
+        lambda *args, timeout, **more: build(*args, timeout=timeout / 10, **more),
+    )
 
 
 @pytest.fixture

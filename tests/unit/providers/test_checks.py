@@ -13,6 +13,7 @@ from gateway_core.api.provider import ProviderSpec
 from gateway_core.providers.checks import check_provider
 from gateway_core.providers.templates import Expression, prune_nulls
 from tests.servers.guide import GUIDE, ROOT, read_example
+from tests.unit.providers.conftest import INPUT
 
 Document = Callable[[str], dict[str, Any]]
 
@@ -160,16 +161,6 @@ def test_output_hosts_are_names_and_wildcards(document: Document, host: str) -> 
     good = document("http://simulator:9010")
     _set(good, "http.outputHosts", [host])
     assert check_provider(ProviderSpec.model_validate(good)) == []
-
-
-INPUT = {
-    "prompt": "A fox",
-    "reference_image_urls": ["https://a.example/1.png"],
-    "aspect_ratio": "16:9",
-    "audio": False,
-    "duration_seconds": 5,
-    "output_resolution": "720p",
-}
 
 
 def read_local() -> dict[str, Any]:

@@ -208,7 +208,7 @@ async def test_result_may_say_that_the_job_failed(
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     answer=st.recursive(

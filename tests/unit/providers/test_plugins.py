@@ -136,7 +136,7 @@ async def test_problems_are_reported_without_the_credential(make: Make, step: st
     ("does", "text"),
     [
         ({"init": "raise KeyError(self.setup.credential)"}, r"raised KeyError at <string>:1"),
-        ({"start": "hang"}, "did not start within 0.5 s"),
+        ({"start": "hang"}, "did not start within 0.1 s"),
         ({"traits": {"guarantee": "KEY"}}, "guarantee: Input should be"),
         (
             {"traits": {"submit_seconds": 1e9}},
@@ -154,7 +154,7 @@ async def test_adapter_that_fails_to_start_says_why(
     make: Make, monkeypatch: pytest.MonkeyPatch, does: dict[str, Any], text: str
 ) -> None:
     if "did not start" in text:
-        monkeypatch.setattr(plugins, "START_SECONDS", 0.5)
+        monkeypatch.setattr(plugins, "START_SECONDS", 0.1)
     with pytest.raises(AdapterFailed, match=text) as caught:
         await make(**does).start()
     assert SECRET not in str(caught.value)
@@ -179,12 +179,11 @@ async def test_adapter_whose_import_fails_names_the_module(make: Make, packages:
 async def test_call_that_goes_wrong_leaves_the_outcome_open(
     make: Make, monkeypatch: pytest.MonkeyPatch, deed: str
 ) -> None:
-    traits = {}
-    if deed == "hang":
-        monkeypatch.setattr(plugins, "CALL_SECONDS", 1.0)
-        traits["submit_seconds"] = 1.0
-    upstream = make(submit=deed, poll=deed, cancel=deed, find=deed, traits=traits)
+    upstream = make(submit=deed, poll=deed, cancel=deed, find=deed)
     await upstream.start()
+    if deed == "hang":
+        monkeypatch.setattr(plugins, "CALL_SECONDS", 0.05)
+        monkeypatch.setattr(upstream, "_submit_limit", 0.05)
     calls = [upstream.submit(JOB), upstream.poll("j"), upstream.find("r"), upstream.cancel("j")]
     for call in calls:
         with pytest.raises(UpstreamUnclear) as caught:

@@ -155,13 +155,6 @@ async def test_unusable_provider_that_was_never_usable_is_not_recalled(sim: Simu
 
 
 @in_virtual_time
-async def test_white_space_of_credential_is_removed(sim: Simulation) -> None:
-    sim.put(credentialsSecretRef=REF)
-    await sim.find()
-    assert sim.made[0][0] == "s3cr3t"
-
-
-@in_virtual_time
 async def test_rotated_credential_is_used_without_restart(sim: Simulation) -> None:
     sim.put(credentialsSecretRef=REF)
     await sim.find()
@@ -206,15 +199,6 @@ async def test_missing_credential_is_a_problem_until_it_exists(
     await asyncio.sleep(SECRET_SECONDS + 1)
     assert await sim.find() is not None
     assert await sim.check() is None
-
-
-@in_virtual_time
-async def test_removed_credential_stops_the_provider(sim: Simulation) -> None:
-    sim.put(credentialsSecretRef=REF)
-    await sim.find()
-    sim.kube.secrets.clear()
-    await asyncio.sleep(SECRET_SECONDS + 1)
-    assert await sim.find() is None
 
 
 @in_virtual_time
@@ -278,14 +262,6 @@ class TestRecordAway:
             await sim.find()
         sim.kube.away = False
         assert await sim.find() is not None
-
-
-@in_virtual_time
-async def test_close_closes_all_adapters(sim: Simulation) -> None:
-    sim.put()
-    await sim.find()
-    await sim.providers.close()
-    assert sim.made[0][1].closed
 
 
 class TestStartFails:
