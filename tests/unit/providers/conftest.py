@@ -1,11 +1,11 @@
 """A provider on loopback that answers as a test says, and the adapter that speaks to it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from ipaddress import ip_network
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 from aiohttp import web
@@ -165,22 +165,47 @@ def tenth(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-@pytest.fixture
-def document() -> Callable[[str], dict[str, Any]]:
-    """Makes the spec of a provider at a URL."""
-    return make_document
+def change(document: dict[str, Any], path: str, value: Any) -> None:
+    """Set the field at `path`, such as "http.submit.body"; None deletes it."""
+    *parents, last = path.split(".")
+    for name in parents:
+        document = document[name]
+    if value is None:
+        del document[last]
+    else:
+        document[last] = value
+
+
+class Connect(Protocol):
+    """Makes an adapter for the provider, or for a URL, with changes by the path of a field."""
+
+    def __call__(
+        self,
+        changes: Mapping[str, Any] | None = None,
+        *,
+        url: str | None = None,
+        allowed: tuple[str, ...] = ("127.0.0.0/8", "::1/128"),
+    ) -> HttpUpstream:
+        """Loopback is allowed unless told."""
+        ...
 
 
 @pytest.fixture
-async def connect() -> AsyncIterator[Callable[..., HttpUpstream]]:
-    """Makes adapters for a spec; all are closed at the end. Loopback is allowed unless told."""
+async def connect(provider: FakeProvider) -> AsyncIterator[Connect]:
+    """Makes adapters; all are closed at the end."""
     made: list[HttpUpstream] = []
 
     def make(
-        spec: dict[str, Any], *, allowed: tuple[str, ...] = ("127.0.0.0/8", "::1/128")
+        changes: Mapping[str, Any] | None = None,
+        *,
+        url: str | None = None,
+        allowed: tuple[str, ...] = ("127.0.0.0/8", "::1/128"),
     ) -> HttpUpstream:
+        document = make_document(url or provider.url)
+        for path, value in (changes or {}).items():
+            change(document, path, value)
         policy = AddressPolicy(tuple(ip_network(network) for network in allowed))
-        made.append(HttpUpstream(ProviderSpec.model_validate(spec), CREDENTIAL, policy))
+        made.append(HttpUpstream(ProviderSpec.model_validate(document), CREDENTIAL, policy))
         return made[-1]
 
     yield make
@@ -189,6 +214,6 @@ async def connect() -> AsyncIterator[Callable[..., HttpUpstream]]:
 
 
 @pytest.fixture
-def upstream(provider: FakeProvider, connect: Callable[..., HttpUpstream]) -> HttpUpstream:
+def upstream(connect: Connect) -> HttpUpstream:
     """The adapter for the provider."""
-    return connect(make_document(provider.url))
+    return connect()

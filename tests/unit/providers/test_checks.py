@@ -1,7 +1,6 @@
 """Checks of provider resources: errors told to the admin, and the documented examples pass."""
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,23 +12,14 @@ from gateway_core.api.provider import ProviderSpec
 from gateway_core.providers.checks import check_provider
 from gateway_core.providers.templates import Expression, prune_nulls
 from tests.servers.guide import GUIDE, ROOT, read_example
-from tests.unit.providers.conftest import INPUT
-
-Document = Callable[[str], dict[str, Any]]
+from tests.unit.providers.conftest import INPUT, change, make_document
 
 
-def _set(document: dict[str, Any], path: str, value: Any) -> None:
-    *parents, last = path.split(".")
-    for name in parents:
-        document = document[name]
-    if value is None:
-        del document[last]
-    else:
-        document[last] = value
-
-
-def test_good_provider_has_no_problems(document: Document) -> None:
-    assert check_provider(ProviderSpec.model_validate(document("https://api.example.com/x"))) == []
+def test_good_provider_has_no_problems() -> None:
+    assert (
+        check_provider(ProviderSpec.model_validate(make_document("https://api.example.com/x")))
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -138,28 +128,26 @@ def test_good_provider_has_no_problems(document: Document) -> None:
         ("http.baseUrl", "http://a b", Reason.INVALID_FIELD, "http.baseUrl: "),
     ],
 )
-def test_problem_names_its_field(
-    document: Document, path: str, value: Any, reason: Reason, text: str
-) -> None:
-    wrong = document("https://api.example.com")
-    _set(wrong, path, value)
+def test_problem_names_its_field(path: str, value: Any, reason: Reason, text: str) -> None:
+    wrong = make_document("https://api.example.com")
+    change(wrong, path, value)
     problems = check_provider(ProviderSpec.model_validate(wrong))
     assert [p.reason for p in problems] == [reason] * len(problems)
     assert any(text in problem.text for problem in problems), problems
 
 
-def test_lookup_needs_a_reference_that_was_sent(document: Document) -> None:
-    wrong = document("https://api.example.com")
-    _set(wrong, "http.submit.idempotencyHeader", None)
-    _set(wrong, "http.submit.body", "{prompt: input.prompt}")
+def test_lookup_needs_a_reference_that_was_sent() -> None:
+    wrong = make_document("https://api.example.com")
+    change(wrong, "http.submit.idempotencyHeader", None)
+    change(wrong, "http.submit.body", "{prompt: input.prompt}")
     (problem,) = check_provider(ProviderSpec.model_validate(wrong))
     assert problem.text.startswith("http.submit: must send `reference`")
 
 
 @pytest.mark.parametrize("host", ["cdn.example.com", "*.example.com", "127.0.0.1", "::1", "media"])
-def test_output_hosts_are_names_and_wildcards(document: Document, host: str) -> None:
-    good = document("http://simulator:9010")
-    _set(good, "http.outputHosts", [host])
+def test_output_hosts_are_names_and_wildcards(host: str) -> None:
+    good = make_document("http://simulator:9010")
+    change(good, "http.outputHosts", [host])
     assert check_provider(ProviderSpec.model_validate(good)) == []
 
 

@@ -8,7 +8,6 @@ import pytest
 from aiohttp import web
 
 from gateway_core.providers import http_calls as connections
-from gateway_core.providers.http import HttpUpstream
 from gateway_core.providers.upstream import (
     OutputRejected,
     UpstreamBusy,
@@ -16,23 +15,26 @@ from gateway_core.providers.upstream import (
     UpstreamGone,
     UpstreamUnclear,
 )
+from tests.unit.providers.conftest import Connect
 
-Document = Callable[[str], dict[str, Any]]
-Connect = Callable[..., HttpUpstream]
 VIDEO = web.Response(body=b"0123456789", content_type="video/mp4")
-
-
-async def read(upstream: HttpUpstream, url: str) -> tuple[str, bytes]:
-    async with upstream.fetch(url) as download:
-        return download.content_type, b"".join([chunk async for chunk in download.chunks])
+Read = Callable[..., Awaitable[tuple[str, bytes]]]
 
 
 @pytest.fixture
-def spec(provider: Any, document: Document) -> dict[str, Any]:
-    made = document(provider.url)
-    made["http"]["outputHosts"] = ["localhost", "*.cdn.example"]
-    made["http"]["outputHeaders"] = [{"name": "X-Key", "value": "{credential}"}]
-    return made
+def read(connect: Connect) -> Read:
+    """Reads the output at a URL: its type and bytes. Further options are of `Connect`."""
+
+    async def fetch(output: str, **more: Any) -> tuple[str, bytes]:
+        outputs = {
+            "http.outputHosts": ["localhost", "*.cdn.example"],
+            "http.outputHeaders": [{"name": "X-Key", "value": "{credential}"}],
+        }
+        changes = outputs | more.pop("changes", {})
+        async with connect(changes, **more).fetch(output) as download:
+            return download.content_type, b"".join([chunk async for chunk in download.chunks])
+
+    return fetch
 
 
 def elsewhere(cdn: Any) -> str:
@@ -40,12 +42,10 @@ def elsewhere(cdn: Any) -> str:
     return cdn.url.replace("127.0.0.1", "localhost")
 
 
-async def test_output_of_the_providers_own_origin(
-    provider: Any, spec: dict[str, Any], connect: Connect
-) -> None:
+async def test_output_of_the_providers_own_origin(provider: Any, read: Read) -> None:
     provider.answers(VIDEO)
     url = provider.url + "/files/a%2Fb.mp4?sig=a%2Bb%7E~&x=%20#part"
-    assert await read(connect(spec, allowed=()), url) == ("video/mp4", b"0123456789")
+    assert await read(url, allowed=()) == ("video/mp4", b"0123456789")
     (seen,) = provider.seen
     assert seen.target == "/files/a%2Fb.mp4?sig=a%2Bb%7E~&x=%20"
     assert seen.headers["x-key"] == "s3cr3t-Credential-0042"
@@ -53,29 +53,23 @@ async def test_output_of_the_providers_own_origin(
     assert "authorization" not in seen.headers
 
 
-async def test_output_of_an_allowed_host_gets_no_credential(
-    cdn: Any, spec: dict[str, Any], connect: Connect
-) -> None:
+async def test_output_of_an_allowed_host_gets_no_credential(cdn: Any, read: Read) -> None:
     cdn.answers(VIDEO)
-    assert (await read(connect(spec), elsewhere(cdn) + "/a.mp4"))[1] == b"0123456789"
+    assert (await read(elsewhere(cdn) + "/a.mp4"))[1] == b"0123456789"
     assert "x-key" not in cdn.seen[0].headers
     assert "authorization" not in cdn.seen[0].headers
 
 
-async def test_allowed_host_at_a_private_address_is_refused(
-    cdn: Any, spec: dict[str, Any], connect: Connect
-) -> None:
+async def test_allowed_host_at_a_private_address_is_refused(cdn: Any, read: Read) -> None:
     with pytest.raises(OutputRejected):
-        await read(connect(spec, allowed=()), elsewhere(cdn) + "/a.mp4")
+        await read(elsewhere(cdn) + "/a.mp4", allowed=())
     assert cdn.seen == []
 
 
-async def test_metadata_address_is_refused_even_if_declared(
-    spec: dict[str, Any], connect: Connect
-) -> None:
-    spec["http"]["outputHosts"] = ["169.254.169.254"]
+async def test_metadata_address_is_refused_even_if_declared(read: Read) -> None:
+    host = "169.254.169.254"
     with pytest.raises(OutputRejected):
-        await read(connect(spec), "http://169.254.169.254/latest/meta-data")
+        await read(f"http://{host}/latest/meta-data", changes={"http.outputHosts": [host]})
 
 
 @pytest.mark.parametrize(
@@ -99,34 +93,26 @@ async def test_metadata_address_is_refused_even_if_declared(
         "http://169.254.169.254/latest/meta-data",
     ],
 )
-async def test_output_at_undeclared_address_is_refused(
-    spec: dict[str, Any], connect: Connect, url: str
-) -> None:
+async def test_output_at_undeclared_address_is_refused(read: Read, url: str) -> None:
     with pytest.raises(OutputRejected) as caught:
-        await read(connect(spec), url)
+        await read(url)
     assert "example" not in caught.value.message
 
 
-async def test_another_port_of_the_providers_host_is_another_origin(
-    cdn: Any, spec: dict[str, Any], connect: Connect
-) -> None:
+async def test_another_port_of_the_providers_host_is_another_origin(cdn: Any, read: Read) -> None:
     with pytest.raises(OutputRejected):
-        await read(connect(spec), cdn.url + "/a.mp4")
+        await read(cdn.url + "/a.mp4")
     assert cdn.seen == []
 
 
-async def test_plain_http_only_where_the_provider_has_it(
-    document: Document, connect: Connect, cdn: Any
-) -> None:
-    spec = document("https://api.example")
-    spec["http"]["outputHosts"] = ["localhost"]
+async def test_plain_http_only_where_the_provider_has_it(read: Read, cdn: Any) -> None:
     with pytest.raises(OutputRejected):
-        await read(connect(spec), elsewhere(cdn) + "/a.mp4")
+        await read(elsewhere(cdn) + "/a.mp4", url="https://api.example")
     assert cdn.seen == []
 
 
 async def test_redirects_are_followed_without_the_credential(
-    provider: Any, cdn: Any, spec: dict[str, Any], connect: Connect
+    provider: Any, cdn: Any, read: Read
 ) -> None:
     there = elsewhere(cdn) + "/b.mp4?sig=a%2Bb"
     provider.answers(
@@ -134,7 +120,7 @@ async def test_redirects_are_followed_without_the_credential(
         web.Response(status=307, headers={"Location": there}),
     )
     cdn.answers(VIDEO)
-    assert (await read(connect(spec), provider.url + "/a.mp4"))[1] == b"0123456789"
+    assert (await read(provider.url + "/a.mp4"))[1] == b"0123456789"
     assert [s.target for s in provider.seen] == ["/a.mp4", "/a2.mp4"]
     assert cdn.seen[0].target == "/b.mp4?sig=a%2Bb"
     assert "x-key" not in cdn.seen[0].headers
@@ -143,20 +129,16 @@ async def test_redirects_are_followed_without_the_credential(
 @pytest.mark.parametrize(
     "location", ["https://other.example/", "http://169.254.169.254/", "file:///etc/passwd", "//x"]
 )
-async def test_redirect_keeps_to_the_rules(
-    provider: Any, spec: dict[str, Any], connect: Connect, location: str
-) -> None:
+async def test_redirect_keeps_to_the_rules(provider: Any, read: Read, location: str) -> None:
     provider.answers(web.Response(status=302, headers={"Location": location}))
     with pytest.raises(OutputRejected):
-        await read(connect(spec), provider.url + "/a.mp4")
+        await read(provider.url + "/a.mp4")
 
 
-async def test_endless_redirects_are_refused(
-    provider: Any, spec: dict[str, Any], connect: Connect
-) -> None:
+async def test_endless_redirects_are_refused(provider: Any, read: Read) -> None:
     provider.answers(web.Response(status=302, headers={"Location": "/a.mp4"}))
     with pytest.raises(OutputRejected):
-        await read(connect(spec), provider.url + "/a.mp4")
+        await read(provider.url + "/a.mp4")
     assert len(provider.seen) == 4
 
 
@@ -177,14 +159,13 @@ async def test_endless_redirects_are_refused(
 )
 async def test_each_status_of_an_output(
     provider: Any,
-    spec: dict[str, Any],
-    connect: Connect,
+    read: Read,
     status: int,
     error: type[UpstreamError],
 ) -> None:
     provider.answers(web.Response(status=status, headers={"Retry-After": "7"}))
     with pytest.raises(UpstreamError) as caught:
-        await read(connect(spec), provider.url + "/a.mp4")
+        await read(provider.url + "/a.mp4")
     assert type(caught.value) is error
     assert caught.value.retry_after == (None if error is UpstreamGone else 7)
 
@@ -206,34 +187,29 @@ async def test_each_status_of_an_output(
 )
 async def test_content_types(
     raw_server: Callable[[bytes], Awaitable[str]],
-    document: Document,
-    connect: Connect,
+    read: Read,
     given: str,
     kind: str | None,
 ) -> None:
     head = f"Content-Type: {given}\r\n" if given else ""
     url = await raw_server(f"HTTP/1.1 200 OK\r\n{head}Content-Length: 2\r\n\r\nab".encode())
-    upstream = connect(document(url))
     if kind:
-        assert await read(upstream, url + "/a") == (kind, b"ab")
+        assert await read(url + "/a", url=url) == (kind, b"ab")
     else:
         with pytest.raises(UpstreamUnclear, match="not a video"):
-            await read(upstream, url + "/a")
+            await read(url + "/a", url=url)
 
 
 async def test_announced_size_over_the_limit_is_refused_unread(
-    provider: Any, spec: dict[str, Any], connect: Connect
+    provider: Any, connect: Connect
 ) -> None:
-    spec["http"]["maxOutputBytes"] = 9
     provider.answers(VIDEO)
     with pytest.raises(OutputRejected):
-        async with connect(spec).fetch(provider.url + "/a.mp4"):
+        async with connect({"http.maxOutputBytes": 9}).fetch(provider.url + "/a.mp4"):
             pytest.fail("it was opened")
 
 
-async def test_size_over_the_limit_is_noticed_while_reading(
-    provider: Any, spec: dict[str, Any], connect: Connect
-) -> None:
+async def test_size_over_the_limit_is_noticed_while_reading(provider: Any, read: Read) -> None:
     async def stream(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "video/mp4"})
         response.enable_chunked_encoding()
@@ -243,11 +219,10 @@ async def test_size_over_the_limit_is_noticed_while_reading(
         return response
 
     provider.answers(stream)
-    spec["http"]["maxOutputBytes"] = 12
-    assert len((await read(connect(spec), provider.url + "/a.mp4"))[1]) == 12
-    spec["http"]["maxOutputBytes"] = 9
+    url = provider.url + "/a.mp4"
+    assert len((await read(url, changes={"http.maxOutputBytes": 12}))[1]) == 12
     with pytest.raises(OutputRejected):
-        await read(connect(spec), provider.url + "/a.mp4")
+        await read(url, changes={"http.maxOutputBytes": 9})
 
 
 @pytest.mark.parametrize(
@@ -264,17 +239,16 @@ async def test_size_over_the_limit_is_noticed_while_reading(
 )
 async def test_broken_body_is_unclear_and_never_a_short_video(
     raw_server: Callable[[bytes], Awaitable[str]],
-    document: Document,
-    connect: Connect,
+    read: Read,
     answer: bytes,
 ) -> None:
     url = await raw_server(answer)
     with pytest.raises(UpstreamUnclear):
-        await read(connect(document(url)), url + "/a.mp4")
+        await read(url + "/a.mp4", url=url)
 
 
 async def test_stalled_body_times_out(
-    provider: Any, spec: dict[str, Any], connect: Connect, monkeypatch: pytest.MonkeyPatch
+    provider: Any, read: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def stall(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "video/mp4", "Content-Length": "9"})
@@ -286,20 +260,16 @@ async def test_stalled_body_times_out(
     monkeypatch.setattr(connections, "_STALL_SECONDS", 0.3)
     provider.answers(stall)
     with pytest.raises(UpstreamUnclear):
-        await read(connect(spec), provider.url + "/a.mp4")
+        await read(provider.url + "/a.mp4")
 
 
-async def test_address_that_cannot_be_reached_is_busy(
-    cdn: Any, document: Document, connect: Connect
-) -> None:
+async def test_address_that_cannot_be_reached_is_busy(cdn: Any, read: Read) -> None:
     with pytest.raises(UpstreamBusy):
-        await read(connect(document("http://nowhere.invalid")), "http://nowhere.invalid/a.mp4")
+        await read("http://nowhere.invalid/a.mp4", url="http://nowhere.invalid")
 
 
-async def test_errors_of_the_reader_pass_through(
-    provider: Any, spec: dict[str, Any], connect: Connect
-) -> None:
+async def test_errors_of_the_reader_pass_through(provider: Any, connect: Connect) -> None:
     provider.answers(VIDEO)
     with pytest.raises(OSError, match="disk full"):
-        async with connect(spec).fetch(provider.url + "/a.mp4"):
+        async with connect().fetch(provider.url + "/a.mp4"):
             raise OSError("disk full")

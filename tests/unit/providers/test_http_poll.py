@@ -1,7 +1,6 @@
 """Asking after a job, finding one and stopping it."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,9 +18,7 @@ from gateway_core.providers.upstream import (
     UpstreamGone,
     UpstreamUnclear,
 )
-
-Document = Callable[[str], dict[str, Any]]
-Connect = Callable[..., HttpUpstream]
+from tests.unit.providers.conftest import Connect
 
 QUESTION_ERRORS = [
     (404, UpstreamGone),
@@ -62,13 +59,10 @@ async def test_success_has_outputs_and_seconds(provider: Any, upstream: HttpUpst
     assert await upstream.poll("j") == JobReport(JobState.SUCCEEDED, tuple(urls), 5.0)
 
 
-async def test_single_output_may_be_a_plain_url(
-    provider: Any, document: Document, connect: Connect
-) -> None:
-    spec = document(provider.url)
-    spec["http"]["poll"]["outputs"] = "job.url"
+async def test_single_output_may_be_a_plain_url(provider: Any, connect: Connect) -> None:
     provider.answers({"job": {"state": "done", "url": "https://a.example/1.mp4"}})
-    assert (await connect(spec).poll("j")).outputs == ("https://a.example/1.mp4",)
+    report = await connect({"http.poll.outputs": "job.url"}).poll("j")
+    assert report.outputs == ("https://a.example/1.mp4",)
 
 
 @pytest.mark.parametrize(
@@ -160,27 +154,24 @@ async def test_id_that_cannot_stand_in_the_path_is_unclear(
     assert provider.seen == []
 
 
-async def test_poll_may_post_the_id_in_its_body(
-    provider: Any, document: Document, connect: Connect
-) -> None:
-    spec = document(provider.url)
-    spec["http"]["poll"] |= {"method": "POST", "path": "/query", "body": "{ids: [jobId]}"}
+async def test_poll_may_post_the_id_in_its_body(provider: Any, connect: Connect) -> None:
+    changes = {"method": "POST", "path": "/query", "body": "{ids: [jobId]}"}
     provider.answers({"job": {"state": "queued"}})
-    await connect(spec).poll("a")
+    await connect({f"http.poll.{name}": value for name, value in changes.items()}).poll("a")
     (seen,) = provider.seen
     assert (seen.method, seen.target, seen.body) == ("POST", "/query", b'{"ids":["a"]}')
 
 
-async def test_outputs_may_come_from_a_second_call(
-    provider: Any, document: Document, connect: Connect
-) -> None:
-    spec = document(provider.url)
-    spec["http"]["poll"] |= {"resultId": "job.file", "outputs": "file.url"}
-    spec["http"]["result"] = {"path": "/files?id={resultId}&job={jobId}"}
+async def test_outputs_may_come_from_a_second_call(provider: Any, connect: Connect) -> None:
+    changes = {
+        "http.poll.resultId": "job.file",
+        "http.poll.outputs": "file.url",
+        "http.result": {"path": "/files?id={resultId}&job={jobId}"},
+    }
     provider.answers(
         {"job": {"state": "done", "file": 42}}, {"file": {"url": "https://a.example/1.mp4"}}
     )
-    upstream = connect(spec)
+    upstream = connect(changes)
     assert (await upstream.poll("j")).outputs == ("https://a.example/1.mp4",)
     assert [seen.target for seen in provider.seen] == ["/v1/jobs/j", "/files?id=42&job=j"]
     provider.answers({"job": {"state": "done"}})
@@ -190,11 +181,10 @@ async def test_outputs_may_come_from_a_second_call(
 
 @pytest.mark.parametrize("status", [200, 422, 503])
 async def test_result_may_say_that_the_job_failed(
-    provider: Any, document: Document, connect: Connect, status: int
+    provider: Any, connect: Connect, status: int
 ) -> None:
-    spec = document(provider.url)
-    spec["http"]["result"] = {"path": "/files/{jobId}", "errorMessage": "detail[0].msg"}
-    upstream = connect(spec)
+    result = {"path": "/files/{jobId}", "errorMessage": "detail[0].msg"}
+    upstream = connect({"http.result": result})
     ended = {"job": {"state": "done"}}
     failed = web.json_response({"detail": [{"msg": "It is dark."}]}, status=status)
     provider.answers(ended, failed)
@@ -283,12 +273,8 @@ async def test_lookup_that_tells_nothing_is_unclear(
         await upstream.find("uid")
 
 
-async def test_undeclared_lookup_and_cancel_are_unclear(
-    provider: Any, document: Document, connect: Connect
-) -> None:
-    spec = document(provider.url)
-    del spec["http"]["lookup"], spec["http"]["cancel"]
-    upstream = connect(spec)
+async def test_undeclared_lookup_and_cancel_are_unclear(provider: Any, connect: Connect) -> None:
+    upstream = connect({"http.lookup": None, "http.cancel": None})
     with pytest.raises(UpstreamUnclear):
         await upstream.find("uid")
     with pytest.raises(UpstreamUnclear):

@@ -22,10 +22,9 @@ from gateway_core.providers.upstream import (
     UpstreamRejected,
     UpstreamUnclear,
 )
+from tests.unit.providers.conftest import Connect, make_document
 
 JOB = JobInput("uid-1", "q4/fast", {"prompt": "Ein Bär", "audio": True, "none": None})
-Document = Callable[[str], dict[str, Any]]
-Connect = Callable[..., HttpUpstream]
 
 
 async def test_job_is_submitted_as_declared(provider: Any, upstream: HttpUpstream) -> None:
@@ -42,13 +41,11 @@ async def test_job_is_submitted_as_declared(provider: Any, upstream: HttpUpstrea
     assert body == {"prompt": "Ein Bär", "audio": True, "ref": "uid-1", "engine": "q4/fast"}
 
 
-async def test_headers_of_a_call_override_the_common_ones(
-    provider: Any, document: Document, connect: Connect
-) -> None:
-    spec = document(provider.url + "/base/")
-    spec["http"]["submit"]["headers"] = [{"name": "authorization", "value": "Key {credential}"}]
+async def test_headers_of_a_call_override_the_common_ones(provider: Any, connect: Connect) -> None:
+    headers = [{"name": "authorization", "value": "Key {credential}"}]
     provider.answers({"job": {"id": 7}})
-    assert await connect(spec).submit(JOB) == "7"
+    upstream = connect({"http.submit.headers": headers}, url=provider.url + "/base/")
+    assert await upstream.submit(JOB) == "7"
     assert provider.seen[0].target == "/base/v1/q4%2Ffast/jobs"
     assert provider.seen[0].headers["authorization"] == "Key s3cr3t-Credential-0042"
 
@@ -130,14 +127,10 @@ async def test_each_status_has_its_meaning(
     assert len(provider.seen) == 1
 
 
-async def test_conflict_without_a_key_is_a_refusal(
-    provider: Any, document: Document, connect: Connect
-) -> None:
-    spec = document(provider.url)
-    del spec["http"]["submit"]["idempotencyHeader"]
+async def test_conflict_without_a_key_is_a_refusal(provider: Any, connect: Connect) -> None:
     provider.answers(409)
     with pytest.raises(UpstreamRejected):
-        await connect(spec).submit(JOB)
+        await connect({"http.submit.idempotencyHeader": None}).submit(JOB)
 
 
 async def test_refusal_tells_why_and_nothing_else(provider: Any, upstream: HttpUpstream) -> None:
@@ -168,7 +161,7 @@ async def test_words_of_a_denial_stay_inside(provider: Any, upstream: HttpUpstre
 
 @pytest.mark.parametrize("kind", ["refused connection", "unknown host", "failed handshake"])
 async def test_provider_that_is_not_reached_is_busy(
-    provider: Any, document: Document, connect: Connect, unused_tcp_port: int, kind: str
+    provider: Any, connect: Connect, unused_tcp_port: int, kind: str
 ) -> None:
     url = {
         "refused connection": f"http://127.0.0.1:{unused_tcp_port}",
@@ -176,7 +169,7 @@ async def test_provider_that_is_not_reached_is_busy(
         "failed handshake": provider.url.replace("http:", "https:"),
     }[kind]
     with pytest.raises(UpstreamBusy) as caught:
-        await connect(document(url)).submit(JOB)
+        await connect(url=url).submit(JOB)
     assert url.partition("://")[2] not in caught.value.message
     assert "nowhere" not in caught.value.message
 
@@ -197,27 +190,23 @@ async def test_provider_that_is_not_reached_is_busy(
 )
 async def test_broken_answer_is_unclear(
     raw_server: Callable[[bytes], Awaitable[str]],
-    document: Document,
     connect: Connect,
     answer: bytes,
 ) -> None:
     url = await raw_server(answer)
     with pytest.raises(UpstreamUnclear):
-        await connect(document(url)).submit(JOB)
+        await connect(url=url).submit(JOB)
 
 
-async def test_reset_is_unclear_and_nothing_is_repeated(
-    provider: Any, document: Document, connect: Connect
-) -> None:
+async def test_reset_is_unclear_and_nothing_is_repeated(provider: Any, connect: Connect) -> None:
     async def reset(request: web.Request) -> web.Response:
         assert request.transport
         request.transport.abort()
         return web.Response()
 
-    spec = document(provider.url)
-    spec["http"]["submit"]["method"] = "PUT"  # a method that HTTP clients like to repeat
     provider.answers({"job": {"id": "a"}}, reset)
-    upstream = connect(spec)
+    # a method that HTTP clients like to repeat
+    upstream = connect({"http.submit.method": "PUT"})
     await upstream.submit(JOB)
     with pytest.raises(UpstreamUnclear):
         await upstream.submit(JOB)
@@ -225,20 +214,18 @@ async def test_reset_is_unclear_and_nothing_is_repeated(
 
 
 @pytest.mark.usefixtures("tenth")
-async def test_time_out_is_unclear(provider: Any, document: Document, connect: Connect) -> None:
+async def test_time_out_is_unclear(provider: Any, connect: Connect) -> None:
     async def hang(_: web.Request) -> web.Response:
         await asyncio.Event().wait()
         return web.Response()
 
-    spec = document(provider.url)
-    spec["http"]["requestTimeoutSeconds"] = 1
     provider.answers(hang)
     with pytest.raises(UpstreamUnclear):
-        await connect(spec).submit(JOB)
+        await connect({"http.requestTimeoutSeconds": 1}).submit(JOB)
 
 
 async def test_no_more_calls_are_under_way_than_are_allowed(
-    provider: Any, document: Document, connect: Connect
+    provider: Any, connect: Connect
 ) -> None:
     running = most = 0
 
@@ -250,23 +237,16 @@ async def test_no_more_calls_are_under_way_than_are_allowed(
         running -= 1
         return web.json_response({"job": {"id": "a"}})
 
-    spec = document(provider.url)
-    spec["maxConcurrentRequests"] = 2
     provider.answers(slow)
-    upstream = connect(spec)
+    upstream = connect({"maxConcurrentRequests": 2})
     assert await asyncio.gather(*(upstream.submit(JOB) for _ in range(10))) == ["a"] * 10
     assert most == 2
 
 
 @pytest.mark.usefixtures("tenth")
-async def test_waiting_for_a_turn_is_no_time_out(
-    provider: Any, document: Document, connect: Connect
-) -> None:
-    spec = document(provider.url)
-    spec["maxConcurrentRequests"] = 2
-    spec["http"]["requestTimeoutSeconds"] = 2
+async def test_waiting_for_a_turn_is_no_time_out(provider: Any, connect: Connect) -> None:
     provider.answers({"job": {"id": "a"}})
-    upstream = connect(spec)
+    upstream = connect({"maxConcurrentRequests": 2, "http.requestTimeoutSeconds": 2})
     for _ in range(2):
         await upstream._slots.acquire(None)
     waiting = asyncio.create_task(upstream.submit(JOB))
@@ -279,7 +259,7 @@ async def test_waiting_for_a_turn_is_no_time_out(
 
 
 async def test_call_that_gets_no_slot_is_busy(
-    provider: Any, document: Document, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    provider: Any, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arrived, go_on = asyncio.Event(), asyncio.Event()
 
@@ -288,11 +268,9 @@ async def test_call_that_gets_no_slot_is_busy(
         await go_on.wait()
         return web.json_response({"job": {"id": "a"}})
 
-    spec = document(provider.url)
-    spec["maxConcurrentRequests"] = 1
     provider.answers(hang)
     monkeypatch.setattr(http_calls, "SLOT_SECONDS", 0.05)
-    upstream = connect(spec)
+    upstream = connect({"maxConcurrentRequests": 1})
     first = asyncio.create_task(upstream.submit(JOB))
     await arrived.wait()
     with pytest.raises(UpstreamBusy):
@@ -305,17 +283,15 @@ async def test_call_that_gets_no_slot_is_busy(
 
 @pytest.mark.parametrize("body", ["join(', ', input.prompt)", "input.none"])
 async def test_input_that_does_not_fit_is_refused_unsent(
-    provider: Any, document: Document, connect: Connect, body: str
+    provider: Any, connect: Connect, body: str
 ) -> None:
-    spec = document(provider.url)
-    spec["http"]["submit"]["body"] = body
     with pytest.raises(UpstreamRejected):
-        await connect(spec).submit(JOB)
+        await connect({"http.submit.body": body}).submit(JOB)
     assert provider.seen == []
 
 
-def test_guarantee_follows_from_the_declaration(document: Document) -> None:
-    spec = document("https://api.example.com")
+def test_guarantee_follows_from_the_declaration() -> None:
+    spec = make_document("https://api.example.com")
     policy = AddressPolicy()
     made = build_upstream(ProviderSpec.model_validate(spec), b" token\n", policy)
     assert made.guarantee is SubmissionGuarantee.IDEMPOTENCY_KEY
@@ -333,16 +309,14 @@ def test_guarantee_follows_from_the_declaration(document: Document) -> None:
 
 
 @pytest.mark.parametrize("credential", [None, b"", b"\xff", "a\nb", " \n"])
-def test_credential_that_cannot_be_used_is_refused(
-    document: Document, credential: bytes | str | None
-) -> None:
-    spec = ProviderSpec.model_validate(document("https://api.example.com"))
+def test_credential_that_cannot_be_used_is_refused(credential: bytes | str | None) -> None:
+    spec = ProviderSpec.model_validate(make_document("https://api.example.com"))
     with pytest.raises(ValueError, match="credential"):
         build_upstream(spec, credential, AddressPolicy())
 
 
-def test_provider_with_problems_is_refused(document: Document) -> None:
-    spec = document("https://api.example.com")
+def test_provider_with_problems_is_refused() -> None:
+    spec = make_document("https://api.example.com")
     spec["http"]["poll"]["state"] = "["
     with pytest.raises(ValueError, match=r"http\.poll\.state"):
         build_upstream(ProviderSpec.model_validate(spec), "token", AddressPolicy())
