@@ -81,6 +81,18 @@ def answer_with(*pieces: bytes) -> Serve:
     return serve
 
 
+def answer_once(*pieces: bytes, holds: bool = False) -> Serve:
+    """Answers one request with the pieces, and hangs up; `holds`: leaves that to the client."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        await write_apart(writer, *pieces)
+        if holds:
+            await wait_for_eof(reader)
+
+    return serve
+
+
 async def write_apart(writer: asyncio.StreamWriter, *pieces: bytes) -> None:
     """Writes each piece after the client's loop has read the one before."""
     for piece in pieces:

@@ -21,6 +21,7 @@ from gateway_core.providers.upstream import (
 from tests.unit.llm.conftest import (
     OK,
     SECONDS,
+    answer_once,
     answer_with,
     listen,
     post,
@@ -116,11 +117,7 @@ async def test_connection_that_ends_anywhere_is_never_a_whole_response(name, is_
 
 
 async def test_bytes_before_the_break_are_delivered():
-    async def serve(reader, writer):
-        await read_request(reader)
-        await write_apart(writer, CHUNKED[:-5])
-
-    async with listen(serve) as upstream:
+    async with listen(answer_once(CHUNKED[:-5])) as upstream:
         response = await post(upstream.client())
         taken = [await response.read_some()]
         while sum(map(len, taken)) < len(BODY):
@@ -132,12 +129,8 @@ async def test_bytes_before_the_break_are_delivered():
 
 @pytest.mark.parametrize("is_tls", [False, True])
 async def test_response_without_length_ends_with_its_connection(is_tls, contexts):
-    async def serve(reader, writer):
-        await read_request(reader)
-        await write_apart(writer, UNTIL_EOF[:-3], UNTIL_EOF[-3:])
-
     server, tls = contexts if is_tls else (None, None)
-    async with listen(serve, server) as upstream:
+    async with listen(answer_once(UNTIL_EOF[:-3], UNTIL_EOF[-3:]), server) as upstream:
         client = upstream.client(tls=tls)
         assert [await post_and_read(client) for _ in range(2)] == [BODY, BODY]
         assert upstream.connections == 2
@@ -171,12 +164,7 @@ async def test_reset_response_without_length_is_interrupted():
     ],
 )
 async def test_head_that_is_encoded_or_too_long_is_unclear(head):
-    async def serve(reader, writer):
-        await read_request(reader)
-        writer.write(head)
-        await wait_for_eof(reader)
-
-    async with listen(serve) as upstream:
+    async with listen(answer_once(head, holds=True)) as upstream:
         with pytest.raises(UpstreamUnclear):
             await post(upstream.client())
         await upstream.wait_until_open(0)
@@ -184,12 +172,8 @@ async def test_head_that_is_encoded_or_too_long_is_unclear(head):
 
 @pytest.mark.parametrize("rest", [b"zz\r\n", b"0\r\nx: " + b"x" * 2 * MOST_HEAD_BYTES])
 async def test_body_that_is_invalid_is_interrupted(rest):
-    async def serve(reader, writer):
-        await read_request(reader)
-        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n" + rest)
-        await wait_for_eof(reader)
-
-    async with listen(serve) as upstream:
+    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n"
+    async with listen(answer_once(head + rest, holds=True)) as upstream:
         response = await post(upstream.client())
         async with asyncio.timeout(SECONDS):
             with pytest.raises(UpstreamInterrupted):
@@ -227,13 +211,8 @@ async def test_connection_takes_little_memory(is_tls, most, contexts):
     """Both ends are in this process."""
     count = 20
 
-    async def serve(reader, writer):
-        await read_request(reader)
-        await write_apart(writer, LENGTH[:-1])
-        await wait_for_eof(reader)
-
     server, tls = contexts if is_tls else (None, None)
-    async with listen(serve, server) as upstream:
+    async with listen(answer_once(LENGTH[:-1], holds=True), server) as upstream:
         client = upstream.client(limit=count + 1, tls=tls)
         responses = [await post(client)]
         tracemalloc.start()
@@ -301,24 +280,14 @@ async def test_upstream_that_reads_nothing_times_out():
 
 
 async def test_head_that_does_not_come_times_out():
-    async def serve(reader, writer):
-        await read_request(reader)
-        await write_apart(writer, INTERIM[: -len(LENGTH)], LENGTH[:20])
-        await wait_for_eof(reader)
-
-    async with listen(serve) as upstream:
+    async with listen(answer_once(INTERIM[: -len(LENGTH)], LENGTH[:20], holds=True)) as upstream:
         with pytest.raises(UpstreamTimedOut):
             await post(upstream.client(head=0.05))
         await upstream.wait_until_open(0)
 
 
 async def test_silence_between_bytes_times_out():
-    async def serve(reader, writer):
-        await read_request(reader)
-        await write_apart(writer, LENGTH[:-1])
-        await wait_for_eof(reader)
-
-    async with listen(serve) as upstream:
+    async with listen(answer_once(LENGTH[:-1], holds=True)) as upstream:
         response = await post(upstream.client(idle=0.05))
         assert await response.read_some() == BODY[:-1]
         with pytest.raises(UpstreamTimedOut):
@@ -376,12 +345,7 @@ async def test_cancelled_call_closes_its_connection(body):
 
 
 async def test_abort_closes_the_connection_and_ends_the_response():
-    async def serve(reader, writer):
-        await read_request(reader)
-        await write_apart(writer, LENGTH[:-1])
-        await wait_for_eof(reader)
-
-    async with listen(serve) as upstream:
+    async with listen(answer_once(LENGTH[:-1], holds=True)) as upstream:
         response = await post(upstream.client())
         response.abort()
         await upstream.wait_until_open(0)
