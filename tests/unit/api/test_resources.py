@@ -1,6 +1,7 @@
 """Resource models, lenient towards newer releases, and the CRDs generated from them."""
 
 import copy
+import functools
 import itertools
 import json
 import re
@@ -23,6 +24,7 @@ from gateway_core.api.task import GatewayTask
 
 ROOT = Path(__file__).resolve().parents[3]
 BASES = ROOT / "tests" / "crd" / "bases"
+define = functools.cache(build_crd)
 
 
 def read_base(kind: type[Resource]) -> dict[str, Any]:
@@ -226,7 +228,7 @@ def test_union_is_refused() -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.plural)
 def test_names_follow_the_design(kind: type[Resource]) -> None:
-    crd = build_crd(kind)
+    crd = define(kind)
     names = crd["spec"]["names"]
     assert crd["metadata"]["name"] == f"{names['plural']}.{GROUP}"
     assert names["kind"].startswith("Gateway")
@@ -245,7 +247,7 @@ def split_union(path: str) -> list[str]:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.plural)
 def test_columns_and_selectable_fields_name_fields_that_are_there(kind: type[Resource]) -> None:
-    version = build_crd(kind)["spec"]["versions"][0]
+    version = define(kind)["spec"]["versions"][0]
     schema = version["schema"]["openAPIV3Schema"]
     paths = [column["jsonPath"] for column in version["additionalPrinterColumns"]]
     paths += [selectable["jsonPath"] for selectable in version.get("selectableFields", ())]
@@ -259,14 +261,14 @@ def test_columns_and_selectable_fields_name_fields_that_are_there(kind: type[Res
 
 
 def test_client_request_fields_are_required() -> None:
-    schema = build_crd(GatewayTask)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema = define(GatewayTask)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     assert "request" in schema["properties"]["spec"]["required"]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.plural)
 def test_committed_files_are_what_the_models_say(kind: type[Resource]) -> None:
     committed = yaml.safe_load((ROOT / "crds" / f"{kind.plural}.yaml").read_text())
-    assert committed == build_crd(kind), "run `make generate`"
+    assert committed == define(kind), "run `make generate`"
 
 
 def test_directory_of_definitions_has_no_further_file() -> None:
@@ -287,7 +289,7 @@ def list_fields(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, d
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.plural)
 def test_every_field_has_a_description(kind: type[Resource]) -> None:
     """`kubectl explain` shows them; fields of money, time and bytes name their unit."""
-    schema = build_crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema = define(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     fields = dict(list_fields(schema))
     assert len(fields) > 5
     assert [
@@ -301,4 +303,4 @@ def test_every_field_has_a_description(kind: type[Resource]) -> None:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.plural)
 def test_definition_fits_the_annotation_of_kubectl_apply(kind: type[Resource]) -> None:
     """`kubectl apply` keeps the object as JSON in an annotation; all have at most 256 KiB."""
-    assert len(json.dumps(build_crd(kind))) < 128 * 1024
+    assert len(json.dumps(define(kind))) < 128 * 1024
