@@ -254,7 +254,9 @@ class FakeKubernetes(KubernetesClient):
         return self.size
 
     async def read_secret(self, name: str) -> dict[str, bytes]:
-        self._begin("read_secret", "secrets")
+        fault = self._begin("read_secret", "secrets")
+        if fault is not None:
+            raise fault.error
         if name not in self.secrets:
             raise ObjectNotFound(name)
         return self.secrets[name]

@@ -16,21 +16,10 @@ from gateway_core.providers.catalog_view import (
 )
 from gateway_core.providers.registry import Providers
 from tests.fakes.informer import FakeInformer
-from tests.fakes.kubernetes import FakeKubernetes
+from tests.fakes.kubernetes import FakeKubernetes, Fault
 from tests.fakes.moderation import FakeModeration
 
 KIND = "gatewayproviders"
-
-
-class SecretRecords(FakeKubernetes):
-    """Records whose Secrets a test may refuse."""
-
-    error: Exception | None = None
-
-    async def read_secret(self, name: str) -> dict[str, bytes]:
-        if self.error is not None:
-            raise self.error
-        return await super().read_secret(name)
 
 
 class Scene:
@@ -38,7 +27,7 @@ class Scene:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(usecase, "SECRET_SECONDS", 0.0)
-        self.kube = SecretRecords()
+        self.kube = FakeKubernetes()
         self.kube.secrets["creds"] = {"token": b"s3cr3t"}
         self.table = FakeInformer(self.kube, KIND, project_provider)
         self.watch = ProviderWatch(
@@ -76,7 +65,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 async def test_unreadable_secret_is_reported_once_with_a_remedy(scene: Scene) -> None:
     scene.put()
-    scene.kube.error = RequestForbidden("forbidden")
+    scene.kube.order_faults("read_secret", *[Fault(RequestForbidden("forbidden"))] * 2)
     (line,) = await scene.look()
     assert (line["log_level"], line["provider"], line["reason"]) == (
         "warning",
@@ -87,7 +76,6 @@ async def test_unreadable_secret_is_reported_once_with_a_remedy(scene: Scene) ->
     assert "name it in the value that the process was given" in line["problem"]
     assert scene.measure() == 0
     assert await scene.look() == []
-    scene.kube.error = None
     (line,) = await scene.look()
     assert (line["log_level"], line["provider"]) == ("info", "judge")
     assert scene.measure() == 1
@@ -102,9 +90,8 @@ async def test_provider_that_is_usable_from_the_start_is_not_logged(scene: Scene
 
 async def test_new_problem_of_a_provider_is_logged_again(scene: Scene) -> None:
     scene.put()
-    scene.kube.error = RequestForbidden("forbidden")
+    scene.kube.order_faults("read_secret", Fault(RequestForbidden("forbidden")))
     assert len(await scene.look()) == 1
-    scene.kube.error = None
     scene.kube.secrets["creds"] = {"other": b"x"}
     (line,) = await scene.look()
     assert "token" in line["problem"]
@@ -112,12 +99,11 @@ async def test_new_problem_of_a_provider_is_logged_again(scene: Scene) -> None:
 
 async def test_state_is_kept_while_the_kubernetes_api_is_away(scene: Scene) -> None:
     scene.put()
-    scene.kube.error = KubernetesUnavailable("away")
+    away = Fault(KubernetesUnavailable("away"))
+    scene.kube.order_faults("read_secret", away, None, away)
     assert await scene.look() == []
     assert scene.measure() is None
-    scene.kube.error = None
     await scene.look()
-    scene.kube.error = KubernetesUnavailable("away")
     assert await scene.look() == []
     assert scene.measure() == 1
 

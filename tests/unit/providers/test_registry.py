@@ -15,30 +15,18 @@ from gateway_core.providers.registry import LONGEST_START_PAUSE, SECRET_SECONDS,
 from gateway_core.providers.upstream import AdapterFailed, Upstream
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.informer import FakeInformer
-from tests.fakes.kubernetes import FakeKubernetes
+from tests.fakes.kubernetes import FakeKubernetes, Fault
 from tests.fakes.upstream import FakeUpstream
 
 KIND = "gatewayproviders"
 REF = {"name": "creds", "key": "token"}
 
 
-class SecretRecords(FakeKubernetes):
-    """Records whose Secrets a test may refuse."""
-
-    error: Exception | None = None
-
-    async def read_secret(self, name: str) -> dict[str, bytes]:
-        data = await super().read_secret(name)
-        if self.error is not None:
-            raise self.error
-        return data
-
-
 class Simulation:
     """Providers on a record; `made` are (credential, upstream) in the order they were built."""
 
     def __init__(self) -> None:
-        self.kube = SecretRecords()
+        self.kube = FakeKubernetes()
         self.table = FakeInformer(self.kube, KIND, GatewayProvider.model_validate)
         self.made: list[tuple[str | None, FakeUpstream]] = []
         self.problem: Problem | None = None
@@ -231,7 +219,7 @@ async def test_failing_constructor_is_a_problem(
 
 @in_virtual_time
 async def test_forbidden_secret_is_a_problem(sim: Simulation) -> None:
-    sim.kube.error = RequestForbidden("403")
+    sim.kube.order_faults("read_secret", *[Fault(RequestForbidden("403"))] * 2)
     sim.put(credentialsSecretRef=REF)
     assert await sim.find() is None
     problem = await sim.check()
