@@ -89,13 +89,6 @@ def test_first_name_serves_of_models_made_in_one_second() -> None:
     assert set(problems) == {"b"}
 
 
-def test_bad_object_does_not_stand_in_a_good_ones_way() -> None:
-    bad = make("a-bad", "2026-11-20T10:00:00Z", prices=None)
-    catalog, problems = build_catalog([bad, make("good")])
-    assert catalog.find_model("sim", "reference_to_video", "sim-q4") is not None
-    assert set(problems) == {"a-bad"}
-
-
 @pytest.mark.parametrize(
     ("spec", "reason", "text"),
     [
@@ -210,8 +203,14 @@ def test_models_with_problems_are_kept_apart() -> None:
     assert sorted(obj.spec.model_id for obj in catalog.withdrawn) == ["none", "old"]
 
 
-def test_id_that_can_be_called_is_not_among_what_cannot() -> None:
-    catalog, _ = build_catalog([make("a-bad", "2026-11-20T10:00:00Z", prices=None), make("good")])
+def test_bad_object_does_not_stand_in_a_good_ones_way() -> None:
+    bad = make("a-bad", "2026-11-20T10:00:00Z", prices=None)
+    catalog, problems = build_catalog([bad, make("good")])
+    assert catalog.find_model("sim", "reference_to_video", "sim-q4") is not None
+    assert set(problems) == {"a-bad"}
     assert catalog.withdrawn == ()
+
+
+def test_older_of_two_withdrawn_models_with_one_id_is_listed() -> None:
     catalog, _ = build_catalog([make("a", disabled=True), make("b", disabled=True)])
     assert [obj.metadata.name for obj in catalog.withdrawn] == ["a"]
