@@ -1,6 +1,7 @@
 """Connections of a client: their number, their reuse, and the calls that wait for them."""
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -35,10 +36,19 @@ class Gate:
             writer.write(OK)
 
 
-async def test_connections_are_bounded_and_calls_wait_in_order():
+@asynccontextmanager
+async def gated(limit=1):
+    """A gate, its upstream, and a client with at most so many connections."""
     gate = Gate()
     async with listen(gate.serve) as upstream:
-        client = upstream.client(limit=2)
+        client = upstream.client(limit=limit)
+        yield gate, upstream, client
+        client.close()
+        await upstream.wait_until_open(0)
+
+
+async def test_connections_are_bounded_and_calls_wait_in_order():
+    async with gated(limit=2) as (gate, upstream, client):
         calls = [asyncio.create_task(post_and_read(client, b"%d" % n)) for n in range(9)]
         for _ in range(2):
             await gate.bodies.get()
@@ -47,14 +57,10 @@ async def test_connections_are_bounded_and_calls_wait_in_order():
             assert await asyncio.gather(*calls) == [b"ok"] * 9
         assert [gate.bodies.get_nowait() for _ in range(7)] == [b"%d" % n for n in range(2, 9)]
         assert upstream.connections == upstream.most_open == 2
-        client.close()
-        await upstream.wait_until_open(0)
 
 
 async def test_calls_that_give_up_waiting_leave_their_turn_to_others():
-    gate = Gate()
-    async with listen(gate.serve) as upstream:
-        client = upstream.client(limit=1)
+    async with gated() as (gate, upstream, client):
         calls = [asyncio.create_task(post_and_read(client, b"%d" % n)) for n in range(5)]
         await gate.bodies.get()
         for n in (1, 3):
@@ -65,20 +71,16 @@ async def test_calls_that_give_up_waiting_leave_their_turn_to_others():
         assert [result == b"ok" for result in results] == [True, False, True, False, True]
         assert await post_and_read(client) == b"ok"
         assert upstream.connections == 1
-        client.close()
 
 
 async def test_turn_that_comes_with_the_cancellation_is_passed_on():
-    gate = Gate()
-
     async def call_and_cancel_next():
         response = await post(client)
         # its end has handed the connection to the second call, which has not run since
         second.cancel()
         return await response.read(9)
 
-    async with listen(gate.serve) as upstream:
-        client = upstream.client(limit=1)
+    async with gated() as (gate, upstream, client):
         first = asyncio.create_task(call_and_cancel_next())
         await gate.bodies.get()
         second = asyncio.create_task(post_and_read(client))
@@ -88,13 +90,10 @@ async def test_turn_that_comes_with_the_cancellation_is_passed_on():
             assert await asyncio.gather(first, third) == [b"ok", b"ok"]
         assert second.cancelled()
         assert upstream.connections == 1
-        client.close()
 
 
 async def test_waiting_call_opens_a_connection_where_another_ends():
-    gate = Gate()
-    async with listen(gate.serve) as upstream:
-        client = upstream.client(limit=1)
+    async with gated() as (gate, upstream, client):
         first = asyncio.create_task(post(client))
         await gate.bodies.get()
         second = asyncio.create_task(post_and_read(client))
@@ -104,7 +103,6 @@ async def test_waiting_call_opens_a_connection_where_another_ends():
         async with asyncio.timeout(SECONDS):
             assert await second == b"ok"
         assert upstream.connections == 2
-        client.close()
 
 
 async def test_failed_connections_free_their_slots(unused_tcp_port):
@@ -116,16 +114,13 @@ async def test_failed_connections_free_their_slots(unused_tcp_port):
 
 async def test_call_without_a_turn_is_refused(monkeypatch):
     monkeypatch.setattr(llm_client, "_TURN_SECONDS", 0.02)
-    gate = Gate()
-    async with listen(gate.serve) as upstream:
-        client = upstream.client(limit=1)
+    async with gated() as (gate, _, client):
         first = asyncio.create_task(post_and_read(client))
         await gate.bodies.get()
         with pytest.raises(UpstreamBusy, match="Too many"):
             await post(client)
         gate.open.set()
         assert await first == b"ok"
-        client.close()
 
 
 async def test_request_is_repeated_once_where_a_kept_connection_was_closed():
@@ -264,9 +259,7 @@ async def test_free_connections_are_closed_after_their_time():
 
 
 async def test_closed_client_refuses_calls_and_lets_others_end():
-    gate = Gate()
-    async with listen(gate.serve) as upstream:
-        client = upstream.client(limit=1)
+    async with gated() as (gate, _, client):
         under_way = asyncio.create_task(post_and_read(client))
         await gate.bodies.get()
         waiting = asyncio.create_task(post(client))
@@ -277,13 +270,10 @@ async def test_closed_client_refuses_calls_and_lets_others_end():
                 await call
         gate.open.set()
         assert await under_way == b"ok"
-        await upstream.wait_until_open(0)
 
 
 async def test_closed_client_leaves_cancelled_calls_alone():
-    gate = Gate()
-    async with listen(gate.serve) as upstream:
-        client = upstream.client(limit=1)
+    async with gated() as (gate, _, client):
         under_way = asyncio.create_task(post(client))
         await gate.bodies.get()
         waiting = asyncio.create_task(post(client))
@@ -294,7 +284,6 @@ async def test_closed_client_leaves_cancelled_calls_alone():
         results = await asyncio.gather(waiting, under_way, return_exceptions=True)
         assert [type(result) for result in results] == [asyncio.CancelledError] * 2
         gate.open.set()
-        await upstream.wait_until_open(0)
 
 
 async def test_random_calls_leave_no_connection_and_no_slot():

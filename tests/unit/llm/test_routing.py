@@ -54,15 +54,15 @@ def test_routes_of_weight_zero_alone_are_used_in_order() -> None:
     assert count_choices(make_route("a", weight=0), make_route("b", weight=0)) == {"a": 1000}
 
 
-def fail_until_open(breaker: CircuitBreaker, now: float = 0.0) -> None:
+def fail_until_open(breaker: CircuitBreaker, now: float = 0.0) -> CircuitBreaker:
     for _ in range(LEAST_FAILURES):
         assert breaker.begin(now)
         breaker.fail(now, "demo")
+    return breaker
 
 
 def test_circuit_opens_after_failures_and_rests() -> None:
-    breaker = CircuitBreaker()
-    fail_until_open(breaker)
+    breaker = fail_until_open(CircuitBreaker())
 
     assert breaker.is_open
     assert not breaker.begin(0.5)
@@ -79,8 +79,7 @@ def test_some_failures_among_many_successes_keep_the_circuit_closed() -> None:
 
 
 def test_one_probe_passes_after_the_rest_and_closes_the_circuit() -> None:
-    breaker = CircuitBreaker()
-    fail_until_open(breaker)
+    breaker = fail_until_open(CircuitBreaker())
 
     assert breaker.begin(2)
     assert not breaker.begin(2)
@@ -90,8 +89,7 @@ def test_one_probe_passes_after_the_rest_and_closes_the_circuit() -> None:
 
 
 def test_failed_probes_double_the_rest_up_to_a_bound() -> None:
-    breaker = CircuitBreaker()
-    fail_until_open(breaker)
+    breaker = fail_until_open(CircuitBreaker())
     now, rests = 0.0, []
     for _ in range(8):
         now += breaker.count_rest(now)
@@ -105,8 +103,7 @@ def test_failed_probes_double_the_rest_up_to_a_bound() -> None:
 
 
 def test_late_failure_of_an_earlier_call_does_not_extend_the_rest() -> None:
-    breaker = CircuitBreaker()
-    fail_until_open(breaker)
+    breaker = fail_until_open(CircuitBreaker())
     rest = breaker.count_rest(0)
     breaker.fail(0, "demo")
 
@@ -114,8 +111,7 @@ def test_late_failure_of_an_earlier_call_does_not_extend_the_rest() -> None:
 
 
 def test_probe_whose_client_left_lets_another_one_pass() -> None:
-    breaker = CircuitBreaker()
-    fail_until_open(breaker)
+    breaker = fail_until_open(CircuitBreaker())
     assert breaker.begin(2)
     breaker.drop(2)
 
@@ -123,8 +119,7 @@ def test_probe_whose_client_left_lets_another_one_pass() -> None:
 
 
 def test_call_that_joined_a_probe_does_not_end_it_by_leaving() -> None:
-    breaker = CircuitBreaker()
-    fail_until_open(breaker)
+    breaker = fail_until_open(CircuitBreaker())
     assert breaker.begin(2)
     assert breaker.begin(2.5, is_last=True)
     breaker.drop(2.5)
@@ -133,8 +128,7 @@ def test_call_that_joined_a_probe_does_not_end_it_by_leaving() -> None:
 
 
 def test_probe_without_an_outcome_blocks_others_for_a_bounded_time() -> None:
-    breaker = CircuitBreaker()
-    fail_until_open(breaker)
+    breaker = fail_until_open(CircuitBreaker())
     assert breaker.begin(2)
 
     assert not breaker.begin(2 + PROBE_SECONDS - 1)
@@ -152,8 +146,7 @@ def test_retry_after_pauses_a_closed_circuit() -> None:
 
 
 def test_open_circuit_lets_a_call_pass_that_no_other_provider_can_answer() -> None:
-    breaker = CircuitBreaker()
-    fail_until_open(breaker)
+    breaker = fail_until_open(CircuitBreaker())
 
     assert breaker.begin(0, is_last=True)
     breaker.fail(0, "demo")
@@ -165,8 +158,7 @@ def test_open_circuit_lets_a_call_pass_that_no_other_provider_can_answer() -> No
 
 
 def test_call_that_joined_a_failed_probe_and_succeeds_ends_the_rest() -> None:
-    breaker = CircuitBreaker()
-    fail_until_open(breaker)
+    breaker = fail_until_open(CircuitBreaker())
     assert breaker.begin(0, is_last=True)
     assert breaker.begin(0, is_last=True)
 
@@ -177,8 +169,7 @@ def test_call_that_joined_a_failed_probe_and_succeeds_ends_the_rest() -> None:
 
 
 def test_calls_do_not_pile_up_behind_a_probe_that_is_not_answered() -> None:
-    breaker = CircuitBreaker()
-    fail_until_open(breaker)
+    breaker = fail_until_open(CircuitBreaker())
 
     assert breaker.begin(0, is_last=True)
     assert breaker.begin(PROMPT_SECONDS - 0.1, is_last=True)
@@ -188,8 +179,7 @@ def test_calls_do_not_pile_up_behind_a_probe_that_is_not_answered() -> None:
 
 
 def test_no_call_passes_while_the_provider_asks_for_none() -> None:
-    breaker = CircuitBreaker()
-    fail_until_open(breaker)
+    breaker = fail_until_open(CircuitBreaker())
     breaker.pause(7, now=0)
 
     assert not breaker.begin(6.9, is_last=True)

@@ -26,6 +26,7 @@ ARGUMENTS = {
     "params": PARAMS,
     "idempotency_key": "one",
 }
+EITHER = "application/json, text/event-stream"
 
 
 @pytest.fixture
@@ -58,6 +59,14 @@ async def wait_begun(gateway, count=1):
     await wait_for(has_begun)
 
 
+async def begin_wait(gateway, meta=None, *, key="", accept=EITHER, **arguments):
+    """A task that sends a call and awaits its answer, once it waits."""
+    sent = gateway.send(message(meta, **arguments), key=key, accept=accept)
+    waiting = asyncio.create_task(sent)
+    await wait_begun(gateway)
+    return waiting
+
+
 def metric(gateway, name, **labels):
     return gateway.mcp_parts.registry.get_sample_value(name, labels)
 
@@ -69,8 +78,7 @@ def read_content(answer):
 
 
 async def test_wait_ends_with_its_task_and_answers_json(gateway):
-    waiting = asyncio.create_task(gateway.send(message()))
-    await wait_begun(gateway)
+    waiting = await begin_wait(gateway)
     end_task(gateway)
     content = read_content(await waiting)
     assert content == {
@@ -89,8 +97,7 @@ async def test_wait_ends_with_its_task_and_answers_json(gateway):
 
 
 async def test_failed_task_is_no_error_of_the_call(gateway):
-    waiting = asyncio.create_task(gateway.send(message()))
-    await wait_begun(gateway)
+    waiting = await begin_wait(gateway)
     end_task(gateway, "Failed")
     content = read_content(await waiting)
     assert (content["status"], content["completed"]) == ("failed", True)
@@ -99,8 +106,7 @@ async def test_failed_task_is_no_error_of_the_call(gateway):
 
 @in_virtual_time
 async def test_wait_reads_nothing_by_name_while_the_watch_is_alive(gateway, monkeypatch):
-    waiting = asyncio.create_task(gateway.send(message()))
-    await wait_begun(gateway)
+    waiting = await begin_wait(gateway)
     read = gateway.kube.get
     reads = []
 
@@ -160,10 +166,8 @@ async def test_times_outside_their_bounds_are_errors(gateway, bad):
 @in_virtual_time
 async def test_progress_is_sent_only_on_request_and_rises(gateway, monkeypatch):
     monkeypatch.setattr(streaming, "HEARTBEAT_SECONDS", 0.01)
-    waiting = asyncio.create_task(
-        gateway.send(message({"progressToken": "p"}, poll_interval_ms=1000, timeout_ms=60_000))
-    )
-    await wait_begun(gateway)
+    meta = {"progressToken": "p"}
+    waiting = await begin_wait(gateway, meta, poll_interval_ms=1000, timeout_ms=60_000)
     await asyncio.sleep(1.1)
     end_task(gateway)
     answer = await waiting
@@ -188,9 +192,8 @@ async def test_progress_is_sent_only_on_request_and_rises(gateway, monkeypatch):
 async def test_client_of_json_alone_gets_the_end_of_its_wait(gateway, monkeypatch):
     monkeypatch.setattr(streaming, "STREAM_AFTER_SECONDS", 0.02)
     monkeypatch.setattr(streaming, "HEARTBEAT_SECONDS", 0.02)
-    given = message({"progressToken": "p"}, timeout_ms=60_000)
-    waiting = asyncio.create_task(gateway.send(given, accept="application/json"))
-    await wait_begun(gateway)
+    meta = {"progressToken": "p"}
+    waiting = await begin_wait(gateway, meta, timeout_ms=60_000, accept="application/json")
     # several heartbeats would be due
     await asyncio.sleep(0.1)
     assert not waiting.done()
@@ -239,8 +242,7 @@ async def test_waits_beyond_the_bounds_return_at_once():
 
 
 async def test_drain_ends_waits_with_the_next_step(gateway):
-    waiting = asyncio.create_task(gateway.send(message()))
-    await wait_begun(gateway)
+    waiting = await begin_wait(gateway)
     gateway.mcp_drain.begin()
     answer = await waiting
     assert read_content(answer)["next_action"] == "get_task"
@@ -259,8 +261,7 @@ async def test_cancellation_ends_the_wait_of_its_caller_and_never_the_task(gatew
         }
         return gateway.send(body, key=key)
 
-    waiting = asyncio.create_task(gateway.send(message(request_id=1)))
-    await wait_begun(gateway)
+    waiting = await begin_wait(gateway, request_id=1)
     for key, request_id in ((gateway.other_key, 1), (gateway.key, 8), (gateway.key, True)):
         assert (await cancel(key, request_id)).status == 202
     await asyncio.sleep(0.05)
@@ -280,8 +281,7 @@ async def test_client_that_leaves_ends_its_wait_and_never_the_task(gateway):
         await original(scope, receive, send)
 
     gateway.mcp = spy
-    waiting = asyncio.create_task(gateway.send(message()))
-    await wait_begun(gateway)
+    waiting = await begin_wait(gateway)
     scopes[0][EXCHANGE_KEY].leave()
     answer = await waiting
     assert answer.status == 0
@@ -295,8 +295,7 @@ async def test_client_that_leaves_ends_its_wait_and_never_the_task(gateway):
 async def test_wait_goes_on_while_the_kubernetes_api_is_silent(gateway, monkeypatch):
     monkeypatch.setattr(task_waits, "RETRY_SECONDS", 0.02)
     monkeypatch.setattr(task_waits, "QUIET_SECONDS", 0.02)
-    waiting = asyncio.create_task(gateway.send(message()))
-    await wait_begun(gateway)
+    waiting = await begin_wait(gateway)
     table = gateway.mcp_tables["gatewaytasks"]
     table.cut, table.staleness = True, 60.0
     end_task(gateway)
@@ -306,8 +305,7 @@ async def test_wait_goes_on_while_the_kubernetes_api_is_silent(gateway, monkeypa
 @in_virtual_time
 async def test_task_that_is_removed_is_an_error_of_the_call(gateway, monkeypatch):
     monkeypatch.setattr(streaming, "STREAM_AFTER_SECONDS", 0.01)
-    waiting = asyncio.create_task(gateway.send(message()))
-    await wait_begun(gateway)
+    waiting = await begin_wait(gateway)
     await asyncio.sleep(0.05)
     (task,) = gateway.kube.list_objects("gatewaytasks")
     gateway.kube.remove("gatewaytasks", task["metadata"]["name"])
@@ -432,8 +430,7 @@ async def test_cancellation_while_the_task_is_made_ends_the_wait(gateway, monkey
 async def test_revoked_key_ends_its_wait_within_a_heartbeat(gateway, monkeypatch):
     monkeypatch.setattr(task_waits, "HEARTBEAT_SECONDS", 0.05)
     key = gateway.put_key("demo")
-    waiting = asyncio.create_task(gateway.send(message(), key=key))
-    await wait_begun(gateway)
+    waiting = await begin_wait(gateway, key=key)
     await asyncio.sleep(0.12)
     assert not waiting.done()
     for obj in gateway.kube.list_objects("gatewaykeys"):
@@ -470,12 +467,10 @@ async def test_wait_that_fails_is_an_error_of_the_call(gateway, monkeypatch, fai
 
 async def test_replay_of_an_ended_task_needs_no_room_to_wait():
     gateway = McpGateway(mcp_max_concurrent_waits=1)
-    first = asyncio.create_task(gateway.send(message()))
-    await wait_begun(gateway)
+    first = await begin_wait(gateway)
     end_task(gateway)
     made = read_content(await first)
-    other = asyncio.create_task(gateway.send(message(idempotency_key="two", request_id=2)))
-    await wait_begun(gateway)
+    other = await begin_wait(gateway, idempotency_key="two", request_id=2)
     for wait in (True, False):
         again = read_content(await gateway.send(message(wait=wait)))
         assert again == {**made, "task_replayed": True}
