@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from ipaddress import ip_network
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -176,23 +176,15 @@ def change(document: dict[str, Any], path: str, value: Any) -> None:
         document[last] = value
 
 
-class Connect(Protocol):
-    """Makes an adapter for the provider, or for a URL, with changes by the path of a field."""
-
-    def __call__(
-        self,
-        changes: Mapping[str, Any] | None = None,
-        *,
-        url: str | None = None,
-        allowed: tuple[str, ...] = ("127.0.0.0/8", "::1/128"),
-    ) -> HttpUpstream:
-        """Loopback is allowed unless told."""
-        ...
+Connect = Callable[..., HttpUpstream]
 
 
 @pytest.fixture
 async def connect(provider: FakeProvider) -> AsyncIterator[Connect]:
-    """Makes adapters; all are closed at the end."""
+    """Makes adapters for the provider, or for a URL, with changes by the path of a field.
+
+    Loopback is allowed unless told. All are closed at the end.
+    """
     made: list[HttpUpstream] = []
 
     def make(
