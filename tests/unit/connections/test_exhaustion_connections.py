@@ -332,23 +332,18 @@ async def test_memory_is_given_back_with_the_request() -> None:
             assert answer.endswith(b"900000")
 
 
-async def test_flood_from_one_address_keeps_no_client_out() -> None:
+@pytest.mark.parametrize(
+    ("addresses", "most"), [(1, 20), (50, 30)], ids=["one address", "many addresses"]
+)
+async def test_flood_keeps_no_client_out(addresses: int, most: int) -> None:
     """Neither others nor itself: the longest waiting connections make room."""
     async with serve(connections=30, per_address=20) as port, AsyncExitStack() as stack:
-        for _ in range(100):
-            await port.hold(stack, b"GET / HT")
-        assert len(port.table) <= 20
-        assert port.table.refused == 0
-        assert (await port.ask()).split()[1] == b"200"
-        assert (await port.ask(source="127.0.0.2")).split()[1] == b"200"
-
-
-async def test_flood_from_many_addresses_is_bounded_in_total() -> None:
-    async with serve(connections=30, per_address=20) as port, AsyncExitStack() as stack:
         for number in range(100):
-            await port.hold(stack, source=f"127.0.1.{1 + number % 50}")
-        assert len(port.table) <= 30
-        assert (await port.ask(source="127.0.0.2")).split()[1] == b"200"
+            await port.hold(stack, b"GET / HT", source=f"127.0.1.{1 + number % addresses}")
+        assert len(port.table) <= most
+        assert port.table.refused == 0
+        for source in ("127.0.1.1", "127.0.0.2"):
+            assert (await port.ask(source=source)).split()[1] == b"200"
 
 
 async def test_connections_with_requests_are_refused_beyond_the_bound() -> None:

@@ -9,13 +9,14 @@ import pytest
 from google import genai
 from google.genai import types
 
-from gateway_core.llm.formats.calls import Format, LlmCall
+from gateway_core.llm.formats.calls import Format
 from gateway_core.llm.formats.chat_stream import ChatStream
-from gateway_core.llm.formats.exchange import plan_exchange
+from gateway_core.llm.formats.exchange import Exchange, plan_exchange
 from gateway_core.llm.formats.google_stream import GoogleStream
-from gateway_core.llm.formats.requests import read_chat, read_generate, read_responses
+from gateway_core.llm.formats.requests import read_generate
 from gateway_core.llm.formats.responses_stream import ResponsesStream
 from gateway_core.llm.formats.sse import ErrorForm, keep_alive
+from tests.fakes.llm_calls import BODIES, exchange
 from tests.fakes.llm_streams import (
     chat_chunks,
     cut,
@@ -94,9 +95,8 @@ def test_genai_reads_streams() -> None:
     assert chunks[-1].usage_metadata.total_token_count == 12
 
 
-def translate(call: LlmCall, upstream: Format, *chunks: Any) -> bytes:
-    stream = plan_exchange(call, upstream, "up", 5).open_stream()
-    return run_stream(stream, cut(write_frames(chunks), PIECES))
+def translate(exchange: Exchange, *chunks: Any) -> bytes:
+    return run_stream(exchange.open_stream(), cut(write_frames(chunks), PIECES))
 
 
 CHAT_CALL = chat_chunks("")[1] | {
@@ -125,16 +125,9 @@ GOOGLE_CALL = google_chunks("")[0] | {
 
 
 def test_openai_reads_chat_streams_of_google() -> None:
-    call = read_chat(
-        {
-            "model": "m",
-            "messages": [{"role": "user", "content": "hi"}],
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        },
-        90,
-    )
-    body = translate(call, Format.GOOGLE, GOOGLE_CALL, *google_chunks(*TEXTS))
+    options = {"include_usage": True}
+    planned = exchange(Format.CHAT, Format.GOOGLE, stream=True, stream_options=options)
+    body = translate(planned, GOOGLE_CALL, *google_chunks(*TEXTS))
     with open_openai(body).chat.completions.stream(model="m", messages=[]) as stream:
         completion = stream.get_final_completion()
     [choice] = completion.choices
@@ -149,12 +142,12 @@ def test_openai_reads_chat_streams_of_google() -> None:
 @pytest.mark.parametrize("upstream", [Format.CHAT, Format.GOOGLE])
 def test_openai_reads_responses_streams_of_other_formats(upstream: Format) -> None:
     tool = {"type": "function", "name": "f", "parameters": {}, "strict": False}
-    call = read_responses({"model": "m", "input": "hi", "stream": True, "tools": [tool]}, 20)
+    planned = exchange(Format.RESPONSES, upstream, stream=True, tools=[tool])
     chunks = chat_chunks(*TEXTS)
     if upstream is Format.CHAT:
-        body = translate(call, upstream, *chunks[:-2], CHAT_CALL, *chunks[-2:], b"[DONE]")
+        body = translate(planned, *chunks[:-2], CHAT_CALL, *chunks[-2:], b"[DONE]")
     else:
-        body = translate(call, upstream, GOOGLE_CALL, *google_chunks(*TEXTS))
+        body = translate(planned, GOOGLE_CALL, *google_chunks(*TEXTS))
     with open_openai(body).responses.stream(model="m", input="hi") as stream:
         response = stream.get_final_response()
     assert response.output_text == "".join(TEXTS)
@@ -167,14 +160,11 @@ def test_openai_reads_responses_streams_of_other_formats(upstream: Format) -> No
 @pytest.mark.parametrize("event_stream", [True, False])
 def test_genai_reads_streams_of_chat(event_stream: bool) -> None:
     call = read_generate(
-        {"contents": [{"parts": [{"text": "hi"}]}]},
-        9,
-        model_id="m",
-        stream=True,
-        event_stream=event_stream,
+        BODIES[Format.GOOGLE], 9, model_id="m", stream=True, event_stream=event_stream
     )
     chunks = chat_chunks(*TEXTS)
-    body = translate(call, Format.CHAT, *chunks[:-2], CHAT_CALL, *chunks[-2:], b"[DONE]")
+    planned = plan_exchange(call, Format.CHAT, "up", 5)
+    body = translate(planned, *chunks[:-2], CHAT_CALL, *chunks[-2:], b"[DONE]")
     if not event_stream:
         body = write_frames(orjson.loads(body))
     received = list(open_genai(body).models.generate_content_stream(model="m", contents="hi"))
@@ -190,16 +180,14 @@ def test_genai_reads_streams_of_chat(event_stream: bool) -> None:
 
 
 def test_openai_reads_whole_answers_of_google() -> None:
-    [generated] = google_chunks("Hi")
-    chat = read_chat({"model": "m", "messages": [{"role": "user", "content": "hi"}]}, 90)
-    answer, _ = plan_exchange(chat, Format.GOOGLE, "up", 5).complete(orjson.dumps(generated))
+    raw = orjson.dumps(google_chunks("Hi")[0])
+    answer, _ = exchange(Format.CHAT, Format.GOOGLE).complete(raw)
     completion = open_openai(orjson.dumps(answer), "application/json").chat.completions.create(
         model="m", messages=[]
     )
     assert completion.choices[0].message.content == "Hi"
 
-    responses = read_responses({"model": "m", "input": "hi"}, 90)
-    answer, _ = plan_exchange(responses, Format.GOOGLE, "up", 5).complete(orjson.dumps(generated))
+    answer, _ = exchange(Format.RESPONSES, Format.GOOGLE).complete(raw)
     response = open_openai(orjson.dumps(answer), "application/json").responses.create(
         model="m", input="hi"
     )

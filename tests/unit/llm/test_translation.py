@@ -712,7 +712,7 @@ def measure_growth(run: Callable[[int], object]) -> float:
 
     gc.disable()
     try:
-        least, most = (min(measure(count) for _ in range(3)) for count in (4_000, 16_000))
+        least, most = (min(measure(count) for _ in range(3)) for count in (3_000, 12_000))
     finally:
         gc.enable()
     return most / least
