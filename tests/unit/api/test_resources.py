@@ -12,14 +12,14 @@ from typing import Annotated, Any, ClassVar
 
 import pytest
 import yaml
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.batch import BatchStatus
 from gateway_core.api.crd import KINDS, build_crd
 from gateway_core.api.ids import CATEGORY, GROUP, SHARDS, shard_of
 from gateway_core.api.key import GatewayKey
-from gateway_core.api.resource import Part, Resource, Status, Time, skeleton
+from gateway_core.api.resource import Part, Resource, Status, Time, checked, rule, skeleton
 from gateway_core.api.task import GatewayTask
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -138,6 +138,25 @@ def schema_of(spec_type: type[Part]) -> dict[str, Any]:
     root = build_crd(Kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     found: dict[str, Any] = root["properties"]["spec"]
     return found
+
+
+def test_nested_part_has_the_rules_of_both_places() -> None:
+    of_part, of_field = rule("self.a > 0", "of the part"), rule("self.a < 9", "of the field")
+
+    class Inner(Part):
+        """Inside."""
+
+        model_config = ConfigDict(json_schema_extra=checked(of_part))
+
+        a: int
+
+    class Spec(Part):
+        """A spec."""
+
+        inner: Annotated[Inner, Field(json_schema_extra=checked(of_field))]
+
+    inner = schema_of(Spec)["properties"]["inner"]
+    assert inner["x-kubernetes-validations"] == [of_part, of_field]
 
 
 def test_exclusive_bound_is_said_as_version_three_says_it() -> None:
