@@ -136,6 +136,19 @@ async def test_list_of_a_lower_version_replaces_all_that_was_known() -> None:
         assert entries(table) == {"kept": "1", "restored": "1", "new": "1"}
 
 
+@in_virtual_time
+async def test_wait_ends_at_once_for_a_known_version_and_in_time_for_a_later_one() -> None:
+    kube = FakeKubernetes()
+    loop = asyncio.get_running_loop()
+    async with following(kube) as table:
+        version = int(put(kube, "a", "1")["metadata"]["resourceVersion"])
+        await asyncio.sleep(0.1)
+        began = loop.time()
+        assert await table.wait_for_version(version, 5)
+        assert loop.time() == began
+        assert not await table.wait_for_version(version + 1, 0.5)
+
+
 class TestSilence:
     @in_virtual_time
     async def test_healthy_watch_is_never_silent_for_longer_than_a_beat(self) -> None:

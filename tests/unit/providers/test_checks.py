@@ -120,6 +120,7 @@ FIELD = Reason.INVALID_FIELD
         ("http.outputHosts", ["https://a.b"], FIELD, "http.outputHosts: "),
         ("http.baseUrl", "http://a:99999", FIELD, "http.baseUrl: "),
         ("http.baseUrl", "http://a b", FIELD, "http.baseUrl: "),
+        ("http.baseUrl", "https://a.example/%zz", FIELD, "http.baseUrl: "),
     ],
 )
 def test_problem_names_its_field(path: str, value: Any, reason: Reason, text: str) -> None:
