@@ -346,7 +346,9 @@ async def test_flood_keeps_no_client_out(addresses: int, most: int) -> None:
             assert (await port.ask(source=source)).split()[1] == b"200"
 
 
-async def test_connections_with_requests_are_refused_beyond_the_bound() -> None:
+async def test_connections_with_requests_are_refused_beyond_the_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with serve(connections=60, per_address=5) as port, AsyncExitStack() as stack:
         for _ in range(5):
             await port.hold(stack, b"GET /held HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -356,6 +358,7 @@ async def test_connections_with_requests_are_refused_beyond_the_bound() -> None:
         assert b"retry-after: 5\r\n" in refused
         assert (await port.ask(source="127.0.0.2")).split()[1] == b"200"
         # a refused connection that sends nothing is closed as well
+        monkeypatch.setattr(protocol, "REFUSED_SECONDS", 0.1)
         reader = await port.hold(stack)
         assert await end_of(reader) == b""
         assert len(port.table) == 5
