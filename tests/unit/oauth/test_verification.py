@@ -142,6 +142,12 @@ async def test_token_of_another_audience_is_refused(scene, audience):
         TokenMint(b"j" * 32).mint("access", GRANT, 1),
         "é" * 80,
     ],
+    ids=[
+        "refresh token",
+        "unknown access token",
+        "access token of another secret",
+        "no ASCII",
+    ],
 )
 async def test_refresh_token_and_forgeries_are_refused(scene, token):
     assert await scene.is_refused(token)
@@ -169,6 +175,10 @@ async def test_forged_changed_or_expired_token_causes_no_read(scene):
         lambda scene: scene.kube.remove("gatewaygrants", GRANT),
         lambda scene: scene.kube.remove("gatewayusers", "ann"),
         lambda scene: scene.kube.remove("gatewayaccounts", "demo"),
+    ],
+    ids=[
+        *("user suspended", "user without role", "account suspended", "token replaced"),
+        *("client removed", "grant removed", "user removed", "account removed"),
     ],
 )
 async def test_token_ends_with_what_it_depends_on(scene, end):
