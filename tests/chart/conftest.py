@@ -11,6 +11,7 @@ import yaml
 from tools.programs import find_program
 
 from gateway_cli.cluster.errors import ClusterError
+from tests.servers.control_plane import ControlPlane
 from tests.servers.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,6 +35,7 @@ class Chart:
     def __init__(self, helm: str) -> None:
         self._helm = helm
         self._texts: dict[str, str] = {}
+        self._objects: dict[str, list[dict]] = {}
 
     def run(
         self, *arguments: str, values: str | None = "", namespace: str = NAMESPACE
@@ -64,9 +66,11 @@ class Chart:
         return self._texts[values]
 
     def render(self, values: str = "") -> list[dict]:
-        """The manifests. AssertionError where a mapping has a key twice."""
-        loaded = yaml.load_all(self.text(values), Loader=StrictLoader)
-        return [obj for obj in loaded if obj]
+        """The manifests, parsed once. AssertionError where a mapping has a key twice."""
+        if values not in self._objects:
+            loaded = yaml.load_all(self.text(values), Loader=StrictLoader)
+            self._objects[values] = [obj for obj in loaded if obj]
+        return self._objects[values]
 
     def find(self, kind: str, suffix: str, values: str = "") -> dict:
         """The one object of a kind whose name ends so."""
@@ -164,15 +168,15 @@ def wait_bound(world, who, verb):
         with contextlib.suppress(ClusterError):
             if world.run.kubectl("auth", "can-i", verb, resource, f"--as={who}").strip() == "yes":
                 return
-        time.sleep(0.1)
+        time.sleep(0.05)
     raise AssertionError(f"{who} may not {verb} tasks")
 
 
 @pytest.fixture(scope="module")
-def world(chart: Chart) -> Iterator[World]:
+def world(chart: Chart, control_plane: ControlPlane) -> Iterator[World]:
     """A gateway whose API, MCP process and operator hold tokens of the chart's service accounts."""
     kinds = ("Role", "RoleBinding", "ServiceAccount")
-    with World(restart=True, mcp=True) as running:
+    with World(control_plane, restart=True, mcp=True) as running:
         running.apply(*(obj for obj in chart.render(VALUES) if obj["kind"] in kinds))
         config = yaml.safe_load(running.config.cluster_kubeconfig.read_text())
         for component, verb in RIGHTS.items():

@@ -26,7 +26,7 @@ def rules_of(chart):
     return group["rules"]
 
 
-def test_the_parser_finds_what_is_wrong():
+def test_query_check_finds_mistakes():
     """The check itself: each of these has one mistake."""
     good = 'sum by (route) (rate(gateway_http_requests_total{status="200"}[5m]))'
     assert check_query(good) == {"gateway_http_requests_total"}
@@ -44,7 +44,7 @@ def test_the_parser_finds_what_is_wrong():
         parse("sum by (")
 
 
-def test_every_alert_is_of_metrics_that_there_are(chart):
+def test_alerts_query_known_metrics_of_the_release(chart):
     rules = rules_of(chart)
     assert [rule["alert"] for rule in rules] == [rule["alert"] for rule in RULES]
     for rule in rules:
@@ -58,7 +58,7 @@ def test_every_alert_is_of_metrics_that_there_are(chart):
                 ), rule["alert"]
 
 
-def test_every_alert_says_how_bad_it_is_what_it_is_and_where_to_read_on(chart):
+def test_alerts_have_severity_texts_and_runbook(chart):
     for rule in rules_of(chart):
         name, notes = rule["alert"], rule["annotations"]
         assert rule["labels"]["severity"] in ("critical", "warning", "info"), name
@@ -76,7 +76,7 @@ def test_alert_texts_use_only_labels_of_their_query():
         assert left <= held | ({"pod"} if not grouped else set()), rule["alert"]
 
 
-def test_each_alert_has_its_section_in_the_runbook_and_no_section_is_of_none():
+def test_runbook_has_one_section_for_each_alert():
     text = (ROOT / "docs/alerts.md").read_text()
     sections = dict(re.findall(r"^## (\w+)\n\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE))
     assert list(sections) == [rule["alert"] for rule in RULES]
@@ -84,7 +84,7 @@ def test_each_alert_has_its_section_in_the_runbook_and_no_section_is_of_none():
         assert len(section.split()) > 25, name
 
 
-def test_every_panel_asks_for_what_there_is():
+def test_panels_query_known_metrics():
     for query in list_queries():
         assert check_query(query), query
 
@@ -97,7 +97,7 @@ def test_record_alert_warns_before_intake_stops(chart, percent, ratio):
     assert expr.endswith(f" > {ratio}")
 
 
-def test_nothing_that_is_measured_is_left_out_of_both(chart):
+def test_every_metric_is_in_an_alert_or_a_panel(chart):
     asked = {name for query in list_queries() for name in check_query(query)}
     asked |= {name for rule in rules_of(chart) for name in check_query(rule["expr"])}
     for metrics in list_metrics().values():
@@ -105,7 +105,7 @@ def test_nothing_that_is_measured_is_left_out_of_both(chart):
             assert asked & set(metric.series), metric.name
 
 
-def test_the_dashboard_is_the_one_that_is_generated(chart):
+def test_dashboard_is_the_generated_one(chart):
     made = chart.find("ConfigMap", "-dashboard", VALUES)
     assert made["metadata"]["labels"]["grafana_dashboard"] == "1"
     dashboard = json.loads(made["data"]["model-gateway.json"])

@@ -55,15 +55,13 @@ def _loaded_keys(module, function):
         ("StatefulSet", "operator", "operator/gateway_operator/compose.py", "run_operator"),
     ],
 )
-def test_a_process_is_given_the_keys_that_it_loads_and_no_other(
-    chart, kind, component, module, function
-):
+def test_process_is_given_the_keys_that_it_loads(chart, kind, component, module, function):
     loaded = _loaded_keys(module, function)
     assert loaded
     assert _given_keys(chart, kind, component) == loaded
 
 
-def test_no_role_has_wildcards_and_none_is_the_clusters(chart, scenario):
+def test_roles_have_no_wildcards_and_no_rights_in_the_cluster(chart, scenario):
     bound = []
     for obj in chart.render(scenario):
         if obj["kind"] in ("Role", "ClusterRole"):
@@ -77,7 +75,7 @@ def test_no_role_has_wildcards_and_none_is_the_clusters(chart, scenario):
     assert [name.rpartition("-record-")[2] for name in bound] == ["size"] * wanted
 
 
-def test_only_what_calls_the_cluster_has_its_token(chart):
+def test_pods_that_call_the_cluster_alone_have_its_token(chart):
     values = "{simulator: {enabled: true}}"
     holders = {
         obj["metadata"]["name"].removeprefix("gateway-model-gateway-")

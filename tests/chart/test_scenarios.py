@@ -24,7 +24,7 @@ def test_lint_finds_nothing(chart, scenario):
     assert chart.lint(scenario) == ""
 
 
-def test_the_api_server_takes_every_object(chart, scenario, control_plane, tmp_path: Path):
+def test_api_server_takes_every_object(chart, scenario, control_plane, tmp_path: Path):
     objects = [
         obj
         for obj in chart.render(scenario)
@@ -82,7 +82,7 @@ def _list_entries(value: Any, at: str = "") -> Iterator[tuple[str, list[tuple]]]
             yield from _list_entries(inner, f"{at}[{number}]")
 
 
-def test_no_list_has_a_key_twice(chart, scenario):
+def test_lists_have_each_key_once(chart, scenario):
     for obj in chart.render(scenario):
         for path, keys in _list_entries(obj):
             assert len(keys) == len(set(keys)), f"{obj['kind']} {obj['metadata']['name']}{path}"

@@ -9,7 +9,7 @@ from tools.programs import find_program
 from tests.chart.conftest import CHART
 
 
-def test_the_suites_pass():
+def test_suites_of_helm_unittest_pass():
     done = subprocess.run(
         [str(find_program("helm-unittest")), "--strict", "--color=false", str(CHART)],
         capture_output=True,

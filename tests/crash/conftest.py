@@ -1,11 +1,11 @@
-"""Gateways for the crash tests. Each test leaves its own whole, and the next file has it then."""
+"""A gateway for the crash tests. Each file leaves it whole, and the next file has it then."""
 
 import asyncio
 from collections.abc import Iterator
 
 import pytest
 
-from gateway_cli.local.processes import CONTROL_PLANE, PROCESSES
+from gateway_cli.local.processes import BACKENDS, GATEWAY
 from gateway_core.billing.redis_counters import Counters
 from tests.servers.tenants import open_tenant
 from tests.servers.world import World
@@ -15,49 +15,46 @@ LIMIT = {"micros": 1_000_000_000_000, "window": "7d"}
 
 
 @pytest.fixture(scope="session")
-def standing() -> Iterator[dict[str, World]]:
-    """The gateways that files share, by the process that has been ended for good."""
-    worlds: dict[str, World] = {}
+def standing() -> Iterator[list[World]]:
+    """The gateway that files share, once one of them has started it."""
+    worlds: list[World] = []
     yield worlds
-    for running in worlds.values():
+    for running in worlds:
         running.__exit__()
 
 
 @pytest.fixture(scope="module")
-def world(request, standing):
-    """All processes with a control plane of their own, none restarted automatically."""
-    yield from lend(request, standing, without="")
-
-
-@pytest.fixture(scope="module")
-def unattended_world(request, standing):
-    """A gateway whose own operator has been ended: tests bring theirs."""
-    yield from lend(request, standing, without="operator")
-
-
-def lend(request, standing: dict[str, World], *, without: str) -> Iterator[World]:
-    """One that stands already, or a new one; it is ended after a file that has failed with it."""
-    if without not in standing:
-        # tests end the whole gateway's control plane too
-        running = World(request.getfixturevalue("control_plane") if without else None)
-        running.__enter__()
-        standing[without] = running
-        if without:
-            running.run.kill(without)
+def shared_world(request, standing, control_plane) -> Iterator[World]:
+    """The gateway that files share; it is ended after a file that has failed with it."""
+    if not standing:
+        standing.append(World(control_plane).__enter__())
     before = request.session.testsfailed
-    yield standing[without]
-    shared = {*CONTROL_PLANE} if without else set()
-    living = {name for name in PROCESSES if standing[without].is_alive(name)}
-    if request.session.testsfailed > before or living != {*PROCESSES} - {without, "mcp"} - shared:
-        standing.pop(without).__exit__()
+    yield standing[0]
+    is_whole = all(standing[0].is_alive(name) for name in (*BACKENDS, *GATEWAY) if name != "mcp")
+    if request.session.testsfailed > before or not is_whole:
+        standing.pop().__exit__()
     else:
-        asyncio.run(behave(standing[without]))
+        asyncio.run(behave(standing[0]))
 
 
 async def behave(world: World) -> None:
     """Ends what the provider was told to do."""
     async with world.client() as client:
         await client.simulate()
+
+
+@pytest.fixture(scope="module")
+def world(shared_world):
+    """All processes, none restarted automatically; the control plane is that of other tests too."""
+    return shared_world
+
+
+@pytest.fixture(scope="module")
+def unattended_world(shared_world):
+    """A gateway whose own operator has been ended: tests bring theirs."""
+    shared_world.run.kill("operator")
+    yield shared_world
+    shared_world.run.restart("operator", {})
 
 
 @pytest.fixture

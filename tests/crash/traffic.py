@@ -1,11 +1,12 @@
-"""A steady load of creates as an SDK sends them: a key each, repeated until acknowledged."""
+"""Creates as an SDK sends them: under a key each, repeated until they are decided."""
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
-from tests.servers.world import Client
+from tests.servers.world import Answer, Client
 
 CREATE_SECONDS = 120.0
 
@@ -32,3 +33,15 @@ async def traffic(client: Client, *, per_second: float) -> AsyncIterator[None]:
         sending.cancel()
     ids = await asyncio.gather(*calls)
     assert len(set(ids)) == len(calls), "I9: two keys, one task"
+
+
+async def ask_until_decided(
+    ask: Callable[..., Awaitable[Answer]], *given: Any, **options: Any
+) -> Answer:
+    """The answer; after a 503, which says that nothing was done, the request is repeated."""
+    async with asyncio.timeout(60):
+        while True:
+            answer = await ask(*given, **options)
+            if answer.status != 503:
+                return answer
+            await asyncio.sleep(float(answer.headers["Retry-After"]))

@@ -12,9 +12,7 @@ import pytest
 
 from gateway_core.api.file import GatewayFile
 from gateway_core.api.upload import GatewayUpload
-from tests.crash.files.test_store_kills import check_video
-from tests.crash.files.test_stored import SOON, create_file
-from tests.crash.files.test_uploads import Uploading
+from tests.crash.storage import SOON, Uploading, check_video, create_file
 from tests.servers.s3 import S3Faults, S3Server, open_bucket
 from tests.servers.stored import Stored
 from tests.servers.tenants import open_tenant

@@ -2,16 +2,17 @@
 
 import pytest
 
+from tests.crash.steps import KEYS, choose
 from tests.servers.tenants import describe_declared_key, read_declared, unique, wait_known
 from tests.servers.world import World, wait_for
 from tests.shares import share
 
-STEP = "after-key-secret"
+(STEP,) = choose("operator", KEYS)
 KILLS = 25
 
 
 @pytest.mark.parametrize("number", range((share(KILLS) + 1) // 2))
-async def test_killed_between_secret_and_status_every_key_opens_and_none_is_made_twice(
+async def test_operator_killed_between_secret_and_status_makes_each_key_once(
     world, payer, tally, number
 ):
     told = tally("F1", f"operator killed {STEP}")

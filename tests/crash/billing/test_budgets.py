@@ -161,7 +161,7 @@ async def test_redis_lost_under_load_gives_limits_back_as_recorded(
 
 @pytest.mark.parametrize("number", range(share(TRIALS)))
 @pytest.mark.parametrize("loss", ["killed", "FLUSHALL"])
-async def test_a_rate_is_at_most_doubled_when_redis_is_lost(world, tally, loss, number):
+async def test_rate_is_at_most_doubled_when_redis_is_lost(world, tally, loss, number):
     """The minute's window begins anew, so that no more than twice the rate passes in it."""
     told = tally("F5", f"Redis {loss}, with a rate")
     async with open_tenant(world, requestsPerMinute=RATE) as client, told.trial(client):

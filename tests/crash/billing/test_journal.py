@@ -6,7 +6,6 @@ counters say is what the record says.
 
 import asyncio
 import json
-import os
 import secrets
 import signal
 import subprocess
@@ -14,7 +13,6 @@ import sys
 import time
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -23,6 +21,8 @@ from gateway_core.api.limits import subject_of_key
 from gateway_core.billing.counters import Budget
 from gateway_core.billing.redis_counters import Counters
 from gateway_core.redis.link import CountersStale, CountersUnavailable
+from tests.crash.journal import USUAL_GAP_SECONDS, go_back, list_usage, wait_folded
+from tests.crash.steps import JOURNAL, choose
 from tests.servers.tenants import open_tenant
 from tests.servers.world import ROOT, Client, World, wait_for
 from tests.shares import share
@@ -36,8 +36,6 @@ pytestmark = [
 KEY = "key-of-the-caller"
 MODERATIONS_AT_ONCE = 4
 MODERATION_MICROS = 100
-USUAL_GAP_SECONDS = 0.1
-"""A process that makes calls without a pause shows a sign of life more often."""
 QUICK_PUT_SECONDS = 0.2
 """With the journal's pause of 0.75 s such a put is done within a second."""
 
@@ -109,24 +107,6 @@ def call(world, account):
             caller.kill()
 
 
-async def wait_folded(world: World) -> None:
-    """Returns once nothing of the journal is left."""
-    folder = Path(world.config.store_directory, "journal")
-
-    def is_aggregated() -> bool:
-        # `os.walk` passes over folders that the operator removes meanwhile, `rglob` does not
-        return not any(name.endswith(".json") for _, _, names in os.walk(folder) for name in names)
-
-    await wait_for(is_aggregated, what="the journal folded", seconds=40)
-
-
-def list_usage(world: World, account: str) -> list[dict]:
-    """The statuses of the account's usage; one that has just been made has none yet."""
-    items = json.loads(world.run.kubectl("get", "gwusage", "-o", "json"))["items"]
-    own = [item for item in items if item["spec"]["accountName"] == account]
-    return [item["status"] for item in own if "status" in item]
-
-
 def read_usage(world: World, account: str) -> tuple[int, int]:
     """Calls and micro-dollars in the account's usage, and that all its sums agree."""
     found = list_usage(world, account)
@@ -168,19 +148,6 @@ async def wait_calls(caller: Caller, count: int) -> None:
     await wait_for(lambda: len(caller.list_said("ended")) >= count, what="calls", seconds=40)
 
 
-def go_back(killed: float, moments: list[float], seconds: float = 1.0) -> float:
-    """So many seconds before `killed`, but for those in which the process was held up.
-
-    It runs at `moments`, so what is longer than usual between two of them is no time of its own.
-    """
-    bound = killed - seconds
-    for later, earlier in pairwise([killed, *reversed(moments)]):
-        if later <= bound:
-            break
-        bound -= max(0.0, later - earlier - USUAL_GAP_SECONDS)
-    return bound
-
-
 def sum_slow_puts(caller: Caller, killed: float) -> float:
     """By how much the store was slower than the journal allows for; hold-ups are no part of it.
 
@@ -201,7 +168,7 @@ def sum_slow_puts(caller: Caller, killed: float) -> float:
     return slow
 
 
-async def test_a_killed_process_loses_less_than_a_second(world, account, call):
+async def test_killed_process_loses_less_than_a_second(world, account, call):
     """What is in the record is a beginning of what it said, up to a second before its death."""
     calls = micros = 0
     for count in (60, 130, 200):
@@ -221,17 +188,19 @@ async def test_a_killed_process_loses_less_than_a_second(world, account, call):
 
 
 KILLS_A_STEP = 25
-STEPS = {"after-journal-fold": 2, "before-journal-removal": 3, "after-journal-removal": 2}
+STEPS = choose("operator", JOURNAL)
+HIT = 2
+"""The step is passed once before it kills."""
 
 
 @pytest.mark.parametrize("kill", range(share(KILLS_A_STEP)))
-async def test_an_operator_killed_at_each_step_folds_nothing_twice(
+async def test_operator_killed_at_steps_of_the_fold_counts_nothing_twice(
     world, account, call, counters, tally, kill
 ):
     row = tally("F1", "operator killed at each step of the journal's fold")
     caller = call()
-    for step, hit in STEPS.items():
-        world.restart_doomed("operator", {"GATEWAY_FAILPOINTS": f"{step}:{hit}"})
+    for step in STEPS:
+        world.restart_doomed("operator", {"GATEWAY_FAILPOINTS": f"{step}:{HIT}"})
         await wait_for(lambda: not world.is_alive("operator"), what=f"death at {step}", seconds=40)
     world.run.restart("operator", {})
     caller.end()
@@ -244,7 +213,7 @@ async def test_an_operator_killed_at_each_step_folds_nothing_twice(
     row.check()
 
 
-async def test_redis_lost_under_traffic_comes_back_to_the_record(world, account, call, counters):
+async def test_redis_lost_under_traffic_is_rebuilt_from_the_record(world, account, call, counters):
     """It is killed and emptied while two processes make calls; all figures are the same after."""
     callers = [call(), call()]
     for count in (80, 200):
@@ -295,7 +264,7 @@ async def judge_always(client: Client, ended: list[float]) -> None:
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM])
-async def test_an_api_that_ends_keeps_what_moderations_cost(world, signal_number):
+async def test_api_that_ends_keeps_charges_of_moderations(world, signal_number):
     """Killed, it loses less than a second of charges; asked to end, it loses none (I7, I9)."""
     async with open_tenant(world, requestsPerMinute=1_000_000) as client:
         ended: list[float] = []

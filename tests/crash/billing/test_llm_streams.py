@@ -1,14 +1,14 @@
 """kill -9 of the API under LLM streams: what is charged, held and open afterwards (I7)."""
 
 import asyncio
+import json
 import time
 from urllib.parse import urlsplit
 
 import pytest
 
 from gateway_core.redis.link import CountersStale
-from tests.crash.billing.test_journal import go_back, list_usage, wait_folded
-from tests.integration.llm.models import BODY, encode_request, serve_model
+from tests.crash.journal import go_back, list_usage, wait_folded
 from tests.servers.llm_provider import (
     LlmProvider,
     Received,
@@ -16,7 +16,7 @@ from tests.servers.llm_provider import (
     make_chat_answer,
     make_chat_chunks,
 )
-from tests.servers.tenants import make_key, open_tenant, read_balance
+from tests.servers.tenants import describe, make_key, open_tenant, read_balance, unique, wait_status
 from tests.servers.world import wait_for
 from tests.shares import IS_WHOLE
 
@@ -25,7 +25,9 @@ pytestmark = [
     pytest.mark.usefixtures("one_day"),
 ]
 
-STREAMS = 50
+BODY = {"messages": [{"role": "user", "content": "Hi"}]}
+PRICE = {"inputPerMillionMicros": 1_000_000, "outputPerMillionMicros": 2_000_000}
+STREAMS = 20
 WORDS = 20
 CALL_MICROS = 10 + 2 * WORDS
 FUNDS_MICROS = 100_000_000
@@ -46,9 +48,34 @@ async def drip(reply: Reply, received: Received) -> None:
     await reply.end()
 
 
+async def serve_model(world, client, provider: LlmProvider) -> str:
+    """Applies a model of the provider; its id, once it can be called."""
+    name = unique("llm")
+    spec = {"type": "openai", "openai": {"baseUrl": f"{provider.url}/v1"}}
+    route = {"name": "main", "providerName": name, "upstreamModel": "up-1"}
+    model = {"modelId": name, "service": name, "action": "chat", "routes": [route]}
+    world.apply(
+        describe("Provider", name, spec), describe("Model", name, {**model, "prices": [PRICE]})
+    )
+    body = {**BODY, "model": name}
+    await wait_status(client, 200, "/v1/chat/completions", method="POST", body=body, seconds=20)
+    return name
+
+
+def encode_request(key: str, model: str) -> bytes:
+    """A streaming call as a client sends it."""
+    content = json.dumps({**BODY, "model": model, "stream": True})
+    head = (
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: gateway\r\n"
+        f"Authorization: Bearer {key}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(content)}\r\n\r\n"
+    )
+    return (head + content).encode()
+
+
 async def stream_always(world, key: str, model: str, ended: list[float]) -> bytes:
     """Stream after stream, until the API is gone; the rest of the last one."""
-    request = encode_request(key, {**BODY, "model": model, "stream": True})
+    request = encode_request(key, model)
     address = urlsplit(world.env["GATEWAY_BASE_URL"])
     while True:
         received = b""

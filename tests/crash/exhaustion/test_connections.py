@@ -37,7 +37,9 @@ HEADERS = b"".join(b"x-%d: %b\r\n" % (n, b"a" * 300) for n in range(98))
     ],
     ids=["idle", "slow heads", "slow anonymous bodies"],
 )
-async def test_a_flood_without_a_key(world, data: bytes, cut_seconds: int) -> None:
+async def test_flood_without_a_key_leaves_memory_flat_and_clients_served(
+    world, data: bytes, cut_seconds: int
+) -> None:
     port = world.config.ports.api
     api = psutil.Process(int((world.config.run_directory / "api.pid").read_text()))
     flooding: set[int] = set()

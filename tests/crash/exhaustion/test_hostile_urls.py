@@ -63,7 +63,7 @@ def connect(base: str, *hosts: str) -> HttpUpstream:
     return HttpUpstream(ProviderSpec.model_validate(spec), None, STRICT)
 
 
-async def test_reference_images_are_the_providers_to_fetch(provider, tally):
+async def test_gateway_fetches_no_reference_image(provider, tally):
     told = tally("F8", "reference image")
     upstream = connect(str(provider.make_url("")))
     catalog, operation = build_catalog([])[0], OPERATIONS["reference_to_video"]
@@ -85,7 +85,7 @@ async def test_reference_images_are_the_providers_to_fetch(provider, tally):
     told.check()
 
 
-async def test_outputs_that_a_provider_names_are_not_fetched_from_inside(provider, tally):
+async def test_gateway_fetches_no_output_from_a_forbidden_address(provider, tally):
     told = tally("F8", "output named by a provider")
     for hostile in CORPUS:
         upstream = connect(str(provider.make_url("")), *list_hosts(hostile.url))
@@ -98,7 +98,7 @@ async def test_outputs_that_a_provider_names_are_not_fetched_from_inside(provide
     told.check()
 
 
-async def test_a_base_that_an_admin_declares_leads_to_no_metadata(tally):
+async def test_declared_base_reaches_no_metadata_address(tally):
     told, inside = tally("F8", "provider base"), 0
     for hostile in CORPUS:
         async with told.trial():

@@ -92,7 +92,7 @@ async def restart_operator(world: World, judged: dict[str, int]) -> int:
         return read_peak(replica.pid)
 
 
-async def test_the_largest_keys_and_guardrails_of_an_account_leave_both_processes_in_their_limits(
+async def test_largest_keys_and_guardrails_fit_the_memory_of_both_processes(
     world: World,
 ) -> None:
     limits = read_limits()

@@ -139,7 +139,7 @@ async def fetch(host: MediaHost, path: str) -> float:
     return time.monotonic() - began
 
 
-async def test_five_hundred_slow_readers_and_a_fast_one(media: MediaHost) -> None:
+async def test_slow_readers_neither_fill_the_memory_nor_delay_a_fast_one(media: MediaHost) -> None:
     limit = yaml.safe_load(VALUES.read_text())["media"]["resources"]["limits"]["memory"]
     assert limit == "256Mi"
     path = media.sign()
@@ -166,7 +166,7 @@ async def test_five_hundred_slow_readers_and_a_fast_one(media: MediaHost) -> Non
         timed.check("download beside 500 slow ones", 2 * alone + 0.5, min(beside))
 
 
-async def test_more_readers_of_a_link_are_refused_and_others_served(media: MediaHost) -> None:
+async def test_readers_of_a_link_beyond_its_bound_are_refused(media: MediaHost) -> None:
     path = media.sign()
     async with read_slowly(media, path, 600) as seen:
         assert seen == {b"200": 512, b"503": 88}

@@ -1,13 +1,11 @@
 """Bytes in a bucket: tasks go their way, and kill -9 of the store loses nothing (I1 to I6, I9)."""
 
 import asyncio
-import hashlib
 
 import pytest
 
-from gateway_core.api.resource import file_key, part_key
-from tests.servers.s3 import S3Server, open_bucket
-from tests.servers.stored import Stored
+from tests.crash.storage import check_video, fetch
+from tests.servers.s3 import S3Server
 from tests.servers.tenants import open_tenant
 from tests.servers.world import World, check_invariants, read_task, wait_for
 from tests.shares import share
@@ -44,23 +42,6 @@ async def payer(world):
         yield client
 
 
-async def fetch(client, url: str, **headers: str):
-    base = client.world.env["GATEWAY_MEDIA_URL"]
-    assert url.startswith(base)
-    return await client.request("GET", url.removeprefix(base), base=base, key=None, headers=headers)
-
-
-async def check_video(client, task_id: str) -> None:
-    """The task's video is there, whole, as its status describes it."""
-    ended = (await client.wait_terminal([task_id]))[task_id]
-    assert ended["status"] == "completed", ended
-    told = read_task(client.world, task_id)["status"]["result"]["videos"][0]
-    answer = await fetch(client, told["url"])
-    assert answer.status == 200
-    assert len(answer.raw) == told["bytes"] > 1000
-    assert hashlib.sha256(answer.raw).hexdigest() == told["sha256"]
-
-
 def list_archived(server: S3Server, client) -> set[str]:
     """Ids of the account's tasks in the archive."""
     prefix = f"gateway/test/tasks/{client.account}/"
@@ -71,7 +52,7 @@ def list_archived(server: S3Server, client) -> set[str]:
     }
 
 
-async def test_a_task_goes_to_its_video_by_way_of_the_bucket(world, payer, server):
+async def test_bytes_of_a_task_are_in_the_bucket_alone(world, payer, server):
     await payer.simulate({"behaviour": "seconds", "seconds": "0.5"})
     task_id = await payer.create_surely("s3-whole", prompt=LONG_PROMPT)
     await payer.wait_terminal([task_id])
@@ -89,23 +70,8 @@ async def test_a_task_goes_to_its_video_by_way_of_the_bucket(world, payer, serve
     assert list(world.config.store_directory.iterdir()) == []
 
 
-async def test_answers_come_from_the_archive_once_the_object_is_gone(world, payer, server):
-    task_id = await payer.create_surely("s3-gone")
-    ended = await payer.wait_terminal([task_id])
-    await wait_for(lambda: task_id in list_archived(server, payer), what="the archive")
-    world.run.kubectl("delete", "gatewaytask", task_id.replace("_", "-", 1))
-
-    async def is_answered() -> bool:
-        answer = await payer.poll(task_id)
-        return answer.status == 200 and answer.body == ended[task_id]
-
-    await wait_for(is_answered, what="the answer from the archive")
-
-
 @pytest.mark.timeout(120 + 40 * KILLS)
-async def test_a_store_killed_while_outputs_are_copied_and_archived_loses_nothing(
-    world, payer, server, tally
-):
+async def test_store_killed_while_outputs_are_copied_loses_nothing(world, payer, server, tally):
     told = tally("F2", "S3 store killed while outputs are copied and archived")
     await payer.simulate(
         {"behaviour": "seconds", "seconds": "0.2-1.5"},
@@ -145,46 +111,6 @@ async def test_a_store_killed_while_outputs_are_copied_and_archived_loses_nothin
             lambda: set(made) <= list_archived(server, payer), seconds=90, what="the archive"
         )
     told.check()
-
-
-async def test_a_store_killed_while_files_go_and_uploads_are_settled_keeps_what_the_record_says(
-    world, payer, server
-):
-    with open_bucket(server, prefix="gateway/test") as bucket:
-        async with Stored(world, payer.account, bucket) as stored:
-            gone = [await stored.add_file(b"goes") for _ in range(3)]
-            kept = await stored.add_file(b"stays")
-            cancelled, _ = await stored.add_upload(b"c" * 1000)
-            completed, parts = await stored.add_upload(b"a" * 1000, b"b" * 1000)
-            await asyncio.to_thread(server.kill)
-            for name in gone:
-                await stored.kube.delete("gatewayfiles", name)
-            await stored.change(cancelled, {"outcome": "Cancelled"})
-            file = await stored.complete(completed, parts)
-
-            async def has_file() -> bool:
-                names = [obj["metadata"]["name"] for obj in await stored.list_all("gatewayfiles")]
-                return file in names
-
-            # a File needs no store: its parts are there
-            await wait_for(has_file, what="the completed upload's file")
-            await asyncio.to_thread(server.start)
-
-            async def is_settled() -> bool:
-                uploads = await stored.list_all("gatewayuploads")
-                files = await stored.list_all("gatewayfiles")
-                return all(
-                    (obj.get("status") or {}).get("work") == "Settled" for obj in uploads
-                ) and {obj["metadata"]["name"] for obj in files} == {kept, file}
-
-            # retries wait up to half a minute
-            await wait_for(is_settled, what="every end settled", seconds=60)
-            whole = [part_key(payer.account, completed, part["id"]) for part in parts]
-            assert sorted(await stored.list_keys()) == sorted(
-                [file_key(payer.account, kept), *whole]
-            )
-            assert await stored.store.get(whole[1]) == b"b" * 1000
-            assert await stored.read_used() == len(b"stays") + 2000, "I6"
 
 
 async def is_answered(client, task_id: str) -> bool:

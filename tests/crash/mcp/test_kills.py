@@ -9,8 +9,8 @@ import secrets
 import aiohttp
 import pytest
 
-from gateway_mcpserver.failpoints import NAMES
 from tests.crash.history import check_money
+from tests.crash.steps import MCP, choose
 from tests.servers.mcp import McpCaller, describe_task
 from tests.servers.replica import Replica
 from tests.servers.world import check_invariants, list_tasks, wait_for
@@ -26,7 +26,7 @@ def list_own(world, payer):
     ]
 
 
-@pytest.mark.parametrize("step", NAMES)
+@pytest.mark.parametrize("step", choose("mcp", MCP))
 async def test_create_killed_at_a_step_is_repeated_as_one_task(world, payer, step):
     given = describe_task(world, f"{step}-{secrets.token_hex(4)}")
     with Replica(world, "mcp", GATEWAY_FAILPOINTS=step) as doomed:

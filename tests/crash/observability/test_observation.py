@@ -4,7 +4,6 @@ import json
 import secrets
 from functools import partial
 
-import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tools.dashboard import list_queries
@@ -12,6 +11,7 @@ from tools.metrics import list_metrics
 
 from gateway_core.api.ids import TRACEPARENT_ANNOTATION
 from tests.chart.queries import OTHERS, check_query
+from tests.crash.commands import scrape
 from tests.servers import otlp
 from tests.servers.leaks import list_secrets
 from tests.servers.receivers import Receiver, answer
@@ -57,7 +57,7 @@ def world(collector, control_plane):
         yield running
 
 
-async def test_a_task_is_one_trace_though_the_operator_is_killed(world, collector):
+async def test_task_is_one_trace_over_a_kill_of_the_operator(world, collector):
     told = secrets.token_hex(16)
     async with world.client() as client, Receiver() as receiver:
         # no poll is answered until the operator has been killed: the job outlasts what comes before
@@ -109,7 +109,7 @@ async def test_a_task_is_one_trace_though_the_operator_is_killed(world, collecto
     assert [line["task"] for line in lines if line["event"] == "answered"] == [task]
 
 
-async def test_no_span_metric_or_line_holds_a_secret(world, collector):
+async def test_spans_metrics_and_logs_hold_no_secret(world, collector):
     async with world.client() as client:
         key = client.key
         for path in (f"/{key}", f"/v1/models?key={key}", f"/api/v1/{key}/x/{key}"):
@@ -138,7 +138,7 @@ async def test_no_span_metric_or_line_holds_a_secret(world, collector):
     assert found == []
 
 
-async def test_the_processes_show_what_the_reference_says_and_nothing_else(world):
+async def test_metrics_of_each_process_are_those_of_the_reference(world):
     for process, name in (("api", "API"), ("operator", "Operator")):
         families = text_string_to_metric_families(await scrape(world, process))
         shown = {f.name + ("_total" if f.type == "counter" else "") for f in families}
@@ -147,7 +147,7 @@ async def test_the_processes_show_what_the_reference_says_and_nothing_else(world
         assert {"process_cpu_seconds_total", "process_resident_memory_bytes"} <= shown
 
 
-async def test_every_figure_has_the_labels_of_the_reference(world):
+async def test_samples_have_the_labels_of_the_reference(world):
     async with world.client() as client:
         await client.wait_terminal([(await client.create()).body["id"]])
         message = {"role": "user", "content": "Hello"}
@@ -182,7 +182,7 @@ async def test_every_figure_has_the_labels_of_the_reference(world):
         raise
 
 
-async def test_the_gauges_tell_of_a_healthy_gateway(world):
+async def test_gauges_show_a_healthy_gateway(world):
     async def read(process, name, **labels):
         for family in text_string_to_metric_families(await scrape(world, process)):
             for sample in family.samples:
@@ -203,14 +203,3 @@ async def test_the_gauges_tell_of_a_healthy_gateway(world):
         assert await read(process, "gateway_build_info", component=process) == 1
     assert await read("operator", "gateway_feed_heartbeat_age_seconds") < 60
     assert await read("operator", "gateway_tasks_overdue") == 0
-
-
-async def scrape(world, process):
-    port = getattr(world.config.ports, "api_health" if process == "api" else process)
-    async with (
-        aiohttp.ClientSession() as session,
-        session.get(f"http://127.0.0.1:{port}/metrics") as response,
-    ):
-        assert response.status == 200
-        assert "version=" in response.headers["Content-Type"]
-        return await response.text()

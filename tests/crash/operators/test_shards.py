@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway_core.api.ids import SHARD_LABEL, SHARDS, shard_of
+from gateway_core.api.ids import shard_of
 from tests.crash.conftest import FUNDS
 from tests.crash.guarantees import Load, make_models
 from tests.crash.history import check_money, is_closed
@@ -12,7 +12,6 @@ from tests.faults.machine import Stopwatch
 from tests.servers.replica import Replica
 from tests.servers.tenants import describe_task, open_tenant, unique
 from tests.servers.world import check_invariants, list_tasks, wait_for
-from tests.shares import IS_WHOLE
 
 pytestmark = [pytest.mark.timeout(600)]
 
@@ -89,7 +88,7 @@ async def check_all(world, client, load):
     return ended
 
 
-async def test_from_one_to_two_and_back_under_load_as_a_statefulset_is_rolled(world, client, start):
+async def test_operators_are_scaled_from_one_to_two_and_back_under_load(world, client, start):
     """Old pods and new ones own some shards together, and for moments nobody owns some."""
     first = start(1, 0)
     await wait_ready(first)
@@ -124,29 +123,7 @@ async def test_from_one_to_two_and_back_under_load_as_a_statefulset_is_rolled(wo
     await end(first)
 
 
-@pytest.mark.parametrize("replicas", [2, 3] if IS_WHOLE else [3])
-async def test_each_works_its_own_and_hands_over_what_kubectl_made(world, client, start, replicas):
-    owners = [start(replicas, ordinal) for ordinal in range(replicas)]
-    await wait_ready(*owners)
-    for task in apply_tasks(world, client, SHARDS):
-        client.history.accepted.append(task)
-    for number in range(10):
-        await client.create_surely(unique(f"own-{number}"), duration_seconds=3)
-    await client.wait_terminal(client.history.accepted)
-    counts = await check_invariants(client, jobs="exactly one")
-    assert counts["ended"] == SHARDS + 10
-    for task_id, obj in list_tasks(world).items():
-        if task_id in client.history.accepted:
-            name = obj["metadata"]["name"]
-            assert obj["metadata"]["labels"][SHARD_LABEL] == str(shard_of(name))
-    await wait_for(lambda: is_closed(world, client), what="all finalizers gone", seconds=60)
-    await check_money(world, client)
-    await asyncio.gather(*(end(owner) for owner in owners))
-
-
-async def test_a_killed_owners_tasks_wait_for_its_pod_and_nobody_elses_do(
-    world, client, start, tally
-):
+async def test_tasks_of_a_killed_owner_alone_wait_for_its_pod(world, client, start, tally):
     told = tally("F2", "one of two operators killed, back as its pod")
     owners = [start(2, ordinal) for ordinal in range(2)]
     await wait_ready(*owners)
@@ -186,34 +163,3 @@ async def test_a_killed_owners_tasks_wait_for_its_pod_and_nobody_elses_do(
         await check_invariants(client, jobs="exactly one")
     told.check()
     await asyncio.gather(*(end(owner) for owner in owners))
-
-
-async def test_the_providers_limit_is_the_gateways(world, client, start):
-    # each reads the limit before it is ready; of a change later only one owner tells
-    world.patch("gatewayprovider", "simulated", {"maxConcurrentRequests": 4})
-    owners = []
-    try:
-        owners += [start(2, ordinal) for ordinal in range(2)]
-        await wait_ready(*owners)
-        await client.simulate(
-            {"behaviour": "slow", "bytes_per_second": 2000, "match": {"on": "submit"}},
-            {"behaviour": "seconds", "seconds": "15"},
-        )
-        await client.request(
-            "DELETE", "/control/history", base=world.env["GATEWAY_SIMULATOR_URL"], key=None
-        )
-        tasks = [client.create_surely(unique("limit"), duration_seconds=3) for _ in range(40)]
-        await asyncio.gather(*tasks)
-
-        async def half_are_submitted():
-            history = await client.read_simulator()
-            return history if len(history["submissions"]) >= 20 else None
-
-        # before the first outputs, which have connections of their own
-        history = await wait_for(half_are_submitted, what="submissions", seconds=60)
-        assert 2 < history["peak_requests"] <= 4
-        await client.simulate()
-        await client.wait_terminal(client.history.accepted, seconds=90)
-    finally:
-        world.patch("gatewayprovider", "simulated", {"maxConcurrentRequests": 64})
-        await asyncio.gather(*(end(owner) for owner in owners))

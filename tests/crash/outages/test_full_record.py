@@ -20,8 +20,10 @@ from gateway_core.api.task import GatewayTask
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import NoSpaceLeft
+from tests.crash.commands import scrape
 from tests.crash.history import wait_settled
-from tests.servers.tenants import make_key, wait_status
+from tests.crash.storage import UPLOAD, encode_form
+from tests.servers.tenants import list_objects, make_key, open_tenant, wait_status
 from tests.servers.world import Answer, Client, World, wait_for
 
 pytestmark = [pytest.mark.timeout(420)]
@@ -34,13 +36,11 @@ SOON = {
 }
 
 
-@pytest.fixture
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    """A gateway on an etcd of `QUOTA`; its operator watches the size where the test says so."""
-    env = {"etcd": {"ETCD_QUOTA_BACKEND_BYTES": str(QUOTA)}, "operator": dict(SOON)}
-    if getattr(request, "param", False):
-        env["operator"]["GATEWAY_RECORD_QUOTA_BYTES"] = str(QUOTA)
-    with World(extra_env=env) as running:
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    """A gateway on an etcd of `QUOTA`."""
+    etcd = {"ETCD_QUOTA_BACKEND_BYTES": str(QUOTA)}
+    with World(extra_env={"etcd": etcd, "operator": SOON}) as running:
         yield running
 
 
@@ -85,29 +85,8 @@ class Etcd:
             await self.call("maintenance/alarm", action="DEACTIVATE", **alarm)
 
 
-def task_body(client: Client) -> dict[str, Any]:
-    return {
-        "model": client.model,
-        "prompt": "a cat",
-        "reference_image_urls": ["https://example.com/a.png"],
-        "duration_seconds": 3,
-    }
-
-
-def form(content: bytes, purpose: str) -> tuple[dict[str, str], bytes]:
-    bound = secrets.token_hex(8)
-    data = (
-        f'--{bound}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\n{purpose}\r\n'
-        f'--{bound}\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
-    ).encode()
-    data += content + f"\r\n--{bound}--\r\n".encode()
-    return {"Content-Type": f"multipart/form-data; boundary={bound}"}, data
-
-
 async def create_each(client: Client, management_key: str) -> dict[str, Answer]:
     """One request of every kind that creates."""
-    headers, data = form(b"hello", "user_data")
-    upload = {"bytes": 5, "filename": "a", "mime_type": "text/plain", "purpose": "user_data"}
     batch = {
         "input_file_id": "file-" + "a" * 26,
         "endpoint": "/v1/moderations",
@@ -116,9 +95,9 @@ async def create_each(client: Client, management_key: str) -> dict[str, Answer]:
     source = {"source": {"type": "base64", "data": "aGVsbG8="}}
     post = client.request
     return {
-        "task": await post("POST", client.tasks_path, body=task_body(client)),
-        "file": await post("POST", "/v1/files", headers=headers, data=data),
-        "upload": await post("POST", "/v1/uploads", body=upload),
+        "task": await post("POST", client.tasks_path, body=client.body(duration_seconds=3)),
+        "file": await post("POST", "/v1/files", **encode_form("file", b"hello", "user_data")),
+        "upload": await post("POST", "/v1/uploads", body=UPLOAD),
         "batch": await post("POST", "/v1/batches", body=batch),
         "temporary file": await post("POST", "/api/v1/files", body=source),
         "key": await post(
@@ -151,11 +130,17 @@ async def make_running(client: Client, count: int) -> list[str]:
     ids = [await client.create_surely(f"run-{secrets.token_hex(4)}") for _ in range(count)]
 
     async def all_run() -> bool:
-        jobs = (await client.read_simulator("/control/jobs"))["jobs"]
-        return len({job["client_reference"] for job in jobs}) >= count
+        return len({job["client_reference"] for job in await list_jobs(client)}) >= count
 
     await wait_for(all_run, what="all jobs to be started", seconds=60)
     return ids
+
+
+async def list_jobs(client: Client) -> list[dict[str, Any]]:
+    """The jobs of the account's tasks at the provider."""
+    uids = {task["metadata"]["uid"] for task in list_objects(client)}
+    jobs = (await client.read_simulator("/control/jobs"))["jobs"]
+    return [job for job in jobs if job["client_reference"] in uids]
 
 
 async def count_objects(kube: KubernetesClient) -> dict[str, int]:
@@ -168,24 +153,18 @@ async def check_recovered(client: Client, kube: KubernetesClient, ids: list[str]
     """All that was acknowledged ends well, money and storage are as before, creates are taken."""
     ended = await client.wait_terminal(ids)
     assert {body["status"] for body in ended.values()} == {"completed"}, "I1, I9"
-    jobs = (await client.read_simulator("/control/jobs"))["jobs"]
-    references = [job["client_reference"] for job in jobs]
+    references = [job["client_reference"] for job in await list_jobs(client)]
     assert len(references) == len(set(references)) == len(ids), "I2"
     # nothing is held any more, of tasks that ended or of creates that were refused
     await wait_settled(client.world, client)
 
     async def is_taken() -> bool:
-        answer = await client.request("POST", client.tasks_path, body=task_body(client))
+        answer = await client.request(
+            "POST", client.tasks_path, body=client.body(duration_seconds=3)
+        )
         return answer.status == 202
 
     await wait_for(is_taken, what="a create to be taken", seconds=60)
-
-
-async def read_metrics(http: aiohttp.ClientSession, world: World, process: str) -> str:
-    port = getattr(world.config.ports, "api_health" if process == "api" else process)
-    async with http.get(f"http://127.0.0.1:{port}/metrics") as response:
-        assert response.status == 200
-        return await response.text()
 
 
 @asynccontextmanager
@@ -194,19 +173,27 @@ async def open_clients(world: World) -> AsyncIterator[tuple[Etcd, Client, str, l
     async with (
         world.kube() as kube,
         aiohttp.ClientSession() as http,
-        world.client() as client,
+        open_tenant(world) as client,
     ):
         manager = make_key(world, client.account, "Management").plaintext
         await wait_status(client, 200, "/api/v1/management/keys", key=manager)
         yield Etcd(world, kube, http), client, manager, await make_running(client, 8)
 
 
-@pytest.mark.parametrize("world", [False], indirect=True)
+@asynccontextmanager
+async def open_watching(world: World) -> AsyncIterator[None]:
+    """The operator watches the size of the database."""
+    env = {**SOON, "GATEWAY_RECORD_QUOTA_BYTES": str(QUOTA)}
+    await asyncio.to_thread(world.run.restart, "operator", env)
+    yield
+    await asyncio.to_thread(world.run.restart, "operator", SOON)
+
+
 async def test_full_etcd_stops_intake_and_running_work_ends_once_it_has_space(
     world: World,
 ) -> None:
     async with open_clients(world) as (etcd, client, manager, ids):
-        kube, http = etcd.kube, etcd.http
+        kube = etcd.kube
         file = (await client.request("GET", "/v1/files")).body
         before = await count_objects(kube)
         with pytest.raises(NoSpaceLeft):
@@ -218,11 +205,18 @@ async def test_full_etcd_stops_intake_and_running_work_ends_once_it_has_space(
         for path in ("/v1/files", "/v1/batches", "/api/v1/me", f"{client.tasks_path}/{ids[0]}"):
             assert (await client.request("GET", path)).status == 200, path
         assert (await client.request("GET", "/v1/files")).body == file
-        # the jobs end meanwhile, and their ends cannot be written
-        await asyncio.sleep(8)
+
+        async def is_end_refused() -> bool:
+            jobs = await list_jobs(client)
+            is_done = all(job["state"] == "done" for job in jobs)
+            return is_done and "gateway_record_refusals_total 0.0" not in await scrape(
+                world, "operator"
+            )
+
+        await wait_for(is_end_refused, what="an end that cannot be written")
         shown = [(await client.poll(task)).body["status"] for task in ids]
         assert set(shown) <= {"processing", "completed"}
-        assert "gateway_intake_stopped" in await read_metrics(http, world, "api")
+        assert "gateway_intake_stopped" in await scrape(world, "api")
 
         await etcd.make_room()
         begun = time.monotonic()
@@ -230,31 +224,32 @@ async def test_full_etcd_stops_intake_and_running_work_ends_once_it_has_space(
         assert time.monotonic() - begun < 120
 
 
-@pytest.mark.parametrize("world", [True], indirect=True)
 async def test_intake_stops_near_the_quota_and_running_work_is_written_to_its_end(
     world: World,
 ) -> None:
-    async with open_clients(world) as (etcd, client, manager, ids):
-        kube, http = etcd.kube, etcd.http
+    async with open_watching(world), open_clients(world) as (etcd, client, manager, ids):
+        kube = etcd.kube
         await etcd.fill(QUOTA * 82 // 100)
 
         async def is_stopped() -> bool:
-            answer = await client.request("POST", client.tasks_path, body=task_body(client))
+            answer = await client.request(
+                "POST", client.tasks_path, body=client.body(duration_seconds=3)
+            )
             if answer.status == 202:
                 ids.append(answer.body["id"])
             return answer.status == 503
 
         await wait_for(is_stopped, what="intake to stop", seconds=30)
         check_refused(await create_each(client, manager))
-        text = await read_metrics(http, world, "api")
+        text = await scrape(world, "api")
         assert 'gateway_intake_stopped{reason="quota"} 1.0' in text
-        operators = await read_metrics(http, world, "operator")
+        operators = await scrape(world, "operator")
         sizes = re.findall(r"^gateway_record_size_bytes (.+)$", operators, re.MULTILINE)
         assert [float(size) > QUOTA / 2 for size in sizes] == [True]
         # there is room for the work under way: no write was refused
         ended = await client.wait_terminal(ids)
         assert {body["status"] for body in ended.values()} == {"completed"}
-        operators = await read_metrics(http, world, "operator")
+        operators = await scrape(world, "operator")
         assert "gateway_record_refusals_total 0.0" in operators
 
         await etcd.make_room()

@@ -6,14 +6,15 @@ objects as that controller does. CRDs are deleted by the API server itself.
 """
 
 import json
-import os
-import subprocess
-import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from gateway_cli.local.config import MODERATION_MODEL
+from tests.crash.commands import run_gatewayctl
+from tests.crash.storage import Uploading, create_file
+from tests.servers.control_plane import ControlPlane
 from tests.servers.world import World, wait_for
 
 pytestmark = [pytest.mark.timeout(300)]
@@ -26,12 +27,6 @@ REST += ("gatewayprompts",)
 BOUND_SECONDS = 60.0
 
 
-def form(purpose, content):
-    head = b'--xyz\r\nContent-Disposition: form-data; name="'
-    body = head + b'purpose"\r\n\r\n' + purpose.encode() + b"\r\n" + head
-    return body + b'file"; filename="in.jsonl"\r\n\r\n' + content + b"\r\n--xyz--\r\n"
-
-
 async def fill(client, purpose="batch"):
     """Two jobs that run for minutes, a file, an upload, and a batch of the file; the job ids.
 
@@ -42,14 +37,10 @@ async def fill(client, purpose="batch"):
         await client.create_surely(f"running-{number}")
     line = {"custom_id": "r", "method": "POST", "url": "/v1/moderations"}
     line["body"] = {"model": MODERATION_MODEL, "input": "a text"}
-    headers = {"Content-Type": "multipart/form-data; boundary=xyz"}
-    data = form(purpose, json.dumps(line).encode())
-    file = await client.request("POST", "/v1/files", headers=headers, data=data)
-    assert file.status == 200, file.raw
-    upload = {"filename": "a", "purpose": "user_data", "bytes": 10, "mime_type": "text/plain"}
-    assert (await client.request("POST", "/v1/uploads", body=upload)).status == 200
+    file = await create_file(client, json.dumps(line).encode(), purpose)
+    await Uploading(client).begin()
     batch = {
-        "input_file_id": file.body["id"],
+        "input_file_id": file,
         "endpoint": "/v1/moderations",
         "completion_window": "24h",
     }
@@ -81,15 +72,11 @@ def remove_secrets(world):
     world.run.kubectl("delete", "secret", "--all", "--wait=false")
 
 
-def run_gatewayctl(world, *arguments):
-    """The exit code of a command on the world's cluster, and its JSON."""
-    env = {**os.environ, "KUBECONFIG": str(world.config.cluster_kubeconfig)}
-    command = (sys.executable, "-m", "gateway_cli", *arguments, "-n", world.config.namespace)
-    done = subprocess.run(
-        (*command, "-o", "json"), env=env, capture_output=True, text=True, check=False, timeout=120
-    )
-    assert done.stdout, done.stderr
-    return done.returncode, json.loads(done.stdout)
+@pytest.fixture(scope="module")
+def doomed_control_plane() -> Iterator[ControlPlane]:
+    """A control plane whose CRDs tests delete."""
+    with ControlPlane() as running:
+        yield running
 
 
 async def test_terminating_namespace_stops_jobs_and_releases_all_finalizers(control_plane, tally):
@@ -113,9 +100,9 @@ async def test_terminating_namespace_stops_jobs_and_releases_all_finalizers(cont
     told.check()
 
 
-async def test_deleted_crds_end_with_an_operator_and_stop_jobs(tally):
+async def test_deleted_crds_end_with_an_operator_and_stop_jobs(doomed_control_plane, tally):
     told = tally("F28", "CRDs deleted in a hostile order")
-    with World() as world:
+    with World(doomed_control_plane) as world:
         async with world.client() as client:
             jobs = await fill(client)
             async with told.trial(client):
@@ -151,9 +138,9 @@ async def test_remove_does_the_part_of_an_absent_operator(control_plane, tally):
     told.check()
 
 
-async def test_remove_ends_with_nothing_left_while_the_operator_runs(tally):
+async def test_remove_ends_with_nothing_left_while_the_operator_runs(doomed_control_plane, tally):
     told = tally("F28", "everything removed while the operator runs")
-    with World() as world:
+    with World(doomed_control_plane) as world:
         async with world.client() as client:
             jobs = await fill(client, purpose="user_data")
             async with told.trial(client):

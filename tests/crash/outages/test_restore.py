@@ -4,14 +4,13 @@ docs/operations/backup.md has the same commands in the same order.
 """
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 
 import pytest
 
+from tests.crash.commands import run_gatewayctl
+from tests.crash.storage import create_file
 from tests.servers.tenants import open_tenant, read_balance, wait_known
 from tests.servers.world import World, wait_for
 
@@ -20,17 +19,6 @@ pytestmark = [pytest.mark.timeout(400)]
 GATEWAY = ("operator", "api", "media")
 VIDEO_SECONDS = 3
 CONTENT = b"kept over the loss " * 100
-
-
-def run_gatewayctl(world, *arguments):
-    """The output of a command on the world's cluster, as JSON."""
-    env = {**os.environ, "KUBECONFIG": str(world.config.cluster_kubeconfig)}
-    command = (sys.executable, "-m", "gateway_cli", *arguments, "-n", world.config.namespace)
-    done = subprocess.run(
-        (*command, "-o", "json"), env=env, capture_output=True, text=True, check=False, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 def lose_everything(world):
@@ -48,25 +36,10 @@ def strip(secret):
     return {**secret, "metadata": {name: value for name, value in kept.items() if value}}
 
 
-async def upload(client):
-    """A File; its id."""
-    boundary = "x7f3a"
-    parts = (
-        f'--{boundary}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nuser_data\r\n'
-        f"--{boundary}\r\nContent-Disposition: form-data; "
-        'name="file"; filename="a.txt"\r\n\r\n'
-    )
-    data = parts.encode() + CONTENT + f"\r\n--{boundary}--\r\n".encode()
-    headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
-    answer = await client.request("POST", "/v1/files", data=data, headers=headers)
-    assert answer.status == 200, answer.raw
-    return answer.body["id"]
-
-
 async def test_restored_record_has_the_same_money_tasks_and_files(tmp_path):
     with World() as world:
         async with open_tenant(world) as client:
-            file = await upload(client)
+            file = await create_file(client, CONTENT)
             ended = [
                 await client.create_surely(f"ended-{n}", duration_seconds=VIDEO_SECONDS)
                 for n in range(3)
@@ -92,7 +65,7 @@ async def test_restored_record_has_the_same_money_tasks_and_files(tmp_path):
                 return not any(map(world.is_alive, GATEWAY))
 
             await wait_for(are_gone, seconds=40, what="the end of the gateway")
-            saved = run_gatewayctl(world, "record", "save", str(tmp_path / "record.jsonl"))
+            _, saved = run_gatewayctl(world, "record", "save", str(tmp_path / "record.jsonl"))
             secrets = json.loads(world.run.kubectl("get", "secrets", "-o", "json"))["items"]
             lose_everything(world)
 
@@ -101,9 +74,9 @@ async def test_restored_record_has_the_same_money_tasks_and_files(tmp_path):
             world.run.kubectl("wait", "--for=condition=Established", "crd", "--all")
             world.apply(*map(strip, secrets))
             path = str(tmp_path / "record.jsonl")
-            made = run_gatewayctl(world, "record", "restore", path)
+            _, made = run_gatewayctl(world, "record", "restore", path)
             assert (made["made"], made["kept"]) == (saved["objects"], 0)
-            again = run_gatewayctl(world, "record", "restore", path)
+            _, again = run_gatewayctl(world, "record", "restore", path)
             assert (again["made"], again["kept"]) == (0, saved["objects"])
             for name in ("api", "media", "operator"):
                 world.run.restart(name)

@@ -77,7 +77,7 @@ async def wait_ready(world, name, status, reason, text, seconds=45):
     await wait_for(read, seconds=seconds, what=f"{name} {status} {reason}: {text}")
 
 
-async def test_odd_adapters_say_what_is_wrong_with_them(world, providers, server):
+async def test_unusable_adapters_report_the_reason(world, providers, server):
     await wait_ready(world, "signed", "True", "Available", "in use")
     text = "config: must be a JSON object with a url"
     await wait_ready(world, "wrong-config", "False", "InvalidField", text)

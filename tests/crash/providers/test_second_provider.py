@@ -8,12 +8,12 @@ import time
 
 import pytest
 
-from tests.crash.history import check_money, find_lines
+from tests.crash.history import check_money
 from tests.servers.guide import lead_to, read_example
 from tests.servers.providers import NEVER, VIDEO, OperationsProvider
 from tests.servers.tenants import describe_model, wait_status
 from tests.servers.world import check_invariants, read_task, wait_for
-from tests.shares import IS_WHOLE, long_run
+from tests.shares import IS_WHOLE
 
 pytestmark = [pytest.mark.timeout(400)]
 
@@ -120,105 +120,22 @@ async def test_two_providers_of_different_styles_serve_at_once(world, client, se
 
 FAULTS = {
     "an answer that is lost after the job was made": ("submit", "cut", True, None),
-    "a 502 after the job was made": ("submit", "status", True, (502, None)),
-    "nonsense after the job was made": ("submit", "nonsense", True, '{"ok": true}'),
-    "an unknown error in a 200 after the job was made": (
-        *("submit", "error", True),
-        ("INTERNAL", "Something is wrong."),
-    ),
     "429 with Retry-After": ("submit", "status", False, (429, "1")),
-    "a refusal for now in a 200": ("submit", "error", False, ("RATE_EXCEEDED", "Wait.", 1000)),
     "polls that fail in a 200": ("poll", "error", False, ("INTERNAL", "Something is wrong.")),
-    "polls that are no JSON": ("poll", "nonsense", False, "<html>"),
-    "a job that is unknown for a moment": ("poll", "error", False, ("NO_SUCH_OPERATION", "None.")),
-    "a result that is not there at first": (
-        *("result", "error", False),
-        ("NO_SUCH_OPERATION", "None."),
-    ),
     "a result of another shape": ("result", "nonsense", False, '{"ok": true, "artifacts": []}'),
 }
+"""One fault of each kind of answer; tests/unit/providers tells all of them apart."""
 
 
-SHORT = (
-    "an answer that is lost after the job was made",
-    "429 with Retry-After",
-    "polls that fail in a 200",
-    "a result of another shape",
-)
-"""By default one fault of each kind of answer; tests/unit/providers tells all of them apart."""
-
-
-@pytest.mark.parametrize("fault", FAULTS if IS_WHOLE else SHORT)
+@pytest.mark.parametrize("fault", FAULTS)
 async def test_task_completes_with_one_job_in_spite_of(client, server, fault):
     call, kind, after, detail = FAULTS[fault]
     server.misbehave(call, kind, after=after, detail=detail)
     assert (await run_one(client, server, f"fault {fault}"))["status"] == "completed"
 
 
-@long_run
-async def test_a_job_that_the_list_shows_late_is_not_made_again(client, server):
-    server.lag = 2.5
-    server.misbehave("submit", "cut", after=True)
-    before = server.calls["lookup"]
-    assert (await run_one(client, server, "late list"))["status"] == "completed"
-    assert server.calls["lookup"] - before > 1
-
-
-@long_run
-async def test_an_answer_that_was_lost_before_the_job_was_made_is_asked_for_again(client, server):
-    server.misbehave("submit", "cut")
-    assert (await run_one(client, server, "lost request"))["status"] == "completed"
-
-
-def read_upstream(client, task):
-    """What a task's object says of its job; empty where nothing is recorded yet."""
-    return read_task(client.world, task).get("status", {}).get("upstream", {})
-
-
-async def test_no_task_follows_the_job_of_another(client, server):
-    await wait_known(client)
-    first = await client.create_surely("name-1", duration_seconds=3)
-    await wait_for(lambda: read_upstream(client, first).get("jobId"), what="the first job's id")
-    server.misbehave("submit", "same name")
-    second = await client.create_surely("name-2", duration_seconds=3)
-    uid, name = read_task(client.world, second)["metadata"]["uid"], second.replace("_", "-", 1)
-    await wait_for(lambda: server.made(uid), what="the second job")
-
-    def is_refused():
-        told = find_lines(client.world, "operator", ["one id to two tasks"])
-        return any(name in line for line in told)
-
-    # that the job is made says nothing of the answer, which names the first job
-    await wait_for(is_refused, what="the operator's word of the answer")
-    ended = await client.wait_terminal([first])
-    assert ended[first]["status"] == "completed"
-    assert "jobId" not in read_upstream(client, second)
-    # which job is its own cannot be found out, so its deadline would end it, or an admin
-    client.world.patch("gatewaytask", name, {"desiredState": "Cancelled"})
-    assert (await client.wait_terminal([second]))[second]["status"] == "failed"
-    await check_jobs(client, server)
-
-
-async def test_a_refused_input_fails_with_a_clean_text(client, server):
-    text = f"A still is too dark, see http://inside.example/?t={server.token}."
-    await wait_known(client)
-    server.misbehave("submit", "error", detail=("CONTENT_REFUSED", text))
-    task = await client.create_surely("refused", duration_seconds=3)
-    body = (await client.wait_terminal([task]))[task]
-    assert body["status"] == "failed"
-    assert body["error"].startswith("A still is too dark")
-    assert server.token not in body["error"]
-    assert "inside.example" not in body["error"]
-    assert server.token not in str(read_task(client.world, task))
-
-
-STEPS = ("after-intent", "after-submit")
-MORE_STEPS = ("before-intent", "after-running")
-"""For the long run: nobody doubts there whether a job was made."""
-
-
-@pytest.mark.parametrize("step", [*STEPS, *(MORE_STEPS if IS_WHOLE else ())])
-async def test_an_operator_killed_around_the_submission_makes_one_job(client, server, step):
+@pytest.mark.parametrize("step", ["after-intent", "after-submit"] if IS_WHOLE else ["after-submit"])
+async def test_operator_killed_around_the_submission_makes_one_job(client, server, step):
     await wait_known(client)
     world = client.world
     server.lag = 2.0
@@ -249,7 +166,7 @@ async def make_pushed(client, server, key):
     return task, uid, job
 
 
-async def test_a_notice_ends_a_task_while_no_poll_is_due(patient, server):
+async def test_notice_ends_a_task_while_no_poll_is_due(patient, server):
     task, uid, job = await make_pushed(patient, server, "pushed")
     server.notify_times = 5
     server.finish(uid)
@@ -269,16 +186,7 @@ async def test_a_notice_ends_a_task_while_no_poll_is_due(patient, server):
     assert job.notify.rpartition("/")[2] not in patient.world.log("operator")
 
 
-async def test_a_notice_before_the_answer_to_the_submission_counts(patient, server):
-    await wait_known(patient)
-    server.seconds, server.notifies_early = 0.0, True
-    task = await patient.create_surely("early", duration_seconds=3)
-    body = (await patient.wait_terminal([task], seconds=25))[task]
-    assert body["status"] == "completed"
-    await check_jobs(patient, server)
-
-
-async def test_a_flood_of_good_notices_does_not_reach_the_provider(patient, server):
+async def test_flood_of_good_notices_does_not_reach_the_provider(patient, server):
     task, uid, job = await make_pushed(patient, server, "flood")
     began = time.monotonic()
     statuses = set()

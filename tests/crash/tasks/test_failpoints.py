@@ -1,22 +1,14 @@
-"""F1: kill -9 of the operator and the API at every named step, with tasks in flight (I1 to I9)."""
+"""F1: kill -9 of the operator and the API at named steps, with tasks in flight (I1 to I9)."""
 
 import asyncio
 import secrets
 
 import pytest
 
-from gateway_apiserver.failpoints import NAMES as API_STEPS
-from gateway_operator.context import NAMES as OPERATOR_STEPS
-from tests.crash.accounts import test_keys, test_remains
-from tests.crash.batches import test_batches
-from tests.crash.billing import test_journal
-from tests.crash.callbacks import test_callbacks
-from tests.crash.files import test_stored, test_uploads
 from tests.crash.history import check_money, is_closed
-from tests.crash.tasks import test_retention
+from tests.crash.steps import TASKS, choose
 from tests.servers.world import check_invariants, wait_for
 from tests.shares import share
-from tests.unit.operator import test_batch_kills
 
 KILLS_A_STEP = 25
 TASKS_A_KILL = 3
@@ -25,24 +17,10 @@ CREATE_SECONDS = 20 * KILLS_A_STEP
 HIT = 2
 """The step is passed once before it kills, so that tasks are at different places then."""
 
-ALL = {
-    *(("operator", step) for step in OPERATOR_STEPS),
-    *(("api", step) for step in API_STEPS),
-}
-ELSEWHERE = {
-    *(("operator", step) for step in test_callbacks.STEPS),
-    *(("operator", step) for step in test_retention.STEPS if step != "after-fold"),
-    *(("operator", step) for step in test_journal.STEPS),
-    *(("operator", step) for step in test_stored.STEPS),
-    *(("operator", step) for step in test_batches.STEPS),
-    ("operator", test_keys.STEP),
-    *(("operator", step) for step in test_remains.STEPS),
-    *(("api", step) for step in test_uploads.STEPS),
-    *(("api", step) for step in test_stored.CREATION),
-}
-"""Steps that a plain task does not come by; their tests kill there, as often."""
-
-STEPS = sorted(ALL - ELSEWHERE)
+STEPS = [
+    *(("operator", step) for step in choose("operator", TASKS)),
+    *(("api", step) for step in choose("api", TASKS)),
+]
 
 
 @pytest.mark.parametrize(
@@ -73,13 +51,3 @@ async def test_process_killed_at_a_step_loses_and_doubles_nothing(
         await wait_for(lambda: is_closed(world, payer), what="all finalizers gone")
         await check_money(world, payer, told, killed=True)
     told.check()
-
-
-def test_batches_are_killed_at_each_of_their_steps() -> None:
-    """In virtual time too, where many kills can be combined."""
-    assert set(test_batch_kills.STEPS) == set(test_batches.STEPS)
-
-
-def test_every_step_is_killed_at() -> None:
-    assert ELSEWHERE <= ALL, "a step that no process has"
-    assert len(STEPS) + len(ELSEWHERE) == len(OPERATOR_STEPS) + len(API_STEPS)
