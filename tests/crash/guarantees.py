@@ -15,17 +15,17 @@ KEY, LOOKUP, NONE = "by-key", "by-lookup", "by-nothing"
 GUARANTEES = (KEY, LOOKUP, NONE)
 
 
-async def make_models(world, client, *, request_seconds=REQUEST_SECONDS):
+async def make_models(world, client):
     """Applies a provider and a model for each guarantee, and waits until the API offers them.
 
     Their jobs are the simulated provider's; a model is named as its guarantee. A submission that
-    takes longer than `request_seconds` has an unknown outcome.
+    takes longer than `REQUEST_SECONDS` has an unknown outcome.
     """
     base = world.read("gatewayprovider", "simulated")["spec"]
     service = world.env["GATEWAY_SERVICE"]
     objects = []
     for guarantee in GUARANTEES:
-        http = {**base["http"], "requestTimeoutSeconds": request_seconds}
+        http = {**base["http"], "requestTimeoutSeconds": REQUEST_SECONDS}
         if guarantee != KEY:
             http["submit"] = {**http["submit"]}
             del http["submit"]["idempotencyHeader"]
@@ -46,10 +46,9 @@ async def make_models(world, client, *, request_seconds=REQUEST_SECONDS):
 class Load:
     """Creates tasks of every guarantee, one after the other, for as long as the block lasts."""
 
-    def __init__(self, client, *, pause=0.2, bases=(None,)):
+    def __init__(self, client, *, pause=0.2):
         self._client = client
         self._pause = pause
-        self._bases = bases
         self.made = {}
         """Task id to guarantee."""
 
@@ -60,7 +59,6 @@ class Load:
             f"load-{id(self)}-{number}",
             model=guarantee,
             duration_seconds=3,
-            base=self._bases[number % len(self._bases)],
         )
         self.made[task_id] = guarantee
 

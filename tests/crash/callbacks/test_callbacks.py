@@ -18,7 +18,7 @@ KILLS_A_STEP = 25
 TASKS_A_KILL = 3
 HIT = 2
 SCHEDULE = "0,0.5,0.5,1,1"
-PAUSE = 6
+PAUSE = 8
 """Seconds between two attempts, within which the operator is killed and the object read twice."""
 
 
@@ -112,7 +112,11 @@ async def test_schedule_continues_where_it_was_before_a_kill(world):
         first, second = receiver.of(task)
         assert second.at - first.at >= 0.9 * PAUSE
         world.run.restart("operator", env)
-        await asyncio.sleep(2)
+        # once another callback is delivered, the operator has looked at those that wait
+        later = await client.create_surely(
+            f"later-{secrets.token_hex(4)}", duration_seconds=3, callback_url=receiver.locate("up")
+        )
+        await wait_for(lambda: receiver.of(later), what="another callback")
         assert len(receiver.of(task)) == 2, "a restart begins nothing anew"
         assert await attempts() == 2
         name = task.replace("_", "-", 1)

@@ -25,8 +25,8 @@ from tests.shares import IS_WHOLE
 
 pytestmark = [pytest.mark.timeout(3600 if IS_WHOLE else 300)]
 
-ROUNDS = 250 if IS_WHOLE else 10
-"""Rounds of each race: with four races 1,000, and 40 by default."""
+ROUNDS = 500 if IS_WHOLE else 10
+"""Rounds of each of the four races."""
 AT_ONCE = 4
 """Rounds under way at once."""
 PIECES = (b"first", b"two")

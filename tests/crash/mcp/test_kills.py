@@ -88,17 +88,3 @@ async def test_cancellation_at_one_replica_ends_the_wait_at_another(world, payer
     assert (left["completed"], left["next_action"]) == (False, "get_task")
     assert not left.get("wait_deadline_reached")
     await payer.wait_terminal([left["task_id"]])
-
-
-async def test_replica_that_terminates_answers_its_waiting_calls(world, payer):
-    await payer.simulate({"behaviour": "seconds", "seconds": "5"})
-    given = describe_task(world, f"drained-{secrets.token_hex(4)}")
-    with Replica(world, "mcp") as leaving:
-        async with McpCaller(leaving.base_url, payer.key) as caller:
-            waiting = asyncio.create_task(caller.use("create_task", given))
-            await wait_for(lambda: list_own(world, payer), what="the task")
-            leaving.terminate()
-            left = await waiting
-        assert leaving.wait_ended() == 0
-    assert (left["completed"], left["next_action"]) == (False, "get_task")
-    await payer.wait_terminal([left["task_id"]])

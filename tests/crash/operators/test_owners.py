@@ -101,3 +101,22 @@ async def run_round(world, client, moments):
         await wait_for(lambda: is_closed(world, client), what="all finalizers gone", seconds=60)
         await check_money(world, client)
         assert all(owner.is_alive() for owner in owners)
+
+
+@pytest.mark.timeout(300)
+async def test_two_running_owners_double_and_change_nothing(world, client, tally):
+    row = tally("F9", "two operators on every shard")
+    with Replica(world, "operator"):
+        async with row.trial(client):
+            load = Load(client)
+            await asyncio.gather(*(load.create(number) for number in range(30)))
+            ended = await client.wait_terminal(load.made, seconds=90)
+            load.check_ends(ended)
+            # what may end unknown may not have got as far as a job
+            whole = all(body["status"] == "completed" for body in ended.values())
+            jobs = "exactly one" if whole else "at most one"
+            counts = await check_invariants(client, jobs=jobs)
+            assert counts["ended"] == len(client.history.accepted)
+            await wait_for(lambda: is_closed(world, client), what="all finalizers gone")
+            await check_money(world, client)
+    row.check()
