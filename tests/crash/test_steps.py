@@ -8,6 +8,7 @@ from gateway_apiserver.failpoints import NAMES as API_STEPS
 from gateway_mcpserver.failpoints import NAMES as MCP_STEPS
 from gateway_operator.context import NAMES as OPERATOR_STEPS
 from tests.crash.steps import STEPS, When
+from tests.faults.__main__ import list_parts
 
 PROCESSES = {"api": API_STEPS, "mcp": MCP_STEPS, "operator": OPERATOR_STEPS}
 
@@ -34,3 +35,8 @@ def test_file_of_a_step_kills_at_what_the_table_says(file: str) -> None:
     text = (Path(__file__).parent / file).read_text()
     processes = {step.process for step in STEPS if step.file == file}
     assert all(f'choose("{process}", {constant})' in text for process in processes)
+
+
+def test_files_of_steps_are_parts_of_the_long_run() -> None:
+    parts = {str(part.path) for part in list_parts()}
+    assert {f"tests/crash/{step.file}" for step in STEPS} <= parts

@@ -27,7 +27,7 @@ RESULTS = Path("docs", "reliability.jsonl")
 FOLDERS_BY_NOUN = ("crash", "integration")
 """Whose parts are named without the noun, as in the recorded runs."""
 _TALLY = re.compile(r"""tally\(\s*["']([A-Z]\d+)["']""")
-_COUNTED = re.compile(r"\b(tally\(|IS_WHOLE\b|long_run\b)")
+_COUNTED = re.compile(r"\b(tally\(|IS_WHOLE\b|long_run\b|choose\(\")")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ import asyncio
 import json
 import re
 import secrets
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -149,7 +148,7 @@ async def count_objects(kube: KubernetesClient) -> dict[str, int]:
     return {kind: len(page.items) for kind, page in zip(kinds, pages, strict=True)}
 
 
-async def check_recovered(client: Client, kube: KubernetesClient, ids: list[str]) -> None:
+async def check_recovered(client: Client, ids: list[str]) -> None:
     """All that was acknowledged ends well, money and storage are as before, creates are taken."""
     ended = await client.wait_terminal(ids)
     assert {body["status"] for body in ended.values()} == {"completed"}, "I1, I9"
@@ -219,16 +218,13 @@ async def test_full_etcd_stops_intake_and_running_work_ends_once_it_has_space(
         assert "gateway_intake_stopped" in await scrape(world, "api")
 
         await etcd.make_room()
-        begun = time.monotonic()
-        await check_recovered(client, kube, ids)
-        assert time.monotonic() - begun < 120
+        await check_recovered(client, ids)
 
 
 async def test_intake_stops_near_the_quota_and_running_work_is_written_to_its_end(
     world: World,
 ) -> None:
     async with open_watching(world), open_clients(world) as (etcd, client, manager, ids):
-        kube = etcd.kube
         await etcd.fill(QUOTA * 82 // 100)
 
         async def is_stopped() -> bool:
@@ -253,4 +249,4 @@ async def test_intake_stops_near_the_quota_and_running_work_is_written_to_its_en
         assert "gateway_record_refusals_total 0.0" in operators
 
         await etcd.make_room()
-        await check_recovered(client, kube, ids)
+        await check_recovered(client, ids)

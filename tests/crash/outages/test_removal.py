@@ -6,7 +6,6 @@ objects as that controller does. CRDs are deleted by the API server itself.
 """
 
 import json
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -89,13 +88,11 @@ async def test_terminating_namespace_stops_jobs_and_releases_all_finalizers(cont
                 for plural in HOSTILE:
                     world.run.kubectl("delete", plural, "--all", "--wait=false")
                 remove_secrets(world)
-                begun = time.monotonic()
                 await wait_for(
                     lambda: not list_left(world),
                     seconds=BOUND_SECONDS,
                     what="the end of the objects",
                 )
-                assert time.monotonic() - begun < BOUND_SECONDS
                 assert await list_cancelled(client) == sorted(jobs)
     told.check()
 
