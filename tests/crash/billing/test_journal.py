@@ -145,7 +145,7 @@ async def wait_counters(counters: Counters, account: str, micros: int) -> None:
 
 
 async def wait_calls(caller: Caller, count: int) -> None:
-    await wait_for(lambda: len(caller.list_said("ended")) >= count, what="calls", seconds=40)
+    await wait_for(lambda: len(caller.list_said("ended")) >= count, what="calls", seconds=90)
 
 
 def sum_slow_puts(caller: Caller, killed: float) -> float:

@@ -77,11 +77,10 @@ async def client(world, model):
 
 
 @pytest.fixture
-def clock(world, tmp_path):
-    made = SkewedClock(tmp_path / "clock")
-    yield made
-    for process in ("api", "operator"):
-        world.run.restart(process, {})
+def clock(world, process, tmp_path):
+    """A clock for the process of the test, which has the machine's again afterwards."""
+    yield SkewedClock(tmp_path / "clock")
+    world.run.restart(process, {})
 
 
 async def check_deadline(client, model):
