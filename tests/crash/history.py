@@ -36,6 +36,18 @@ async def check_money(world, client, told=None, *, killed=False):
     assert told == {name: (micros, 0) for name, micros in spent.items()}
 
 
+async def wait_charged(client, *bodies):
+    """The balance once it shows the charges of tasks, by their last responses (I12)."""
+    cents = round(sum(100 * body["usage"]["cost"] for body in bodies))
+
+    async def is_charged():
+        answer = await client.request("GET", "/api/v1/me/balance")
+        is_known = answer.status == 200 and answer.body["spent_cents_total"] == cents
+        return answer.body if is_known else None
+
+    return await wait_for(is_charged, what=f"{cents} cents charged")
+
+
 async def wait_settled(world, client, told=None, *, killed=False):
     """The balance once nothing is held: soon, but for settlements that the operator repeats.
 

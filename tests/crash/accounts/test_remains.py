@@ -8,6 +8,7 @@ import json
 import pytest
 
 from gateway_core.accounts.passwords import generate_password, hash_password
+from tests.crash.history import wait_charged
 from tests.crash.steps import REMAINS, choose
 from tests.crash.storage import Uploading, create_file
 from tests.servers.browser import Browser
@@ -85,11 +86,9 @@ async def test_account_made_again_has_nothing_of_the_first(world, tally):
         )
         assert batch.status == 200, batch.raw
         ended = await client.create_surely("again")
-        await client.wait_terminal([ended])
+        await wait_charged(client, (await client.wait_terminal([ended]))[ended])
         await client.simulate(SLOW)
         running = (await client.create(prompt="slow")).body["id"]
-        balance = await read_balance(client)
-        assert balance["spent_cents_total"] > 0
 
         async with Browser(world.env["GATEWAY_BASE_URL"]) as browser:
             await browser.sign_in(person["spec"]["email"], password)
@@ -139,11 +138,11 @@ async def test_account_made_again_has_nothing_of_the_first(world, tally):
                 }
                 await client.simulate()
                 again = await client.create_surely("again")
-                assert (await client.wait_terminal([again]))[again]["status"] == "completed"
+                body = (await client.wait_terminal([again]))[again]
+                assert body["status"] == "completed"
                 # the id is that of the key, so the task itself has to be another
                 assert len(list_owned(world, account)["gatewaytasks"]) == 1
-                after = await read_balance(client)
-                assert after["spent_cents_total"] > 0
+                await wait_charged(client, body)
 
                 # the user is one still, with no role in the account
                 page = await browser.get(f"/console/{account}")

@@ -10,6 +10,7 @@ import signal
 import pytest
 
 from tests.crash.commands import run_gatewayctl
+from tests.crash.history import is_closed
 from tests.crash.storage import create_file
 from tests.servers.tenants import open_tenant, read_balance, wait_known
 from tests.servers.world import World, wait_for
@@ -45,6 +46,7 @@ async def test_restored_record_has_the_same_money_tasks_and_files(tmp_path):
                 for n in range(3)
             ]
             bodies = await client.wait_terminal(ended)
+            await wait_for(lambda: is_closed(world, client), what="the end of all")
             chat = {"model": "sim-chat", "messages": [{"role": "user", "content": "Hi"}]}
             answer = await client.request("POST", "/v1/chat/completions", body=chat)
             assert answer.status == 200, answer.raw
