@@ -263,7 +263,9 @@ async def judge_always(client: Client, ended: list[float]) -> None:
         ended.append(time.time())
 
 
-@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "signal_number", [signal.SIGKILL, signal.SIGTERM], ids=["SIGKILL", "SIGTERM"]
+)
 async def test_api_that_ends_keeps_charges_of_moderations(world, signal_number):
     """Killed, it loses less than a second of charges; asked to end, it loses none (I7, I9)."""
     async with open_tenant(world, requestsPerMinute=1_000_000) as client:
