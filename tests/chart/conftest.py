@@ -34,8 +34,8 @@ class Chart:
 
     def __init__(self, helm: str) -> None:
         self._helm = helm
-        self._texts: dict[str, str] = {}
-        self._objects: dict[str, list[dict]] = {}
+        self._texts: dict[tuple[str, str], str] = {}
+        self._objects: dict[tuple[str, str], list[dict]] = {}
 
     def run(
         self, *arguments: str, values: str | None = "", namespace: str = NAMESPACE
@@ -55,22 +55,25 @@ class Chart:
         done = self.run("lint", "--strict", "--quiet", str(CHART), values=values)
         return "" if done.returncode == 0 else done.stdout + done.stderr
 
-    def text(self, values: str = "") -> str:
+    def text(self, values: str = "", namespace: str = NAMESPACE) -> str:
         """The manifests as text."""
-        if values not in self._texts:
+        given = (values, namespace)
+        if given not in self._texts:
+            version = "--kube-version=1.36.0"
             done = self.run(
-                "template", "gateway", str(CHART), "--kube-version=1.36.0", values=values
+                "template", "gateway", str(CHART), version, values=values, namespace=namespace
             )
             assert done.returncode == 0, done.stderr
-            self._texts[values] = done.stdout
-        return self._texts[values]
+            self._texts[given] = done.stdout
+        return self._texts[given]
 
-    def render(self, values: str = "") -> list[dict]:
+    def render(self, values: str = "", namespace: str = NAMESPACE) -> list[dict]:
         """The manifests, parsed once. AssertionError where a mapping has a key twice."""
-        if values not in self._objects:
-            loaded = yaml.load_all(self.text(values), Loader=StrictLoader)
-            self._objects[values] = [obj for obj in loaded if obj]
-        return self._objects[values]
+        given = (values, namespace)
+        if given not in self._objects:
+            loaded = yaml.load_all(self.text(values, namespace), Loader=StrictLoader)
+            self._objects[given] = [obj for obj in loaded if obj]
+        return self._objects[given]
 
     def find(self, kind: str, suffix: str, values: str = "") -> dict:
         """The one object of a kind whose name ends so."""
@@ -177,7 +180,8 @@ def world(chart: Chart, control_plane: ControlPlane) -> Iterator[World]:
     """A gateway whose API, MCP process and operator hold tokens of the chart's service accounts."""
     kinds = ("Role", "RoleBinding", "ServiceAccount")
     with World(control_plane, restart=True, mcp=True) as running:
-        running.apply(*(obj for obj in chart.render(VALUES) if obj["kind"] in kinds))
+        rendered = chart.render(VALUES, running.config.namespace)
+        running.apply(*(obj for obj in rendered if obj["kind"] in kinds))
         config = yaml.safe_load(running.config.cluster_kubeconfig.read_text())
         for component, verb in RIGHTS.items():
             account = f"gateway-model-gateway-{component}"
