@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tests.servers.forking import ForkedServer, start_server
+from tests.servers.server import find_free_port
 
 MODULE = (sys.executable, "-m", "gateway_simulator")
 
@@ -19,7 +20,8 @@ def test_forked_server_keeps_its_log_and_ends_by_its_signal(tmp_path):
     assert refused.wait(60) == 2
     assert "GATEWAY_SIMULATOR_TOKEN" in log.read_text()
     env = {"GATEWAY_SIMULATOR_TOKEN": "t", "GATEWAY_SIMULATOR_STATE_DIR": str(tmp_path / "state")}
-    server = start_server(MODULE, env | {"GATEWAY_SIMULATOR_PORT": "0"}, log)
+    env |= {"GATEWAY_SIMULATOR_PORT": str(find_free_port())}
+    server = start_server(MODULE, env, log)
     with pytest.raises(subprocess.TimeoutExpired):
         server.wait(0.01)
     server.send_signal(signal.SIGKILL)
