@@ -27,7 +27,7 @@ def test_lint_finds_nothing(chart, scenario):
 def test_api_server_takes_every_object(chart, scenario, control_plane, tmp_path: Path):
     objects = [
         obj
-        for obj in chart.render(scenario)
+        for obj in chart.render(scenario, control_plane.namespace)
         # kinds of the Prometheus operator, which is not there
         if not obj["apiVersion"].startswith("monitoring.coreos.com/")
     ]
