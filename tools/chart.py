@@ -14,7 +14,13 @@ import yaml
 
 _ENTRY = re.compile(r"^(?P<indent> *)(?P<key>[A-Za-z][A-Za-z0-9]*):(?P<rest>.*)$")
 _BLANK = re.compile(r"\$\{([A-Z_]+)\}")
-_TYPES: dict[type, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
+_TYPES: dict[type, str] = {
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    type(None): "null",
+}
 _PREFIX = '{{ include "gateway.name" . }}'
 _LOCAL_SECRETS = ("simulated-provider", "simulated-moderation-key")
 _SIMULATOR_VALUES = {

@@ -157,7 +157,7 @@ def build_table(
     table = RouteTable(
         Authorizer(
             authenticator,
-            FreeRateLimiter(parts.counters, free_rates, replicas=settings.processes),
+            FreeRateLimiter(parts.counters, free_rates, replicas=settings.replicas),
             intake,
         ),
         metrics,

@@ -113,7 +113,7 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
             orders = await stack.enter_async_context(link)
         tables = Tables(partial(Informer, kube), IdMint(id_key), settings.account_defaults)
         process.follow({table.plural: table for table in tables.informers})
-        scale = partial(_scale, replicas=settings.processes)
+        scale = partial(_scale, replicas=settings.replicas)
         moderations = Providers(
             tables.providers,
             kube,

@@ -2,24 +2,22 @@
 
 import asyncio
 import gc
-import socket
-from functools import partial
+from socket import socket
 
 from gateway_apiserver.app import build_readiness, create_app, create_health_app
 from gateway_apiserver.compose import configure_logging, open_api, open_media
 from gateway_apiserver.media import create_media_app, create_media_health_app
+from gateway_apiserver.parts import ApiParts
 from gateway_apiserver.settings import ApiSettings, MediaSettings
-from gateway_apiserver.workers.link import METRICS, NO, READY, YES, Answers, answer_parent
-from gateway_apiserver.workers.listeners import listen_shared
 from gateway_web.context import Drain
-from gateway_web.server import expose, serve, serve_health
+from gateway_web.server import listen_shared, serve, serve_health
 
 _READY_SECONDS = 0.05
 _OBJECTS_BEFORE_COLLECTION = 20_000
 
 
-async def serve_api(settings: ApiSettings, link: socket.socket | None = None) -> None:
-    """Serve the API until a signal; as a worker if there is a `link` to its parent.
+async def serve_api(settings: ApiSettings) -> None:
+    """Serve the API until a signal.
 
     Raises:
         NoCluster, SecretsUnusable: as `open_api`.
@@ -27,34 +25,34 @@ async def serve_api(settings: ApiSettings, link: socket.socket | None = None) ->
     configure_logging(settings.log_level, settings.log_format)
     drain = Drain()
     async with open_api(settings) as parts:
-        app, is_ready = create_app(parts, drain), build_readiness(parts, drain)
+        app, health = create_app(parts, drain), create_health_app(parts, drain)
         _collect_rarely()
-        serve_clients = partial(
-            serve,
-            app,
-            settings.api_host,
-            settings.api_port,
-            drain,
-            settings.linger_seconds,
-            parts.connections,
-        )
-        if link is None:
-            health = create_health_app(parts, drain)
-            async with serve_health(health, settings.health_host, settings.health_port):
-                await serve_clients()
-            return
-        listeners: list[socket.socket] = []
+        listeners = await _listen_when_ready(settings, parts, drain)
+        async with serve_health(health, settings.health_host, settings.health_port):
+            await serve(
+                app,
+                settings.api_host,
+                settings.api_port,
+                drain,
+                settings.linger_seconds,
+                parts.connections,
+                listeners,
+            )
 
-        async def tell_ready() -> bytes:
-            return YES if listeners and is_ready() else NO
 
-        answers: Answers = {READY: tell_ready, METRICS: partial(expose, parts.registry)}
-        async with answer_parent(link, answers):
-            # until then, other workers get all connections
-            while not is_ready():  # noqa: ASYNC110 - of informers, which have no event for it
-                await asyncio.sleep(_READY_SECONDS)
-            listeners += listen_shared(settings.api_host, settings.api_port)
-            await serve_clients(listeners)
+async def _listen_when_ready(
+    settings: ApiSettings, parts: ApiParts, drain: Drain
+) -> list[socket] | None:
+    """Listen on a port that is shared with other processes; None where it is not.
+
+    Until this process is ready, the others get all connections.
+    """
+    if not settings.reuse_port:
+        return None
+    is_ready = build_readiness(parts, drain)
+    while not is_ready():  # noqa: ASYNC110 - of informers, which have no event for it
+        await asyncio.sleep(_READY_SECONDS)
+    return listen_shared(settings.api_host, settings.api_port)
 
 
 def _collect_rarely() -> None:

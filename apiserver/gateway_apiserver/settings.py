@@ -91,13 +91,14 @@ class ApiSettings(ServiceSettings):
     """The same for one account."""
     moderation_default_model: Annotated[str, Field(max_length=253)] = ""
     """What judges a moderation that names no model; empty: it has to name one (§6)."""
-    workers: Annotated[int, Field(ge=1, le=64)] = 1
-    """API processes on one port. Every bound of a process holds for each of them."""
+    reuse_port: bool = False
+    """Whether other API processes listen on the same port (`SO_REUSEPORT`), as in the local run.
+    The process then listens, on the health port too, once it is ready."""
     mcp_replicas: Annotated[int, Field(ge=0, le=10000)] = 0
     """Pods of the MCP process, which share the accounts' rates with those of the API."""
     replicas: Annotated[int, Field(ge=1, le=10000)] = 1
-    """Pods of the API, each with so many workers. Their processes share the accounts' rates, for
-    the time without a counter store (§12.5), and what providers take at a time."""
+    """API processes of the installation. They share the accounts' rates, for the time without a
+    counter store (§12.5), and what providers take at a time."""
     operator_url: str = ""
     """Where notices of providers go, `{ordinal}` being the replica's number; empty for nowhere."""
     operator_replicas: Annotated[int, Field(ge=1, le=SHARDS)] = 1
@@ -106,14 +107,9 @@ class ApiSettings(ServiceSettings):
     """The operator's, for as long as the API waits for a test delivery."""
 
     @property
-    def processes(self) -> int:
-        """API processes in all pods."""
-        return self.replicas * self.workers
-
-    @property
     def counting_processes(self) -> int:
         """Processes that count paid calls of an account: those of the API and of MCP."""
-        return self.processes + self.mcp_replicas
+        return self.replicas + self.mcp_replicas
 
     @property
     def sign_on_policy(self) -> SignOnPolicy:

@@ -8,7 +8,10 @@ from gateway_operator.settings import Settings as OperatorSettings
 from tests.chart.conftest import NAMESPACE
 
 UNSET = {
-    "api": {"failpoints"},  # for the crash tests
+    "api": {
+        "failpoints",  # for the crash tests
+        "reuse_port",  # for the local run
+    },
     "mcp": {
         "failpoints",  # for the crash tests
         # it serves no bytes

@@ -8,13 +8,14 @@ do not count against the bounds of the public port, so probes are answered while
 import asyncio
 import resource
 import signal
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from socket import socket
 from types import FrameType
 from typing import Any
 
+import structlog
 import uvicorn
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -72,6 +73,9 @@ _HEALTH_BOUNDS = ConnectionBounds(connections=200, per_address=200)
 _OTHER_DESCRIPTORS = 512
 """What a process opens beside connections for requests: Redis, the Kubernetes API, files."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_BACKLOG = 2048
+
+_log = structlog.get_logger(__name__)
 
 
 class _Server(uvicorn.Server):
@@ -122,7 +126,7 @@ async def serve(
     drain: Drain,
     linger_seconds: float,
     table: ConnectionTable | None = None,
-    sockets: list[socket] | None = None,
+    sockets: list[socket.socket] | None = None,
 ) -> None:
     """Serves until SIGTERM and so many seconds more, or until SIGINT; on `sockets` if given.
 
@@ -134,6 +138,24 @@ async def serve(
     _raise_descriptor_limit(2 * connections.bounds.connections + _OTHER_DESCRIPTORS)
     config = _configure(app, host, port, connections, DRAIN_SECONDS)
     await _Server(config, drain, linger_seconds).serve(sockets)
+
+
+def listen_shared(host: str, port: int) -> list[socket.socket]:
+    """Listen on a port on which other processes listen too (`SO_REUSEPORT`).
+
+    The kernel spreads new connections over the processes. SystemExit if the address cannot be
+    listened on.
+    """
+    try:
+        return [
+            socket.create_server(address, family=family, backlog=_BACKLOG, reuse_port=True)
+            for family, _, _, _, address in socket.getaddrinfo(
+                host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+        ]
+    except OSError as error:
+        _log.error("cannot listen", address=f"{host}:{port}", error=str(error))
+        raise SystemExit(1) from error
 
 
 @asynccontextmanager

@@ -116,24 +116,6 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end -}}
 
-{{/* Resources of a pod's container: each quantity times the workers, as of .Values.api. */}}
-{{- define "gateway.workerResources" -}}
-{{- $resources := deepCopy .resources -}}
-{{- if gt (int .workers) 1 }}
-{{- range $kind := list "requests" "limits" }}
-{{- $quantities := index $resources $kind | default dict }}
-{{- range $name, $quantity := $quantities }}
-{{- /* a large number without a unit would be written with an exponent */}}
-{{- $text := kindIs "string" $quantity | ternary $quantity (printf "%.3f" (float64 $quantity)) }}
-{{- $number := regexFind "^[0-9.]+" $text }}
-{{- $product := printf "%.3f" (mulf $number $.workers) | trimSuffix ".000" }}
-{{- $_ := set $quantities $name (print $product (trimPrefix $number $text)) }}
-{{- end }}
-{{- end }}
-{{- end }}
-{{- toYaml $resources }}
-{{- end -}}
-
 {{- define "gateway.logEnv" -}}
 - {name: GATEWAY_LOG_LEVEL, value: {{ .Values.log.level }}}
 - {name: GATEWAY_LOG_FORMAT, value: {{ .Values.log.format }}}

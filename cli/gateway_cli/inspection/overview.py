@@ -12,7 +12,6 @@ from gateway_cli.inspection.definitions import check_definitions
 from gateway_cli.inspection.findings import Check, Finding, bound, error, note, warning
 from gateway_cli.inspection.metrics import SKEW_SECONDS, Samples, check_metrics, check_shards
 from gateway_cli.inspection.processes import (
-    PROCESSES,
     ClusterProcesses,
     LocalProcesses,
     Process,
@@ -148,7 +147,7 @@ def check_processes(processes: list[Process], place: str) -> Check:
 
 async def look_inside(source: Processes, processes: list[Process]) -> Check:
     """The processes' own metrics, looked at twice. ClusterError where no metrics can be read."""
-    ready = [each for each in processes if each.ready and each.component in PROCESSES]
+    ready = [each for each in processes if each.ready and each.serves_metrics]
     earlier = await _read_all(source, ready)
     await asyncio.sleep(BETWEEN_SECONDS)
     later = await _read_all(source, ready)

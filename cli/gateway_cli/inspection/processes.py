@@ -41,6 +41,11 @@ class Process:
     version: str | None = None
     restarts: int = 0
 
+    @property
+    def serves_metrics(self) -> bool:
+        """Whether it is one of the gateway's own; `api-2` is an API process of a local run."""
+        return self.component.partition("-")[0] in PROCESSES
+
     def describe(self) -> Document:
         """As a document."""
         return {
@@ -179,7 +184,7 @@ class LocalProcesses:
         port = self._find_port(name)
         if name == "redis":
             return None if await redis_answers(port)() else f"no answer to PING at port {port}"
-        if name not in (*PROCESSES, "simulator"):
+        if name.partition("-")[0] not in (*PROCESSES, "simulator"):
             return None
         url = f"http://{LOOPBACK}:{port}/{'healthz' if name == 'simulator' else 'readyz'}"
         try:
@@ -189,8 +194,8 @@ class LocalProcesses:
             return f"{url} is not answered: {type(error).__name__}"
 
     def _find_port(self, name: str) -> int:
-        field = f"{name}_health"
-        return self._ports[field if field in self._ports else name.replace("-", "_")]
+        field = name.replace("-", "_")
+        return self._ports.get(f"{field}_health") or self._ports[field]
 
 
 def find_local_run() -> LocalProcesses | None:

@@ -10,7 +10,14 @@ from typing import Annotated, Any
 import typer
 
 from gateway_cli.local.binaries import resolve_binaries
-from gateway_cli.local.config import LocalConfig, LocalRunError, Store, find_root, read_config
+from gateway_cli.local.config import (
+    MAX_WORKERS,
+    LocalConfig,
+    LocalRunError,
+    Store,
+    find_root,
+    read_config,
+)
 from gateway_cli.local.demo import describe_run, run_demo
 from gateway_cli.local.run import LocalRun
 from gateway_cli.local.supervisor import RunDirectory
@@ -43,7 +50,12 @@ StoreOption = Annotated[
 ]
 Workers = Annotated[
     int,
-    typer.Option(min=1, envvar="GATEWAY_WORKERS", help="API processes on the one port."),
+    typer.Option(
+        min=1,
+        max=MAX_WORKERS,
+        envvar="GATEWAY_LOCAL_WORKERS",
+        help="API processes on the one port.",
+    ),
 ]
 Only = Annotated[
     list[str] | None,

@@ -1,5 +1,6 @@
 """The settings of a local run: where it lives, its ports, and which cluster it uses."""
 
+import re
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,9 @@ MODEL = "sim-q4-reference-to-video"
 MODERATION_MODEL = "sim-moderation"
 """The names of the first objects, which come from examples/local."""
 LOOPBACK = "127.0.0.1"
+
+MAX_WORKERS = 64
+"""API processes of a run."""
 
 Store = Literal["directory", "s3"]
 
@@ -42,7 +46,7 @@ class Ports:
     @classmethod
     def block(cls, base: int) -> "Ports":
         """The thirteen ports from `base` on, in the order of the fields."""
-        highest = 65535 - len(PORT_NAMES)
+        highest = 65535 - len(PORT_NAMES) - MAX_WORKERS
         if not 1024 <= base <= highest:
             raise LocalRunError(f"the port base must be from 1024 to {highest}, not {base}")
         return cls(*range(base, base + len(PORT_NAMES)))
@@ -64,11 +68,17 @@ class Ports:
         return ports
 
     def of(self, name: str) -> int:
-        """The port of the listener `name`, a field's name."""
+        """The port of the listener `name`: a field, or `api_N_health` from the second API on.
+
+        The latter follow `mcp_health`.
+        """
+        if (match := _FURTHER_API_HEALTH.fullmatch(name)) is not None:
+            return self.mcp_health + int(match[1]) - 1
         port: int = getattr(self, name)
         return port
 
 
+_FURTHER_API_HEALTH = re.compile("api_([0-9]+)_health")
 PORT_NAMES = tuple(Ports.__dataclass_fields__)
 
 
@@ -227,9 +237,9 @@ def check_ports(ports: Ports, names: Iterable[str]) -> None:
         if port in taken:
             problems.append(f"port {port} is wanted by both {taken[port]} and {title}")
         elif is_busy(port):
+            way_out = f"; set {_variable(name)} to change it" if name in PORT_NAMES else ""
             problems.append(
-                f"port {port}, wanted by {title}, is in use by another process; "
-                f"set {_variable(name)} to change it"
+                f"port {port}, wanted by {title}, is in use by another process{way_out}"
             )
         taken[port] = title
     if problems:

@@ -68,6 +68,17 @@ class ProcessSpec:
     grace_seconds: float = 10.0
 
 
+def list_processes(config: LocalConfig) -> tuple[str, ...]:
+    """Return the names of all processes of a run, further API processes as `api-2` and so on."""
+    further = (f"api-{number}" for number in range(2, config.workers + 1))
+    return (*PROCESSES, *further, *((S3,) if config.store == "s3" else ()))
+
+
+def list_listeners(name: str) -> tuple[str, ...]:
+    """Return the names in `Ports` of a process's listeners, without one that it shares."""
+    return LISTENERS.get(name) or (f"{name.replace('-', '_')}_health",)
+
+
 def describe_etcd(config: LocalConfig, binaries: ControlPlaneBinaries) -> ProcessSpec:
     """Etcd with one member."""
     client = f"http://{LOOPBACK}:{config.ports.etcd}"
@@ -150,6 +161,8 @@ def describe_s3(config: LocalConfig, program: Path, credentials: Credentials) ->
 def describe_gateway(name: str, config: LocalConfig, credentials: Credentials) -> ProcessSpec:
     """One of the gateway's own processes or the simulator, as a module of this interpreter."""
     ports = config.ports
+    kind = name.partition("-")[0]
+    several = {"GATEWAY_REUSE_PORT": "true", "GATEWAY_REPLICAS": str(config.workers)}
     cluster = {
         "KUBECONFIG": str(config.cluster_kubeconfig),
         "GATEWAY_REDIS_URL": f"redis://{LOOPBACK}:{ports.redis}/0",
@@ -185,7 +198,7 @@ def describe_gateway(name: str, config: LocalConfig, credentials: Credentials) -
         ),
         "api": (
             ("gateway_apiserver", "api"),
-            ports.api_health,
+            ports.of(list_listeners(name)[-1]),
             {
                 **cluster,
                 "GATEWAY_API_HOST": LOOPBACK,
@@ -194,7 +207,7 @@ def describe_gateway(name: str, config: LocalConfig, credentials: Credentials) -
                 "GATEWAY_MCP_URL": config.mcp_url,
                 "GATEWAY_OPERATOR_URL": f"http://{LOOPBACK}:{ports.operator}",
                 "GATEWAY_MODERATION_DEFAULT_MODEL": MODERATION_MODEL,
-                "GATEWAY_WORKERS": str(config.workers),
+                **(several if config.workers > 1 else {}),
             },
         ),
         "mcp": (
@@ -208,7 +221,7 @@ def describe_gateway(name: str, config: LocalConfig, credentials: Credentials) -
                 "GATEWAY_MCP_URL": config.mcp_url,
             },
         ),
-    }[name]
+    }[kind]
     if name != "simulator":
         own |= {"GATEWAY_HEALTH_HOST": LOOPBACK, "GATEWAY_HEALTH_PORT": str(health)}
     env = {

@@ -14,7 +14,8 @@ import os
 import time
 import urllib.parse
 from collections.abc import Coroutine, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,13 +24,16 @@ from gateway_cli.cluster.errors import ClusterError
 from gateway_cli.cluster.manifests import read_manifests
 from gateway_cli.local.binaries import ControlPlaneBinaries, find_kubectl, resolve_binaries
 from gateway_cli.local.certificates import ClusterKeys, write_cluster_keys, write_kubeconfig
-from gateway_cli.local.config import LOOPBACK, LocalConfig, LocalRunError, check_ports
+from gateway_cli.local.config import (
+    LOOPBACK,
+    PORT_NAMES,
+    LocalConfig,
+    LocalRunError,
+    check_ports,
+)
 from gateway_cli.local.processes import (
     BACKENDS,
     CONTROL_PLANE,
-    GATEWAY,
-    LISTENERS,
-    PROCESSES,
     S3,
     ProcessSpec,
     describe_apiserver,
@@ -38,6 +42,8 @@ from gateway_cli.local.processes import (
     describe_redis,
     describe_s3,
     find_s3_server,
+    list_listeners,
+    list_processes,
 )
 from gateway_cli.local.state import (
     Credentials,
@@ -106,8 +112,11 @@ class LocalRun:
         self._run_directory.acquire()
         for name in self._run_directory.clear_stale():
             self._reporter.line(f"! {name} was left over from an earlier run; ended")
-        check_ports(self.config.ports, [port for name in wanted for port in LISTENERS[name]])
-        self._run_directory.describe(wanted, asdict(self.config.ports))
+        ports, listeners = self.config.ports, list(chain(*map(list_listeners, wanted)))
+        check_ports(ports, listeners)
+        self._run_directory.describe(
+            wanted, {name: ports.of(name) for name in (*PORT_NAMES, *listeners)}
+        )
         self._prepare_files()
         await self._find_programs(wanted)
         if self.config.kubeconfig is not None and not self.config.allow_remote:
@@ -117,7 +126,8 @@ class LocalRun:
         # first what stands alone beside the control plane, then what needs both
         backends = [name for name in wanted if name in (*BACKENDS, S3)]
         await _run_together(self._start_cluster(wanted), *map(self._start, backends))
-        await _run_together(*(self._start(name) for name in wanted if name in GATEWAY))
+        rest = [name for name in wanted if name not in (*CONTROL_PLANE, *backends)]
+        await _run_together(*map(self._start, rest))
         write_env_file(self.config.env_file, self.variables)
         took = format_seconds(time.monotonic() - begin)
         self._reporter.line(f"✓ all {len(wanted)} processes are ready ({took})")
@@ -156,7 +166,7 @@ class LocalRun:
         return done.output
 
     def _select(self, names: tuple[str, ...]) -> list[str]:
-        known = (*PROCESSES, S3) if self.config.store == "s3" else PROCESSES
+        known = list_processes(self.config)
         unknown = set(names) - set(known)
         if unknown:
             raise LocalRunError(f"there is no process {', '.join(sorted(unknown))}")

@@ -1,7 +1,4 @@
-"""Two API and two MCP processes behind a load balancer, one killed between any two steps.
-
-One of the API processes has two workers.
-"""
+"""Two API and two MCP processes behind a load balancer, one killed between any two steps."""
 
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -68,8 +65,7 @@ async def run_pairs(world):
         env = dict(zip(("GATEWAY_BASE_URL", "GATEWAY_MCP_URL"), urls, strict=True))
         # sign-ins and registrations of other tests count too: all come from one address
         own = {**world.config.extra_env["api"], **env}
-        workers = Replica(world, "api", GATEWAY_WORKERS="2", **own)
-        api = Pair(fronts[0], workers, Replica(world, "api", **own))
+        api = Pair(fronts[0], *(Replica(world, "api", **own) for _ in range(2)))
         mcp = Pair(fronts[1], *(Replica(world, "mcp", **env) for _ in range(2)))
         stack.callback(api.kill_all)
         stack.callback(mcp.kill_all)

@@ -29,13 +29,7 @@ def test_defaults_of_a_bare_environment(env: pytest.MonkeyPatch) -> None:
     assert settings.callback_allowed_cidrs == settings.fetch_allowed_cidrs == ()
     assert settings.maintenance is False
     assert settings.task_id_header == "X-Task-Id"
-    assert settings.processes == 1
-
-
-def test_every_worker_of_every_pod_shares_the_rates(env: pytest.MonkeyPatch) -> None:
-    env.setenv("GATEWAY_REPLICAS", "3")
-    env.setenv("GATEWAY_WORKERS", "2")
-    assert read().processes == 6
+    assert (settings.replicas, settings.reuse_port) == (1, False)
 
 
 def test_networks_are_a_comma_list(env: pytest.MonkeyPatch) -> None:
@@ -53,7 +47,6 @@ def test_networks_are_a_comma_list(env: pytest.MonkeyPatch) -> None:
         ("CALLBACK_ALLOWED_CIDRS", "10.0.0.1/8"),
         ("TASK_ID_HEADER", "X Task"),
         ("REPLICAS", "0"),
-        ("WORKERS", "65"),
         ("LOG_FORMAT", "xml"),
         ("MAINTENANCE", "perhaps"),
     ],

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway_cli.local.config import PORT_NAMES, LocalRunError, Ports, check_ports, read_config
-from gateway_cli.local.processes import describe_gateway
+from gateway_cli.local.processes import describe_gateway, list_listeners, list_processes
 from gateway_cli.local.state import ensure_credentials, ensure_shared_secrets
 from tests.servers.control_plane import free_ports
 
@@ -49,11 +49,24 @@ def test_variable_without_a_port_is_refused(text: str) -> None:
         Ports.from_environment({"GATEWAY_LOCAL_PORT_API": text})
 
 
-def test_workers_of_the_api_reach_its_environment(tmp_path: Path) -> None:
-    config = read_config({"GATEWAY_LOCAL_DIR": str(tmp_path)}, workers=2)
+def test_several_api_processes_share_the_port_and_have_health_ports_of_their_own(
+    tmp_path: Path,
+) -> None:
+    config = read_config({"GATEWAY_LOCAL_DIR": str(tmp_path)}, port_base=9000, workers=3)
     ensure_shared_secrets(config.secrets_directory)
     credentials = ensure_credentials(tmp_path / "credentials.json", config.secrets_directory)
-    assert describe_gateway("api", config, credentials).env["GATEWAY_WORKERS"] == "2"
+    names = [name for name in list_processes(config) if name.startswith("api")]
+    assert names == ["api", "api-2", "api-3"]
+    variables = [describe_gateway(name, config, credentials).env for name in names]
+    assert [env["GATEWAY_HEALTH_PORT"] for env in variables] == ["9009", "9013", "9014"]
+    shared = {
+        "GATEWAY_API_PORT": "9000",
+        "GATEWAY_REUSE_PORT": "true",
+        "GATEWAY_REPLICAS": "3",
+    }
+    assert all(shared.items() <= env.items() for env in variables)
+    listeners = [port for name in list_processes(config) for port in list_listeners(name)]
+    assert len({config.ports.of(name) for name in listeners}) == len(listeners)
 
 
 def test_busy_port_names_port_process_and_way_out(taken: int) -> None:

@@ -1,1 +1,0 @@
-"""Several API processes on one port: their parent, and its link to each of them."""
