@@ -35,10 +35,6 @@ admissions. Each process also has prometheus_client's `process_*`
 may. No label names an account, a key or a task, so the number of series depends on providers,
 routes and kinds only.
 
-Several API processes in one pod ([replicas.md](replicas.md#workers)) share a health port. The
-metrics of each have the label `worker`, its number, which its successor keeps; those of their
-parent have not.
-
 Durations are in seconds. A histogram has the series `_bucket` (with `le`), `_sum` and `_count`.
 [alerts.md](alerts.md) says what to do when an alert fires; the chart has a dashboard
 (`monitoring.dashboard.enabled`).

@@ -6,8 +6,8 @@ from typing import Any
 import promql_parser
 from tools.metrics import list_metrics
 
-SCRAPED = {"namespace", "service", "pod", "job", "instance", "worker"}
-"""Labels that Prometheus, or the parent of several workers, adds to everything."""
+SCRAPED = {"namespace", "service", "pod", "job", "instance"}
+"""Labels that Prometheus adds to everything."""
 OTHERS = {
     "up": frozenset[str](),
     "process_cpu_seconds_total": frozenset[str](),

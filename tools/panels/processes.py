@@ -21,11 +21,7 @@ PROCESSES: Row = (
             "Event loop's lag, p99",
             "s",
             "",
-            (
-                quantiles(
-                    "gateway_event_loop_lag_seconds", "pod, worker", "", "{{pod}} {{worker}}"
-                )[1],
-            ),
+            (quantiles("gateway_event_loop_lag_seconds", "pod", "", "{{pod}}")[1],),
         ),
         Panel(
             "Clock skew",
@@ -36,13 +32,13 @@ PROCESSES: Row = (
         Panel(
             "CPU",
             "short",
-            "Cores, by process; one uses one at most.",
-            (Query("rate(process_cpu_seconds_total{JOBS}[RATE])", "{{pod}} {{worker}}"),),
+            "Cores; a process uses one at most.",
+            (Query("rate(process_cpu_seconds_total{JOBS}[RATE])", "{{pod}}"),),
         ),
         Panel(
             "Memory",
             "bytes",
-            "Resident, of all processes of a pod.",
+            "Resident.",
             (Query("sum by (pod) (process_resident_memory_bytes{JOBS})", "{{pod}}"),),
         ),
         Panel(
