@@ -35,11 +35,11 @@ TIMEOUT_SECONDS = 30
 """Of one request: slow gateways divide few streams a second among all connections."""
 PROMPT = ("A lighthouse at dawn, seen from the sea. " * 22)[:900]
 FLOOR = "floor"
-TWO_WORKERS = "gateway with two workers"
+TWO_PROCESSES = "gateway in two processes"
 BARS = {
     ("calls", "gateway"): {"at_least": 1.0},
     ("streams", "gateway"): {"at_least": 1.2},
-    ("calls", TWO_WORKERS): {"at_least": 1.5},
+    ("calls", TWO_PROCESSES): {"at_least": 1.5},
 }
 ADDED_MILLISECONDS = {"p50": 1.0, "p99": 5.0}
 """Over the floor, of the gateway in one process: a call, and the first token of a stream."""
@@ -101,9 +101,11 @@ async def compare(
             await servers.enter_async_context(bare)
         # the whole gateway with admission, money and accounting, in one process
         contestants["gateway"] = serve_gateway(world, key, f"http://127.0.0.1:{first}/v1")
-        # a pod of the same gateway
-        pod = stack.enter_context(Replica(world, "api", GATEWAY_WORKERS="2"))
-        contestants[TWO_WORKERS] = replace(contestants["gateway"], port=pod.port)
+        shared = {"GATEWAY_REUSE_PORT": "true", "GATEWAY_REPLICAS": "2"}
+        pair = stack.enter_context(Replica(world, "api", **shared))
+        port = str(pair.port)
+        stack.enter_context(Replica(world, "api", GATEWAY_API_PORT=port, **shared))
+        contestants[TWO_PROCESSES] = replace(contestants["gateway"], port=pair.port)
         contestants |= start_peers(stack, folder, first)
         everyone = {"upstream alone": upstream, **contestants}
         for name, contestant in everyone.items():
