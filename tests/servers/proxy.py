@@ -37,7 +37,6 @@ class Proxy(ThreadServer):
         self._flowing: asyncio.Event  # of connections to come, and of those made since
         self._server: asyncio.Server
         self._refusing = False
-        self._mute_after: int | None = None
         self._allowance: int | None = None
         self._allowed: asyncio.Event
         self._toxic = CLEAN
@@ -64,14 +63,6 @@ class Proxy(ThreadServer):
         """Closes every connection, and each new one at once."""
         self._refusing = True
         self.cut()
-
-    def mute_after(self, size: int | None) -> None:
-        """Passes on no answer on a connection once that many bytes have come in one piece.
-
-        What is large enough is heard by the target and never acknowledged; None ends it for
-        connections to come.
-        """
-        self._mute_after = size
 
     def take_at_most(self, size: int | None) -> None:
         """Forwards so many bytes more of what clients send, on all connections; None for all."""
@@ -123,7 +114,7 @@ class Proxy(ThreadServer):
             writer.transport.abort()
             return
         self._writers.add(writer)
-        flowing, muted = self._flowing, asyncio.Event()
+        flowing = self._flowing
         try:
             await flowing.wait()
             target = self._choose_target()
@@ -135,8 +126,8 @@ class Proxy(ThreadServer):
         self._writers.add(far_writer)
         try:
             await asyncio.gather(
-                self._pump(reader, far_writer, flowing, mutes=muted),
-                self._pump(far_reader, writer, flowing, muted_by=muted),
+                self._pump(reader, far_writer, flowing, is_bounded=True),
+                self._pump(far_reader, writer, flowing),
             )
         except asyncio.CancelledError:
             return  # the proxy ends; a cancelled handler would be reported as a failure
@@ -149,16 +140,11 @@ class Proxy(ThreadServer):
         writer: asyncio.StreamWriter,
         flowing: asyncio.Event,
         *,
-        mutes: asyncio.Event | None = None,
-        muted_by: asyncio.Event | None = None,
+        is_bounded: bool = False,
     ) -> None:
         try:
             while data := await reader.read(65536):
                 await flowing.wait()
-                if mutes and self._mute_after is not None and len(data) >= self._mute_after:
-                    mutes.set()
-                if muted_by and muted_by.is_set():
-                    continue
                 if self._toxic.delay:
                     self.struck += 1
                     await asyncio.sleep(self._toxic.delay)
@@ -167,7 +153,7 @@ class Proxy(ThreadServer):
                     writer.transport.abort()
                     return
                 while data:
-                    piece = await self._allow(data) if mutes else data
+                    piece = await self._allow(data) if is_bounded else data
                     if rate := self._toxic.rate:
                         self.struck += 1
                         piece = piece[: max(1, int(rate / 10))]
