@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_core.billing.counters import AdmissionCall, Budget
+from tests.ports.budget_calls import KEY, OTHER_KEY, PER_EXAMPLE, POOL, ask, start, tell
 from tests.ports.counters_stores import CountersStore, name_account
-from tests.ports.test_budgets import KEY, OTHER_KEY, PER_EXAMPLE, POOL, ask, start, tell
 
 
 def count(account: str, *limits: tuple[str, int], limit: int = 300) -> AdmissionCall:

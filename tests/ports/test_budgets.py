@@ -2,10 +2,10 @@
 
 import asyncio
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_core.api.limits import Window
@@ -21,35 +21,15 @@ from gateway_core.billing.counters import (
 from gateway_core.billing.redis_counters import Counters
 from gateway_core.billing.windows import Buckets, find_reset, sum_window
 from gateway_core.redis.link import CountersStale
+from tests.ports.budget_calls import KEY, NOON, OTHER_KEY, PER_EXAMPLE, POOL, ask, start, tell
 from tests.ports.counters_stores import CountersStore, name_account, rebuild
 
-NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-KEY, OTHER_KEY, POOL = "key/key-a", "key/key-b", "guardrail/grd-a"
 WINDOWS: list[Window] = ["1h", "1d", "7d", "daily", "weekly", "monthly", "lifetime"]
 ALL = [Budget(KEY, None, window) for window in WINDOWS]
-PER_EXAMPLE = settings(
-    max_examples=40,
-    deadline=None,
-    # The store is shared by the examples; each has an account of its own.
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
 
 
 def at(text: str) -> datetime:
     return datetime.fromisoformat(text + "Z" if "T" in text else text + "T00:00:00Z")
-
-
-def ask(
-    account: str,
-    task: str,
-    micros: int,
-    *budgets: Budget,
-    funds: int | None = None,
-    subjects: tuple[str, ...] | None = None,
-) -> AdmissionCall:
-    """A call of a key that has these budgets, and counts under them unless told otherwise."""
-    named = tuple(budget.subject for budget in budgets) if subjects is None else subjects
-    return AdmissionCall(account, 100_000, Hold(task, micros, named), funds, budgets=budgets)
 
 
 async def charge(
@@ -59,20 +39,6 @@ async def charge(
     task = f"charged-{moment.timestamp()}-{micros}-{'-'.join(subjects)}"
     assert await counters.hold(account, Hold(task, micros, subjects))
     assert await counters.settle(account, task, micros, moment)
-
-
-async def tell(counters: Counters, account: str, *subjects: str) -> list[tuple[int, int]]:
-    """Charged ever and held, of each."""
-    states = await counters.read_budgets(account, [Budget(subject) for subject in subjects])
-    return [(state.used, state.held) for state in states]
-
-
-async def start(store: CountersStore, ledger: Ledger | None = None) -> str:
-    """An account whose money is current, at noon."""
-    account = name_account()
-    store.set_clock(NOON)
-    await rebuild(store.counters, account, ledger)
-    return account
 
 
 class TestWindows:

@@ -126,6 +126,11 @@ def test_product_code_imports_no_tests() -> None:
     assert [name_path(path) for path in MODULES if imports.search(TEXTS[path])] == []
 
 
+def test_tests_import_no_test_modules() -> None:
+    imports = re.compile(r"^\s*(?:from|import) tests\b.*\btest_", re.M)
+    assert not [path for path in (ROOT / "tests").rglob("*.py") if imports.search(path.read_text())]
+
+
 def test_readme_opens_with_two_existing_commands() -> None:
     readme = (ROOT / "README.md").read_text()
     makefile = (ROOT / "Makefile").read_text()
