@@ -2,14 +2,20 @@
 
 import asyncio
 import contextlib
+import ctypes
 import fcntl
 import os
 import shutil
 import signal
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
+
+_PR_SET_PDEATHSIG = 1
+# loaded before any fork: a child may not take the loader's lock
+_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 def write_private(path: Path, content: bytes) -> None:
@@ -31,6 +37,20 @@ def try_lock(file: IO[Any]) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def tie_to_parent() -> Callable[[], None]:
+    """Return a `preexec_fn`: the kernel (Linux) kills the child when the thread that forks ends."""
+    parent = os.getpid()
+
+    def tie() -> None:
+        if _LIBC is not None:
+            _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            # the parent may have died before the call
+            if os.getppid() != parent:
+                os._exit(1)
+
+    return tie
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from gateway_cli.local.processes import ProcessSpec
 from gateway_cli.local.supervisor import ChildProcess, Supervisor
+from tests.servers.server import execute
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -121,14 +122,7 @@ def start_server(
     if forked is not None:
         return forked
     with log.open("ab") as output:
-        return subprocess.Popen(
-            command,
-            env=env,
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
+        return execute(command, env=env, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
 
 
 def fork_server(command: Sequence[str], env: Mapping[str, str], log: Path) -> ForkedServer | None:
@@ -167,6 +161,9 @@ def _serve(module: str, arguments: list[str], env: dict[str, str], log: str) -> 
         os.dup2(nothing.fileno(), 0)
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
+    # the fork server, and with it this process, lives while a process holds the pipe to it
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    sys.stdin = os.fdopen(0, closefd=False)
     for stream in (sys.stdout, sys.stderr):
         # a log must show what a process wrote before it was killed
         stream.reconfigure(write_through=True)  # type: ignore[union-attr]

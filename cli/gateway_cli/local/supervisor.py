@@ -6,11 +6,9 @@ supervisor and read by `make down` and the next `make up`. `run` knows what the 
 
 import asyncio
 import contextlib
-import ctypes
 import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from typing import IO, Protocol
 
 from gateway_cli.local.config import LocalRunError
 from gateway_cli.local.processes import ProcessSpec
-from gateway_cli.machine import try_lock, write_private
+from gateway_cli.machine import tie_to_parent, try_lock, write_private
 from gateway_cli.progress import Reporter, format_seconds
 from gateway_core.concurrency import STEADY_SECONDS, back_off
 
@@ -31,9 +29,6 @@ CLOCK_STEP_SECONDS = 1.0
 
 TAIL_LINES = 20
 _POLL_SECONDS = 0.05
-_PR_SET_PDEATHSIG = 1
-# loaded before any fork: a child may not take the loader's lock
-_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 class ProcessFailedError(LocalRunError):
@@ -292,15 +287,6 @@ class Supervisor:
         It gets a session of its own, so that Ctrl-C reaches the supervisor alone, which ends the
         processes in order. On Linux the kernel kills it when the thread that started it ends.
         """
-        parent = os.getpid()
-
-        def die_with_parent() -> None:
-            if _LIBC is not None:
-                _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-                # the parent may have died before the call
-                if os.getppid() != parent:
-                    os._exit(1)
-
         with self.log_of(spec.name).open("ab") as output:
             return await asyncio.create_subprocess_exec(
                 *spec.command,
@@ -310,7 +296,7 @@ class Supervisor:
                 env=dict(spec.env),
                 cwd=self._cwd,
                 start_new_session=True,
-                preexec_fn=die_with_parent,
+                preexec_fn=tie_to_parent(),
             )
 
     async def _spawn(self, spec: ProcessSpec) -> ChildProcess:
