@@ -91,7 +91,7 @@ def test_every_block_of_every_page_has_its_treatment():
 
 
 @with_kinds(Elsewhere)
-def test_other_test_reads_the_page(page):
+def test_page_is_named_in_the_test_that_covers_it(page):
     for step, _ in pair(page, Elsewhere):
         assert re.search(rf"\b{Path(page).name}\b", (ROOT / step.test).read_text()), step.test
 

@@ -6,7 +6,9 @@ all the processes. The workers of a run share one, and have a namespace each.
 
 import asyncio
 import inspect
+import os
 import secrets
+import signal
 import socket
 import tempfile
 import threading
@@ -93,11 +95,20 @@ class BackgroundRun:
         if self._loop.is_closed():
             return
         try:
-            self._await(self.run.stop())
+            self._await(self._stop())
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
+
+    async def _stop(self) -> None:
+        supervisor = self.run.supervisor
+        for name in reversed(supervisor.names):
+            # nothing that it wrote is kept, and its orderly end takes seconds
+            if name in CONTROL_PLANE and supervisor.is_alive(name):
+                os.kill(supervisor.pid_of(name), signal.SIGKILL)
+            await supervisor.stop(name)
+        await self.run.stop()
 
     def _await(self, work: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
