@@ -14,10 +14,13 @@ class CommandFailed(Exception):
 def run_command(
     *command: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> str:
-    """What the program prints. CommandFailed with its errors."""
-    done = subprocess.run(  # noqa: S603 - commands of the tools
-        command, env=env, cwd=cwd, capture_output=True, text=True, check=False
-    )
+    """Return what the program prints. CommandFailed with its errors."""
+    try:
+        done = subprocess.run(  # noqa: S603 - commands of the tools
+            command, env=env, cwd=cwd, capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError as error:
+        raise CommandFailed(f"there is no `{command[0]}` in PATH") from error
     if done.returncode:
         said = (done.stderr or done.stdout).strip()[-3000:]
         raise CommandFailed(f"{' '.join(command[:4])} fails: {said}")

@@ -1,9 +1,10 @@
-"""Programs for tests and pictures that are in no package of Python: found, or built once.
+"""Programs for tests and pictures that are in no package of Python: found, or made once.
 
 `python -m tools.programs` makes those for tests; a name after it prints that one's path. The
 versions are pinned in `tools/<modules>/` by go.mod and go.sum, or by package.json and its lock
 file; Go's module proxy and checksum database and npm's registry are those of the caller's
-environment. What is made lies below the user's cache and serves every checkout.
+environment. What is made lies below the user's cache and serves every checkout. Debian's packages
+are installed with apt-get where this runs as root; Playwright brings no browser of its own.
 """
 
 import asyncio
@@ -14,19 +15,23 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.debian import NAMES, PackageMissingError, ensure_installed
+from tools.processes import CommandFailed, run_command
 
-from gateway_cli.machine import BuildError, build_go_program, run_program
+from gateway_cli.machine import BuildError, build_go_program
 
 TOOLS = Path(__file__).resolve().parent
+DEBIAN = {
+    "chromium": ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome"),
+    "nginx": ("nginx", "/usr/sbin/nginx"),
+}
+"""The programs of each package of Debian, by preference."""
 
 
 class ProgramMissingError(Exception):
-    """The program is not there and could not be built; the text says why."""
+    """The program is not there and could not be made; the text says why, or what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +53,7 @@ class Program:
         """The files that pin its versions."""
         if self.package is None:
             return ("package.json", "package-lock.json")
-        own = ("main.go",) if self.package == "." else ()
-        return ("go.mod", "go.sum", *own)
+        return ("go.mod", "go.sum", "main.go") if self.package == "." else ("go.mod", "go.sum")
 
 
 PROGRAMS = {
@@ -75,100 +79,96 @@ PROGRAMS = {
 
 
 def find_program(name: str) -> Path:
-    """Where the program is: `$<NAME>`, PATH where any version will do, else the cache.
+    """Return the path of a program: `$<NAME>`, PATH where any version will do, else the cache.
 
     Raises:
-        ProgramMissingError: nothing was found; it is not built here, since that takes minutes.
+        ProgramMissingError: nothing was found; it is not made here, since that takes minutes.
     """
     variable = name.upper().replace("-", "_")
-    given = os.environ.get(variable)
-    if given:
+    if given := os.environ.get(variable):
         return Path(given)
-    on_path = shutil.which(name) if PROGRAMS[name].any_version else None
-    if on_path:
+    program = PROGRAMS.get(name)
+    names = DEBIAN.get(name, (name,) if program and program.any_version else ())
+    if on_path := next(filter(None, map(shutil.which, names)), None):
         return Path(on_path)
-    cached = _place(name)
-    if not cached.exists():
-        raise ProgramMissingError(
-            f"no {name}: `make programs-full` builds it, or {variable} names one"
-        )
-    return cached
+    if program and (cached := _place(name)).exists():
+        return cached
+    raise ProgramMissingError(f"no {name}: `make programs-full` makes it, or {variable} names one")
 
 
 def ensure_program(name: str) -> Path:
-    """As `find_program`, but made if need be, telling so.
+    """Return the path of a program that is made if need be, which is printed.
 
     Raises:
-        ProgramMissingError: there is no Go toolchain or no npm, or it fails.
+        ProgramMissingError: there is no Go toolchain, no npm or no apt-get, or it fails.
     """
     try:
         return find_program(name)
     except ProgramMissingError:
-        target = _place(name)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with (target.parent / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            # another checkout may have built it while this one waited
-            if not target.exists():
-                _build(name, target)
-        return target
+        begin = time.monotonic()
+        print(f"Building {name}: once, then it is kept", flush=True)
+        try:
+            if name in DEBIAN:
+                _install_debian_package(name)
+            else:
+                _build(name, _place(name))
+        except (BuildError, CommandFailed) as error:
+            raise ProgramMissingError(f"no {name}: {error}") from error
+        print(f"✓ {name} built in {time.monotonic() - begin:.0f} s", flush=True)
+        return find_program(name)
 
 
 def _place(name: str) -> Path:
-    """The file in the cache that these very pins have or would have."""
+    """Return the file in the cache that these very pins have or would have."""
     modules = TOOLS / PROGRAMS[name].modules
     pins = b"".join((modules / file).read_bytes() for file in PROGRAMS[name].pins)
     digest = hashlib.sha256(pins).hexdigest()[:12]
-    home = os.environ.get("XDG_CACHE_HOME")
-    cache = (Path(home) if home else Path.home() / ".cache") / "model-gateway" / "programs"
-    return cache / f"{name}-{digest}-{platform.system()}-{platform.machine()}".lower()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    system = f"{platform.system()}-{platform.machine()}"
+    return cache / "model-gateway" / "programs" / f"{name}-{digest}-{system}".lower()
 
 
 def _build(name: str, target: Path) -> None:
-    program = PROGRAMS[name]
-    kind = "Go modules" if program.package else "npm packages"
-    print(f"Building {name} from {kind}: once, then it is cached", flush=True)
-    begin = time.monotonic()
-    try:
-        modules = TOOLS / program.modules
+    program, modules = PROGRAMS[name], TOOLS / PROGRAMS[name].modules
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with (target.parent / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # another checkout may have built it while this one waited
+        if target.exists():
+            return
         if program.package:
-            asyncio.run(
-                build_go_program(modules, program.package, target, os.environ, tags=program.tags)
+            build = build_go_program(
+                modules, program.package, target, os.environ, tags=program.tags
             )
-        else:
-            asyncio.run(_install_packages([modules / file for file in program.pins], target))
-    except BuildError as error:
-        raise ProgramMissingError(f"no {name}: {error}") from error
-    print(f"✓ {name} built in {time.monotonic() - begin:.0f} s", flush=True)
+            asyncio.run(build)
+            return
+        partial = target.with_name(f"{target.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        for pin in program.pins:
+            shutil.copy(modules / pin, partial)
+        run_command("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", cwd=partial)
+        partial.rename(target)
 
 
-async def _install_packages(pins: Sequence[Path], target: Path) -> None:
-    """Install the packages of a lock file into the folder `target`. BuildError."""
-    npm = shutil.which("npm")
-    if npm is None:
-        raise BuildError("there is no `npm` in PATH")
-    partial = target.with_name(f"{target.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    for pin in pins:
-        shutil.copy(pin, partial)
-    options = ("--ignore-scripts", "--no-audit", "--no-fund")
-    done = await run_program(npm, "ci", *options, cwd=partial)
-    if done.code != 0:
-        raise BuildError("`npm ci` failed: " + " / ".join(done.errors.splitlines()[-5:]))
-    partial.rename(target)
+def _install_debian_package(name: str) -> None:
+    if os.geteuid() != 0:
+        raise CommandFailed("install the package as root, or name a program by a variable")
+    # in runlevel 1 the package starts no server
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+    run_command("apt-get", "-qq", "update", env=env)
+    run_command("apt-get", "-qq", "install", "-y", "--no-install-recommends", name, env=env)
 
 
 def main() -> int:
-    """0 if all that were asked for are there."""
-    names = sys.argv[1:]
+    """Return 0 if all that were asked for are there."""
+    wanted = [name for name, program in PROGRAMS.items() if program.is_for_tests]
     try:
-        wanted = [name for name, program in PROGRAMS.items() if program.is_for_tests]
-        for name in names or (*wanted, *NAMES):
-            path = ensure_installed(name) if name in NAMES else ensure_program(name)
-            if names:
+        for name in sys.argv[1:] or (*wanted, *DEBIAN):
+            path = ensure_program(name)
+            if sys.argv[1:]:
                 print(path)
-    except (ProgramMissingError, PackageMissingError) as error:
+    except ProgramMissingError as error:
         print(f"✗ {error}", file=sys.stderr)
         return 1
     return 0

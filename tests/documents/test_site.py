@@ -7,7 +7,7 @@ import threading
 
 import pytest
 from playwright.async_api import async_playwright
-from tools.debian import find_installed
+from tools.programs import find_program
 from tools.site import NAVIGATION, build, find_problems
 
 
@@ -59,7 +59,7 @@ async def test_browser_searches_and_asks_no_other_site(origin):
     asked, complaints = [], []
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
-            executable_path=find_installed("chromium"),
+            executable_path=find_program("chromium"),
             # Chromium has no sandbox for root
             args=["--no-sandbox"] if os.geteuid() == 0 else [],
         )

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tools.debian import find_installed
 from tools.programs import find_program
 
 from tests.servers.framing_cases import Case
@@ -99,7 +98,7 @@ def run_nginx(target: int, port: int, folder: Path, *, buffers: bool) -> Iterato
     buffering = "on" if buffers else "off"
     text = _NGINX.format(folder=folder, target=target, port=port, buffering=buffering)
     config.write_text(text)
-    command = (find_installed("nginx"), "-p", folder, "-e", "stderr", "-c", config)
+    command = (find_program("nginx"), "-p", folder, "-e", "stderr", "-c", config)
     with subprocess.Popen(command) as process:
         try:
             yield port

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 import oxipng
 from playwright.async_api import Browser, Page, async_playwright, expect
-from tools.debian import find_installed
 from tools.pictures.gateway import run_gateway
 from tools.pictures.studio import ACCOUNT, LARGE, USER_EMAIL, Studio, receive_callbacks
+from tools.programs import find_program
 
 WIDTH = 1280
 SCALE = 1.5
@@ -43,7 +43,7 @@ async def open_chromium() -> AsyncIterator[Browser]:
     """A headless Chromium."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
-            executable_path=find_installed("chromium"),
+            executable_path=find_program("chromium"),
             # Chromium has no sandbox for root
             args=["--no-sandbox"] if os.geteuid() == 0 else [],
         )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright, expect
-from tools.debian import find_installed
+from tools.programs import find_program
 
 from gateway_core.accounts.passwords import generate_password, hash_password
 from tests.integration.console.site import HOSTILE, RoleScene, crawl
@@ -94,7 +94,7 @@ async def stage(people):
 async def chromium() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
-            executable_path=find_installed("chromium"),
+            executable_path=find_program("chromium"),
             # Chromium has no sandbox for root
             args=["--no-sandbox"] if os.geteuid() == 0 else [],
         )

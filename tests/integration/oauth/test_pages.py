@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 from playwright.async_api import Browser as Chromium
 from playwright.async_api import Page, async_playwright, expect
-from tools.debian import find_installed
+from tools.programs import find_program
 
 from gateway_cli.local.certificates import write_cluster_keys
 from tests.integration.oauth.conftest import make_person
@@ -29,7 +29,7 @@ SCREENSHOTS = os.environ.get("GATEWAY_TEST_SCREENSHOTS")
 async def chromium() -> AsyncIterator[Chromium]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
-            executable_path=find_installed("chromium"),
+            executable_path=find_program("chromium"),
             # Chromium has no sandbox for root
             args=["--no-sandbox"] if os.geteuid() == 0 else [],
         )
