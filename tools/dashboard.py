@@ -1,96 +1,45 @@
-"""The Grafana dashboard of the chart, drawn from `tools/panels`; used by `tools/generate.py`."""
+"""The Grafana dashboard of the chart: edited in Grafana, and exported over the chart's file.
+
+`make generate` rewrites the export without what belongs to the Grafana that made it, and checks
+that every query asks for the namespace and the processes that the reader has chosen.
+"""
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
-from tools.panels import ROWS, Panel
-
-_JOBS = 'namespace="$namespace",service=~"$service"'
-_RATE = "$__rate_interval"
-_WIDTH, _HEIGHT, _COLUMNS = 8, 8, 24
-
-
-def list_queries() -> list[str]:
-    """Every query as the dashboard holds it."""
-    return [_fill(q.expr) for _, panels in ROWS for panel in panels for q in panel.queries]
+PATH = Path(__file__).resolve().parents[1] / "charts" / "model-gateway" / "files" / "dashboard.json"
+_SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+_CHOSEN = '{namespace="$namespace",service=~"$service"'
+_OWN = ("__elements", "__inputs", "__requires", "gnetId", "id", "iteration", "version")
+_METRIC = re.compile(rf"\b(?:gateway|process)_\w+(.{{{len(_CHOSEN)}}})")
 
 
-def build_dashboard() -> str:
-    """The dashboard as Grafana reads it."""
-    panels: list[dict[str, Any]] = []
-    top = 0
-    for title, row in ROWS:
-        place = {"x": 0, "y": top, "w": _COLUMNS, "h": 1}
-        panels.append(_number(panels, {"type": "row", "title": title, "gridPos": place}))
-        top += 1
-        for index, panel in enumerate(row):
-            x, line = index * _WIDTH % _COLUMNS, index * _WIDTH // _COLUMNS
-            place = {"x": x, "y": top + line * _HEIGHT, "w": _WIDTH, "h": _HEIGHT}
-            panels.append(_number(panels, _draw(panel, place)))
-        top += -(-len(row) * _WIDTH // _COLUMNS) * _HEIGHT
-    dashboard = {
-        "uid": "model-gateway",
-        "title": "Model Gateway",
-        "tags": ["model-gateway"],
-        "schemaVersion": 39,
-        "editable": True,
-        "refresh": "30s",
-        "time": {"from": "now-3h", "to": "now"},
-        "templating": {"list": [_SOURCE, *map(_make_variable, ("namespace", "service"))]},
-        "panels": panels,
-    }
-    return json.dumps(dashboard, indent=1, ensure_ascii=False) + "\n"
+def list_queries(text: str | None = None) -> list[str]:
+    """Return every query of the dashboard, or of another with the JSON `text`."""
+    panels = json.loads(text or PATH.read_text())["panels"]
+    return [target["expr"] for panel in panels for target in panel.get("targets", ())]
 
 
-_SOURCE = {"name": "datasource", "label": "Source", "type": "datasource", "query": "prometheus"}
+def normalize(text: str) -> str:
+    """Return an export in the form in which the chart has it, panels numbered in reading order.
 
-
-def _make_variable(name: str) -> dict[str, Any]:
-    chosen = '{namespace="$namespace"}' if name == "service" else ""
-    query = f"label_values(gateway_build_info{chosen}, {name})"
-    several = name == "service"
-    return {
-        "name": name,
-        "label": name.capitalize(),
-        "type": "query",
-        "datasource": {"type": "prometheus", "uid": "${datasource}"},
-        "query": {"query": query, "refId": name},
-        "refresh": 2,
-        "multi": several,
-        "includeAll": several,
-        **({"current": {"text": ["All"], "value": ["$__all"]}} if several else {}),
-    }
-
-
-def _number(before: list[dict[str, Any]], panel: dict[str, Any]) -> dict[str, Any]:
-    return {"id": len(before) + 1, **panel}
-
-
-def _draw(panel: Panel, place: dict[str, int]) -> dict[str, Any]:
-    return {
-        "type": "timeseries",
-        "title": panel.title,
-        "description": panel.text,
-        "gridPos": place,
-        "datasource": {"type": "prometheus", "uid": "${datasource}"},
-        "fieldConfig": {
-            "defaults": {
-                "unit": panel.unit,
-                "min": 0,
-                "custom": {
-                    "fillOpacity": 20 if panel.stacked else 0,
-                    "stacking": {"mode": "normal" if panel.stacked else "none"},
-                },
-            },
-            "overrides": [],
-        },
-        "options": {"legend": {"displayMode": "list"}, "tooltip": {"mode": "multi"}},
-        "targets": [
-            {"refId": chr(ord("A") + index), "expr": _fill(q.expr), "legendFormat": q.legend}
-            for index, q in enumerate(panel.queries)
-        ],
-    }
-
-
-def _fill(expr: str) -> str:
-    return expr.replace("JOBS", _JOBS).replace("RATE", _RATE)
+    Raises:
+        ValueError: a panel asks another data source, or a query ignores the variables.
+    """
+    board: dict[str, Any] = json.loads(text)
+    for name in _OWN:
+        board.pop(name, None)
+    board["panels"].sort(key=lambda panel: (panel["gridPos"]["y"], panel["gridPos"]["x"]))
+    for number, panel in enumerate(board["panels"], 1):
+        panel["id"] = number
+        panel.pop("pluginVersion", None)
+        if panel["type"] != "row" and panel["datasource"] != _SOURCE:
+            raise ValueError(f"panel {panel['title']!r} does not ask ${{datasource}}")
+    written = json.dumps(board, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+    for query in list_queries(written):
+        selectors = _METRIC.findall(query)
+        if not selectors or any(selector != _CHOSEN for selector in selectors):
+            raise ValueError(f"{query} does not select {_CHOSEN}}}")
+    return written

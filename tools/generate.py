@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import yaml
+from tools import dashboard
 from tools.chart import (
     build_readme,
     build_schema,
@@ -15,7 +16,6 @@ from tools.chart import (
     template_simulator_objects,
 )
 from tools.commands import build_command_reference
-from tools.dashboard import build_dashboard
 from tools.guides import PAGES, fill_page
 from tools.metrics import build_reference
 from tools.reference import errors, resources, rest, settings
@@ -56,7 +56,7 @@ def main() -> None:
     objects = template_simulator_objects(ROOT / "examples" / "local")
     header = CHART_HEADER.format("examples/local")
     (CHART / "files" / "simulator.yaml").write_text(header + objects)
-    (CHART / "files" / "dashboard.json").write_text(build_dashboard())
+    dashboard.PATH.write_text(dashboard.normalize(dashboard.PATH.read_text()))
     (ROOT / "docs" / "metrics.md").write_text(build_reference())
     for page in (errors, resources, rest, settings):
         name = page.__name__.rpartition(".")[2]

@@ -9,7 +9,6 @@ import pytest
 import yaml
 from tools.dashboard import list_queries
 from tools.metrics import list_metrics
-from tools.panels import ROWS
 
 from tests.chart.queries import check_query, parse, walk
 
@@ -105,17 +104,10 @@ def test_every_metric_is_in_an_alert_or_a_panel(chart):
             assert asked & set(metric.series), metric.name
 
 
-def test_dashboard_is_the_generated_one(chart):
+def test_dashboard_of_the_chart_has_each_panel_at_a_place_of_its_own(chart):
     made = chart.find("ConfigMap", "-dashboard", VALUES)
     assert made["metadata"]["labels"]["grafana_dashboard"] == "1"
-    dashboard = json.loads(made["data"]["model-gateway.json"])
-    shown = [
-        target["expr"]
-        for panel in dashboard["panels"]
-        if panel["type"] == "timeseries"
-        for target in panel["targets"]
-    ]
-    assert shown == list_queries()
-    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
-    places = [tuple(panel["gridPos"].values()) for panel in dashboard["panels"]]
-    assert len(set(places)) == len(places) == len(ROWS) + sum(len(row) for _, row in ROWS)
+    text = made["data"]["model-gateway.json"]
+    assert list_queries(text) == list_queries()
+    places = [tuple(panel["gridPos"].values()) for panel in json.loads(text)["panels"]]
+    assert len(set(places)) == len(places)
