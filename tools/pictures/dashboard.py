@@ -1,140 +1,223 @@
 """docs/pictures/dashboard.svg: the chart's Grafana dashboard, drawn from a load run.
 
-A Prometheus scrapes a local run under load, and answers the queries of the dashboard as the chart
-has it. The panels lie as in Grafana, which is in no registry of packages and so does not draw them.
+A Prometheus scrapes a local run under load and answers the dashboard's queries; Vega draws the
+series, since Grafana is in no registry of packages.
 """
 
 import json
+import os
 import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
-from xml.sax.saxutils import escape
 
-from tools.pictures.gateway import ROOT, run_gateway
+import aiohttp
+import vl_convert
+import yaml
+from tools import dashboard
+from tools.pictures.gateway import run_gateway
 from tools.pictures.load import open_load
-from tools.pictures.plots import Curve, Place, Span, draw_plot
-from tools.pictures.prometheus import RATE_SECONDS, SCRAPE_SECONDS, Prometheus, Series
 from tools.pictures.studio import Studio, receive_callbacks
+from tools.programs import ensure_program
 
-LOAD_SECONDS = 420.0
+from gateway_cli.local.config import LOOPBACK, is_busy
+from gateway_cli.local.processes import ProcessSpec
+from gateway_cli.local.run import LocalRun
+
+LOAD_SECONDS = 420
+SCRAPE_SECONDS = 5
+STEP_SECONDS = 10
 JOB_SECONDS = "1-9"
 FAILING_CALLBACKS = 0.08
-WIDTH, _UNIT, _ROW, _GAP, _HEAD = 1500, 25, 32, 8, 64
-"""Pixels: of the picture, of a unit of the grid's height, of the head of a row, between panels."""
-_COLUMNS = 24
-_FONTS = "Inter,'Helvetica Neue',Arial,'DejaVu Sans',sans-serif"
-_STYLE = (
-    f"text{{font:11px {_FONTS};fill:#52545c}}.title{{font-size:13px;font-weight:600;fill:#24292e}}"
-    ".row{font-size:15px;font-weight:600;fill:#24292e}.head{font-size:22px;font-weight:600;"
-    "fill:#24292e}.note{font-size:13px}.panel{fill:#fff;stroke:#d8dadd}.grid{stroke:#e7e8eb;"
-    "fill:none}.line{fill:none;stroke-width:1.5;stroke-linejoin:round}.value{text-anchor:end}"
-    ".time{text-anchor:middle}.none{text-anchor:middle;font-size:14px}"
+_SERVICES = {"api": "api_health", "mcp": "mcp_health", "media": "media_health"}
+"""The port of each Service `…-health` that the chart's ServiceMonitors choose."""
+_NUMBER = "format(datum.value, datum.value >= 1000 ? '.3~s' : '.3~r')"
+_UNITS = {
+    "s": "datum.value >= 120 ? format(datum.value / 60, '.3~r') + ' min'"
+    " : format(datum.value, '.3~s') + 's'",
+    "bytes": "format(datum.value, '.3~s') + 'B'",
+    "Bps": "format(datum.value, '.3~s') + 'B/s'",
+    "reqps": f"{_NUMBER} + ' req/s'",
+    "ops": f"{_NUMBER} + ' ops/s'",
+    "percentunit": "format(datum.value, '.3~%')",
+    "short": _NUMBER,
+}
+"""Grafana's units as expressions of Vega."""
+_LOOK = {
+    "aria": False,
+    "axis": {"domain": False, "gridColor": "#e7e8eb", "ticks": False},
+    "legend": {
+        "columns": 3,
+        "labelLimit": 125,
+        "orient": "bottom",
+        "symbolLimit": 9,
+        "symbolType": "stroke",
+    },
+    "title": {"anchor": "start"},
+    "view": {"fill": "#fff", "stroke": "#d8dadd"},
+}
+_WASTE = re.compile(
+    r'<path [^>]*d="(?:M0,0h[^"]*)?"[^>]*/>| (?:class|aria-hidden|pointer-events)="[^"]*"'
+    r'| opacity="1"'
 )
-_LABEL = re.compile(r"\{\{(\w+)\}\}")
+"""What Vega writes for its own scripts, and boxes that nothing is drawn in."""
 
-Answers = Mapping[str, Sequence[Series]]
-"""Series by the query of the dashboard."""
+Answers = Mapping[str, Sequence[Mapping[str, Any]]]
+"""The series of Prometheus by query: `metric` has the labels, `values` times and texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The times that the picture shows, in Unix seconds."""
+
+    start: int
+    end: int
 
 
 async def draw_dashboard() -> str:
-    """The SVG of a load run that takes place now; it takes some ten minutes."""
-    board = json.loads((ROOT / "charts/model-gateway/files/dashboard.json").read_text())
+    """Return the SVG of a load run that takes place now, for some ten minutes."""
     jobs = {"simulator": {"GATEWAY_SIMULATOR_SECONDS": JOB_SECONDS}}
     async with run_gateway(jobs) as run, receive_callbacks(FAILING_CALLBACKS) as hook:
         studio = Studio(run)
         await studio.prepare(datetime.now(UTC))
-        prometheus = Prometheus(run)
-        await prometheus.start()
+        url = await start_prometheus(run)
+        start = int(time.time())
         async with open_load(run.config, studio, hook) as load:
-            start = time.time()
             await load.run(LOAD_SECONDS)
-        span = Span(start, start + LOAD_SECONDS, SCRAPE_SECONDS)
-        answers = {
-            query: await prometheus.query(
-                fill_variables(query, run.config.namespace), span.start, span.end, span.step
-            )
-            for query in list_queries(board)
+        span = Span(start, start + LOAD_SECONDS)
+        async with aiohttp.ClientSession(url, raise_for_status=True) as session:
+            answers = {
+                query: await _ask(session, fill_variables(query, run.config.namespace), span)
+                for query in dashboard.list_queries()
+            }
+    return draw(json.loads(dashboard.PATH.read_text()), answers, span)
+
+
+async def start_prometheus(run: LocalRun) -> str:
+    """Start a Prometheus that scrapes the processes of a run and ends with them.
+
+    Raises:
+        ProgramMissingError: it is not there and cannot be built.
+        LocalRunError: it does not become ready.
+    """
+    config, port = run.config, next(port for port in range(19_090, 19_190) if not is_busy(port))
+    services = {f"{name}-health": config.ports.of(key) for name, key in _SERVICES.items()}
+    services["operator"] = config.ports.of("operator")
+    scrapes = [
+        {
+            "job_name": service,
+            "static_configs": [
+                {
+                    "targets": [f"{LOOPBACK}:{target}"],
+                    "labels": {
+                        "namespace": config.namespace,
+                        "service": f"model-gateway-{service}",
+                        "pod": f"{service.removesuffix('-health')}-0",
+                    },
+                }
+            ],
         }
-    return compose(board, answers, span)
+        for service, target in services.items()
+    ]
+    interval = {"scrape_interval": f"{SCRAPE_SECONDS}s", "scrape_timeout": f"{SCRAPE_SECONDS}s"}
+    path = config.directory / "prometheus.yml"
+    path.write_text(yaml.safe_dump({"global": interval, "scrape_configs": scrapes}))
+    url = f"http://{LOOPBACK}:{port}"
+
+    async def is_ready() -> bool:
+        try:
+            async with aiohttp.ClientSession(url) as session, session.get("/-/ready") as answer:
+                return answer.status == 200
+        except aiohttp.ClientError:
+            return False
+
+    command = (
+        str(ensure_program("prometheus")),
+        f"--config.file={path}",
+        f"--storage.tsdb.path={config.directory / 'prometheus'}",
+        f"--web.listen-address={LOOPBACK}:{port}",
+        "--log.level=warn",
+    )
+    await run.supervisor.start(ProcessSpec("prometheus", command, os.environ, is_ready))
+    return url
 
 
-def list_queries(board: Mapping[str, Any]) -> list[str]:
-    """Every query of the dashboard, with Grafana's variables."""
-    return [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
+async def _ask(session: aiohttp.ClientSession, query: str, span: Span) -> list[dict[str, Any]]:
+    asked = {"query": query, "start": span.start, "end": span.end, "step": STEP_SECONDS}
+    async with session.post("/api/v1/query_range", data=asked) as answer:
+        series: list[dict[str, Any]] = (await answer.json())["data"]["result"]
+    return sorted(series, key=lambda each: sorted(each["metric"].items()))
 
 
 def fill_variables(query: str, namespace: str) -> str:
-    """The query for all processes of the namespace."""
-    values = {
-        "$namespace": namespace,
-        "$service": ".+",
-        "$__rate_interval": f"{RATE_SECONDS}s",
-    }
-    for name, value in values.items():
-        query = query.replace(name, value)
-    return query
+    """Return the query for all processes of the namespace, without Grafana's variables."""
+    query = query.replace("$namespace", namespace).replace("$service", ".+")
+    return query.replace("$__rate_interval", f"{4 * SCRAPE_SECONDS}s")
 
 
-def compose(board: Mapping[str, Any], answers: Answers, span: Span) -> str:
-    """The picture: rows and panels at the places that the dashboard gives them."""
-    tops = _list_tops(board)
-    height = max(tops.values()) + _GAP
-    title = board["title"]
-    when = f"{datetime.fromtimestamp(span.start, UTC):%Y-%m-%d %H:%M} UTC"
-    note = (
-        f"{(span.end - span.start) / 60:.0f} minutes of a load run from {when}, drawn by"
-        " make pictures from the dashboard's queries"
-    )
-    pieces = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}"'
-        f' width="{WIDTH}" height="{height:g}" role="img">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style>"
-        f'<rect width="{WIDTH}" height="{height:g}" fill="#f4f5f5"/>'
-        f'<text class="head" x="{2 * _GAP}" y="40">{escape(title)}</text>'
-        f'<text class="note" x="230" y="39">{escape(note)}</text>'
-    ]
+def draw(board: Mapping[str, Any], answers: Answers, span: Span) -> str:
+    """Return the SVG: each row of the dashboard with its panels, three in a line."""
+    rows: list[dict[str, Any]] = []
+    alone = {"scale": {"color": "independent"}}
     for panel in board["panels"]:
-        grid = panel["gridPos"]
-        y = tops[grid["y"]]
         if panel["type"] == "row":
-            pieces.append(f'<text class="row" x="{2 * _GAP}" y="{y + 21:g}">')
-            pieces.append(f"{escape(panel['title'])}</text>")
-            continue
-        unit = WIDTH / _COLUMNS
-        place = Place(
-            grid["x"] * unit + _GAP / 2,
-            y + _GAP / 2,
-            grid["w"] * unit - _GAP,
-            grid["h"] * _UNIT - _GAP,
-        )
-        options = panel["fieldConfig"]["defaults"]
-        is_stacked = options["custom"]["stacking"]["mode"] == "normal"
-        curves = name_curves(panel, answers)
-        pieces.append(draw_plot(panel["title"], options["unit"], curves, is_stacked, place, span))
-    return "".join([*pieces, "</svg>\n"])
+            title = {"text": panel["title"], "fontSize": 15}
+            rows.append({"title": title, "columns": 3, "concat": [], "resolve": alone})
+        else:
+            rows[-1]["concat"].append(_describe_panel(panel, answers, span))
+    note = (
+        f"{(span.end - span.start) // 60} minutes of a load run from"
+        f" {datetime.fromtimestamp(span.start, UTC):%Y-%m-%d %H:%M} UTC, drawn by make pictures"
+        " from the dashboard's queries"
+    )
+    head = {"text": board["title"], "fontSize": 22, "subtitle": note, "offset": 16}
+    picture = {"title": head, "background": "#f4f5f5", "config": _LOOK, "vconcat": rows}
+    return _WASTE.sub("", vl_convert.vegalite_to_svg({**picture, "resolve": alone})) + "\n"
 
 
-def _list_tops(board: Mapping[str, Any]) -> dict[int, float]:
-    """The pixel of each line of the grid, whose rows' heads are lower than its other lines."""
-    heads = {p["gridPos"]["y"] for p in board["panels"] if p["type"] == "row"}
-    last = max(p["gridPos"]["y"] + p["gridPos"]["h"] for p in board["panels"])
-    tops, y = {}, float(_HEAD)
-    for line in range(last + 1):
-        tops[line] = y
-        y += _ROW if line in heads else _UNIT
-    return tops
-
-
-def name_curves(panel: Mapping[str, Any], answers: Answers) -> list[Curve]:
-    """The series of a panel under the names that its legends give them."""
-    return [
-        Curve(_fill_legend(target["legendFormat"], series.labels), series.points)
-        for target in panel["targets"]
-        for series in answers[target["expr"]]
-    ]
+def _describe_panel(panel: Mapping[str, Any], answers: Answers, span: Span) -> dict[str, Any]:
+    """Return the panel as Vega-Lite describes plots."""
+    options = panel["fieldConfig"]["defaults"]
+    is_stacked = options["custom"]["stacking"]["mode"] == "normal"
+    points = []
+    for target in panel["targets"]:
+        for series in answers[target["expr"]]:
+            name = _fill_legend(target["legendFormat"], series["metric"])
+            values = {at: float(text) for at, text in series["values"] if text != "NaN"}
+            # the line is broken where a value is missing
+            points += [
+                {"at": at * 1000, "value": values.get(at), "name": name}
+                for at in range(span.start, span.end + 1, STEP_SECONDS)
+            ]
+    frame = {"title": panel["title"], "width": 400, "height": 110}
+    if not any(point["value"] is not None for point in points):
+        return {**frame, "data": {"values": [{}]}, "mark": {"type": "text", "text": "No data"}}
+    return {
+        **frame,
+        "data": {"values": points},
+        "mark": {"type": "area", "line": True, "fillOpacity": 0.25}
+        if is_stacked
+        else {"type": "line", "strokeWidth": 1.5},
+        "encoding": {
+            "x": {
+                "field": "at",
+                "type": "temporal",
+                "title": None,
+                "scale": {"type": "utc", "domain": [span.start * 1000, span.end * 1000]},
+                "axis": {"format": "%H:%M", "tickCount": 6},
+            },
+            "y": {
+                "field": "value",
+                "type": "quantitative",
+                "title": None,
+                "axis": {"labelExpr": _UNITS[options["unit"]], "minExtent": 60, "tickCount": 4},
+            },
+            "color": {"field": "name", "type": "nominal", "sort": None, "title": None},
+        },
+    }
 
 
 def _fill_legend(legend: str, labels: Mapping[str, str]) -> str:
-    return _LABEL.sub(lambda found: labels.get(found[1], ""), legend).strip()
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: labels.get(match[1], ""), legend).strip()

@@ -9,7 +9,7 @@ import json
 import random
 import string
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,6 +20,7 @@ from aiohttp import web
 
 from gateway_cli.cluster.client import open_cluster
 from gateway_cli.cluster.manifests import parse_manifests
+from gateway_cli.local.config import LocalConfig
 from gateway_cli.local.run import LocalRun
 from gateway_cli.local.state import PEPPER, read_shared_secret
 from gateway_cli.rest.access import poll_ended
@@ -66,6 +67,15 @@ SHOWN_PROMPT = PROMPTS[0]
 _MOST_SECONDS = 120.0
 _REFUSED = "A brand's logo on a rival's packaging"
 _SLOW = "A slow pan over a mountain range at golden hour"
+_FAULTS = (
+    {
+        "behaviour": "fail",
+        "code": "content_policy",
+        "message": "The prompt was refused by the content policy.",
+        "match": {"prompt_contains": _REFUSED},
+    },
+    {"behaviour": "seconds", "seconds": 600, "match": {"prompt_contains": _SLOW}},
+)
 _QUESTIONS = (
     "Write a product text of two sentences for a hand-made oak table.",
     "Suggest three names for a video series about bread.",
@@ -124,7 +134,7 @@ class Studio:
 
         Two tasks stay under way.
         """
-        await self._set_faults()
+        await set_faults(self._run.config, _FAULTS)
         async with AsyncExitStack() as stack:
             shop, nightly, trials = [
                 await stack.enter_async_context(
@@ -145,24 +155,15 @@ class Studio:
             for _ in range(2):
                 await _create(shop, VIDEO, _SLOW, hook)
 
-    async def _set_faults(self) -> None:
-        """One prompt is refused by the provider, one takes long."""
-        refusal = "The prompt was refused by the content policy."
-        rules = [
-            {
-                "behaviour": "fail",
-                "code": "content_policy",
-                "message": refusal,
-                "match": {"prompt_contains": _REFUSED},
-            },
-            {"behaviour": "seconds", "seconds": 600, "match": {"prompt_contains": _SLOW}},
-        ]
-        url = f"{self._run.config.simulator_url}/control"
-        async with (
-            aiohttp.ClientSession() as session,
-            session.put(url, json={"rules": rules}) as answer,
-        ):
-            answer.raise_for_status()
+
+async def set_faults(config: LocalConfig, rules: Sequence[Mapping[str, Any]]) -> None:
+    """Replace the rules by which the simulated provider misbehaves."""
+    url = f"{config.simulator_url}/control"
+    async with (
+        aiohttp.ClientSession(raise_for_status=True) as session,
+        session.put(url, json={"rules": rules}),
+    ):
+        pass
 
 
 @asynccontextmanager

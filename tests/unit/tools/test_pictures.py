@@ -6,9 +6,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from tools.pictures.recording import Output, RecordingError, record, shorten_pauses
+from tools.pictures.demo import record, shorten_pauses
 from tools.pictures.studio import describe_days
-from tools.pictures.terminal import Run, draw_recording, replay, type_command
+from tools.pictures.terminal import Output, Run, draw_recording, replay, type_command
+from tools.processes import CommandFailed
 
 from gateway_core.api.usage import UsageStatus
 
@@ -81,18 +82,18 @@ def test_past_days_of_the_console_are_the_same_each_time_and_fit_the_schema():
 
 def test_recording_has_what_a_command_wrote_and_when(tmp_path):
     command = ["sh", "-c", "printf one; sleep 0.3; echo; pwd; stty size"]
-    found = record(command, tmp_path, {"PATH": "/usr/bin:/bin"}, (90, 40), seconds=20)
+    found = record(command, tmp_path, {"PATH": "/usr/bin:/bin"}, seconds=20)
     text = b"".join(output.data for output in found).decode()
-    assert text.split() == ["one", str(tmp_path), "40", "90"]
+    assert text.split() == ["one", str(tmp_path), "60", "108"]
     assert found[-1].at >= found[0].at + 0.3
 
 
 def test_failed_and_endless_commands_are_told_with_their_output(tmp_path):
     env = {"PATH": "/usr/bin:/bin"}
-    with pytest.raises(RecordingError, match="ended with 3: no luck"):
-        record(["sh", "-c", "echo no luck; exit 3"], tmp_path, env, (80, 24), seconds=20)
-    with pytest.raises(RecordingError, match="did not end"):
-        record(["sleep", "60"], tmp_path, env, (80, 24), seconds=0.2)
+    with pytest.raises(CommandFailed, match="ended with 3: no luck"):
+        record(["sh", "-c", "echo no luck; exit 3"], tmp_path, env, seconds=20)
+    with pytest.raises(CommandFailed, match="did not end"):
+        record(["sleep", "60"], tmp_path, env, seconds=0.2)
 
 
 def test_long_pauses_are_shortened_with_what_a_spinner_wrote_in_them():
