@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from tools.reference.tables import build_table
 
 _ENTRY = re.compile(r"^(?P<indent> *)(?P<key>[A-Za-z][A-Za-z0-9]*):(?P<rest>.*)$")
 _BLANK = re.compile(r"\$\{([A-Z_]+)\}")
@@ -157,9 +158,6 @@ def _type_schema(default: Any) -> dict[str, Any]:
 
 def build_readme(values: list[Value], introduction: str) -> str:
     """The chart's README: an introduction, then every value."""
-    lines = [introduction.rstrip(), "", "## Values", "", "| Value | Default | |", "|---|---|---|"]
-    for value in values:
-        default = json.dumps(value.default).replace("|", "\\|")
-        text = value.text.replace("|", "\\|")
-        lines.append(f"| `{'.'.join(value.path)}` | `{default}` | {text} |")
-    return "\n".join(lines) + "\n"
+    rows = [(f"`{'.'.join(v.path)}`", f"`{json.dumps(v.default)}`", v.text) for v in values]
+    table = build_table(("Value", "Default", ""), rows)
+    return f"{introduction.rstrip()}\n\n## Values\n\n{table}\n"

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
+from tools.reference.tables import build_table
 
 from gateway_apiserver.metrics import ApiMetrics
 from gateway_core.llm.metrics import LlmMetrics
@@ -110,10 +111,9 @@ def build_reference() -> str:
     }
     lines = [_INTRODUCTION]
     for title, metrics in sections.items():
-        lines += [f"## {title}", "", "| Metric | Type | Labels | |", "|---|---|---|---|"]
-        for metric in metrics:
-            labels = ", ".join(f"`{label}`" for label in metric.labels)
-            text = metric.text.replace("|", "\\|")
-            lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {text} |")
-        lines.append("")
+        rows = [
+            (f"`{m.name}`", m.kind, ", ".join(f"`{label}`" for label in m.labels), m.text)
+            for m in metrics
+        ]
+        lines.append(f"## {title}\n\n{build_table(('Metric', 'Type', 'Labels', ''), rows)}\n")
     return "\n".join(lines)

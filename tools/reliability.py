@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tools.reference.tables import build_table
+
 WHOLE = 100
 
 
@@ -65,127 +67,118 @@ class Count:
     figures: dict[str, float] = field(default_factory=dict)
     runs: list[dict[str, Any]] = field(default_factory=list)
 
-    def add(self, tally: dict[str, Any], run: dict[str, Any]) -> None:
-        """Adds a tally of a run."""
-        for name in ("trials", "violations", "judged", "not_judged", "swept"):
-            setattr(self, name, getattr(self, name) + tally[name])
-        self.broken += not tally["complete"] and not tally["violations"]
-        for name, value in tally["figures"].items():
+    def add(self, other: "Count") -> None:
+        """Add the counts of another."""
+        for name in ("trials", "violations", "judged", "not_judged", "swept", "broken"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name, value in other.figures.items():
             self.figures[name] = max(value, self.figures.get(name, value))
-        if run not in self.runs:
-            self.runs.append(run)
+        self.runs += [run for run in other.runs if run not in self.runs]
+
+    @property
+    def shown_not_judged(self) -> str:
+        """The trials that were not judged; empty where none is judged."""
+        judged = self.judged + self.not_judged
+        return f"{self.not_judged} of {judged:,}" if judged else ""
+
+    @property
+    def shown_runs(self) -> str:
+        """Dates and commits, each pair once."""
+        pairs = sorted({(run["date"], run["commit"]) for run in self.runs})
+        return ", ".join(f"{date} `{commit}`" for date, commit in pairs)
 
 
 def read_runs(path: Path) -> list[dict[str, Any]]:
-    """The recorded runs, oldest first; empty where there is no file."""
+    """Return the recorded runs, oldest first; empty where there is no file."""
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text().splitlines() if line]
 
 
 def render(introduction: str, runs: list[dict[str, Any]]) -> str:
-    """docs/reliability.md: the introduction with the tables in the places it names."""
-    tables = {
-        "<!-- rows -->": render_rows(runs),
-        "<!-- faults -->": render_faults(runs),
-        "<!-- earlier -->": render_earlier(runs),
-    }
-    for place, table in tables.items():
-        introduction = introduction.replace(place, table)
+    """Return docs/reliability.md: the introduction with the tables in the places it names."""
+    for name, show in (
+        ("rows", render_rows),
+        ("faults", render_faults),
+        ("earlier", render_earlier),
+    ):
+        introduction = introduction.replace(f"<!-- {name} -->", show(runs))
     return introduction
 
 
 def count_faults(runs: Iterable[dict[str, Any]]) -> dict[tuple[str, str], Count]:
-    """By row and fault: the tallies of the newest run that has the fault."""
-    found: dict[tuple[str, str], Count] = {}
+    """Return by row and fault the tallies of the newest run that has the fault."""
+    counts: dict[tuple[str, str], Count] = {}
     for run in runs:
         fresh: dict[tuple[str, str], Count] = {}
         for tally in run["tallies"]:
-            fresh.setdefault((tally["row"], tally["fault"]), Count()).add(tally, run)
-        found |= fresh
-    return found
+            sums = {name: tally[name] for name in ("trials", "violations", "judged", "not_judged")}
+            broken = not tally["complete"] and not tally["violations"]
+            count = Count(**sums, swept=tally["swept"], broken=broken, figures=tally["figures"])
+            count.runs.append(run)
+            fresh.setdefault((tally["row"], tally["fault"]), Count()).add(count)
+        counts |= fresh
+    return counts
+
+
+def _count_whole(runs: list[dict[str, Any]]) -> dict[tuple[str, str], Count]:
+    return count_faults(run for run in runs if run["share"] == WHOLE)
+
+
+def _sum_rows(counts: dict[tuple[str, str], Count]) -> dict[str, Count]:
+    rows: dict[str, Count] = {}
+    for (row, _), count in counts.items():
+        rows.setdefault(row, Count()).add(count)
+    return rows
 
 
 def render_rows(runs: list[dict[str, Any]]) -> str:
-    """The matrix: one line a row, from the newest whole run of each of its faults."""
-    whole = count_faults(run for run in runs if run["share"] == WHOLE)
-    usual = count_faults(run for run in runs if run["share"] < WHOLE)
-    lines = [
-        "| Row | Fault | Holds | Goal | Trials | Violations | Not judged | Swept "
-        "| In `make test` | Run | Command |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    """Return the matrix: one line a row, from the newest whole run of each of its faults."""
+    whole = _sum_rows(_count_whole(runs))
+    usual = _sum_rows(count_faults(run for run in runs if run["share"] < WHOLE))
+    rows = []
     for row in MATRIX:
-        counts = [count for (name, _), count in whole.items() if name == row.name]
-        usually = sum(c.trials for (name, _), c in usual.items() if name == row.name)
-        in_test = f"{usually:,}" if usually else ""
+        trials = usual.get(row.name, Count()).trials
+        in_test = f"{trials:,}" if trials else ""
         cells = [row.name, row.fault, row.promise, f"{row.goal:,}"]
-        if not counts:
-            lines.append(_line(*cells, "not run", "", "", "", in_test, "", ""))
-            continue
-        sums = {
-            name: sum(getattr(count, name) for count in counts)
-            for name in ("trials", "violations", "judged", "not_judged", "swept", "broken")
-        }
-        broken = f" + {sums['broken']} broken off" if sums["broken"] else ""
-        judged = sums["judged"] + sums["not_judged"]
-        cells += [f"{sums['trials']:,}", f"{sums['violations']}{broken}"]
-        cells += [f"{sums['not_judged']} of {judged:,}" if judged else "", str(sums["swept"])]
-        cells += [in_test, _name_runs(counts), f"`make test-long ROWS={row.name}`"]
-        lines.append(_line(*cells))
-    return "\n".join(lines)
+        if count := whole.get(row.name):
+            broken = f" + {count.broken} broken off" if count.broken else ""
+            cells += [f"{count.trials:,}", f"{count.violations}{broken}", count.shown_not_judged]
+            cells += [str(count.swept), in_test, count.shown_runs]
+            rows.append([*cells, f"`make test-long ROWS={row.name}`"])
+        else:
+            rows.append([*cells, "not run", "", "", "", in_test, "", ""])
+    head = ("Row", "Fault", "Holds", "Goal", "Trials", "Violations", "Not judged", "Swept")
+    return build_table((*head, "In `make test`", "Run", "Command"), rows)
 
 
 def render_faults(runs: list[dict[str, Any]]) -> str:
-    """Every fault with its newest whole run, and what was noted beside the count."""
-    lines = [
-        "| Row | Fault | Trials | Violations | Not judged | Swept | Worst figures | Run | Part |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    whole = count_faults(run for run in runs if run["share"] == WHOLE)
-    for (row, fault), count in sorted(whole.items(), key=lambda entry: _in_order(*entry[0])):
-        figures = ", ".join(f"{name} {value:g}" for name, value in count.figures.items())
+    """Return every fault with its newest whole run, and what was noted beside the count."""
+    whole = _count_whole(runs)
+    rows = []
+    for row, fault in sorted(whole, key=lambda key: (key[0][:1], int(key[0][1:]), key[1])):
+        count = whole[row, fault]
         broken = " (broken off)" if count.broken else ""
-        judged = count.judged + count.not_judged
-        lines.append(
-            _line(
-                *(row, fault, f"{count.trials:,}", f"{count.violations}{broken}"),
-                *(f"{count.not_judged} of {judged:,}" if judged else "", str(count.swept)),
-                *(figures, _name_runs([count]), count.runs[0]["part"]),
-            )
-        )
-    return "\n".join(lines)
+        figures = ", ".join(f"{name} {value:g}" for name, value in count.figures.items())
+        cells = [row, fault, f"{count.trials:,}", f"{count.violations}{broken}"]
+        cells += [count.shown_not_judged, str(count.swept), figures, count.shown_runs]
+        rows.append([*cells, count.runs[0]["part"]])
+    head = ("Row", "Fault", "Trials", "Violations", "Not judged", "Swept", "Worst figures", "Run")
+    return build_table((*head, "Part"), rows)
 
 
 def render_earlier(runs: list[dict[str, Any]]) -> str:
-    """Whole runs with violations that a newer run of the same fault has replaced."""
-    newest = count_faults(run for run in runs if run["share"] == WHOLE)
+    """Return whole runs with violations that a newer run of the same fault has replaced."""
+    newest = _count_whole(runs)
     lines = []
-    for run in runs:
+    for run in (run for run in runs if run["share"] == WHOLE):
         for tally in run["tallies"]:
-            is_newest = run in newest[tally["row"], tally["fault"]].runs if _is_whole(run) else True
-            if _is_whole(run) and not is_newest and (tally["violations"] or not tally["complete"]):
+            if run in newest[tally["row"], tally["fault"]].runs:
+                continue
+            if tally["violations"] or not tally["complete"]:
                 what = f"{tally['violations']} violations" if tally["violations"] else "broken off"
                 lines.append(
                     f"* {tally['row']}, {tally['fault']}: {what} in {tally['trials']:,} trials "
                     f"({run['date']}, `{run['commit']}`)"
                 )
     return "\n".join(lines) or "None."
-
-
-def _is_whole(run: dict[str, Any]) -> bool:
-    return bool(run["share"] == WHOLE)
-
-
-def _name_runs(counts: Iterable[Count]) -> str:
-    """Dates and commits, each pair once."""
-    pairs = {(run["date"], run["commit"]) for count in counts for run in count.runs}
-    return ", ".join(f"{date} `{commit}`" for date, commit in sorted(pairs))
-
-
-def _line(*cells: str) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def _in_order(row: str, fault: str) -> tuple[str, int, str]:
-    return row[:1], int(row[1:]), fault

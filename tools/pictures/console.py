@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 
 import oxipng
 from playwright.async_api import Browser, Page, async_playwright, expect
+from tools.pictures.calls import LARGE
 from tools.pictures.gateway import run_gateway
-from tools.pictures.studio import ACCOUNT, LARGE, USER_EMAIL, Studio, receive_callbacks
+from tools.pictures.studio import ACCOUNT, USER_EMAIL, Studio, receive_callbacks
 from tools.programs import find_program
 
 WIDTH = 1280

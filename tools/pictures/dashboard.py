@@ -18,7 +18,7 @@ import vl_convert
 import yaml
 from tools import dashboard
 from tools.pictures.gateway import run_gateway
-from tools.pictures.load import open_load
+from tools.pictures.load import MAX_UNDER_WAY, Load
 from tools.pictures.studio import Studio, receive_callbacks
 from tools.programs import ensure_program
 
@@ -84,8 +84,8 @@ async def draw_dashboard() -> str:
         await studio.prepare(datetime.now(UTC))
         url = await start_prometheus(run)
         start = int(time.time())
-        async with open_load(run.config, studio, hook) as load:
-            await load.run(LOAD_SECONDS)
+        async with studio.open_client(MAX_UNDER_WAY) as client:
+            await Load(client, hook).run(LOAD_SECONDS)
         span = Span(start, start + LOAD_SECONDS)
         async with aiohttp.ClientSession(url, raise_for_status=True) as session:
             answers = {

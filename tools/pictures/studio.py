@@ -5,27 +5,34 @@ by the same rules (`core/billing/usage.py`). All that is of today is made by cal
 """
 
 import asyncio
-import json
 import random
 import string
-import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 from aiohttp import web
+from tools.pictures.calls import (
+    FAST,
+    LARGE,
+    MAX_SECONDS,
+    MODERATION,
+    PROMPTS,
+    SMALL,
+    TASKS,
+    VIDEO,
+    Client,
+    describe_task,
+)
 
 from gateway_cli.cluster.client import open_cluster
 from gateway_cli.cluster.manifests import parse_manifests
-from gateway_cli.local.config import LocalConfig
+from gateway_cli.local.config import LOOPBACK
 from gateway_cli.local.run import LocalRun
 from gateway_cli.local.state import PEPPER, read_shared_secret
-from gateway_cli.rest.access import poll_ended
-from gateway_cli.rest.client import RestApi
-from gateway_cli.rest.errors import RestError
 from gateway_core.accounts.passwords import generate_password, hash_password
 from gateway_core.api.key import digest, mint_key
 from gateway_core.api.usage import GatewayUsage
@@ -37,11 +44,8 @@ from gateway_core.kube.kubeconfig import find_connection
 
 ACCOUNT, USER_EMAIL = "northwind", "nora@northwind.example"
 DAYS = 30
-VIDEO, FAST = "aurora-video", "aurora-video-fast"
-LARGE, SMALL = "quill-large", "quill-small"
 GUARDRAIL = "grd-experiments"
 KEYS = {"SHOP": "key-web-shop", "NIGHTLY": "key-nightly-captions", "TRIALS": "key-trials"}
-MODERATION = "sim-moderation"
 _ROWS: tuple[tuple[str, str, str, int, int, float], ...] = (
     # key, model, operation, calls on a working day, micro-dollars of each, share that fails
     ("SHOP", VIDEO, "aurora/reference_to_video", 26, 300_000, 0.02),
@@ -52,19 +56,6 @@ _ROWS: tuple[tuple[str, str, str, int, int, float], ...] = (
     ("TRIALS", LARGE, "quill/chat", 60, 12_000, 0.02),
 )
 _TOKENS = {LARGE: (900, 450), SMALL: (700, 220)}
-PROMPTS = (
-    "A paper boat sails across a calm lake at sunrise",
-    "A ceramic cup turns slowly on an oak table, soft window light",
-    "A red bicycle leans against a blue wall, leaves drift past",
-    "A lighthouse at dawn, waves roll in, gulls overhead",
-    "A loaf of bread rises in the oven, time lapse",
-    "A hand folds a paper crane, close up",
-    "A tram passes through a snowy street in the evening",
-    "A hot-air balloon lifts off above a meadow in mist",
-)
-SHOWN_PROMPT = PROMPTS[0]
-"""The prompt of the task that has a page of its own among the pictures."""
-_MOST_SECONDS = 120.0
 _REFUSED = "A brand's logo on a rival's packaging"
 _SLOW = "A slow pan over a mountain range at golden hour"
 _FAULTS = (
@@ -88,87 +79,92 @@ class Studio:
     """The account in a run, and what signs in to it."""
 
     def __init__(self, run: LocalRun) -> None:
-        self._run = run
+        self._config = run.config
         self.password = generate_password()
         self.keys = {name: mint_key("Standard") for name in KEYS}
         """By the names of `KEYS`."""
         self.shown_task = ""
-        """Id of the completed task with `SHOWN_PROMPT`, from `call` on."""
+        """Id of the completed task that has a page among the pictures, from `call` on."""
 
     async def prepare(self, now: datetime) -> None:
         """Write past days and objects, and return when the API process knows the objects.
 
         The days come first, since the account's sums are read when it appears.
         """
-        connection = find_connection(self._run.config.cluster_kubeconfig)
-        async with KubernetesClient(connection, self._run.config.namespace) as kube:
+        config = self._config
+        connection = find_connection(config.cluster_kubeconfig)
+        async with KubernetesClient(connection, config.namespace) as kube:
             for day, status in describe_days(now):
                 usage = await open_usage(kube, ACCOUNT, day)
                 await kube.patch_status(GatewayUsage.plural, usage, status)
+        pepper = read_shared_secret(config.secrets_directory, PEPPER)
+        values = {"PASSWORD_HASH": hash_password(self.password)}
+        for name, minted in self.keys.items():
+            values |= {f"{name}_NAME": KEYS[name], f"{name}_ID": minted.id}
+            values |= {f"{name}_HINT": minted.hint}
+            values |= {f"{name}_DIGEST": digest(minted.plaintext, pepper)}
         path = Path(__file__).with_name("studio.yaml")
-        text = string.Template(path.read_text()).substitute(self._list_values())
-        config = self._run.config
+        text = string.Template(path.read_text()).substitute(values)
         async with open_cluster(
             config.namespace, patience=30, kubeconfig=config.cluster_kubeconfig
         ) as cluster:
             for obj in parse_manifests(text, path.name):
                 await cluster.apply(obj)
-        for minted in self.keys.values():
-            async with RestApi(config.base_url, minted.plaintext) as api:
-                await _wait_known(api)
+        async with self.open_client() as client, asyncio.timeout(MAX_SECONDS):
+            for key in KEYS:
+                for model in (VIDEO, FAST, LARGE, SMALL):
+                    await _wait_available(client, key, model)
 
-    def _list_values(self) -> dict[str, str]:
-        pepper = read_shared_secret(self._run.config.secrets_directory, PEPPER)
-        values = {"PASSWORD_HASH": hash_password(self.password)}
-        for name, minted in self.keys.items():
-            values |= {
-                f"{name}_NAME": KEYS[name],
-                f"{name}_ID": minted.id,
-                f"{name}_HINT": minted.hint,
-                f"{name}_DIGEST": digest(minted.plaintext, pepper),
-            }
-        return values
+    @asynccontextmanager
+    async def open_client(self, connections: int = 20) -> AsyncIterator[Client]:
+        """Open a client with the account's keys."""
+        keys = {name: minted.plaintext for name, minted in self.keys.items()}
+        async with aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=60),
+            connector=aiohttp.TCPConnector(limit=connections),
+        ) as session:
+            yield Client(self._config, keys, session)
 
     async def call(self, hook: str) -> None:
-        """Today's calls: tasks that are called back at `hook`, chats, a batch of moderations.
+        """Make today's calls: tasks that are called back at `hook`, chats, a batch of moderations.
 
         Two tasks stay under way.
         """
-        await set_faults(self._run.config, _FAULTS)
-        async with AsyncExitStack() as stack:
-            shop, nightly, trials = [
-                await stack.enter_async_context(
-                    RestApi(self._run.config.base_url, minted.plaintext)
-                )
-                for minted in self.keys.values()
+        async with self.open_client() as client:
+            await client.set_faults(_FAULTS)
+            tasks = [
+                await client.create_task("SHOP", describe_task(VIDEO, prompt), hook)
+                for prompt in PROMPTS
             ]
-            tasks = [await _create(shop, VIDEO, prompt, hook) for prompt in PROMPTS]
-            tried = [await _create(trials, FAST, prompt) for prompt in (*PROMPTS[2:5], _REFUSED)]
+            trials = [
+                await client.create_task("TRIALS", describe_task(FAST, prompt))
+                for prompt in (*PROMPTS[2:5], _REFUSED)
+            ]
             await asyncio.gather(
-                *(_chat(shop, LARGE, text) for text in _QUESTIONS * 3),
-                *(_chat(nightly, SMALL, text) for text in _QUESTIONS * 5),
-                _run_batch(nightly),
-                *(_wait(shop, task) for task in tasks),
-                *(_wait(trials, task) for task in tried),
+                *(client.ask(text, LARGE, "SHOP") for text in _QUESTIONS * 3),
+                *(client.ask(text, SMALL, "NIGHTLY") for text in _QUESTIONS * 5),
+                client.wait(await client.run_batch("NIGHTLY", PROMPTS * 10), "NIGHTLY"),
+                *(client.wait(f"{TASKS}/{task}", "SHOP") for task in tasks),
+                *(client.wait(f"{TASKS}/{task}", "TRIALS") for task in trials),
             )
-            self.shown_task = tasks[0].rpartition("/")[2]
+            self.shown_task = tasks[0]
             for _ in range(2):
-                await _create(shop, VIDEO, _SLOW, hook)
+                await client.create_task("SHOP", describe_task(VIDEO, _SLOW), hook)
 
 
-async def set_faults(config: LocalConfig, rules: Sequence[Mapping[str, Any]]) -> None:
-    """Replace the rules by which the simulated provider misbehaves."""
-    url = f"{config.simulator_url}/control"
-    async with (
-        aiohttp.ClientSession(raise_for_status=True) as session,
-        session.put(url, json={"rules": rules}),
-    ):
-        pass
+async def _wait_available(client: Client, key: str, model: str) -> None:
+    """Wait until the API process has seen the key and the model."""
+    action = "reference_to_video" if model in (VIDEO, FAST) else "chat"
+    path, status = f"/api/v1/price_schedules?action={action}&model={model}", ""
+    while status != "available":
+        entries = (await client.send("GET", path, key)).get("price_schedules")
+        status = entries[0]["catalog_status"] if entries else ""
+        await asyncio.sleep(0.1)
 
 
 @asynccontextmanager
 async def receive_callbacks(failing: float = 0) -> AsyncIterator[str]:
-    """The address of a receiver of callbacks; it refuses that share of them for the time being."""
+    """Open a receiver of callbacks at the address; it refuses that share of them at first."""
     draw = random.Random(11)  # noqa: S311 - sample data
 
     async def accept(_: web.Request) -> web.Response:
@@ -179,16 +175,14 @@ async def receive_callbacks(failing: float = 0) -> AsyncIterator[str]:
     runner = web.AppRunner(app)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        _, port = runner.addresses[0]
-        yield f"http://127.0.0.1:{port}/hooks/videos"
+        await web.TCPSite(runner, LOOPBACK, 0).start()
+        yield f"http://{LOOPBACK}:{runner.addresses[0][1]}/hooks/videos"
     finally:
         await runner.cleanup()
 
 
 def describe_days(now: datetime) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The days before `now` with the status of their usage objects, always the same for a day."""
+    """Return the days before `now` with the status of their usage, always the same for a day."""
     for back in range(DAYS - 1, 0, -1):
         moment = now.astimezone(UTC) - timedelta(back)
         day = moment.date().isoformat()
@@ -198,20 +192,18 @@ def describe_days(now: datetime) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def list_charges(moment: datetime) -> Iterator[Charge]:
-    """The charges of a day: fewer at weekends, and more from week to week."""
+    """Return the charges of a day: fewer at weekends, and more from week to week."""
     day = moment.date().isoformat()
     draw = random.Random(day)  # noqa: S311 - sample data
     growth = 1.7 + (moment.toordinal() % 28) / 40
     busy = (0.35 if moment.weekday() >= 5 else 1.0) * growth * draw.uniform(0.8, 1.15)
     for key, model, operation, calls, micros, failing in _ROWS:
+        input_tokens, output_tokens = _TOKENS.get(model, (0, 0))
+        guardrails = (f"guardrail/{GUARDRAIL}",) if key == "TRIALS" else ()
         for hour in range(24):
             share = busy * draw.uniform(0.5, 1.5) * (2 if 7 <= hour < 19 else 0.2) / 26.8
-            requests = round(calls * share + draw.random() - 0.5)
-            if requests <= 0:
-                continue
+            requests = max(0, round(calls * share + draw.random() - 0.5))
             failed = sum(draw.random() < failing for _ in range(requests))
-            input_tokens, output_tokens = _TOKENS.get(model, (0, 0))
-            guardrails = (f"guardrail/{GUARDRAIL}",) if key == "TRIALS" else ()
             yield Charge(
                 name=f"{day}-{hour}",
                 uid=f"{day}-{hour}-{key}-{model}",
@@ -228,59 +220,3 @@ def list_charges(moment: datetime) -> Iterator[Charge]:
                 micros=(requests - failed) * micros,
                 subjects=(f"key/{KEYS[key]}", *guardrails),
             )
-
-
-async def _wait_known(api: RestApi) -> None:
-    """Until the API process has seen the key and the models."""
-    wanted = {("reference_to_video", VIDEO), ("reference_to_video", FAST)}
-    wanted |= {("chat", LARGE), ("chat", SMALL)}
-    async with asyncio.timeout(_MOST_SECONDS):
-        while wanted:
-            with suppress(RestError):
-                found = {each: await api.get_price(*each) or {} for each in wanted}
-                wanted = {e for e in wanted if found[e].get("catalog_status") != "available"}
-            await asyncio.sleep(0.1)
-
-
-async def _create(api: RestApi, model: str, prompt: str, hook: str | None = None) -> str:
-    """The path of a new task."""
-    body = {
-        "model": model,
-        "prompt": prompt,
-        "reference_image_urls": ["https://northwind.example/references/17.png"],
-        "duration_seconds": 5,
-        **({"callback_url": hook} if hook else {}),
-    }
-    path = "/api/v1/aurora/reference_to_video"
-    return f"{path}/{(await api.create(path, body, str(uuid.uuid4())))['id']}"
-
-
-async def _wait(api: RestApi, path: str) -> None:
-    await poll_ended(lambda: api.get(path), _MOST_SECONDS, (0.5, 1.0))
-
-
-async def _chat(api: RestApi, model: str, text: str) -> None:
-    body = {"model": model, "messages": [{"role": "user", "content": text}]}
-    await api.post("/v1/chat/completions", body)
-
-
-async def _run_batch(api: RestApi) -> None:
-    lines = [
-        {
-            "custom_id": f"caption-{number}",
-            "method": "POST",
-            "url": "/v1/moderations",
-            "body": {"model": MODERATION, "input": text},
-        }
-        for number, text in enumerate(PROMPTS * 10)
-    ]
-    data = "\n".join(map(json.dumps, lines)).encode()
-    name, fields = "captions.jsonl", {"purpose": "batch"}
-    file = await api.send_file("/v1/files", "file", data, name, fields=fields)
-    body = {
-        "input_file_id": file["id"],
-        "endpoint": "/v1/moderations",
-        "completion_window": "24h",
-    }
-    batch = await api.create("/v1/batches", body, str(uuid.uuid4()))
-    await _wait(api, f"/v1/batches/{batch['id']}")
