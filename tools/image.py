@@ -7,7 +7,6 @@ import json
 import shlex
 import shutil
 import tarfile
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email.parser import HeaderParser
@@ -30,15 +29,15 @@ class ImageBuilder:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "ImageBuilder | None":
-        """By BUILDER and BUILD_OPTIONS; without them what is installed. None: BUILDER is none.
+        """Return the one of BUILDER and BUILD_OPTIONS, or what is installed; None for `none`.
 
         Raises:
             CommandFailed: there is neither.
         """
-        said = shlex.split(environment.get("BUILDER", ""))
-        if said == ["none"]:
+        words = shlex.split(environment.get("BUILDER", ""))
+        if words == ["none"]:
             return None
-        words = said or [name for name in BUILDERS if shutil.which(name)][:1]
+        words = words or [name for name in BUILDERS if shutil.which(name)][:1]
         if not words:
             raise CommandFailed(
                 "neither buildah nor podman is installed: BUILDER names another call of one, and"
@@ -49,18 +48,8 @@ class ImageBuilder:
     def build(self, source: Path, archive: Path, version: str, revision: str, epoch: int) -> str:
         """Write the image of the Dockerfile in `source` as an OCI archive, without the cache.
 
-        Args:
-            source: the build's context.
-            archive: a path without a colon, where no file is.
-            version: the tag inside the archive.
-            revision: the commit, for a label.
-            epoch: seconds; the time of every file and of the image.
-
-        Returns:
-            The digest of its manifest, `sha256:…`.
-
-        Raises:
-            CommandFailed: with what the builder said.
+        `archive` is a path without a colon, where no file is; `epoch` is the time of every file and
+        of the image in seconds. Return the digest of its manifest, `sha256:…`. CommandFailed.
         """
         tag = f"localhost/model-gateway-release:{version}"
         labels = {"version": version, "revision": revision}
@@ -72,17 +61,6 @@ class ImageBuilder:
         finally:
             run_command(*self.words, "rmi", tag)
         return read_image(archive).digest
-
-    def build_twice(
-        self, source: Path, archive: Path, version: str, revision: str, epoch: int
-    ) -> str:
-        """As `build`, and again to compare. CommandFailed also where the builds differ."""
-        digest = self.build(source, archive, version, revision, epoch)
-        with tempfile.TemporaryDirectory() as folder:
-            again = self.build(source, Path(folder) / "image.tar", version, revision, epoch)
-        if digest != again:
-            raise CommandFailed(f"two builds of the image differ: {digest} and {again}")
-        return digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,21 +93,27 @@ def read_image(archive: Path) -> Image:
 
 
 def read_packages(status: str) -> list[dict[str, str]]:
-    """The fields of each package that a text of dpkg's form says is installed."""
+    """Return the fields of each package that a text of dpkg's form says is installed."""
     found = [dict(HeaderParser().parsestr(part)) for part in status.split("\n\n") if part.strip()]
     return [fields for fields in found if fields.get("Status", "").endswith(" installed")]
 
 
 def describe_debian_packages(packages: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
-    """CycloneDX components of Debian packages, by name."""
-    components = []
-    for fields in sorted(packages, key=lambda each: each["Package"]):
-        name, version = fields["Package"], fields["Version"]
-        purl = f"pkg:deb/debian/{name}@{quote(version, safe='')}?arch={fields['Architecture']}"
-        components.append(
-            {"type": "library", "name": name, "version": version, "purl": purl, "bom-ref": purl}
+    """Return CycloneDX components of Debian packages, by name."""
+    return [
+        describe_component(
+            fields["Package"],
+            fields["Version"],
+            f"pkg:deb/debian/{fields['Package']}@{quote(fields['Version'], safe='')}"
+            f"?arch={fields['Architecture']}",
         )
-    return components
+        for fields in sorted(packages, key=lambda package: package["Package"])
+    ]
+
+
+def describe_component(name: str, version: str, purl: str) -> dict[str, Any]:
+    """Return the CycloneDX component of a package."""
+    return {"type": "library", "name": name, "version": version, "purl": purl, "bom-ref": purl}
 
 
 def _find_status(layer: bytes) -> str:

@@ -14,7 +14,6 @@ import io
 import json
 import os
 import re
-import shutil
 import sys
 import tarfile
 import tempfile
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tools.image import Image, ImageBuilder, describe_debian_packages, read_image
+from tools.image import ImageBuilder, describe_component, describe_debian_packages, read_image
 from tools.processes import CommandFailed, export_revision, run_command
 from tools.programs import ensure_program
 
@@ -33,7 +32,8 @@ CONFIG_TYPE = "application/vnd.cncf.helm.config.v1+json"
 LAYER_TYPE = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 _VERSION = re.compile(r"\d+\.\d+\.\d+(-[0-9A-Za-z.]+)?")
-_PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", re.M)
+_PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+).*(?:\n +--hash=.*)*", re.M)
+"""A package with its version in a lock file, and the lines of its hashes."""
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 
@@ -65,19 +65,25 @@ def check_versions(root: Path, version: str) -> None:
 
 
 def build_wheel(root: Path, folder: Path, epoch: int) -> Path:
-    """The wheel, built twice with the same bytes."""
+    """Write the wheel into `folder`, built twice with the same bytes. CommandFailed."""
     env = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch)}
+    command = (
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        f"--wheel-dir={folder}",
+    )
     digests = set()
     for _ in range(2):
-        with tempfile.TemporaryDirectory() as place:
-            command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
-            run_command(*command, f"--wheel-dir={place}", str(root), env=env)
-            [wheel] = Path(place).glob("*.whl")
-            digests.add(_digest(wheel.read_bytes()))
-            shutil.copy(wheel, folder)
+        run_command(*command, str(root), env=env)
+        [wheel] = folder.glob("*.whl")
+        digests.add(_digest(wheel.read_bytes()))
     if len(digests) != 1:
         raise CommandFailed("two builds of the wheel differ")
-    return folder / wheel.name
+    return wheel
 
 
 def check_wheel(wheel: Path, version: str) -> None:
@@ -101,14 +107,10 @@ def pack_chart(files: Mapping[str, bytes], epoch: int) -> bytes:
 
 
 def read_archive(content: bytes) -> dict[str, bytes]:
-    """The files of a chart archive, by name."""
-    found = {}
+    """Return the files of a chart archive, by name."""
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-        for entry in archive.getmembers():
-            file = archive.extractfile(entry)
-            if file is not None:
-                found[entry.name] = file.read()
-    return found
+        files = {entry.name: archive.extractfile(entry) for entry in archive.getmembers()}
+        return {name: file.read() for name, file in files.items() if file}
 
 
 def write_layout(folder: Path, archive: bytes, metadata: Any, version: str) -> str:
@@ -136,30 +138,15 @@ def write_layout(folder: Path, archive: bytes, metadata: Any, version: str) -> s
 
 
 def describe_packages(lock: str, version: str) -> dict[str, Any]:
-    """A CycloneDX SBOM of the Python packages that the image installs, from their lock file."""
+    """Return a CycloneDX SBOM of the Python packages of the image, from their lock file."""
     components = []
-    starts = list(_PIN.finditer(lock))
-    for start, end in zip(starts, [*starts[1:], None], strict=True):
-        text = lock[start.end() : end.start() if end else len(lock)]
-        name = re.sub(r"[-_.]+", "-", start[1]).lower()
-        components.append(
-            {
-                "type": "library",
-                "name": name,
-                "version": start[2],
-                "purl": f"pkg:pypi/{name}@{start[2]}",
-                "bom-ref": f"pkg:pypi/{name}@{start[2]}",
-                "externalReferences": [
-                    {
-                        "type": "distribution",
-                        "url": f"pkg:pypi/{name}@{start[2]}",
-                        "hashes": [
-                            {"alg": "SHA-256", "content": each} for each in _HASH.findall(text)
-                        ],
-                    }
-                ],
-            }
-        )
+    for match in _PIN.finditer(lock):
+        name = re.sub(r"[-_.]+", "-", match[1]).lower()
+        purl = f"pkg:pypi/{name}@{match[2]}"
+        hashes = [{"alg": "SHA-256", "content": value} for value in _HASH.findall(match[0])]
+        source = {"type": "distribution", "url": purl, "hashes": hashes}
+        component = describe_component(name, match[2], purl)
+        components.append({**component, "externalReferences": [source]})
     product = {"type": "application", "name": "model-gateway", "version": version}
     return {
         "bomFormat": "CycloneDX",
@@ -195,12 +182,19 @@ def build_chart(chart: Path, folder: Path, version: str, epoch: int) -> None:
 
 def build_image(
     builder: ImageBuilder, source: Path, folder: Path, version: str, revision: str, epoch: int
-) -> Image:
-    """The image in `folder` as an OCI archive, whose label names the version. CommandFailed."""
+) -> list[dict[str, str]]:
+    """Write the image as an OCI archive, built twice with the same bytes. CommandFailed.
+
+    Return its Debian packages.
+    """
     archive = folder / f"model-gateway-image-{version}.tar"
-    digest = builder.build_twice(source, archive, version, revision, epoch)
+    digest = builder.build(source, archive, version, revision, epoch)
+    with tempfile.TemporaryDirectory() as place:
+        again = builder.build(source, Path(place) / "image.tar", version, revision, epoch)
+    if digest != again:
+        raise CommandFailed(f"two builds of the image differ: {digest} and {again}")
     print(f"✓ the image is {digest}")
-    return read_image(archive)
+    return read_image(archive).packages
 
 
 def make_release(version: str, folder: Path, builder: ImageBuilder | None) -> None:
@@ -223,8 +217,8 @@ def make_release(version: str, folder: Path, builder: ImageBuilder | None) -> No
         lock = (source / "requirements" / "runtime.txt").read_text()
         inventory = describe_packages(lock, version)
         if builder:
-            image = build_image(builder, source, made, version, revision, epoch)
-            inventory["components"] += describe_debian_packages(image.packages)
+            packages = build_image(builder, source, made, version, revision, epoch)
+            inventory["components"] += describe_debian_packages(packages)
         (made / "sbom.cdx.json").write_bytes(_dump(inventory))
         files = sorted(path for path in made.rglob("*") if path.is_file())
         lines = [f"{_digest(path.read_bytes())}  {path.relative_to(made)}\n" for path in files]

@@ -49,10 +49,10 @@ _LOOK = {
     "aria": False,
     "axis": {"domain": False, "gridColor": "#e7e8eb", "ticks": False},
     "legend": {
-        "columns": 3,
-        "labelLimit": 125,
+        "columns": 2,
+        "labelLimit": 190,
         "orient": "bottom",
-        "symbolLimit": 9,
+        "symbolLimit": 8,
         "symbolType": "stroke",
     },
     "title": {"anchor": "start"},
