@@ -25,6 +25,7 @@ from gateway_core.api.crd import KINDS, build_crd
 
 ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "charts" / "model-gateway"
+DOCS = ROOT / "docs"
 HEADER = "# Generated from core/gateway_core/api by `make generate`; do not edit.\n"
 CHART_HEADER = "# Generated from {} by `make generate`; do not edit.\n"
 
@@ -38,7 +39,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def main() -> None:
-    """Writes `crds/` and the chart's share of it, and removes files of kinds that are gone."""
+    """Write `crds/` and the chart's share of it, the references, and what pages show of files."""
     crds = {
         f"{kind.plural}.yaml": HEADER
         + yaml.dump(build_crd(kind), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
@@ -50,26 +51,25 @@ def main() -> None:
 
     values = read_values((CHART / "values.yaml").read_text())
     schema = json.dumps(build_schema(values), indent=2, ensure_ascii=False) + "\n"
-    (CHART / "values.schema.json").write_text(schema)
-    introduction = (CHART / "README.in.md").read_text()
-    (CHART / "README.md").write_text(build_readme(values, introduction))
     objects = template_simulator_objects(ROOT / "examples" / "local")
-    header = CHART_HEADER.format("examples/local")
-    (CHART / "files" / "simulator.yaml").write_text(header + objects)
-    dashboard.PATH.write_text(dashboard.normalize(dashboard.PATH.read_text()))
-    (ROOT / "docs" / "metrics.md").write_text(build_reference())
-    for page in (errors, resources, rest, settings):
-        name = page.__name__.rpartition(".")[2]
-        (ROOT / "docs" / "reference" / f"{name}.md").write_text(page.build_page())
-
+    runs = read_runs(DOCS / "reliability.jsonl")
+    files = {
+        CHART / "values.schema.json": schema,
+        CHART / "README.md": build_readme(values, (CHART / "README.in.md").read_text()),
+        CHART / "files" / "simulator.yaml": CHART_HEADER.format("examples/local") + objects,
+        dashboard.PATH: dashboard.normalize(dashboard.PATH.read_text()),
+        DOCS / "metrics.md": build_reference(),
+        DOCS / "reference" / "errors.md": errors.build_page(),
+        DOCS / "reference" / "resources.md": resources.build_page(),
+        DOCS / "reference" / "rest.md": rest.build_page(),
+        DOCS / "reference" / "settings.md": settings.build_page(),
+        DOCS / "gatewayctl.md": build_command_reference((DOCS / "gatewayctl.in.md").read_text()),
+        DOCS / "reliability.md": render((DOCS / "reliability.in.md").read_text(), runs),
+    }
+    for path, text in files.items():
+        path.write_text(text)
     for path in PAGES.glob("*.md"):
         path.write_text(fill_page(path.read_text()))
-
-    introduction = (ROOT / "docs" / "gatewayctl.in.md").read_text()
-    (ROOT / "docs" / "gatewayctl.md").write_text(build_command_reference(introduction))
-    introduction = (ROOT / "docs" / "reliability.in.md").read_text()
-    runs = read_runs(ROOT / "docs" / "reliability.jsonl")
-    (ROOT / "docs" / "reliability.md").write_text(render(introduction, runs))
 
 
 def _write_folder(folder: Path, files: dict[str, str]) -> None:

@@ -17,105 +17,12 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".site"
 COPIED = ("*.md", "LICENSE", "docs/**/*", "examples/**/*", "charts/*/README.md")
-NAVIGATION: dict[str, tuple[str, ...]] = {
-    "Start": (
-        "README.md",
-        "docs/local-run.md",
-        "docs/comparison*.md",
-        "CHANGELOG.md",
-        "docs/releases.md",
-        "SUPPORT.md",
-    ),
-    "Clients": (
-        "docs/guides/*.md",
-        "docs/llm.md",
-        "docs/mcp.md",
-        "docs/callbacks.md",
-        "docs/files.md",
-        "docs/uploads.md",
-        "docs/temporary-files.md",
-        "docs/moderations.md",
-        "docs/batches.md",
-        "docs/console.md",
-        "docs/management.md",
-    ),
-    "Admins": (
-        "docs/install.md",
-        "docs/accounts.md",
-        "docs/keys.md",
-        "docs/limits.md",
-        "docs/sign-in.md",
-        "docs/providers.md",
-        "docs/providers/*.md",
-        "docs/storage.md",
-        "docs/proxies.md",
-        "docs/retention.md",
-        "docs/limits-of-use.md",
-        "docs/replicas.md",
-        "docs/observing.md",
-        "docs/alerts.md",
-        "docs/operations/*.md",
-        "SECURITY.md",
-    ),
-    "Developers": (
-        "ARCHITECTURE.md",
-        "CONTRIBUTING.md",
-        "docs/glossary.md",
-        "docs/simulator.md",
-        "docs/benchmarks.md",
-        "docs/reliability.md",
-        "docs/testing.md",
-        "docs/decisions/README.md",
-    ),
-    "Reference": (
-        "docs/reference/*.md",
-        "docs/gatewayctl.md",
-        "docs/metrics.md",
-        "charts/model-gateway/README.md",
-    ),
+CONFIG: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("mkdocs.yml").read_text())
+NAVIGATION: dict[str, list[str]] = {
+    section: patterns for entry in CONFIG["nav"] for section, patterns in entry.items()
 }
-"""Pages of each audience in order; a pattern stands for its pages by name. A page that no entry
-names fails the build; decision records and READMEs of examples are reached from other pages."""
 LINKED_ONLY = ("docs/decisions/[0-9]*.md", "examples/**/README.md")
-_PALETTE = [
-    ("(prefers-color-scheme: light)", "default", "lucide/sun", "Switch to dark"),
-    ("(prefers-color-scheme: dark)", "slate", "lucide/moon", "Switch to light"),
-]
-_CONFIG: dict[str, Any] = {
-    "site_name": "Model Gateway",
-    "site_description": "A self-hosted gateway to hosted AI models on Kubernetes",
-    "copyright": "Apache-2.0",
-    "docs_dir": "pages",
-    "site_dir": "html",
-    # search; the plugin for the file system would load a script of another site
-    "plugins": ["search"],
-    "theme": {
-        # no font of another site: what a reader opens is known to this site alone
-        "font": False,
-        "icon": {"logo": "lucide/waypoints"},
-        "palette": [
-            {"media": media, "scheme": scheme, "toggle": {"icon": icon, "name": name}}
-            for media, scheme, icon, name in _PALETTE
-        ],
-        "features": [
-            "content.code.copy",
-            "navigation.footer",
-            "navigation.sections",
-            "navigation.tabs",
-            "navigation.top",
-            "search.highlight",
-            "toc.follow",
-        ],
-    },
-    "markdown_extensions": [
-        "tables",
-        "attr_list",
-        "sane_lists",
-        {"toc": {"permalink": True}},
-        "pymdownx.superfences",
-        {"pymdownx.highlight": {"use_pygments": True}},
-    ],
-}
+"""Decision records and READMEs of examples are reached from other pages."""
 _LOADED = re.compile(
     r"<(?:script|img|iframe|source|video|audio|embed)\b[^>]*\ssrc=\"?([^\"\s>]+)"
     r"|<link\b[^>]*\brel=\"?(?:stylesheet|icon|preload|preconnect)[^>]*\shref=\"?([^\"\s>]+)"
@@ -127,7 +34,7 @@ _ANCHOR = re.compile(r"\s(?:id|name)=(?:\"([^\"]+)\"|([^\s>]+))")
 
 
 def list_pages(root: Path = ROOT) -> dict[str, list[str]]:
-    """The pages of each section in the order of the navigation.
+    """Return the pages of each section in the order of the navigation.
 
     Raises:
         ValueError: a page is in no section, or a name without a wildcard has no page.
@@ -140,14 +47,14 @@ def list_pages(root: Path = ROOT) -> dict[str, list[str]]:
     linked = {page for pattern in LINKED_ONLY for page in _find(root, pattern)}
     pages = {name for pattern in COPIED if pattern != "LICENSE" for name in _find(root, pattern)}
     if lost := sorted({page for page in pages if page.endswith(".md")} - placed - linked):
-        raise ValueError(f"pages without a place in tools/site.py: {', '.join(lost)}")
+        raise ValueError(f"pages without a place in tools/mkdocs.yml: {', '.join(lost)}")
     return found
 
 
 def _find(root: Path, pattern: str) -> list[str]:
     paths = sorted(path for path in root.glob(pattern) if path.is_file())
     if not paths and "*" not in pattern:
-        raise ValueError(f"tools/site.py names {pattern}, which does not exist")
+        raise ValueError(f"tools/mkdocs.yml names {pattern}, which does not exist")
     return [str(path.relative_to(root)) for path in paths if not path.name.endswith(".in.md")]
 
 
@@ -167,7 +74,7 @@ def build(folder: Path = FOLDER) -> Path:
     sections = list_pages()
     navigation = [{section: pages} for section, pages in sections.items()]
     config = folder / "mkdocs.yml"
-    config.write_text(yaml.safe_dump({**_CONFIG, "nav": navigation}, sort_keys=False))
+    config.write_text(yaml.safe_dump({**CONFIG, "nav": navigation}, sort_keys=False))
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", str(config)]
     subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=folder)  # noqa: S603
     html = folder / "html"
@@ -177,7 +84,7 @@ def build(folder: Path = FOLDER) -> Path:
 
 
 def find_problems(html: Path) -> list[str]:
-    """Links and images that lead nowhere, and what the pages would load from other sites."""
+    """Return links and images that lead nowhere, and what pages would load from other sites."""
     problems = []
     texts = {path.resolve(): path.read_text() for path in html.rglob("*.html")}
     anchors = {path: set(_take(_ANCHOR, text)) for path, text in texts.items()}
@@ -207,7 +114,7 @@ def find_problems(html: Path) -> list[str]:
 
 
 def _take(pattern: re.Pattern[str], text: str) -> list[str]:
-    """The one group that took part in each match."""
+    """Return the one group that took part in each match."""
     return [next(filter(None, match.groups()), "") for match in pattern.finditer(text)]
 
 

@@ -32,7 +32,7 @@ def test_links_lead_to_existing_files_and_headings(document: Path) -> None:
 
 
 def test_every_page_has_a_place_in_the_navigation() -> None:
-    """`list_pages` raises for a page that tools/site.py does not name."""
+    """`list_pages` raises for a page that tools/mkdocs.yml does not name."""
     pages = [page for section in list_pages().values() for page in section]
     assert len(pages) == len(set(pages)) > 30
 

@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tools.reference.tables import build_table
 
@@ -66,33 +67,30 @@ def list_classes() -> list[type[GatewayError]]:
 
 
 def list_codes() -> Iterator[tuple[int, str]]:
-    """Status and code of each call in the source that gives an error its own code."""
+    """Return status and code of each call in the source that gives an error its own code."""
     statuses = {each.__name__: each.status for each in list_classes()}
-    for call in _list_calls():
-        name = _name(call)
-        for keyword in call.keywords:
-            if keyword.arg == "code" and isinstance(keyword.value, ast.Constant):
-                # what checks a field raises InvalidRequest in the end
-                yield statuses.get(name, errors.InvalidRequest.status), str(keyword.value.value)
+    for name, _, options in _list_calls():
+        if code := options.get("code"):
+            # what checks a field raises InvalidRequest in the end
+            yield statuses.get(name, errors.InvalidRequest.status), str(code)
 
 
 def list_oauth_codes() -> Iterator[tuple[int, str]]:
-    """Status and code of each OAuthError in the source."""
-    for call in _list_calls():
-        if _name(call) == "OAuthError" and call.args and isinstance(call.args[0], ast.Constant):
-            given = {each.arg: each.value for each in call.keywords}.get("status")
-            status = given.value if isinstance(given, ast.Constant) else 400
-            assert isinstance(status, int)
-            yield status, str(call.args[0].value)
+    """Return status and code of each OAuthError in the source."""
+    for name, values, options in _list_calls():
+        if name == "OAuthError" and values and values[0] is not None:
+            yield options.get("status", 400), values[0]
 
 
-def _list_calls() -> Iterator[ast.Call]:
+def _list_calls() -> Iterator[tuple[str, list[Any], dict[str | None, Any]]]:
+    """Return the name, arguments and options of each call; None for what is no constant."""
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Call):
-                    yield node
+            for call in ast.walk(ast.parse(path.read_text())):
+                if isinstance(call, ast.Call):
+                    options = {keyword.arg: _read(keyword.value) for keyword in call.keywords}
+                    yield getattr(call.func, "id", ""), [*map(_read, call.args)], options
 
 
-def _name(call: ast.Call) -> str:
-    return getattr(call.func, "id", "")
+def _read(node: ast.expr) -> Any:
+    return node.value if isinstance(node, ast.Constant) else None
