@@ -13,7 +13,6 @@ from typing import Any
 import yaml
 from tools.reference.tables import build_table
 
-_ENTRY = re.compile(r"^(?P<indent> *)(?P<key>[A-Za-z][A-Za-z0-9]*):(?P<rest>.*)$")
 _BLANK = re.compile(r"\$\{([A-Z_]+)\}")
 _TYPES: dict[type, str] = {
     bool: "boolean",
@@ -79,53 +78,33 @@ def template_simulator_objects(folder: Path) -> str:
 
 
 def read_values(text: str) -> list[Value]:
-    """Every described value, in the file's order.
+    """Return every described value, in the file's order.
 
     Raises:
         ValueError: a value has no description.
     """
-    tree = yaml.safe_load(text)
-    found, undescribed = [], []
-    for path, comment, schema in _walk_lines(text):
-        default: Any = tree
-        for part in path:
-            default = default[part]
-        if comment:
-            found.append(Value(path, default, comment, schema))
-        elif not isinstance(default, dict) or not default:
-            undescribed.append(".".join(path))
-    if undescribed:
-        raise ValueError(f"values without a description: {', '.join(undescribed)}")
-    return found
+    lines, root = text.splitlines(), yaml.compose(text, yaml.SafeLoader)
+    assert isinstance(root, yaml.MappingNode)
+    return list(_walk(yaml.safe_load(text), root, lines, ()))
 
 
-def _walk_lines(text: str) -> Iterator[tuple[tuple[str, ...], str, dict[str, Any]]]:
-    """Path, description and schema of each key that is not inside a described one."""
-    parents: list[tuple[int, str]] = []
-    inside: int | None = None
-    comment: list[str] = []
-    schema = ""
-    for line in text.splitlines():
-        stripped = line.strip()
-        if stripped.startswith("# @schema "):
-            schema += stripped.removeprefix("# @schema ")
-        elif stripped.startswith("# -- "):
-            comment = [stripped.removeprefix("# -- ")]
-        elif stripped.startswith("# ") and comment:
-            comment.append(stripped.removeprefix("# "))
-        elif not stripped:
-            comment, schema = [], ""
-        elif match := _ENTRY.match(line):
-            indent = len(match["indent"])
-            if inside is not None and indent > inside:
-                continue
-            inside = indent if comment else None
-            parents = [
-                *(parent for parent in parents if parent[0] < indent),
-                (indent, match["key"]),
-            ]
-            yield tuple(key for _, key in parents), " ".join(comment), json.loads(schema or "{}")
-            comment, schema = [], ""
+def _walk(
+    tree: Any, node: yaml.MappingNode, lines: list[str], above: tuple[str, ...]
+) -> Iterator[Value]:
+    for key, inner in node.value:
+        path, default = (*above, key.value), tree[key.value]
+        comment = list[str]()
+        while (line := lines[key.start_mark.line - len(comment) - 1].strip()).startswith("#"):
+            comment.insert(0, line.removeprefix("#").strip())
+        schema = "".join(line.removeprefix("@schema ") for line in comment if line[:1] == "@")
+        words = " ".join(line for line in comment if line[:1] != "@")
+        _, mark, description = f" {words}".rpartition(" -- ")
+        if mark:
+            yield Value(path, default, description, json.loads(schema or "{}"))
+        elif isinstance(inner, yaml.MappingNode) and default:
+            yield from _walk(default, inner, lines, path)
+        else:
+            raise ValueError(f"{'.'.join(path)} has no description")
 
 
 def build_schema(values: list[Value]) -> dict[str, Any]:
