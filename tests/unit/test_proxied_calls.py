@@ -126,6 +126,16 @@ async def test_failure_of_the_proxy_leaves_the_call_unsent(
         assert "ss@" not in f"{seen.value!r} {seen.value}"
 
 
+async def test_unusable_proxy_leaves_the_call_unsent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "socks5://ann:p%40ss@proxy")
+    session = open_session(guarded_connector(DECLARED, 2), aiohttp.ClientTimeout(total=5))
+    async with session:
+        with pytest.raises(aiohttp.ClientConnectorError) as refusal:
+            await session.post("https://kubernetes/x", data=b"body")
+    assert "socks5" in str(refusal.value.os_error)
+    assert "ss@" not in f"{refusal.value!r} {refusal.value}"
+
+
 async def test_declared_urls_take_the_proxy_and_urls_of_clients_do_not(
     proxy: ForwardProxy, provider: str, tls: ssl.SSLContext
 ) -> None:

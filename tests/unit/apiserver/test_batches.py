@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway_apiserver.surfaces.batches import routes as endpoints
-from gateway_core.api.ids import id_to_name
+from gateway_core.api.ids import SEQUENCE_ANNOTATION, id_to_name
 from gateway_core.api.resource import Object
 from gateway_core.batches.rendering import render_batch
 from gateway_core.kube.client import Page
@@ -179,6 +179,25 @@ async def test_largest_metadata_and_longest_life_are_taken() -> None:
     request = scene.object(batch_id)["spec"]["request"]
     assert request["metadata"] == metadata
     assert request["outputExpiresAfterSeconds"] == 2_592_000
+
+
+async def test_batch_precedes_in_lists_what_is_made_after_its_file_was_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A removal that begins meanwhile finds it: the File waits for Batches of this place."""
+    scene = Scene()
+    get, versions = scene.kube.get, list[int]()
+
+    async def read_and_be_overtaken(plural: str, name: str) -> Object:
+        obj = await get(plural, name)
+        if plural == "gatewayfiles":
+            versions.append(int((await scene.kube.list_page(plural)).resource_version))
+            scene.put_file()
+        return obj
+
+    monkeypatch.setattr(scene.kube, "get", read_and_be_overtaken)
+    batch = scene.object(await scene.made())
+    assert int(batch["metadata"]["annotations"][SEQUENCE_ANNOTATION]) <= versions[0]
 
 
 async def test_file_has_to_be_there_own_and_of_purpose_batch() -> None:

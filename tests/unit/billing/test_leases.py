@@ -1,6 +1,7 @@
 """Leases of rate and money: what they admit, and what they leave behind; in virtual time."""
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway_core.billing.call_groups import CallGroup
+from gateway_core.billing.counters import Hold
 from gateway_core.billing.journal import CallRecord
 from gateway_core.billing.leases import (
     BUSY_CALLS,
@@ -216,6 +218,21 @@ async def test_slots_of_the_own_lease_are_used_before_a_refusal() -> None:
     await run_calls(process, 1510, seconds=0, gap=0.0005)
     assert bench.leased > 0
     assert bench.admitted == 1500
+    await bench.end()
+
+
+@in_virtual_time
+async def test_call_admitted_by_money_of_the_own_lease_is_counted_once() -> None:
+    bench = VirtualBench()
+    process, policy = bench.start(), bench.policies[0]
+    await run_calls(process, 200, seconds=0)
+    charged, held, _ = await bench.read_figures()
+    account = replace(bench.account, paid_micros=charged + held)
+    hold = Hold(f"call-{process.live.journal.process}-last", 1, policy.subjects)
+    answer = await process.limiter.admit(account, hold, policy.budgets)
+    assert answer.held
+    assert len(bench.counters._rates["demo", ""]) == bench.admitted + 1
+    await process.limiter.release("demo", hold.task)
     await bench.end()
 
 

@@ -345,7 +345,8 @@ def test_referenced_files_are_found_and_inlined() -> None:
         "file": {"filename": "a.pdf", "file_data": url},
         "cache": True,
     }
-    assert call.body["messages"][1]["content"][1] == part, "the original stays"
+    kept = call.body["messages"][1]["content"][1]
+    assert kept["file"] == {"file_id": "file-1"}, "the original stays"
     assert (inlined.files, inlined.is_open) == ((), True)
 
     call = read(

@@ -11,16 +11,23 @@ from unittest.mock import patch
 
 import pytest
 
+from gateway_core.api.account import GatewayAccount
 from gateway_core.api.ids import TASK_FINALIZER, name_to_id
 from gateway_core.callbacks.schedule import SCHEDULE
 from gateway_core.callbacks.signing import make_message_id
 from gateway_core.kube.errors import KubernetesUnavailable, WriteConflict
 from gateway_core.tasks.archive import read_archived
 from gateway_operator.callbacks.client import CallbackClient
-from gateway_operator.callbacks.signing import READ_SECONDS, UNUSED_SECONDS, Keyring
+from gateway_operator.callbacks.signing import (
+    READ_SECONDS,
+    UNUSED_SECONDS,
+    AwaitingSecret,
+    Keyring,
+)
 from tests.fakes.callbacks import make_answer
 from tests.fakes.clock import in_virtual_time
-from tests.fakes.kubernetes import Fault
+from tests.fakes.informer import FakeInformer
+from tests.fakes.kubernetes import FakeKubernetes, Fault
 from tests.fakes.upstream import FakeUpstream
 from tests.unit.operator.environment import read_now
 from tests.unit.operator.harness import QUOTE, TASKS, WEBHOOK_SECRET, Operator, Simulation
@@ -249,6 +256,16 @@ class TestSecrets:
         for name in names[1:]:
             await sim.finish(name, seconds=65)
         assert len(sim.receivers.attempts) == 19
+
+    def test_task_that_leaves_hands_the_check_of_the_secret_to_the_next(self) -> None:
+        woken: list[str] = []
+        accounts = FakeInformer(FakeKubernetes(), "gatewayaccounts", GatewayAccount.model_validate)
+        awaiting = AwaitingSecret(accounts, woken.append)
+        assert [awaiting.join(name, "demo") for name in "abc"] == [True, False, False]
+        awaiting.leave("b")
+        assert not woken
+        awaiting.leave("a")
+        assert woken == ["c"]
 
     @in_virtual_time
     async def test_new_secret_of_account_is_used_at_once(self) -> None:

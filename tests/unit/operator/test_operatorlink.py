@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -134,7 +135,8 @@ async def test_order_is_carried_out_or_refused_with_the_reason(inner: Inner) -> 
 
 async def test_order_of_a_stranger_is_unknown(inner: Inner) -> None:
     old = OrderSigner(b"k" * 32, lambda: 1_000_000.0)
-    for signer in (OrderSigner(b"x" * 32), old):
+    early = OrderSigner(b"k" * 32, lambda: time.time() + 60)
+    for signer in (OrderSigner(b"x" * 32), old, early):
         async with OrderLink(inner.url, 1, signer, 15) as link:
             with pytest.raises(OrderRefused) as refusal:
                 await link.give(Order("test", "demo", {"url": "https://example.com"}))
