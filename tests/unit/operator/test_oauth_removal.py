@@ -129,11 +129,13 @@ async def test_few_clients_without_a_grant_are_kept_for_one_user() -> None:
             f"client-{n:02}", timedelta(days=n + 1), authorized=True, authorizedBy="ann"
         )
     bench.put_client("client-bob", timedelta(days=99), authorized=True, authorizedBy="bob")
+    # its grant may not be seen here yet
+    bench.put_client("client-new", timedelta(minutes=1), authorized=True, authorizedBy="ann")
     bench.put_client("client-used", timedelta(days=99), authorized=True, authorizedBy="ann")
     bench.put_grant("grant-a", clientId="client_used")
     assert await bench.sweep() == 5
     newest = [f"client-{n:02}" for n in range(MOST_LEFT)]
-    assert bench.names(CLIENTS) == [*newest, "client-bob", "client-used"]
+    assert bench.names(CLIENTS) == [*newest, "client-bob", "client-new", "client-used"]
 
 
 @pytest.mark.parametrize(

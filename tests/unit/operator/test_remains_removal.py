@@ -249,6 +249,17 @@ async def test_removal_of_a_predecessor_spares_its_successor(bench: Bench) -> No
 
 
 @in_virtual_time
+async def test_removal_of_a_user_spares_the_keys_of_its_successor(bench: Bench) -> None:
+    await bench.settle()
+    await bench.kube.delete(USERS, "mia")
+    deleted = GatewayUser.model_validate(bench.kube.find(USERS, "mia"))
+    bench.kube.remove(USERS, "mia")
+    bench.put_user("mia")
+    await bench.removal.remove(deleted)
+    assert not any(key["spec"].get("revoked") for key in bench.kube.list_objects(KEYS))
+
+
+@in_virtual_time
 async def test_kinds_without_a_crd_keep_no_account(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

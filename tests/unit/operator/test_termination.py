@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from gateway_core.api.ids import STORED_FINALIZER, TASK_FINALIZER
+from gateway_core.api.ids import REMAINS_FINALIZER, STORED_FINALIZER, TASK_FINALIZER
 from gateway_core.kube.errors import KubernetesUnavailable, ObjectNotFound, RequestForbidden
-from gateway_operator.termination import KINDS, PATIENCE_SECONDS, Termination
+from gateway_operator.termination import KINDS, OWNERS, PATIENCE_SECONDS, Termination
 from tests.fakes.clock import in_virtual_time
-from tests.fakes.kubernetes import Fault
+from tests.fakes.kubernetes import FakeKubernetes, Fault
 from tests.fakes.upstream import FakeUpstream
 from tests.unit.operator import file_harness
 from tests.unit.operator.batch_harness import BATCHES, BatchSimulation, make_lines
@@ -214,6 +214,18 @@ async def test_revoked_rights_do_not_end_the_look() -> None:
     await termination.look()
     assert termination.is_of_namespace
     assert all(map(termination.covers, KINDS))
+
+
+async def test_one_replica_alone_ends_the_objects_of_a_namespace() -> None:
+    kube = FakeKubernetes()
+    for plural, finalizer in ("gatewaytasks", TASK_FINALIZER), (OWNERS[0], REMAINS_FINALIZER):
+        kube.put(plural, {"metadata": {"name": "a", "finalizers": [finalizer]}, "spec": {}})
+    kube.is_terminating = True
+    await Termination(kube, deletes=False).look()
+    for plural in ("gatewaytasks", OWNERS[0]):
+        [obj] = kube.list_objects(plural)
+        assert obj["metadata"]["finalizers"]
+        assert "deletionTimestamp" not in obj["metadata"]
 
 
 @in_virtual_time
