@@ -81,6 +81,18 @@ async def test_form_of_unknown_outcome_is_the_same_request_when_sent_again(
     assert keys[0]
 
 
+@pytest.mark.parametrize(
+    "header", [{"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}]
+)
+async def test_form_that_another_site_sends_is_refused(
+    browser: AppBrowser, refuse: Any, header: dict[str, str]
+) -> None:
+    form = find_form(await browser.get(f"{HOME}/keys"), f"{HOME}/keys")
+    keys = refuse(LOST)
+    assert (await browser.post(form.action, {**form.fields, "name": "one"}, **header)).status == 403
+    assert not keys
+
+
 @pytest.mark.parametrize("error", [InvalidRequest("no"), Conflict("no")])
 async def test_form_that_was_not_carried_out_is_a_new_request(
     browser: AppBrowser, refuse: Any, error: GatewayError

@@ -15,7 +15,7 @@ from gateway_apiserver.surfaces.notices import (
     NoticeReceiver,
 )
 from gateway_core.admission.admission import Authorizer
-from gateway_core.providers.notices import Notice, NoticeSigner, NoticeUndelivered
+from gateway_core.providers.notices import ROOT, Notice, NoticeSigner, NoticeUndelivered
 from gateway_web.middleware.requests import RequestMiddleware
 from tests.fakes.clock import in_virtual_time
 
@@ -65,6 +65,7 @@ async def post(
     table = RouteTable(cast(Authorizer, None), ApiMetrics())
     receiver.add_to(table)
     await RequestMiddleware(table.build_app())(scope, stream.__anext__, send)
+    assert scope["path"] == ROOT, "the address is a secret, which no later reader sees"
     return sent[0]
 
 
