@@ -165,6 +165,9 @@ async def test_task_of_another_account_is_as_unknown_as_any(scene):
     unknown = await scene.use("get_task", {**given, "task_id": "task_x"}, key=scene.other_key)
     assert foreign == unknown
     assert foreign["content"][0]["text"] == "Task not found."
+    for name in given:
+        other = {**given, "task_id": made, name: "other"}
+        assert await scene.use("get_task", other) == unknown, "a task is of one service and action"
 
 
 async def test_maintenance_stops_creates_alone():

@@ -7,10 +7,11 @@ from contextlib import ExitStack
 import orjson
 import pytest
 
-from gateway_core.api.errors import NotFound, OutcomeUnknown
+from gateway_core.api.errors import NotFound, OutcomeUnknown, Unavailable
 from gateway_core.api.ids import id_to_name
 from gateway_core.tasks.creation import TaskRecorder
-from gateway_mcpserver.protocol import streaming
+from gateway_mcpserver.authentication import McpAuthenticator
+from gateway_mcpserver.protocol import streaming, subscriptions
 from gateway_mcpserver.tools import task_waits
 from gateway_mcpserver.waiting import Wait, Waits
 from gateway_web.middleware.exchange import EXCHANGE_KEY
@@ -292,6 +293,22 @@ async def test_client_that_leaves_ends_its_wait_and_never_the_task(gateway):
 
 
 @in_virtual_time
+async def test_wait_goes_on_while_its_key_cannot_be_checked(gateway, monkeypatch):
+    monkeypatch.setattr(task_waits, "HEARTBEAT_SECONDS", 0.05)
+    waiting = await begin_wait(gateway)
+    checked = asyncio.Event()
+
+    async def check(*_):
+        checked.set()
+        raise Unavailable("not now")
+
+    monkeypatch.setattr(McpAuthenticator, "authenticate", check)
+    await asyncio.wait_for(checked.wait(), 10)
+    end_task(gateway)
+    assert read_content(await asyncio.wait_for(waiting, 10))["completed"] is True
+
+
+@in_virtual_time
 async def test_wait_goes_on_while_the_kubernetes_api_is_silent(gateway, monkeypatch):
     monkeypatch.setattr(task_waits, "RETRY_SECONDS", 0.02)
     monkeypatch.setattr(task_waits, "QUIET_SECONDS", 0.02)
@@ -357,6 +374,21 @@ async def test_subscription_is_acknowledged_first_and_ends_with_the_process(gate
     assert last["result"]["resultType"] == "complete"
     assert last["result"]["_meta"].items() >= meta.items()
     assert orjson.dumps(last)
+
+
+@in_virtual_time
+async def test_subscription_that_has_ended_leaves_room_for_another(gateway, monkeypatch):
+    monkeypatch.setattr(subscriptions, "STREAM_SECONDS", 0.0)
+    body = {
+        "jsonrpc": "2.0",
+        "id": "s",
+        "method": "subscriptions/listen",
+        "params": {"_meta": META, "notifications": {}},
+    }
+    headers = {"mcp_protocol_version": MODERN, "mcp_method": "subscriptions/listen"}
+    for _ in range(subscriptions.MOST_ACCOUNT_STREAMS + 1):
+        _, last = read_events(await gateway.send(body, **headers))
+        assert "result" in last
 
 
 @in_virtual_time
