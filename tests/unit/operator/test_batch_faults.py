@@ -3,18 +3,23 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
+from gateway_core.api.resource import Object
 from gateway_core.api.usage import GatewayUsage
 from gateway_core.batches.lines import Line, read_custom_id
 from gateway_core.batches.results import STEP_LINES, LineResult, merge
 from gateway_core.concurrency import FairSemaphore
 from gateway_operator.batches import finalizing
 from gateway_operator.batches.bounds import MOST_BYTES, Share, Window
+from gateway_operator.batches.finalizing import Finalizing
 from gateway_operator.batches.limiter import Allowance, ProviderLimiter
+from gateway_operator.batches.validation import BatchHolds
+from gateway_operator.reconciler import Superseded
 from tests.fakes.clock import in_virtual_time
 from tests.unit.operator.batch_harness import (
     BATCHES,
@@ -227,3 +232,51 @@ def test_bytes_in_flight_of_a_run_are_bounded() -> None:
     assert not window.has_room()
     window.end(3, 100)
     assert window.has_room()
+
+
+async def test_late_hold_of_a_batch_that_has_ended_is_given_back() -> None:
+    """Another owner has settled its hold while this one was halted."""
+    released: list[str] = []
+
+    async def hold(*_: Any) -> bool:
+        return True
+
+    async def release(_: str, name: str) -> None:
+        released.append(name)
+
+    async def refresh(_: str) -> None:
+        return None
+
+    request = SimpleNamespace(account_name="demo", key_name="key-a", guardrail_names=None)
+    batch: Any = SimpleNamespace(
+        metadata=SimpleNamespace(name="batch-a"),
+        spec=SimpleNamespace(request=request),
+        status=SimpleNamespace(reserved_micros=5),
+    )
+    reservations: Any = SimpleNamespace(counters=SimpleNamespace(hold=hold), release=release)
+    store: Any = SimpleNamespace(refresh=refresh)
+    unused: Any = None
+    with pytest.raises(Superseded):
+        await BatchHolds(store, unused, reservations).ensure(batch)
+    assert released == ["batch-a"]
+
+
+async def test_file_made_for_a_batch_that_has_ended_is_deleted() -> None:
+    """Another owner ended the batch, and its client has deleted the File of this name since."""
+    deleted: list[Object] = []
+
+    async def delete(file: Object) -> None:
+        deleted.append(file)
+
+    async def refresh(_: str) -> None:
+        return None
+
+    unused: Any = None
+    store: Any = SimpleNamespace(refresh=refresh)
+    files: Any = SimpleNamespace(delete=delete)
+    ending = Finalizing(unused, store, unused, files, unused, unused, unused, unused)
+    batch: Any = SimpleNamespace(metadata=SimpleNamespace(name="batch-a"))
+    file = {"metadata": {"name": "file-a"}}
+    with pytest.raises(Superseded):
+        await ending._delete_if_late(batch, file)
+    assert deleted == [file]

@@ -15,7 +15,7 @@ from gateway_core.api.usage import GatewayUsage
 from gateway_core.billing.journal import name_object, parse_name
 from gateway_core.kube.errors import KubernetesUnavailable
 from gateway_core.storage.objects import Entry
-from gateway_operator.billing.journalreader import JournalReader
+from gateway_operator.billing.journalreader import JournalCursor, JournalReader
 from gateway_operator.metrics import Metrics
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import FakeKubernetes
@@ -178,6 +178,14 @@ async def test_kill_at_each_step_aggregates_each_charge_once() -> None:
 @in_virtual_time
 async def test_kills_at_any_steps_aggregate_each_charge_once(steps: list[str]) -> None:
     await aggregate_killed(steps)
+
+
+def test_journal_is_read_up_to_the_first_of_several_damaged_objects() -> None:
+    cursor = JournalCursor()
+    cursor.relist([1, 2, 3, 4])
+    for sequence in (3, 2, 4):
+        cursor.halt(sequence)
+    assert [cursor.is_behind(sequence) for sequence in (1, 2, 3, 4)] == [False, True, True, True]
 
 
 @in_virtual_time

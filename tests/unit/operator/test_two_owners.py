@@ -125,6 +125,8 @@ async def test_unrecorded_job_at_the_deadline_differs_from_one_never_taken() -> 
     failure = (await sim.finish(name))["failure"]
     assert failure["code"] == "deadline_exceeded"
     assert sim.upstream.jobs[0].cancelled
+    await sim.pass_time(60)
+    assert sim.kube.events == [], "its job was stopped here, and is no other owner's"
 
 
 @in_virtual_time
