@@ -24,3 +24,11 @@ async def test_sigterm_that_comes_again_does_not_cut_short_what_follows_the_serv
     finally:
         loop.remove_signal_handler(signal.SIGTERM)
     assert drain.begun
+
+
+async def test_second_sigterm_ends_the_time_to_linger() -> None:
+    server = _Server(uvicorn.Config(None), Drain(), linger_seconds=60)  # type: ignore[arg-type]
+    server.handle_exit(signal.SIGTERM, None)
+    assert not server.should_exit
+    server.handle_exit(signal.SIGTERM, None)
+    assert server.should_exit

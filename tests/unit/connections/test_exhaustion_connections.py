@@ -411,7 +411,8 @@ async def test_clients_behind_a_trusted_proxy_are_bounded_by_request() -> None:
         flooding = await port.ask(good % b"198.51.100.1", "127.0.0.3")
         assert flooding.split()[1] == b"503"
         assert b"retry-after: " in flooding
-        assert (await port.ask(good % b"198.51.100.2", "127.0.0.3")).split()[1] == b"200"
+        for _ in range(6):  # one after the other
+            assert (await port.ask(good % b"198.51.100.2", "127.0.0.3")).split()[1] == b"200"
         # a client's own header says nothing
         assert (await port.ask(good % b"198.51.100.1", "127.0.0.4")).split()[1] == b"200"
 

@@ -28,15 +28,18 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retries, "FIRST_PAUSE_SECONDS", 0.01)
 
 
-def make(request_id: str = "req_1") -> Object:
-    annotations = {REQUEST_ID_ANNOTATION: request_id}
+def make(request_id: str | None = "req_1") -> Object:
+    annotations = {} if request_id is None else {REQUEST_ID_ANNOTATION: request_id}
     return {"metadata": {"name": "key-a", "annotations": annotations}, "spec": {}}
 
 
-async def test_create_whose_answer_was_lost_is_of_this_call() -> None:
+@pytest.mark.parametrize("request_id", ["req_1", None])
+async def test_create_whose_answer_was_lost_is_of_this_call(request_id: str | None) -> None:
     kube = FakeKubernetes()
     kube.order_faults("create", Fault(WriteOutcomeUnknown("cut"), applied=True))
-    assert (await kube.create_or_get(KIND, make())).is_new
+    assert (await kube.create_or_get(KIND, make(request_id))).is_new
+    if request_id is None:
+        assert not (await kube.create_or_get(KIND, make(None))).is_new
 
 
 async def test_object_of_another_call_is_not_new() -> None:

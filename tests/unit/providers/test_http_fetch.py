@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.providers import http_calls as connections
 from gateway_core.providers.upstream import (
     OutputRejected,
@@ -273,3 +274,10 @@ async def test_errors_of_the_reader_pass_through(provider: Any, connect: Connect
     with pytest.raises(OSError, match="disk full"):
         async with connect().fetch(provider.url + "/a.mp4"):
             raise OSError("disk full")
+
+
+async def test_closed_connections_are_busy_and_open_nothing() -> None:
+    made = connections.Connections(AddressPolicy(), limit=1, timeout=1.0)
+    await made.close()
+    with pytest.raises(UpstreamBusy):
+        assert made.calls
