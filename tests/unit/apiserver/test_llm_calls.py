@@ -252,6 +252,9 @@ async def test_error_stays_the_same_while_the_only_credential_rests(
 
         assert [answer.status for answer in found] == [expected] * 2
         assert len(provider.received) == 1
+        # rate headers would describe the account's limit, and the 429 is of the provider's (§12.4)
+        shown = [any(name.startswith("x-ratelimit") for name in answer.headers) for answer in found]
+        assert shown == [expected != 429] * 2
 
 
 async def test_unknown_upstream_model_does_not_open_the_circuit() -> None:
