@@ -12,8 +12,10 @@ from datetime import UTC, datetime, timedelta
 import argon2
 import pytest
 
+from gateway_cli.admin import webhooks
 from gateway_cli.admin.funds import REFERENCES_ANNOTATION
 from gateway_cli.cluster.client import APPLY_PATCH, MERGE_PATCH
+from gateway_cli.cluster.errors import ClusterError
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.ids import REMAINS_FINALIZER
 from gateway_core.api.resource import skeleton
@@ -179,8 +181,17 @@ def test_webhook_secret_rotation_keeps_both_secrets_for_a_day(gatewayctl, read, 
     gatewayctl("accounts", "webhook-secret", "rotate", account, "--force")
 
 
-def test_refused_rotation_leaves_no_secret(gatewayctl, control_plane):
-    gatewayctl("accounts", "webhook-secret", "rotate", "nobody", "--secret-name", "left", code=4)
+def test_refused_rotation_leaves_no_secret(gatewayctl, control_plane, account, monkeypatch):
+    looks = []
+
+    def refuse_at_the_write(*_):
+        looks.append("look")
+        if len(looks) > 1:
+            raise ClusterError("another rotation has begun")
+
+    monkeypatch.setattr(webhooks, "_refuse_second", refuse_at_the_write)
+    gatewayctl("accounts", "webhook-secret", "rotate", account, "--secret-name", "left", code=4)
+    assert len(looks) == 2
     assert "left" not in control_plane.kubectl("get", "secrets")
 
 
