@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.servers.replica import Replica
-from tests.servers.world import wait_for
+from tests.servers.world import World, wait_for
 
 FAULT = """
 import os
@@ -40,6 +40,14 @@ def read_failures(replica):
     }
 
 
+@pytest.fixture(scope="module")
+def world(control_plane):
+    """A gateway that no other file has used, and whose operator has been ended."""
+    with World(control_plane) as running:
+        running.run.kill("operator")
+        yield running
+
+
 @pytest.fixture
 def trigger(tmp_path):
     """While this file is there, every watch raises in processes that have `fault_path`."""
@@ -52,15 +60,18 @@ def fault_path(tmp_path, trigger):
     return str(tmp_path)
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize(("name", "loop"), [("operator", "feed"), ("api", "watch_of_gatewaytasks")])
-async def test_watches_that_raise_are_begun_again(
-    unattended_world, trigger, fault_path, name, loop
-):
-    world = unattended_world
+async def test_watches_that_raise_are_begun_again(world, trigger, fault_path, name, loop):
     trigger.touch()
     replica = Replica(world, name, PYTHONPATH=fault_path)
     replica.start()
-    await wait_for(lambda: read_failures(replica).get(loop, 0) >= 2, seconds=60)
+    try:
+        await wait_for(lambda: read_failures(replica).get(loop, 0) >= 2, seconds=90)
+    except AssertionError as error:
+        # the log goes with the world
+        error.add_note(replica.log.read_text(errors="replace")[-3000:])
+        raise
     trigger.unlink()
     await wait_for(replica.is_ready, seconds=60)
     log = replica.log.read_text()
