@@ -11,7 +11,7 @@ from tests.shares import IS_WHOLE
 
 
 class When(StrEnum):
-    """What the process has done when it dies."""
+    """The class of a step: what the process has done when it is killed there."""
 
     BEFORE = "before the write"
     AFTER_WRITE = "after the write"
@@ -31,7 +31,7 @@ class Step:
     when: When
     file: str
     is_chosen: bool
-    """Whether `make test-full` kills there."""
+    """True for the steps at which `make test-full` kills."""
 
 
 def _list_steps(
