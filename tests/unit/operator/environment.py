@@ -1,6 +1,7 @@
 """The surroundings of a simulated operator: a slow API server, counters on its clock, a feed."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -46,7 +47,7 @@ class StepKills(Failpoints):
             raise asyncio.CancelledError
 
 
-class Killable:
+class Killable(ABC):
     """A simulated process that named steps kill, and that is started again."""
 
     failpoints: StepKills
@@ -57,12 +58,13 @@ class Killable:
     def arm(self, *steps: str) -> None:
         self.failpoints = StepKills(steps, self.halt)
 
+    @abstractmethod
     def halt(self) -> None:
         """Have the process do nothing more from this moment on."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def restart(self) -> Any:
-        raise NotImplementedError
+        """Start the process again."""
 
     async def wait(
         self, condition: Callable[[], Any], *, seconds: float = 120, what: str = "condition"
