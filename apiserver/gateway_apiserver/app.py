@@ -1,4 +1,4 @@
-"""The API as one ASGI application: what is on the way to each route, and nothing of the routes.
+"""The API as a FastAPI application: its routes, and what is on the way to each.
 
 Made by `__main__` of what `compose` puts together, and by tests of fakes.
 """
@@ -6,15 +6,17 @@ Made by `__main__` of what `compose` puts together, and by tests of fakes.
 from collections.abc import Callable
 from functools import partial
 
+from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from gateway_apiserver.content import ContentSender
+from gateway_apiserver.documents import build_document
+from gateway_apiserver.endpoints import RouteTable
+from gateway_apiserver.errors import add_error_handlers
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.metrics import ApiMetrics
-from gateway_apiserver.openapi import build_document
 from gateway_apiserver.parts import ApiParts
-from gateway_apiserver.routing import RouteTable
-from gateway_apiserver.surfaces.account import AccountRoutes
+from gateway_apiserver.routers import account
 from gateway_apiserver.surfaces.batches.routes import BatchRoutes
 from gateway_apiserver.surfaces.console.surface import add_console
 from gateway_apiserver.surfaces.files.creation import FileCreation
@@ -101,7 +103,7 @@ PUBLIC_BOUNDS = DownloadBounds(downloads=256, per_address=128, per_link=256)
 """Of what is read without a key: such readers take no places of accounts."""
 
 
-def create_app(parts: ApiParts, drain: Drain | None = None) -> ASGIApp:
+def create_app(parts: ApiParts, drain: Drain | None = None) -> FastAPI:
     """The whole API on these parts; it is not ready any more once `drain` has begun."""
     draining = drain or Drain()
     intake = parts.intake or Intake(maintenance=parts.settings.maintenance)
@@ -112,18 +114,28 @@ def create_app(parts: ApiParts, drain: Drain | None = None) -> ASGIApp:
         parts.usable_providers,
         lambda: intake.stops,
     )
-    table = build_table(parts, intake, metrics, build_readiness(parts, draining))
     spans = RequestSpans(parts.tracer, parts.settings.client_traces)
-    observers = Observers(parts.access, metrics, spans)
-    return RequestMiddleware(
-        table.build_app(), observers, parts.settings.connection_bounds, draining
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.add_middleware(
+        RequestMiddleware,
+        observers=Observers(parts.access, metrics, spans),
+        bounds=parts.settings.connection_bounds,
+        drain=draining,
     )
+    add_error_handlers(app)
+    app.state.metrics = metrics
+    _add_routes(app, parts, intake, metrics, build_readiness(parts, draining))
+    return app
 
 
-def build_table(
-    parts: ApiParts, intake: Intake, metrics: ApiMetrics, is_ready: Callable[[], bool]
-) -> RouteTable:
-    """All routes of the API; `print` shows them."""
+def _add_routes(
+    app: FastAPI,
+    parts: ApiParts,
+    intake: Intake,
+    metrics: ApiMetrics,
+    is_ready: Callable[[], bool],
+) -> None:
+    """Add all routes, in the order in which paths are compared."""
     settings, kube = parts.settings, parts.kube
     mint, catalog = IdMint(parts.id_key), CatalogView(parts.tables.models)
     downloads = Downloads(settings.download_bounds)
@@ -154,14 +166,12 @@ def build_table(
         "management": settings.management_calls_per_minute,
         "storage": settings.file_creates_per_minute,
     }
-    table = RouteTable(
-        Authorizer(
-            authenticator,
-            FreeRateLimiter(parts.counters, free_rates, replicas=settings.replicas),
-            intake,
-        ),
-        metrics,
+    app.state.authorizer = authorizer = Authorizer(
+        authenticator,
+        FreeRateLimiter(parts.counters, free_rates, replicas=settings.replicas),
+        intake,
     )
+    table = RouteTable()
     addresses = AddressPolicy(settings.callback_allowed_cidrs, settings.denied_cidrs)
     finder = TaskFinder(
         parts.tables.tasks,
@@ -207,7 +217,7 @@ def build_table(
             None if parts.answers is None else CachedCalls(parts.answers, llm, headers),
         ),
         ModelLists(lambda: catalog.current),
-        table.authorizer,
+        authorizer,
         policies,
         describe_headers(settings.llm_headers, has_cache=parts.answers is not None),
     ).add_to(table)
@@ -216,7 +226,11 @@ def build_table(
     _add_storage(table, parts, repository, files, mint, metrics, failpoints, downloads, same)
     most_open = settings.open_batches_per_account
     BatchRoutes(admission, repository, files, mint, most_open=most_open).add_to(table)
-    AccountRoutes(OwnerIndex(parts.tables.users), limiter).add_to(table)
+    services = {
+        OwnerIndex: OwnerIndex(parts.tables.users),
+        RateLimiter: limiter,
+    }
+    app.state.services = services
     public = PublicSender(Downloads(PUBLIC_BOUNDS))
     PricingRoutes(catalog, addresses, public, anonymous=settings.pricing_anonymous).add_to(table)
     usage = add_management(table, parts, limiter, mint, addresses)
@@ -228,14 +242,15 @@ def build_table(
         catalog,
         partial(
             build_document,
-            routes=table.routes,
+            app,
             base_url=settings.base_url,
             task_id_header=settings.task_id_header,
         ),
         public,
     )
-    add_console(table, parts, *pages, repository, finder, files, usage, limiter, is_ready)
-    return table
+    add_console(app, table, parts, *pages, repository, finder, files, usage, limiter, is_ready)
+    app.router.routes.extend(table.routes)
+    app.include_router(account.router)
 
 
 def build_readiness(parts: ApiParts, drain: Drain) -> Callable[[], bool]:

@@ -13,7 +13,7 @@ from gateway_core.api.errors import Internal, RangeNotSatisfiable, Unavailable
 from gateway_core.storage.content import ContentDamaged
 from gateway_core.storage.limits import MEDIA_SECONDS, Downloads, StoreTimeout
 from gateway_core.storage.objects import StoreUnavailable
-from gateway_web.context import Header
+from gateway_web.context import Header, get_context
 from gateway_web.responses import NO_SNIFF, send_chunks, send_empty, send_head
 
 _SINGLE_RANGE = re.compile(r"bytes=\s*(\d{0,19})-(\d{0,19})\s*", re.IGNORECASE)
@@ -81,7 +81,7 @@ class ContentSender:
         Raises, while nothing was sent: RangeNotSatisfiable; ObjectMissing; Unavailable, also for
         too many downloads; Internal for other bytes than were stored. ClientDisconnect.
         """
-        given, is_head = dict(scope["headers"]), scope["method"] == "HEAD"
+        given, is_head = dict(scope["headers"]), get_context(scope).is_head
         headers, size = content.basic_headers, content.size
         if _matches(given.get(b"if-none-match"), content.tag):
             await send_empty(send, 304, headers)

@@ -112,14 +112,14 @@ class _MediaHost:
         if path.startswith(PATH) and path.count("/") == 2:
             await self._serve_put(scope, receive, send)
             return
-        if scope["method"] not in _READ_METHODS:
+        if scope["method"] != "GET":
             raise MethodNotAllowed(", ".join(_READ_METHODS))
         if path.startswith(PATH):
             await self._send_temporary(scope, receive, send)
         elif path == "/healthz":
             get_context(scope).route = "operations_health"
             response = Response(200, b'{"status":"ok"}')
-            await send_response(send, response, with_body=scope["method"] == "GET")
+            await send_response(send, response)
         else:
             await self._send_video(scope, receive, send)
 

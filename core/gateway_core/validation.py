@@ -3,7 +3,7 @@
 The texts are the same on every surface (contract §1.1).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -27,6 +27,7 @@ _TEXTS: Mapping[str, str] = {
     "list_type": "must be an array",
     "dict_type": "must be an object",
     "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
     "literal_error": "must be one of {expected}",
     "string_too_short": "must have at least {min_length} characters",
     "string_too_long": "must have at most {max_length} characters",
@@ -42,6 +43,17 @@ class Request(BaseModel):
     """A body of the Task API: no unknown field, no value of another type."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_unknown(cls, values: Any) -> Any:
+        """Drop unknown fields beyond the first ones: each would be a problem to make."""
+        if not isinstance(values, dict) or len(values) <= MOST_UNKNOWN:
+            return values
+        fields = cls.model_fields
+        known = {*fields, *(field.alias or name for name, field in fields.items())}
+        unknown = islice((name for name in values if name not in known), MOST_UNKNOWN)
+        return {name: values[name] for name in (*unknown, *(known & values.keys()))}
 
 
 class DropNulls(BaseModel):
@@ -74,25 +86,21 @@ def validate(model: type[M], values: Mapping[str, Any]) -> M:
     Of problems and unknown fields a bounded number is named, as their text is the client's.
     """
     try:
-        return model.model_validate(_drop_unknown(model, values))
+        return model.model_validate(values)
     except ValidationError as error:
-        problems: dict[str, list[str]] = {}
-        for detail in islice(error.errors(include_url=False, include_input=False), MOST_PROBLEMS):
-            within = [part for part in detail["loc"][1:] if part != "[key]"]
-            shown = "".join(f"[{_shorten(part)}] " for part in within)
-            text = shown + describe_problem(detail)
-            problems.setdefault(_shorten(detail["loc"][0]), []).append(text)
-    raise refuse_fields(problems)
+        details = error.errors(include_url=False, include_input=False)
+    raise refuse_details((detail["loc"], detail) for detail in details)
 
 
-def _drop_unknown(model: type[BaseModel], values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The values without unknown fields beyond the first ones: each would be a problem to make."""
-    if len(values) <= MOST_UNKNOWN or model.model_config.get("extra") != "forbid":
-        return values
-    fields = model.model_fields
-    known = {*fields, *(field.alias or name for name, field in fields.items())}
-    unknown = islice((name for name in values if name not in known), MOST_UNKNOWN)
-    return {name: values[name] for name in (*unknown, *(known & values.keys()))}
+def refuse_details(details: Iterable[tuple[Sequence[str | int], Any]]) -> InvalidRequest:
+    """The error of the Task form for errors of pydantic, each with its place in the body."""
+    problems: dict[str, list[str]] = {}
+    for place, detail in islice(details, MOST_PROBLEMS):
+        within = [part for part in place[1:] if part != "[key]"]
+        shown = "".join(f"[{_shorten(part)}] " for part in within)
+        text = shown + describe_problem(detail)
+        problems.setdefault(_shorten(place[0]), []).append(text)
+    return refuse_fields(problems)
 
 
 def _shorten(name: str | int) -> str:

@@ -235,7 +235,7 @@ class _Site:
             self._rules.check_host(scope["headers"])
         except RpcError as error:
             response = to_response(None, error)
-            await send_response(send, response, with_body=scope["method"] != "HEAD")
+            await send_response(send, response)
             return
         if scope["path"] in ENDPOINT_PATHS:
             await self._endpoint(scope, receive, send)
@@ -247,8 +247,8 @@ class _Site:
         context.route, context.template = "oauth_discovery", scope["path"]
         if scope["method"] == "OPTIONS":
             await send_empty(send, 204, (_ANY_METHOD, _ALLOWED_HEADERS))
-        elif scope["method"] in ("GET", "HEAD"):
-            await send_response(send, document, with_body=scope["method"] == "GET")
+        elif scope["method"] == "GET":
+            await send_response(send, document)
         else:
             raise MethodNotAllowed("GET, HEAD, OPTIONS")
 

@@ -121,7 +121,7 @@ class McpEndpoint:
             await self._answer(message, era, caller, scope, body, reply)
         except RpcError as error:
             response = to_response(message.id if message else error.request_id, error)
-            await send_response(send, response, with_body=scope["method"] != "HEAD")
+            await send_response(send, response)
         finally:
             if body is not None:
                 body.close()

@@ -9,11 +9,10 @@ import yaml
 from prometheus_client import CollectorRegistry
 from tools.reference.tables import Schema, build_table, list_fields, show_default, show_type
 
-from gateway_apiserver.app import build_table as build_routes
-from gateway_apiserver.openapi import build_document
+from gateway_apiserver.app import create_app
+from gateway_apiserver.documents import build_document
 from gateway_apiserver.parts import ApiParts
 from gateway_apiserver.settings import ApiSettings
-from gateway_core.admission.intake import Intake
 from gateway_core.api.model import GatewayModel
 from gateway_core.providers.catalog import build_catalog
 
@@ -61,14 +60,14 @@ def describe_api() -> dict[str, Any]:
     settings = ApiSettings(secrets_dir=ROOT, store_dir=ROOT)
     parts = MagicMock(spec_set=ApiParts, settings=settings, registry=CollectorRegistry())
     parts.id_key, parts.peppers = bytes(32), {1: bytes(32)}
-    routes = build_routes(parts, Intake(maintenance=False), MagicMock(), lambda: True).routes
+    app = create_app(parts)
     texts = [(ROOT / "examples" / "local" / name).read_text() for name in MODELS]
     objects = [obj for text in texts for obj in yaml.safe_load_all(text)]
     models = [GatewayModel.model_validate(o) for o in objects if o["kind"] == "GatewayModel"]
     catalog, problems = build_catalog(models)
     assert not problems, problems
     header = settings.task_id_header
-    return build_document(catalog, routes, settings.base_url, task_id_header=header)
+    return build_document(app, catalog, settings.base_url, task_id_header=header)
 
 
 def _describe(title: str, operation: Mapping[str, Any], shared: Any) -> str:

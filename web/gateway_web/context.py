@@ -3,6 +3,8 @@
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
+from starlette.types import Send
+
 from gateway_core.admission.context import CallContext
 from gateway_core.observability.tracing import NO_SPAN, Span
 
@@ -38,10 +40,25 @@ class RequestContext(CallContext):
     is kept nowhere. `outcome` is what became of a paid call, for metrics. `waited` are the seconds
     that the call of a model has waited for its client's body. The media host knows tasks by the uid
     of their object alone (`task_uid`). `content` is what an admin has logged of an LLM call, None
-    otherwise.
+    otherwise. A HEAD is served as the GET of its path (`is_head`): its response has no body. What a
+    page calls for its user is `is_inner`: its errors are the page's to show.
+    `sender` sends the response; frameworks wrap what they pass on as `send`.
     """
 
-    __slots__ = ("content", "headers", "outcome", "route", "task_uid", "template", "waited")
+    __slots__ = (
+        "content",
+        "headers",
+        "is_head",
+        "is_inner",
+        "outcome",
+        "route",
+        "sender",
+        "task_uid",
+        "template",
+        "waited",
+    )
+
+    sender: Send
 
     def __init__(self, request_id: str, span: Span = NO_SPAN) -> None:
         super().__init__(request_id, span)
@@ -49,6 +66,8 @@ class RequestContext(CallContext):
         self.template: str | None = None
         self.task_uid: str | None = None
         self.headers: list[Header] = []
+        self.is_head = False
+        self.is_inner = False
         self.outcome = "accepted"
         self.waited = 0.0
         self.content: dict[str, str] | None = None

@@ -8,10 +8,11 @@ from typing import Any
 import orjson
 from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response as StarletteResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from gateway_core.api.errors import RateState
-from gateway_web.context import Drain, Header, RequestContext
+from gateway_web.context import Drain, Header, RequestContext, get_context
 from gateway_web.middleware.exchange import EXCHANGE_KEY, WITHOUT_BODY, ClientExchange
 
 JSON: Header = (b"content-type", b"application/json")
@@ -34,6 +35,19 @@ class Response:
         if self.status in WITHOUT_BODY:
             return [*self.headers]
         return [*self.headers, (b"content-length", b"%d" % len(self.body))]
+
+
+class WholeResponse(StarletteResponse):
+    """The same response for a framework; it is sent in one piece where the client can take it."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(response.body, response.status)
+        self.raw_headers = response.list_headers()
+        self._response = response
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        await send_response(get_context(scope).sender, self._response)
 
 
 def to_json(
@@ -79,12 +93,14 @@ class ResponseSender:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = self._list_headers(message["headers"])
+        elif self._context.is_head:
+            message["body"] = b""
         await self._send(message)
 
     def respond(self, response: Response) -> bool:
         """Send a whole response at once, if the client can take it now."""
         exchange = self._exchange
-        if exchange is None or exchange.is_behind:
+        if exchange is None or exchange.is_behind or self._context.is_head:
             return False
         self.status = response.status
         exchange.respond(response.status, self._list_headers(response.headers), response.body)
@@ -111,13 +127,12 @@ class ResponseSender:
         return found
 
 
-async def send_response(send: Send, response: Response, *, with_body: bool = True) -> None:
-    """Send `response`; without its body for a HEAD."""
-    if with_body and isinstance(send, ResponseSender) and send.respond(response):
+async def send_response(send: Send, response: Response) -> None:
+    """Send `response`."""
+    if isinstance(send, ResponseSender) and send.respond(response):
         return
-    body = response.body
     await send_head(send, response.status, response.list_headers())
-    await send({"type": "http.response.body", "body": body if with_body else b""})
+    await send({"type": "http.response.body", "body": response.body})
 
 
 async def send_head(send: Send, status: int, headers: Sequence[Header]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from starlette.types import Message
 
-from gateway_apiserver.routing import Call
+from gateway_apiserver.endpoints import Call
 from gateway_core.api.errors import TooLarge, Unavailable
 from gateway_core.concurrency import FairSemaphore, HeldUnits
 from gateway_core.tasks.validation import parse_exact_body

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from gateway_apiserver.routing import Call, Docs, RouteTable, Schema
+from gateway_apiserver.endpoints import Call, Docs, RouteTable, Schema
 from gateway_apiserver.surfaces.large_bodies import LargeBodies
 from gateway_core.admission.admission import Admission, Payer, capture
 from gateway_core.admission.live_calls import AccountLimiter, LiveCalls

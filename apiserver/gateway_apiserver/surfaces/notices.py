@@ -11,9 +11,9 @@ import asyncio
 import structlog
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
-from starlette.types import Receive, Scope
+from starlette.types import Receive, Scope, Send
 
-from gateway_apiserver.routing import Call, Operation, PathRoute, RouteTable
+from gateway_apiserver.endpoints import Call, CallRoute, RouteTable
 from gateway_core.api.errors import NotFound, TooLarge, Unavailable
 from gateway_core.providers.notices import ROOT, Notice, NoticeSigner, NoticeSink, NoticeUndelivered
 from gateway_web.middleware.bodies import read_chunks
@@ -32,16 +32,18 @@ _TEMPLATE = ROOT + "{address}"
 _log = structlog.get_logger(__name__)
 
 
-class _NoticeRoute(PathRoute):
+class _NoticeRoute(CallRoute):
     """Everything below the root: what is no good address, or no POST, is 404 all the same."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Whether a path is below the root."""
-        return (Match.FULL if scope["path"].startswith(ROOT) else Match.NONE), {}
+        if not scope["path"].startswith(ROOT):
+            return Match.NONE, {}
+        return Match.FULL, {"path_params": {}}
 
-    def find(self, method: str) -> Operation | None:
-        """The one operation, whatever the method."""
-        return self.operations["POST"]
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a call of any method."""
+        await self.app(scope, receive, send)
 
 
 class NoticeReceiver:
@@ -56,8 +58,7 @@ class NoticeReceiver:
 
     def add_to(self, table: RouteTable) -> None:
         """Add the route."""
-        table.add_path(_NoticeRoute(_TEMPLATE, table.authorizer))
-        table.add("POST", _TEMPLATE, self.receive, "notices")
+        table.add_route(_NoticeRoute("POST", _TEMPLATE, self.receive, "notices"))
 
     async def receive(self, call: Call) -> None:
         """204 for an address of ours, 404 for any other; 413 and 503 as elsewhere."""

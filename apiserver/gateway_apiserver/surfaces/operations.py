@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from gateway_apiserver.routing import Call, RouteTable
+from gateway_apiserver.endpoints import Call, RouteTable
 from gateway_core.api.errors import Unavailable
 from gateway_core.providers.catalog import Catalog
 from gateway_core.providers.catalog_view import CatalogView
@@ -37,7 +37,7 @@ class PublicSender:
         """Answer the call with the JSON `body`, given in parts. Raises Unavailable."""
         complete = [*headers, (b"content-length", b"%d" % sum(map(len, body)))]
         with self._downloads.take(name_client(call.scope), call.context.template or ""):
-            if call.is_head:
+            if call.context.is_head:
                 await send_empty(call.send, 200, complete)
                 return
             await send_head(call.send, 200, complete)
@@ -86,6 +86,6 @@ def add_operational_routes(
             known = current, orjson.dumps(describe(current))
         await sender.send(call, [known[1]])
 
-    table.add("GET", "/healthz", show_health, "operations_health", has_head=False)
-    table.add("GET", "/readyz", show_readiness, "operations_health", has_head=False)
-    table.add("GET", "/openapi.json", show_document, "operations_openapi", has_head=False)
+    table.add("GET", "/healthz", show_health, "operations_health")
+    table.add("GET", "/readyz", show_readiness, "operations_health")
+    table.add("GET", "/openapi.json", show_document, "operations_openapi")

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from gateway_apiserver.routing import Call, Docs, RouteTable, Schema
+from gateway_apiserver.endpoints import Call, Docs, RouteTable, Schema
 from gateway_apiserver.surfaces.models import Query
 from gateway_apiserver.surfaces.moderations import describe_body as describe_moderation
 from gateway_apiserver.surfaces.operations import PublicSender
@@ -124,7 +124,7 @@ class PricingRoutes:
         access = Access(anonymous=self._anonymous)
         show, label = self.show_schedules, "price_schedules"
         docs = Docs("listPrices", "What each model costs now", PriceList, query=PriceQuery)
-        table.add("GET", SCHEDULES_PATH, show, label, access, docs, has_head=False)
+        table.add("GET", SCHEDULES_PATH, show, label, access, docs)
         body, title = self._describe_quote, "What a call would reserve"
         docs = Docs("quotePrice", title, QuoteAnswer, body=body, also=(404, 409))
         table.add("POST", QUOTES_PATH, self.make_quote, "price_quotes", access, docs)

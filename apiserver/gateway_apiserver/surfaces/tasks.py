@@ -5,16 +5,14 @@ once. They stand first in the table, since polls are most of what the gateway is
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from starlette.routing import Match
 from starlette.types import Scope
 
-from gateway_apiserver.routing import Call, Docs, PathRoute, RouteTable
-from gateway_apiserver.routing import Operation as Served
+from gateway_apiserver.endpoints import Call, CallRoute, Docs, Handler, RouteTable
 from gateway_apiserver.surfaces.validation import read_idempotency_key
 from gateway_core.accounts.authentication import Authenticator
-from gateway_core.admission.admission import Admission, Authorizer, Payer
+from gateway_core.admission.admission import Admission, Payer
 from gateway_core.api.errors import (
     KeyReused,
     NotFound,
@@ -38,7 +36,7 @@ CREATE_PATH = "/api/v1/{service}/{action}"
 READ_PATH = CREATE_PATH + "/{task_id}"
 
 
-class _TaskRoute(PathRoute):
+class _TaskRoute(CallRoute):
     """A path that exists while some model of the catalog serves it.
 
     Tasks of a model that has left the catalog can still be read by their account.
@@ -46,13 +44,16 @@ class _TaskRoute(PathRoute):
 
     def __init__(
         self,
+        method: str,
         path: str,
-        authorizer: Authorizer,
+        handler: Handler,
+        label: str,
         catalog: CatalogView,
         *,
-        permits_loopback: bool,
+        permits_loopback: bool = False,
+        paid: bool = False,
     ) -> None:
-        super().__init__(path, authorizer)
+        super().__init__(method, path, handler, label, paid=paid)
         self._catalog = catalog
         self._permits_loopback = permits_loopback
 
@@ -67,21 +68,16 @@ class _TaskRoute(PathRoute):
         child["operation"] = self._catalog.current.find_task_operation(
             params["service"], params["action"]
         )
-        if child["operation"] is None and (
-            self.path == CREATE_PATH or not self.find(scope["method"])
-        ):
+        if child["operation"] is None and (self.path == CREATE_PATH or match is Match.PARTIAL):
             return Match.NONE, {}
         return match, child
 
-    def describe(self, catalog: Catalog) -> Iterable[tuple[str, str, Served]]:
+    def describe(self, catalog: Catalog) -> Iterable[tuple[str, Docs]]:
         """The path of each operation that some model serves."""
         for (service, action), models in sorted(catalog.models.items()):
-            if not OPERATIONS[action].makes_tasks:
-                continue
-            path = self.path.replace("{service}", service).replace("{action}", action)
-            for method, operation in self.operations.items():
-                docs = self._describe(OPERATIONS[action], service, models)
-                yield path, method, replace(operation, docs=docs)
+            if OPERATIONS[action].makes_tasks:
+                path = self.path.replace("{service}", service).replace("{action}", action)
+                yield path, self._describe(OPERATIONS[action], service, models)
 
     def _describe(self, operation: Operation, service: str, models: Mapping[str, Model]) -> Docs:
         suffix = f"{service}_{operation.action}"
@@ -125,13 +121,19 @@ class TaskRoutes:
 
     def add_to(self, table: RouteTable) -> None:
         """Add the routes."""
-        for path in (READ_PATH, CREATE_PATH):
-            loopback = self._addresses.permits("127.0.0.1")
-            table.add_path(
-                _TaskRoute(path, table.authorizer, self._catalog, permits_loopback=loopback)
+        catalog, loopback = self._catalog, self._addresses.permits("127.0.0.1")
+        table.add_route(_TaskRoute("GET", READ_PATH, self.show, "task_read", catalog))
+        table.add_route(
+            _TaskRoute(
+                "POST",
+                CREATE_PATH,
+                self.create,
+                "task_create",
+                catalog,
+                permits_loopback=loopback,
+                paid=True,
             )
-        table.add("GET", READ_PATH, self.show, "task_read")
-        table.add("POST", CREATE_PATH, self.create, "task_create", paid=True)
+        )
 
     async def create(self, call: Call) -> Response:
         """Make a task, or find the one of an earlier call with the Idempotency-Key."""

@@ -4,13 +4,15 @@ The Task form names every problem of every field (contract §1.1); the OpenAI fo
 one, with a code and a parameter (§1.2).
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 from urllib.parse import parse_qsl
 
+from fastapi import Request
 from pydantic import BaseModel, ValidationError
+from starlette.types import Scope
 
-from gateway_apiserver.routing import Call
 from gateway_apiserver.surfaces.models import FieldProblem
 from gateway_core.api.errors import InvalidRequest, NotFound
 from gateway_core.api.ids import (
@@ -28,7 +30,11 @@ from gateway_core.validation import describe_problem
 from gateway_core.validation import refuse_fields as refuse_fields
 from gateway_core.validation import validate as validate
 from gateway_web.context import Header
+from gateway_web.errors import Dialect, choose_dialect
 from gateway_web.middleware.bodies import read_json_body
+
+if TYPE_CHECKING:
+    from gateway_apiserver.endpoints import Call
 
 MOST_BODY_BYTES = 1024 * 1024
 MOST_KEY_CHARACTERS = 512
@@ -50,7 +56,59 @@ def read_idempotency_key(headers: Iterable[Header]) -> str | None:
     return key
 
 
-async def read_object(call: Call, *, optional: bool = False) -> dict[str, Any]:
+async def read_request_body(request: Request, *, is_optional: bool) -> tuple[bytes, Any]:
+    """The JSON object of a request, as it came and parsed; nothing where it is absent.
+
+    Raises UnsupportedMediaType, TooLarge, InvalidRequest, ClientDisconnect.
+    """
+    headers, is_openai = request.scope["headers"], _is_openai(request.scope)
+    is_absent = not declares_body(headers) and (is_openai or b"content-type" not in dict(headers))
+    if is_optional and is_absent:
+        return b"", None
+    most = MOST_BODY_BYTES if is_openai else MAX_BODY_BYTES
+    raw = await read_json_body(headers, request.receive, most)
+    if is_optional and is_openai and not raw.strip():
+        return b"", None
+    return raw, parse_body(raw)
+
+
+def declares_body(headers: Iterable[Header]) -> bool:
+    """Whether a body is declared."""
+    given = dict(headers)
+    return given.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in given
+
+
+def _is_openai(scope: Scope) -> bool:
+    return choose_dialect(scope) is Dialect.OPENAI
+
+
+def check_query(scope: Scope, lists: frozenset[str]) -> None:
+    """Raise InvalidRequest for a parameter that is repeated, and is none of `lists`."""
+    query: bytes = scope["query_string"]
+    if not query:
+        return
+    is_openai = _is_openai(scope)
+    try:
+        pairs = (
+            parse_qsl(
+                query.decode("latin-1"), keep_blank_values=True, max_num_fields=_MOST_PARAMETERS
+            )
+            if is_openai
+            else parse_qsl(query.decode(), keep_blank_values=True, errors="strict")
+        )
+    except UnicodeDecodeError:
+        raise InvalidRequest("The query is not valid UTF-8.") from None
+    except ValueError:
+        raise InvalidRequest("The query has too many parameters.") from None
+    names = Counter(name for name, _ in pairs if name not in lists)
+    repeated = [name for name, count in names.items() if count > 1]
+    if repeated and is_openai:
+        raise invalid(repeated[0], "must be given once")
+    if repeated:
+        raise refuse_fields({name: ["was given more than once"] for name in repeated})
+
+
+async def read_object(call: "Call", *, optional: bool = False) -> dict[str, Any]:
     """The JSON object that the call brings, of at most 1 MiB; `optional`: {} where it is empty.
 
     Raises:
@@ -111,7 +169,7 @@ M = TypeVar("M", bound=BaseModel)
 _MOST_PARAMETERS = 100
 
 
-async def read_body(call: Call, model: type[M], *, optional: bool = False) -> M:
+async def read_body(call: "Call", model: type[M], *, optional: bool = False) -> M:
     """The JSON body as a `model`, in the Task form; an `optional` one may be absent.
 
     Raises UnsupportedMediaType, TooLarge, InvalidRequest, ClientDisconnect.
@@ -122,7 +180,7 @@ async def read_body(call: Call, model: type[M], *, optional: bool = False) -> M:
     return validate(model, parse_body(raw))
 
 
-async def read_openai_body(call: Call, model: type[M]) -> M:
+async def read_openai_body(call: "Call", model: type[M]) -> M:
     """The JSON body as a `model`, in the OpenAI form. Raises as `read_body`."""
     return validate_openai(model, await read_object(call))
 
@@ -175,17 +233,22 @@ def validate_openai(model: type[M], values: Mapping[str, Any], *, code: str = ""
         return model.model_validate(values)
     except ValidationError as error:
         detail = error.errors(include_url=False, include_input=False)[0]
+    raise refuse_parameter(model, detail, code=code)
+
+
+def refuse_parameter(model: type[BaseModel], detail: Any, *, code: str = "") -> InvalidRequest:
+    """The error of the OpenAI form for one of pydantic's; its `loc` is inside the model."""
     kind, name = detail["type"], _name_parameter(model, detail["loc"])
     if kind == "missing":
-        raise missing(name)
+        return missing(name)
     problem = detail.get("ctx", {}).get("error")
     own = problem.code if isinstance(problem, FieldProblem) else "invalid_value"
     if kind.endswith("_type") or own == "invalid_type":
         text = f"Invalid type for '{name}': it {describe_problem(detail)}."
-        raise InvalidRequest(text, code=code or "invalid_type", param=name)
+        return InvalidRequest(text, code=code or "invalid_type", param=name)
     if kind == "string_too_short" and detail.get("ctx", {}).get("min_length") == 1:
-        raise invalid(name, "must not be empty")
-    raise invalid(name, describe_problem(detail), code=own)
+        return invalid(name, "must not be empty")
+    return invalid(name, describe_problem(detail), code=own)
 
 
 def _name_parameter(model: type[BaseModel], loc: tuple[int | str, ...]) -> str:

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 from starlette.requests import ClientDisconnect
 
-from gateway_apiserver.routing import Call, count_outcomes
+from gateway_apiserver.endpoints import Call, count_outcome
 from gateway_core.api.errors import Forbidden
 from gateway_core.api.resource import Object
 from gateway_web.context import RequestContext
@@ -80,7 +80,7 @@ async def test_paid_call_is_counted_once_by_surface_and_outcome(
 
     call = Call({"headers": []}, cast(Any, None), cast(Any, None), context)
     with pytest.raises(type(error)):
-        await count_outcomes(fail, counter)(call)
+        await count_outcome(fail, call, counter)
     assert counter.counted == [("llm", outcome)]
-    await count_outcomes(succeed, counter)(call)
+    await count_outcome(succeed, call, counter)
     assert counter.counted == [("llm", outcome), ("llm", "accepted")]

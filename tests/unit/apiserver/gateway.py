@@ -11,12 +11,16 @@ from typing import Any
 
 import orjson
 import pytest
+from fastapi import FastAPI
+from fastapi.routing import APIRoute, iter_route_contexts
 
 from gateway_apiserver.app import create_app, create_health_app
+from gateway_apiserver.endpoints import CallRoute
 from gateway_apiserver.parts import ApiParts
 from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.tables import Tables
 from gateway_core.accounts.key_use import KeyUse
+from gateway_core.admission.admission import Access
 from gateway_core.admission.intake import Intake
 from gateway_core.admission.live_calls import LiveCalls
 from gateway_core.api.ids import IdMint, id_to_name
@@ -89,6 +93,34 @@ class Answer:
     def json(self) -> Any:
         """The parsed body."""
         return orjson.loads(self.body)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation of the application; `paid`: it passes admission."""
+
+    method: str
+    path: str
+    label: str
+    access: Access | None
+    paid: bool = False
+
+
+def list_operations(app: FastAPI) -> list[Operation]:
+    """All operations, in the order in which paths are compared."""
+    found = []
+    for route in iter_route_contexts(app.routes):
+        original = route.original_route
+        if isinstance(original, CallRoute):
+            of = original.label, original.access, original.paid
+            found.append(Operation(original.method, original.path, *of))
+        elif isinstance(original, APIRoute):
+            marks = original.endpoint
+            found += [
+                Operation(method, original.path, marks.label, marks.access)
+                for method in original.methods
+            ]
+    return found
 
 
 class FakeExchange:

@@ -9,7 +9,7 @@ import orjson
 import pytest
 from starlette.types import Message
 
-from gateway_apiserver.routing import Call
+from gateway_apiserver.endpoints import Call
 from gateway_apiserver.surfaces import large_bodies
 from gateway_apiserver.surfaces.large_bodies import LARGE_BYTES, MOST_BYTES, LargeBodies
 from gateway_core.admission.live_calls import AccountLimiter

@@ -2,19 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any, cast
+from typing import Any
 
 import pytest
+from starlette.applications import Starlette
 
-from gateway_apiserver.metrics import ApiMetrics
-from gateway_apiserver.routing import RouteTable
+from gateway_apiserver.endpoints import RouteTable
 from gateway_apiserver.surfaces.notices import (
     LONGEST_PAUSE,
     MOST_BYTES,
     RETRY_FOR_SECONDS,
     NoticeReceiver,
 )
-from gateway_core.admission.admission import Authorizer
 from gateway_core.providers.notices import ROOT, Notice, NoticeSigner, NoticeUndelivered
 from gateway_web.middleware.requests import RequestMiddleware
 from tests.fakes.clock import in_virtual_time
@@ -42,7 +41,7 @@ async def post(
     receiver: NoticeReceiver, path: str = PATH, *, body: bytes = b"{}", method: str = "POST"
 ) -> dict[str, Any]:
     """The answer's start; `body` comes in pieces of 16 KiB."""
-    scope = {
+    scope: dict[str, Any] = {
         "type": "http",
         "method": method,
         "path": path,
@@ -62,9 +61,13 @@ async def post(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    table = RouteTable(cast(Authorizer, None), ApiMetrics())
+    table = RouteTable()
     receiver.add_to(table)
-    await RequestMiddleware(table.build_app())(scope, stream.__anext__, send)
+    app = Starlette(routes=table.routes)
+    app.state.authorizer = None
+    served = RequestMiddleware(app.router)
+    scope["app"] = app
+    await served(scope, stream.__anext__, send)
     assert scope["path"] == ROOT, "the address is a secret, which no later reader sees"
     return sent[0]
 

@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 
-from gateway_apiserver.openapi import build_document
+from gateway_apiserver.documents import build_document
 from gateway_core.providers.catalog import Catalog
 from tests.unit.apiserver.gateway import MODEL, PATH, Gateway, call
 
@@ -19,9 +20,9 @@ async def _document(gateway: Gateway) -> dict[str, Any]:
 async def test_document_is_built_once_for_each_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Catalog] = []
 
-    def build(catalog: Catalog, **options: Any) -> dict[str, Any]:
+    def build(app: FastAPI, catalog: Catalog, **options: Any) -> dict[str, Any]:
         made.append(catalog)
-        return build_document(catalog, **options)
+        return build_document(app, catalog, **options)
 
     monkeypatch.setattr("gateway_apiserver.app.build_document", build)
     gateway = Gateway()

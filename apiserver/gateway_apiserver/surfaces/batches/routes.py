@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from gateway_apiserver.routing import Call, Docs, RouteTable
+from gateway_apiserver.endpoints import Call, Docs, RouteTable
 from gateway_apiserver.surfaces.batches.models import ENDPOINT, WINDOW, Batch, BatchCreate
 from gateway_apiserver.surfaces.files.finder import FileFinder
 from gateway_apiserver.surfaces.models import Page, PageQuery

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway_apiserver.routing import Call
+from gateway_apiserver.endpoints import Call
 from gateway_apiserver.surfaces.console.governed import (
     PER_PAGE,
     GovernedPages,

@@ -7,28 +7,23 @@ limits and errors. There is no second implementation.
 from typing import Any
 
 import orjson
-from starlette.routing import Match
-from starlette.types import Message, Receive, Scope
+from fastapi.exceptions import RequestValidationError
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway_apiserver.routing import Call, RouteTable
+from gateway_apiserver.endpoints import Call
+from gateway_apiserver.errors import to_known_error
 from gateway_apiserver.surfaces.console.parts import locate
 from gateway_apiserver.surfaces.console.seats import Seat
-from gateway_core.accounts.roles import Act
-from gateway_core.admission.admission import Access
-from gateway_core.api.errors import NotFound
-from gateway_web.context import SCOPE_KEY, Header, RequestContext
-from gateway_web.responses import Response
+from gateway_web.context import SCOPE_KEY, Header, RequestContext, get_context
 
 _JSON_TYPE: Header = (b"content-type", b"application/json")
-_PAID = Access(Act.CREATE)
-"""Of operations that pass `admission`, which checks the rest."""
 
 
 class InnerApi:
-    """Finds operations in the table and runs their handlers."""
+    """Runs operations as the application does, for a page instead of a connection."""
 
-    def __init__(self, table: RouteTable) -> None:
-        self._table = table
+    def __init__(self, router: ASGIApp) -> None:
+        self._router = router
 
     async def read(self, call: Call, seat: Seat, path: str, **query: Any) -> Any:
         """The body that a GET is answered with. GatewayError as the operation's."""
@@ -43,22 +38,22 @@ class InnerApi:
         path, _, query = path.partition("?")
         return await self._exchange(call, seat, method, path, query.encode(), body, headers)
 
-    async def send(self, call: Call, seat: Seat, path: str) -> Response | None:
+    async def send(self, call: Call, seat: Seat, path: str) -> None:
         """Have the operation of a GET answer the call itself."""
-        inner = self._enter(call, seat, "GET", path, b"", [*call.headers], call.receive)
-        return await self._run(inner, seat, counts=False)
+        inner = self._enter(call, seat, "GET", path, b"", [*call.headers])
+        await self._run(inner, call.receive, call.send)
 
     async def forward(self, call: Call, seat: Seat, path: str) -> Any:
         """The body that a POST is answered with, whose body is the call's own."""
-        inner = self._enter(call, seat, "POST", path, b"", [*call.headers], call.receive)
-        return await self._read(inner, seat, counts=True)
+        inner = self._enter(call, seat, "POST", path, b"", [*call.headers])
+        return await self._read(inner, call.receive)
 
-    async def stream(self, call: Call, seat: Seat, path: str, body: Any) -> Response | None:
+    async def stream(self, call: Call, seat: Seat, path: str, body: Any) -> None:
         """Have the operation of a POST answer the call itself, by a stream."""
         raw = orjson.dumps(body)
         headers = [_JSON_TYPE, (b"content-length", b"%d" % len(raw))]
-        inner = self._enter(call, seat, "POST", path, b"", headers, _make_receive(raw, call))
-        return await self._run(inner, seat, counts=True)
+        inner = self._enter(call, seat, "POST", path, b"", headers)
+        await self._run(inner, _make_receive(raw, call), call.send)
 
     async def _exchange(
         self,
@@ -73,14 +68,17 @@ class InnerApi:
         raw = b"" if body is None else orjson.dumps(body)
         if body is not None:
             headers = (*headers, _JSON_TYPE, (b"content-length", b"%d" % len(raw)))
-        receive = _make_receive(raw, call)
-        inner = self._enter(call, seat, method, path, query, [*headers], receive)
-        return await self._read(inner, seat, counts=method != "GET")
+        inner = self._enter(call, seat, method, path, query, [*headers])
+        return await self._read(inner, _make_receive(raw, call))
 
-    async def _read(self, inner: Call, seat: Seat, *, counts: bool) -> Any:
-        response = await self._run(inner, seat, counts=counts)
-        assert response is not None, "only streams are sent by their handlers"
-        return orjson.loads(response.body)
+    async def _read(self, inner: Scope, receive: Receive) -> Any:
+        parts = list[bytes]()
+
+        async def collect(message: Message) -> None:
+            parts.append(message.get("body", b""))
+
+        await self._run(inner, receive, collect)
+        return orjson.loads(b"".join(parts))
 
     def _enter(
         self,
@@ -90,11 +88,14 @@ class InnerApi:
         path: str,
         query: bytes,
         headers: list[Header],
-        receive: Receive,
-    ) -> Call:
+    ) -> Scope:
         context = RequestContext(call.context.request_id, call.context.span)
-        context.account, context.caller = seat.account.name, seat.principal
-        scope: Scope = {
+        context.account, context.caller, context.is_inner = (
+            seat.account.name,
+            seat.principal,
+            True,
+        )
+        return {
             **call.scope,
             "method": method,
             "path": path,
@@ -103,25 +104,13 @@ class InnerApi:
             "path_params": {},
             SCOPE_KEY: context,
         }
-        return Call(scope, receive, call.send, context, seat.principal)
 
-    async def _run(self, inner: Call, seat: Seat, *, counts: bool) -> Response | None:
-        for route in self._table.routes:
-            match, found = route.matches(inner.scope)
-            if match is not Match.NONE:
-                break
-        else:
-            raise NotFound("Not found.")
-        inner.scope.update(found)
-        operation = route.find(inner.scope["method"])
-        assert operation is not None, "pages know what they call"
-        context = inner.context
-        context.route, context.template = operation.label, route.path
-        access = operation.access or _PAID
-        await self._table.authorizer.authorize_session(
-            seat.principal, context, access, counts=counts
-        )
-        return await operation.handler(inner)
+    async def _run(self, inner: Scope, receive: Receive, send: Send) -> None:
+        get_context(inner).sender = send
+        try:
+            await self._router(inner, receive, send)
+        except RequestValidationError as error:
+            raise to_known_error(inner, error) from None
 
 
 def _make_receive(body: bytes, call: Call) -> Receive:

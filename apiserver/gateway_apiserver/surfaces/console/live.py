@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from starlette.types import Message, Receive
 
-from gateway_apiserver.routing import Call, RouteTable
+from gateway_apiserver.endpoints import Call, RouteTable
 from gateway_apiserver.surfaces.console.seats import ROOT, Console, read_header
 from gateway_core.api.errors import NotFound, TooManyCalls
 from gateway_core.concurrency import FairSemaphore
@@ -117,7 +117,7 @@ class LiveRoutes:
     def add_to(self, table: RouteTable) -> None:
         """Add the route."""
         path = f"{ROOT}/{{account}}/events/{{noun}}"
-        table.add("GET", path, self.serve, "console_events", has_head=False)
+        table.add("GET", path, self.serve, "console_events")
 
     async def serve(self, call: Call) -> Response | None:
         """Send an event after each change, until the client leaves or the time is over."""

@@ -8,7 +8,7 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from gateway_apiserver.routing import Call
+from gateway_apiserver.endpoints import Call
 from gateway_apiserver.surfaces.console.parts import (
     BEING_READ,
     NOTHING,

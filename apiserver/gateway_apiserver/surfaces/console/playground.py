@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from gateway_apiserver.routing import Call
+from gateway_apiserver.endpoints import Call
 from gateway_apiserver.surfaces.console.inner import InnerApi
 from gateway_apiserver.surfaces.console.parts import (
     Code,
@@ -59,7 +59,8 @@ class PlaygroundPages:
             "messages": [{"role": "user", "content": values.get("message", "")}],
         }
         if values.get("stream") == "true":
-            return await self._api.stream(call, seat, CHAT_PATH, {**body, "stream": True})
+            await self._api.stream(call, seat, CHAT_PATH, {**body, "stream": True})
+            return None
         answer = await self._api.write(call, seat, "POST", CHAT_PATH, body)
         text = answer["choices"][0]["message"].get("content") or ""
         shown = self._compose(seat, self._show_chat(values), Code("Answer", text))

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from markupsafe import Markup
 
-from gateway_apiserver.routing import Call, RouteTable
+from gateway_apiserver.endpoints import Call, RouteTable
 from gateway_apiserver.surfaces.console.parts import (
     ONCE,
     Field,

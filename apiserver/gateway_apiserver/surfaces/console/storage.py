@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from gateway_apiserver.routing import Call
+from gateway_apiserver.endpoints import Call
 from gateway_apiserver.surfaces.batches.models import ENDPOINT, WINDOW
 from gateway_apiserver.surfaces.console.inner import InnerApi
 from gateway_apiserver.surfaces.console.parts import (
@@ -256,7 +256,8 @@ class FilePages:
     async def download(self, call: Call, seat: Seat) -> Response | None:
         """The file's bytes, as an attachment of no type that a browser would show."""
         wire_id = call.scope["path_params"]["file_id"]
-        return await self._api.send(call, seat, f"/v1/files/{wire_id}/content")
+        await self._api.send(call, seat, f"/v1/files/{wire_id}/content")
+        return None
 
     async def delete(self, call: Call, seat: Seat, _: Values) -> Response:
         """Delete it."""

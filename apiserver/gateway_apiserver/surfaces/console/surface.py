@@ -3,8 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
+from fastapi import FastAPI
+
+from gateway_apiserver.endpoints import Call, RouteTable
 from gateway_apiserver.parts import ApiParts
-from gateway_apiserver.routing import Call, RouteTable
 from gateway_apiserver.surfaces.console.audit import AuditPage
 from gateway_apiserver.surfaces.console.guardrails import GuardrailPages
 from gateway_apiserver.surfaces.console.inner import InnerApi
@@ -34,6 +36,7 @@ from gateway_core.tasks.finder import TaskFinder
 
 
 def add_console(
+    app: FastAPI,
     table: RouteTable,
     parts: ApiParts,
     pages: Pages,
@@ -54,7 +57,7 @@ def add_console(
         Throttle(parts.transient, CONSOLE_ALLOWANCES, parts.id_key),
         media_url=parts.settings.media_url,
     )
-    api = InnerApi(table)
+    api = InnerApi(app.router)
     task_rows, batch_rows = parts.tables.task_rows, parts.tables.batch_rows
     seat_usage = SeatUsage(usage, task_rows, batch_rows, parts.tables.day_rows)
     keys = AccountIndex(parts.tables.keys, "Keys")

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from gateway_apiserver.routing import Call
+from gateway_apiserver.endpoints import Call
 from gateway_apiserver.surfaces.console.parts import (
     BEING_READ,
     NOTHING,

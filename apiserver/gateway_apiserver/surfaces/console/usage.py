@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable, Sequence
 from datetime import date, timedelta
 
-from gateway_apiserver.routing import Call
+from gateway_apiserver.endpoints import Call
 from gateway_apiserver.surfaces.console.overview import SeatUsage, draw_days, wait_for_tasks
 from gateway_apiserver.surfaces.console.parts import (
     NOTHING,

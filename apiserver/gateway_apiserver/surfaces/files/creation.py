@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from gateway_apiserver.routing import Call
+from gateway_apiserver.endpoints import Call
 from gateway_apiserver.surfaces.files.writing import FileTooLarge, FileWriter
 from gateway_apiserver.surfaces.forms import MOST_ENVELOPE_BYTES, Form
 from gateway_apiserver.surfaces.validation import check_word, invalid, missing

@@ -6,8 +6,8 @@ from functools import partial
 import structlog
 
 from gateway_apiserver.content import Content, ContentSender, write_disposition
+from gateway_apiserver.endpoints import Call, Docs, RouteTable
 from gateway_apiserver.metrics import ApiMetrics
-from gateway_apiserver.routing import Call, Docs, RouteTable
 from gateway_apiserver.surfaces.files.creation import FileCreation
 from gateway_apiserver.surfaces.files.finder import FileFinder
 from gateway_apiserver.surfaces.files.models import FORM, DeletedFile, File, FileQuery

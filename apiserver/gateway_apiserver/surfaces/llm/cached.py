@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
-from gateway_apiserver.routing import Call
+from gateway_apiserver.endpoints import Call
 from gateway_apiserver.surfaces.llm.call_headers import HIT, MISS, CallHeaders, choose_stream_head
 from gateway_core.accounts.guardrails import CacheScope
 from gateway_core.admission.admission import Payer

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import Literal
 
-from gateway_apiserver.routing import HeaderDocs
+from gateway_apiserver.endpoints import HeaderDocs
 from gateway_core.api.money import MICROS_PER_DOLLAR
 from gateway_core.llm.formats.calls import Format, LlmCall
 from gateway_core.llm.metrics import CallTimes

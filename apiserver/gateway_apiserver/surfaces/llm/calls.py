@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 from starlette.requests import ClientDisconnect
 
-from gateway_apiserver.routing import Call
+from gateway_apiserver.endpoints import Call
 from gateway_apiserver.surfaces.large_bodies import LARGE_BYTES, LargeBodies, take_usual_body
 from gateway_apiserver.surfaces.llm.cached import CachedCalls, Tape
 from gateway_apiserver.surfaces.llm.call_headers import (

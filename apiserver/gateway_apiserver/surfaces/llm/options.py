@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
-from gateway_apiserver.routing import Schema
+from gateway_apiserver.endpoints import Schema
 from gateway_core.admission.admission import Payer
 from gateway_core.api.errors import InvalidRequest
 from gateway_core.api.model import ANY_MODEL_ID

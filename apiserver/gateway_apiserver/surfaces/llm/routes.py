@@ -1,11 +1,18 @@
 """Routes of language models in the dialects of OpenAI and Google (contract §7, §8)."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from urllib.parse import parse_qs
 
-from gateway_apiserver.routing import Call, HeaderDocs, Operation, PathRoute, RouteTable
+from gateway_apiserver.endpoints import (
+    Call,
+    CallRoute,
+    Docs,
+    Handler,
+    HeaderDocs,
+    RouteTable,
+    UnlistedRoute,
+)
 from gateway_apiserver.surfaces.llm.calls import LlmCalls
 from gateway_apiserver.surfaces.llm.credentials import read_credentials
 from gateway_apiserver.surfaces.llm.models import ModelLists
@@ -32,39 +39,25 @@ _SERVED = {"generateContent": False, "streamGenerateContent": True}
 _VARY = (b"vary", b"Authorization, x-goog-api-key")
 
 
-class _ChatRoute(PathRoute):
-    """Chat completions are not kept, so none is found by GET (§7.5)."""
-
-    def refuse(self, method: str) -> None:
-        """A GET or HEAD finds nothing."""
-        if method in ("GET", "HEAD"):
-            raise NotFound("Not found.")
-
-
-class _ModelRoute(PathRoute):
-    """Models of one version segment: their ids may have slashes, and their actions follow a colon.
+class _GenerateRoute(CallRoute):
+    """Actions of models of one version segment: the ids may have slashes, and a colon follows.
 
     `suffix` ends the names of the operations that both versions have.
     """
 
     def __init__(
-        self, version: str, suffix: str, headers: Mapping[str, HeaderDocs], authorizer: Authorizer
+        self, version: str, handler: Handler, suffix: str, headers: Mapping[str, HeaderDocs]
     ) -> None:
-        super().__init__(f"{version}/models/{{model_id:path}}", authorizer)
-        self._shown_path = f"{version}/models/{{model_id}}"
+        path = f"{version}/models/{{model_id:path}}"
+        super().__init__("POST", path, handler, "generate_content", paid=True)
         self._suffix = suffix
         self._headers = headers
 
-    def describe(self, catalog: Catalog) -> Iterable[tuple[str, str, Operation]]:
-        """GET of a model, and POST for each action."""
-        yield self._shown_path, "GET", self.operations["GET"]
+    def describe(self, catalog: Catalog) -> Iterable[tuple[str, Docs]]:
+        """Each action."""
         for action, stream in _SERVED.items():
             docs = describe_generate(action + self._suffix, self._headers, stream=stream)
-            yield (
-                f"{self._shown_path}:{action}",
-                "POST",
-                replace(self.operations["POST"], docs=docs),
-            )
+            yield f"{self.path_format}:{action}", docs
 
 
 class LlmRoutes:
@@ -86,10 +79,17 @@ class LlmRoutes:
 
     def add_to(self, table: RouteTable) -> None:
         """Add the routes."""
-        table.add_path(_ChatRoute("/v1/chat/completions", table.authorizer))
-        for path, read, label, docs in (
-            ("/v1/chat/completions", read_chat, "chat_create", describe_chat(self._headers)),
+        for made, path, read, label, docs in (
             (
+                # completions are not kept, so none is found by GET (§7.5)
+                UnlistedRoute,
+                "/v1/chat/completions",
+                read_chat,
+                "chat_create",
+                describe_chat(self._headers),
+            ),
+            (
+                CallRoute,
                 "/v1/responses",
                 read_responses,
                 "responses_create",
@@ -97,16 +97,14 @@ class LlmRoutes:
             ),
         ):
             serve = partial(self._calls.serve, read=read)
-            table.add("POST", path, serve, label, paid=True, docs=docs)
+            table.add_route(made("POST", path, serve, label, paid=True, docs=docs))
         for version, suffix, native in (("/v1", "", False), ("/v1beta", "Beta", True)):
             listing = describe_list("listModels" + suffix, native=native)
             table.add("GET", f"{version}/models", self._list, "models_list", docs=listing)
-            path = table.add_path(
-                _ModelRoute(version, suffix, self._headers, table.authorizer)
-            ).path
+            path = f"{version}/models/{{model_id:path}}"
             showing = describe_model("getModel" + suffix, native=native)
             table.add("GET", path, self._show, "models_get", docs=showing)
-            table.add("POST", path, self._generate, "generate_content", paid=True)
+            table.add_route(_GenerateRoute(version, self._generate, suffix, self._headers))
 
     async def _list(self, call: Call) -> Response:
         policy = await self._authorize(call)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from gateway_apiserver.routing import Docs, HeaderDocs, Schema
+from gateway_apiserver.endpoints import Docs, HeaderDocs, Schema
 from gateway_apiserver.surfaces.llm.models import LARGEST_PAGE, USUAL_PAGE
 from gateway_apiserver.surfaces.llm.options import describe_options
 from gateway_core.llm.formats.requests import MOST_CHOICES, MOST_LIMIT

@@ -6,7 +6,7 @@ They are one list on the guardrail, so all keys of a call are assigned or remove
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gateway_apiserver.routing import Call, Docs, RouteTable
+from gateway_apiserver.endpoints import Call, Docs, RouteTable
 from gateway_apiserver.surfaces.management import GOVERN, LABEL, ROOT
 from gateway_apiserver.surfaces.management.changes import record_change
 from gateway_apiserver.surfaces.management.objects import (

@@ -1,6 +1,6 @@
 """Changes of a caller, as `core/accounts/changes.py` notes them on objects."""
 
-from gateway_apiserver.routing import Call
+from gateway_apiserver.endpoints import Call
 from gateway_core.accounts.changes import note_change
 from gateway_core.api.resource import Object
 from gateway_core.kube.clock import CLOCK

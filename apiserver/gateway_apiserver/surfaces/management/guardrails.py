@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from gateway_apiserver.routing import Call, Docs, RouteTable
+from gateway_apiserver.endpoints import Call, Docs, RouteTable
 from gateway_apiserver.surfaces.management import CREATE, GOVERN, LABEL, ROOT
 from gateway_apiserver.surfaces.management.changes import record_change
 from gateway_apiserver.surfaces.management.objects import (

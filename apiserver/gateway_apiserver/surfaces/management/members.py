@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from gateway_apiserver.routing import Call, Docs, RouteTable
+from gateway_apiserver.endpoints import Call, Docs, RouteTable
 from gateway_apiserver.surfaces.management import LABEL, ROOT
 from gateway_apiserver.surfaces.management.changes import name_caller
 from gateway_apiserver.surfaces.management.requests import ListQuery

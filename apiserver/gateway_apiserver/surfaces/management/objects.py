@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from gateway_apiserver.routing import Call
+from gateway_apiserver.endpoints import Call
 from gateway_apiserver.surfaces.management import ROOT
 from gateway_apiserver.surfaces.management.changes import record_change
 from gateway_apiserver.surfaces.management.requests import ListQuery

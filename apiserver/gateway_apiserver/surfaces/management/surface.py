@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from gateway_apiserver.endpoints import RouteTable
 from gateway_apiserver.parts import ApiParts
-from gateway_apiserver.routing import RouteTable
 from gateway_apiserver.surfaces.management.assignments import AssignmentRoutes
 from gateway_apiserver.surfaces.management.guardrails import GuardrailRoutes
 from gateway_apiserver.surfaces.management.keys import KeyQuota, KeyRoutes

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, PlainValidator, WithJsonSchema
 
-from gateway_apiserver.routing import Call, Docs, RouteTable, Schema
+from gateway_apiserver.endpoints import Call, Docs, RouteTable, Schema
 from gateway_apiserver.surfaces.management import GOVERN_OWN, LABEL, ROOT
 from gateway_apiserver.surfaces.management.requests import TIME
 from gateway_apiserver.surfaces.models import Query

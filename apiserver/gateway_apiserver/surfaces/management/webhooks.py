@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from gateway_apiserver.routing import Call, Docs, RouteTable
+from gateway_apiserver.endpoints import Call, Docs, RouteTable
 from gateway_apiserver.surfaces.management import LABEL, ROOT
 from gateway_apiserver.surfaces.management.changes import name_caller
 from gateway_apiserver.surfaces.management.responses import RotatedSecret, SecretState, TestResult

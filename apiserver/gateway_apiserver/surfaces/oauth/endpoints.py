@@ -5,7 +5,7 @@ from functools import partial
 
 import orjson
 
-from gateway_apiserver.routing import Call, Handler, RouteTable
+from gateway_apiserver.endpoints import Call, Handler, RouteTable
 from gateway_apiserver.surfaces.oauth.forms import find_header, read_json, read_pairs, to_fields
 from gateway_core.accounts.throttle import Allowance, Throttle
 from gateway_core.admission.intake import Intake

@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl
 
 import orjson
 
-from gateway_apiserver.routing import Call
+from gateway_apiserver.endpoints import Call
 from gateway_core.api.errors import OAuthError, TooLarge
 from gateway_core.oauth.authorization import Pairs, check_repetitions
 from gateway_web.middleware.bodies import read_chunks

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import structlog
 
-from gateway_apiserver.routing import Call, RouteTable
+from gateway_apiserver.endpoints import Call, RouteTable
 from gateway_apiserver.surfaces.oauth.forms import parse_pairs, read_pairs, to_fields
 from gateway_apiserver.surfaces.pages.html import FormExpired, Pages, redirect
 from gateway_apiserver.surfaces.pages.sign_in import SignInRoutes, locate_sign_in

@@ -12,7 +12,7 @@ import structlog
 from markupsafe import Markup
 from starlette.requests import ClientDisconnect
 
-from gateway_apiserver.routing import Call, RouteTable
+from gateway_apiserver.endpoints import Call, RouteTable
 from gateway_core.accounts.sign_in import SignedIn
 from gateway_core.api.errors import Forbidden, Internal
 from gateway_web.context import Header

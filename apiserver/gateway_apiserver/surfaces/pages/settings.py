@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
-from gateway_apiserver.routing import Call, RouteTable
+from gateway_apiserver.endpoints import Call, RouteTable
 from gateway_apiserver.surfaces.oauth.forms import parse_pairs, read_form
 from gateway_apiserver.surfaces.pages.consent import SCOPE_TEXTS
 from gateway_apiserver.surfaces.pages.html import (

@@ -5,7 +5,7 @@ import re
 import secrets
 from urllib.parse import quote, urlencode
 
-from gateway_apiserver.routing import Call, RouteTable
+from gateway_apiserver.endpoints import Call, RouteTable
 from gateway_apiserver.surfaces.oauth.forms import parse_pairs, read_form
 from gateway_apiserver.surfaces.pages.html import (
     BROWSER_COOKIE,

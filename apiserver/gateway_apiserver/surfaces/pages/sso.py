@@ -1,6 +1,6 @@
 """Single sign-on at the provider that the deployment names."""
 
-from gateway_apiserver.routing import Call, RouteTable
+from gateway_apiserver.endpoints import Call, RouteTable
 from gateway_apiserver.surfaces.oauth.forms import parse_pairs, to_fields
 from gateway_apiserver.surfaces.pages.html import (
     SESSION_COOKIE,

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
-from gateway_apiserver.routing import Call
+from gateway_apiserver.endpoints import Call
 from gateway_apiserver.surfaces.files.writing import FileTooLarge, FileWriter
 from gateway_apiserver.surfaces.temporary_files.models import Source, read_source, refuse_source
 from gateway_apiserver.surfaces.temporary_files.objects import TemporaryFiles

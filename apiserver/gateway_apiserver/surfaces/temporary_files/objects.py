@@ -8,7 +8,7 @@ import secrets
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway_apiserver.routing import Call
+from gateway_apiserver.endpoints import Call
 from gateway_apiserver.surfaces.files.writing import FileWriter
 from gateway_core.api.errors import KeyReused, Unavailable
 from gateway_core.api.ids import FILE_PREFIX, IdMint, id_to_name

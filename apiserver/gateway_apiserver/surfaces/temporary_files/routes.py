@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable
 from contextlib import aclosing
 
-from gateway_apiserver.routing import Call, Docs, RouteTable
+from gateway_apiserver.endpoints import Call, Docs, RouteTable
 from gateway_apiserver.surfaces.temporary_files.creation import TemporaryCreation
 from gateway_apiserver.surfaces.temporary_files.models import (
     PreparedFile,

@@ -5,7 +5,7 @@ from contextlib import aclosing, contextmanager
 
 import structlog
 
-from gateway_apiserver.routing import Call, Docs, PathRoute, RouteTable
+from gateway_apiserver.endpoints import Call, Docs, RouteTable, UnlistedRoute
 from gateway_apiserver.surfaces.forms import Form
 from gateway_apiserver.surfaces.uploads.models import (
     PART_FORM,
@@ -38,15 +38,6 @@ ENVELOPE_BYTES = 64 * 1024
 _log = structlog.get_logger(__name__)
 
 
-class _CreateRoute(PathRoute):
-    """There is no list: a GET is 404, as for one Upload (contract §4.6)."""
-
-    def refuse(self, method: str) -> None:
-        """404 in place of 405 for a GET."""
-        if method in ("GET", "HEAD"):
-            raise NotFound("Not found.")
-
-
 class UploadRoutes:
     """Create, add parts, complete, cancel; there is no list and no GET (§4.6).
 
@@ -70,12 +61,11 @@ class UploadRoutes:
 
     def add_to(self, table: RouteTable) -> None:
         """Add the routes."""
-        table.add_path(_CreateRoute(PATH, table.authorizer))
         create = Access(Act.CREATE, creates=True, rate="storage")
         change, one = Access(Act.CREATE, creates=True), PATH + "/{upload_id}"
         title, also = "Begin a file in parts", (409, 504)
         docs = Docs("createUpload", title, Upload, body=UploadCreate, makes="Upload")
-        table.add("POST", PATH, self.create, "uploads_create", create, docs)
+        table.add_route(UnlistedRoute("POST", PATH, self.create, "uploads_create", create, docs))
         docs = Docs("addUploadPart", "Send a part", UploadPart, form=PART_FORM, also=also)
         table.add("POST", f"{one}/parts", self.add_part, "uploads_parts", change, docs)
         title = "Make the File of its parts"

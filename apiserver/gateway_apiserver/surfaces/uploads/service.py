@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from gateway_apiserver.routing import Call
+from gateway_apiserver.endpoints import Call
 from gateway_apiserver.surfaces.uploads.models import UploadComplete, UploadCreate
 from gateway_apiserver.surfaces.validation import check_id, read_idempotency_key, unknown
 from gateway_core.api.errors import (

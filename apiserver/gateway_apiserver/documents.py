@@ -1,18 +1,24 @@
-"""The OpenAPI 3.1 document, generated from the table of routes and the catalog. Pure.
+"""The OpenAPI 3.1 document of the application and its catalog.
 
-Paths, parameters, bodies and responses come from the routes and the models that validate and render
-them; refusals follow from what an operation requires of its caller.
+FastAPI describes the functions of `routers` by their types. This module adds what follows from what
+an operation requires of its caller (refusals, headers, security), and the ASGI endpoints.
 """
 
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
+import orjson
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from gateway_apiserver.routing import Body, Docs, HeaderDocs, Operation, PathRoute, Schema
+from gateway_apiserver.access import get_idempotency_key
+from gateway_apiserver.endpoints import Body, CallRoute, Docs, HeaderDocs, Schema
 from gateway_apiserver.surfaces.models import ANY_ID
 from gateway_apiserver.surfaces.validation import MOST_KEY_CHARACTERS
+from gateway_core.admission.admission import Access
 from gateway_core.api.ids import TASK_PREFIX
 from gateway_core.api.model import ANY_MODEL_ID
 from gateway_core.providers.catalog import Catalog
@@ -55,57 +61,133 @@ _PARAMETER = re.compile(r"\{(\w+)\}")
 
 
 def build_document(
-    catalog: Catalog, routes: Iterable[PathRoute], base_url: str, *, task_id_header: str
+    app: FastAPI, catalog: Catalog, base_url: str, *, task_id_header: str
 ) -> dict[str, Any]:
     """The document of what can be called now."""
-    components = _describe_errors()
+    document = get_openapi(
+        title="Model Gateway",
+        version="v1",
+        description="Asynchronous tasks of hosted AI models, and the keys that call them."
+        " Errors are JSON objects.",
+        license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        servers=[{"url": base_url}],
+        routes=app.routes,
+    )
+    components: dict[str, Schema] = document.get("components", {}).get("schemas", {})
+    for name in ("HTTPValidationError", "ValidationError"):
+        components.pop(name, None)
+    components |= _describe_errors()
+    paths: dict[str, Any] = document["paths"]
+    for item in paths.values():
+        for operation in item.values():
+            _tidy_operation(operation)
     headers: dict[str, HeaderDocs] = {}
-    paths: dict[str, Any] = {}
-    for route in routes:
-        for path, method, operation in route.describe(catalog):
-            described = _describe_operation(path, operation, catalog, components, task_id_header)
+    for route in app.routes:
+        if not isinstance(route, CallRoute):
+            continue
+        for path, docs in route.describe(catalog):
+            described = _describe_operation(path, route, docs, catalog, components, task_id_header)
             if described is None:
                 continue
-            headers |= {} if operation.docs is None else operation.docs.headers
-            item = paths.setdefault(path, {})
-            item[method.lower()] = described
-            names = _PARAMETER.findall(path)
-            if names:
-                item["parameters"] = [_describe_path_parameter(name) for name in names]
-    return {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "Model Gateway",
-            "version": "v1",
-            "description": "Asynchronous tasks of hosted AI models, and the keys that call them."
-            " Errors are JSON objects.",
-            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+            headers |= docs.headers
+            paths.setdefault(path, {})[route.method.lower()] = described
+    for path, item in paths.items():
+        names = _PARAMETER.findall(path)
+        if names:
+            item["parameters"] = [_describe_path_parameter(name) for name in names]
+    document["security"] = [{"apiKey": []}]
+    document["components"] = {
+        "securitySchemes": {
+            "apiKey": {"type": "http", "scheme": "bearer"},
+            "managementKey": {"type": "http", "scheme": "bearer"},
         },
-        "servers": [{"url": base_url}],
-        "security": [{"apiKey": []}],
-        "paths": paths,
-        "components": {
-            "securitySchemes": {
-                "apiKey": {"type": "http", "scheme": "bearer"},
-                "managementKey": {"type": "http", "scheme": "bearer"},
-            },
-            "schemas": components,
-            "headers": _describe_headers(task_id_header, headers),
-        },
+        "schemas": components,
+        "headers": _describe_headers(task_id_header, headers),
     }
+    named: dict[str, Any] = _rename_pages(document)
+    return named
+
+
+def describe_function(route: APIRoute) -> tuple[dict[int | str, Any], Schema]:
+    """What a route that is a function adds to FastAPI's description of it.
+
+    The responses beside those of its decorator, and further members of its operation.
+    """
+    access: Access | None = getattr(route.endpoint, "access", None)
+    is_repeatable = any(
+        dependency.call is get_idempotency_key for dependency in route.dependant.dependencies
+    )
+    reads_query = bool(route.dependant.query_params)
+    has_cursor = any("after" in list_properties(field) for field in route.dependant.query_params)
+    also = {int(status) for status in route.responses}
+    statuses = _list_refusals(
+        route.path_format,
+        access,
+        also,
+        reads_body=route.body_field is not None,
+        reads_query=reads_query,
+        has_cursor=has_cursor,
+        is_repeatable=is_repeatable,
+    )
+    status = route.status_code or 200
+    optional = ("Idempotent-Replayed",) if is_repeatable else ()
+    responses: dict[int | str, Any] = {
+        status: {"description": f"{route.summary}.", "headers": _refer_headers((), optional)}
+    }
+    for refused in statuses:
+        rate = ("Retry-After",) if refused == 429 else ()
+        needed = (*_HEADERS_OF.get(refused, ()), *rate)
+        errors = _find_errors(route.path_format, refused)
+        responses[refused] = _describe_response(_TEXTS[refused], errors, needed)
+    more: Schema = _describe_security(access)
+    if is_repeatable:
+        more["parameters"] = [_describe_key("response")]
+    return responses, more
+
+
+def list_properties(field: Any) -> Mapping[str, Schema]:
+    """The parameters of a query by name, with their schemas."""
+    model = field.field_info.annotation
+    properties: Mapping[str, Schema] = model.model_json_schema()["properties"]
+    return properties
+
+
+def _tidy_operation(operation: dict[str, Any]) -> None:
+    """Drop what FastAPI says of errors that are answered otherwise, and of absent parameters."""
+    operation["responses"].pop("422", None)
+    operation["responses"] = dict(sorted(operation["responses"].items()))
+    kept = []
+    for parameter in operation.pop("parameters", ()):
+        if parameter["in"] == "path":
+            continue
+        schema = parameter["schema"]
+        choices = [part for part in schema.pop("anyOf", ()) if part.get("type") != "null"]
+        schema |= choices[0] if choices else {}
+        schema.pop("title", None)
+        if schema.get("default", ...) is None:
+            del schema["default"]
+        if schema.get("type") == "array":
+            parameter |= {"style": "form", "explode": False}
+        kept.append(parameter)
+    if kept:
+        operation["parameters"] = kept
+
+
+def _rename_pages(node: Any) -> Any:
+    """The same with `KeyList` in place of `Page_Key_`."""
+    text = orjson.dumps(node)
+    return orjson.loads(re.sub(rb"\bPage_(\w+?)_(?=\")", rb"\1List", text))
 
 
 def _describe_operation(
     path: str,
-    operation: Operation,
+    operation: CallRoute,
+    docs: Docs,
     catalog: Catalog,
     components: dict[str, Schema],
     task_id_header: str,
 ) -> dict[str, Any] | None:
-    """The operation object; None where it is not documented, or cannot be called now."""
-    docs = operation.docs
-    if docs is None:
-        return None
+    """The operation object; None where it cannot be called now."""
     body = _resolve_body(docs.body, catalog)
     if body is None and docs.body is not None:
         return None
@@ -131,12 +213,15 @@ def _describe_operation(
     elif docs.form is not None:
         content = {"multipart/form-data": {"schema": docs.form}}
         described["requestBody"] = {"required": True, "content": content}
-    access = operation.access
+    return described | _describe_security(operation.access)
+
+
+def _describe_security(access: Access | None) -> Schema:
     if access is not None and access.rate == "management":
-        described["security"] = [{"managementKey": []}]
-    elif access is not None and access.anonymous:
-        described["security"] = [{}, {"apiKey": []}]
-    return described
+        return {"security": [{"managementKey": []}]}
+    if access is not None and access.anonymous:
+        return {"security": [{}, {"apiKey": []}]}
+    return {}
 
 
 def _resolve_body(body: Body | None, catalog: Catalog) -> Schema | None:
@@ -149,7 +234,7 @@ def _resolve_body(body: Body | None, catalog: Catalog) -> Schema | None:
 
 def _describe_responses(
     path: str,
-    operation: Operation,
+    operation: CallRoute,
     docs: Docs,
     components: dict[str, Schema],
     task_id_header: str,
@@ -168,7 +253,17 @@ def _describe_responses(
             described["content"]["text/event-stream"] = {"schema": docs.event}
         responses[str(docs.status)] = described
     makes_task = docs.status == 202
-    for status in _list_refusals(path, operation, docs):
+    statuses = _list_refusals(
+        path,
+        operation.access,
+        docs.also,
+        is_paid=operation.paid,
+        reads_body=docs.body is not None or docs.form is not None,
+        reads_query=docs.query is not None,
+        has_cursor=docs.query is not None and "after" in docs.query.model_fields,
+        is_repeatable=bool(docs.makes),
+    )
+    for status in statuses:
         needed, optional = _HEADERS_OF.get(status, ()), tuple[str, ...]()
         if status == 429 and not operation.paid:
             needed = ("Retry-After",)
@@ -196,22 +291,29 @@ def _find_errors(path: str, status: int) -> tuple[str, ...]:
     return ("Error", "FieldErrors") if status == 400 else ("Error",)
 
 
-def _list_refusals(path: str, operation: Operation, docs: Docs) -> list[int]:
-    """Error statuses of an operation: implied by its requirements, and named in its `also`."""
-    access = operation.access
-    statuses = {401, 403, 500, 503, *docs.also}
-    reads_body = docs.body is not None or docs.form is not None
-    has_cursor = docs.query is not None and "after" in docs.query.model_fields
-    if reads_body or docs.query is not None or docs.makes:
+def _list_refusals(
+    path: str,
+    access: Access | None,
+    also: Iterable[int],
+    *,
+    is_paid: bool = False,
+    reads_body: bool,
+    reads_query: bool,
+    has_cursor: bool,
+    is_repeatable: bool,
+) -> list[int]:
+    """Error statuses of an operation: implied by its requirements, and named by it (`also`)."""
+    statuses = {401, 403, 500, 503, *also}
+    if reads_body or reads_query or is_repeatable:
         statuses.add(400)
     if reads_body:
         statuses |= {413, 415}
     if "{" in path or has_cursor:
         statuses.add(404)
-    if docs.makes:
+    if is_repeatable:
         # another call's Idempotency-Key, and a create that was not acknowledged
         statuses |= {409, 504}
-    if operation.paid or (access is not None and access.rate is not None):
+    if is_paid or (access is not None and access.rate is not None):
         statuses.add(429)
     return sorted(statuses)
 
@@ -239,14 +341,18 @@ def _describe_response(
 ) -> dict[str, Any]:
     """A response of one schema, or of one of several."""
     references = [{"$ref": f"#/components/schemas/{name}"} for name in schemas]
-    shown = {name: f"#/components/headers/{name}" for name in ("X-Request-Id", *headers)}
-    shown |= {name: f"#/components/headers/{name}.optional" for name in optional}
     schema = references[0] if len(references) == 1 else {"oneOf": references}
     return {
         "description": text,
-        "headers": {name: {"$ref": reference} for name, reference in shown.items()},
+        "headers": _refer_headers(headers, optional),
         "content": {"application/json": {"schema": schema}},
     }
+
+
+def _refer_headers(needed: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, Any]:
+    shown = {name: f"#/components/headers/{name}" for name in ("X-Request-Id", *needed)}
+    shown |= {name: f"#/components/headers/{name}.optional" for name in optional}
+    return {name: {"$ref": reference} for name, reference in shown.items()}
 
 
 def _describe_query(query: type[BaseModel]) -> list[dict[str, Any]]:
