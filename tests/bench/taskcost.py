@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from gateway_core.api.ids import FOLDED_LABEL
-from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
+from gateway_core.kube.lists import list_pages
 from tests.bench.harness import build_call, load_api, read_cpu, read_samples
 from tests.bench.report import Report
 from tests.servers.world import Client, World
@@ -85,23 +85,29 @@ async def _run(world: World, client: Client, count: int) -> None:
     request = build_call(client.key, "POST", client.tasks_path, body)
     async with world.kube() as kube:
 
-        async def list_open(limit: int) -> list[Object]:
-            page = await kube.list_page(
+        async def count_open(enough: int) -> int:
+            """Return the number of open tasks, or `enough` or more once so many are listed."""
+            count = 0
+            async for page in list_pages(
+                kube,
                 GatewayTask.plural,
-                limit=limit,
+                limit=enough,
                 label_selector=f"!{FOLDED_LABEL}",
                 metadata_only=True,
-            )
-            return page.items
+            ):
+                count += len(page.items)
+                if count >= enough:
+                    break
+            return count
 
         # an earlier stage may have left tasks that never end
-        others = len(await list_open(1000))
+        others = await count_open(1000)
         await load_api(world, request, count=count, concurrency=CONCURRENCY, status=202)
         # asked seldom: the question costs the API server as much as a write
         deadline = time.monotonic() + PATIENCE
         while True:
             await asyncio.sleep(1.0)
-            if len(await list_open(others + 1)) <= others:
+            if await count_open(others + 1) <= others:
                 return
             assert time.monotonic() < deadline, f"tasks have not ended in {PATIENCE} s"
 

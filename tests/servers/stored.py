@@ -33,6 +33,7 @@ from gateway_core.files.files import NewFile, build_file
 from gateway_core.files.quota import rebuild_pool
 from gateway_core.files.quota_counters import StorageLedger
 from gateway_core.files.uploads import write_time
+from gateway_core.kube.lists import list_all
 from gateway_core.kube.secrets import load_key
 from gateway_core.redis.link import CountersStale
 from gateway_core.storage.directory import DirectoryStore
@@ -89,10 +90,9 @@ class Stored:
             await rebuild_pool(self.kube, self.ledger, self.account, "files")
 
     async def list_all(self, plural: str) -> list[Object]:
-        page = await self.kube.list_page(
-            plural, limit=5000, field_selector=f"spec.request.accountName={self.account}"
-        )
-        return page.items
+        selector = f"spec.request.accountName={self.account}"
+        objects, _ = await list_all(self.kube, plural, field_selector=selector)
+        return objects
 
     async def list_keys(self) -> list[str]:
         """Keys of all bytes of files and uploads of the account."""

@@ -19,6 +19,7 @@ from gateway_core.api.task import GatewayTask
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import NoSpaceLeft
+from gateway_core.kube.lists import list_all
 from tests.crash.commands import scrape
 from tests.crash.history import wait_settled
 from tests.crash.storage import UPLOAD, encode_form
@@ -144,8 +145,7 @@ async def list_jobs(client: Client) -> list[dict[str, Any]]:
 
 async def count_objects(kube: KubernetesClient) -> dict[str, int]:
     kinds = (GatewayTask.plural, GatewayFile.plural, GatewayUpload.plural)
-    pages = [await kube.list_page(kind, metadata_only=True) for kind in kinds]
-    return {kind: len(page.items) for kind, page in zip(kinds, pages, strict=True)}
+    return {kind: len((await list_all(kube, kind, metadata_only=True))[0]) for kind in kinds}
 
 
 async def check_recovered(client: Client, ids: list[str]) -> None:
