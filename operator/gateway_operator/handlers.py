@@ -5,6 +5,7 @@
 | startup | settings: no events, no peering, server-side selectors of work and shards |
 | login | the connection of the process, with the same credentials |
 | event | tasks, batches, files, uploads: to the controller of each kind; the heartbeat's Lease |
+| cleanup | the watches that the failure of another has left |
 
 Only the raw event feed is used: kopf's change handlers would write an annotation to every object
 and run a coroutine for each. Server-side selectors leave out finished work and the shards of other
@@ -13,8 +14,7 @@ replicas, so a restart loads live work only.
 Configuration kinds are not watched by kopf but by tables, one for each kind, which the controllers
 decide by and readiness is reconciled from. Every decision needs them complete, and kopf tells
 neither the end of its first list nor what was deleted while a watch was down. Probes are served by
-`health`. There is no cleanup handler, since kopf is cancelled (see `run_feed`): `compose` shuts the
-controllers down.
+`health`. `compose` shuts the controllers down, since kopf is also run again after a failure.
 """
 
 import asyncio
@@ -97,6 +97,10 @@ def build_registry(
     async def on_login(**_: Any) -> kopf.AiohttpSession:
         return await login()
 
+    @kopf.on.cleanup(registry=registry)
+    async def on_cleanup(**_: Any) -> None:
+        await end_watches()
+
     @kopf.on.event(*TASKS, registry=registry)
     async def on_task(event: kopf.RawEvent, **_: Any) -> None:
         hand_on(tasks, event, GatewayTask.plural)
@@ -124,6 +128,18 @@ def build_registry(
             observe(event["type"], dict(event["object"]))
 
     return registry
+
+
+async def end_watches() -> None:
+    """Cancel kopf's watches and wait for their end.
+
+    kopf leaves them running where one has failed. Five seconds later it cancels each together with
+    its pause waiter, which the watch may take for a pause: it goes on, and kopf never returns.
+    """
+    watches = [task for task in asyncio.all_tasks() if task.get_name().startswith("watcher for ")]
+    for watch in watches:
+        watch.cancel()
+    await asyncio.gather(*watches, return_exceptions=True)
 
 
 @dataclass(frozen=True, kw_only=True)

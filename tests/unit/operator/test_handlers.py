@@ -6,8 +6,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import aiohttp
 import kopf
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 import gateway_operator
 from gateway_core.api.ids import SHARD_LABEL, SHARDS
@@ -83,14 +86,20 @@ def test_kopf_writes_nothing() -> None:
     assert isinstance(settings, kopf.OperatorSettings)
 
 
-def build(observe: Callable[[str], Observe]) -> kopf.OperatorRegistry:
+async def log_in(server: str) -> kopf.AiohttpSession:
+    return kopf.AiohttpSession(server=server, aiohttp_session=aiohttp.ClientSession())
+
+
+def build(
+    observe: Callable[[str], Observe], server: str = "https://localhost"
+) -> kopf.OperatorRegistry:
     return build_registry(
         tasks=observe("gatewaytasks"),
         batches=observe("gatewaybatches"),
         files=observe("gatewayfiles"),
         uploads=observe("gatewayuploads"),
         heartbeat=lambda _: None,
-        login=lambda: kopf.ConnectionInfo(server="https://localhost"),
+        login=lambda: log_in(server),
         shards=Shards(),
         lease=LEASE,
         supervisor=Supervisor(),
@@ -147,6 +156,58 @@ async def test_return_of_kopf_after_stop_is_no_failure(monkeypatch: pytest.Monke
     stop = asyncio.Event()
     stop.set()
     await run_to_end(monkeypatch, becomes_ready=True, stop=stop)
+
+
+def describe(plural: str, *, namespaced: bool = True) -> dict[str, Any]:
+    verbs = ["list", "watch", "patch"]
+    names = {"name": plural, "singularName": "", "kind": plural}
+    return {**names, "namespaced": namespaced, "verbs": verbs}
+
+
+DISCOVERY: dict[str, Any] = {
+    "/api": {"versions": ["v1"]},
+    "/api/v1": {"resources": [describe("namespaces", namespaced=False)]},
+    "/apis": {
+        "groups": [
+            {
+                "name": group,
+                "versions": [{"version": version}],
+                "preferredVersion": {"version": version},
+            }
+            for group, version, _ in (TASKS, LEASES)
+        ]
+    },
+    f"/apis/{TASKS[0]}/{TASKS[1]}": {
+        "resources": [describe(kind[2]) for kind in (TASKS, BATCHES, FILES, UPLOADS)]
+    },
+    f"/apis/{LEASES[0]}/{LEASES[1]}": {"resources": [describe(LEASES[2])]},
+}
+NO_OBJECTS = {"metadata": {"resourceVersion": "1"}, "items": []}
+
+
+async def serve_failing_watch(request: web.Request) -> web.StreamResponse:
+    """Answer as an API server of which the watch of files fails and the others are silent."""
+    if "watch" not in request.query:
+        return web.json_response(DISCOVERY.get(request.path, NO_OBJECTS))
+    if request.path.endswith(FILES[2]):
+        return web.json_response({"type": "ERROR", "object": {"code": 500}})
+    await asyncio.sleep(60)
+    raise AssertionError
+
+
+async def test_kopf_ends_when_one_of_its_watches_fails() -> None:
+    app = web.Application()
+    app.router.add_get("/{path:.*}", serve_failing_watch)
+    async with TestServer(app) as server:
+        registry = build(lambda _plural: lambda _event, _obj: None, str(server.make_url("")))
+
+        async def mark_ready() -> None:
+            return
+
+        async with asyncio.timeout(15):
+            with pytest.raises(Exception, match="Error in the watch-stream"):
+                await run_feed(registry, namespace="n", ready=mark_ready, stop=asyncio.Event())
+    assert not [task for task in asyncio.all_tasks() if "watcher" in task.get_name()]
 
 
 def test_operator_imports_kopf_without_kubernetes(monkeypatch: pytest.MonkeyPatch) -> None:
