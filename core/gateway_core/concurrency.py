@@ -160,6 +160,9 @@ class Supervisor:
 
         def handle(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
             error = context.get("exception")
+            # a gather that was cancelled and is not awaited: a cancellation is no failure
+            if isinstance(error, asyncio.CancelledError):
+                return
             self._count("event_loop")
             _log.error(
                 "unexpected failure",

@@ -1,6 +1,7 @@
 """Time limits that excuse a pause of the own process, supervised loops, and semaphores."""
 
 import asyncio
+import gc
 import socket
 import time
 from collections import Counter
@@ -235,6 +236,18 @@ async def test_error_of_a_callback_is_counted() -> None:
         await asyncio.sleep(0.01)
     assert counted == ["event_loop"]
     assert logs[0]["error"] == "RuntimeError: odd"
+
+
+async def test_cancelled_wait_that_nothing_awaits_is_no_failure() -> None:
+    counted: list[str] = []
+    Supervisor(counted.append).watch_event_loop()
+    waiting = asyncio.gather(asyncio.sleep(60), asyncio.sleep(60))
+    with capture_logs() as logs:
+        waiting.cancel()
+        await asyncio.sleep(0.01)
+        del waiting
+        gc.collect()
+    assert (counted, logs) == ([], [])
 
 
 @pytest.mark.parametrize("failures", [1, 5, 1000])
