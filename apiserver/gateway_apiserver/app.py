@@ -7,12 +7,13 @@ from collections.abc import Callable
 from functools import partial
 
 from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
 from starlette.types import ASGIApp
 
 from gateway_apiserver.content import ContentSender
 from gateway_apiserver.documents import build_document
 from gateway_apiserver.endpoints import RouteTable
-from gateway_apiserver.errors import add_error_handlers
+from gateway_apiserver.errors import refuse_invalid
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.metrics import ApiMetrics
 from gateway_apiserver.parts import ApiParts
@@ -93,10 +94,11 @@ from gateway_core.providers.notices import NoticeSigner
 from gateway_core.storage.limits import DownloadBounds, Downloads, StreamLimiter
 from gateway_core.tasks.creation import TaskRecorder, TaskService
 from gateway_core.tasks.finder import TaskFinder
+from gateway_web.application import add_error_handler, create_application
 from gateway_web.context import Drain
 from gateway_web.middleware.metrics import ConnectionMetrics
 from gateway_web.middleware.observers import RequestSpans
-from gateway_web.middleware.requests import Observers, RequestMiddleware
+from gateway_web.middleware.requests import Observers
 from gateway_web.server import HealthApp, expose
 
 PUBLIC_BOUNDS = DownloadBounds(downloads=256, per_address=128, per_link=256)
@@ -115,14 +117,12 @@ def create_app(parts: ApiParts, drain: Drain | None = None) -> FastAPI:
         lambda: intake.stops,
     )
     spans = RequestSpans(parts.tracer, parts.settings.client_traces)
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
-    app.add_middleware(
-        RequestMiddleware,
+    app = create_application(
         observers=Observers(parts.access, metrics, spans),
         bounds=parts.settings.connection_bounds,
         drain=draining,
     )
-    add_error_handlers(app)
+    add_error_handler(app, RequestValidationError, refuse_invalid)
     app.state.metrics = metrics
     _add_routes(app, parts, intake, metrics, build_readiness(parts, draining))
     return app

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
-from starlette.routing import Match, Route
+from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from gateway_apiserver.access import authorize
@@ -18,6 +18,7 @@ from gateway_apiserver.surfaces.validation import declares_body
 from gateway_core.accounts.authentication import Principal
 from gateway_core.admission.admission import Access
 from gateway_core.providers.catalog import Catalog
+from gateway_web.application import EndpointRoute
 from gateway_web.context import Header, RequestContext, get_context
 from gateway_web.errors import to_gateway_error
 from gateway_web.middleware.exchange import EXCHANGE_KEY, ClientExchange
@@ -174,7 +175,7 @@ class Docs:
     responses: Mapping[str, Any] = field(default_factory=dict)
 
 
-class CallRoute(Route):
+class CallRoute(EndpointRoute):
     """One operation that is an ASGI endpoint: a hot path, or a stream of bytes.
 
     `label` names it in metrics, its surface first: `files_list`. The caller is checked before
@@ -193,9 +194,7 @@ class CallRoute(Route):
         *,
         paid: bool = False,
     ) -> None:
-        super().__init__(path, self._serve_call, methods=[method], name=label)
-        # a plain ASGI application: the framework's own wrapper is for functions of a request
-        self.app = self._serve_call
+        super().__init__(method, path, self._serve_call, name=label)
         self.method, self.handler, self.label = method, handler, label
         self.access, self.docs, self.paid = access, docs, paid
 
@@ -208,13 +207,13 @@ class CallRoute(Route):
         context = get_context(scope)
         context.route, context.template = self.label, self.path_format
         caller = await authorize(scope, self.access)
-        call = Call(scope, receive, context.sender, context, caller)
+        call = Call(scope, receive, send, context, caller)
         if self.paid:
             response = await count_outcome(self.handler, call, scope["app"].state.metrics)
         else:
             response = await self.handler(call)
         if response is not None:
-            await send_response(context.sender, response)
+            await send_response(send, response)
 
 
 class UnlistedRoute(CallRoute):

@@ -12,14 +12,15 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway_apiserver.content import Content, ContentSender, write_disposition
 from gateway_core.api.errors import (
     Conflict,
     InvalidRequest,
-    MethodNotAllowed,
     NotFound,
     RangeNotSatisfiable,
     Unavailable,
@@ -42,16 +43,16 @@ from gateway_core.storage.objects import (
     StoredObject,
     StoreUnavailable,
 )
+from gateway_web.application import EndpointRoute, create_application
 from gateway_web.context import Drain, Header, get_context
 from gateway_web.middleware.bodies import read_chunks
 from gateway_web.middleware.connections import ConnectionBounds, ConnectionTable, name_client
 from gateway_web.middleware.metrics import ConnectionMetrics
 from gateway_web.middleware.observers import AccessLog
-from gateway_web.middleware.requests import Observers, RequestMiddleware
+from gateway_web.middleware.requests import Observers
 from gateway_web.responses import Response, send_empty, send_response
 from gateway_web.server import HealthApp, expose
 
-_READ_METHODS = ("GET", "HEAD")
 _VIDEO_TEMPLATE = "/media/{task_uid}/{index}/{signature}/{name}"
 _TEMPORARY_TEMPLATE = "/temporary/{address}/{name}"
 _PUT_TEMPLATE = "/temporary/{ticket}"
@@ -78,13 +79,16 @@ class MediaParts:
 
 def create_media_app(
     parts: MediaParts, clock: Callable[[], float] = CLOCK.time, drain: Drain | None = None
-) -> ASGIApp:
-    """The media host as an ASGI application; `clock` gives Unix seconds."""
+) -> FastAPI:
+    """The media host as an application; `clock` gives Unix seconds."""
     downloads = Downloads(parts.downloads)
     if parts.registry is not None:
         parts.registry.register(ConnectionMetrics(parts.connections, downloads))
-    host = _MediaHost(parts, clock, downloads)
-    return RequestMiddleware(host, Observers(parts.access), parts.connections.bounds, drain)
+    app = create_application(
+        observers=Observers(parts.access), bounds=parts.connections.bounds, drain=drain
+    )
+    app.router.routes.extend(MediaHost(parts, clock, downloads).list_routes())
+    return app
 
 
 def create_media_health_app(parts: MediaParts, drain: Drain) -> ASGIApp:
@@ -95,7 +99,7 @@ def create_media_health_app(parts: MediaParts, drain: Drain) -> ASGIApp:
     )
 
 
-class _MediaHost:
+class MediaHost:
     """Outputs of tasks below `/media/`, temporary files below `/temporary/`."""
 
     def __init__(self, parts: MediaParts, clock: Callable[[], float], downloads: Downloads) -> None:
@@ -107,21 +111,20 @@ class _MediaHost:
         self._store_timeout = StoreTimeout(MEDIA_SECONDS)
         self._streams = StreamLimiter()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path: str = scope["path"]
-        if path.startswith(PATH) and path.count("/") == 2:
-            await self._serve_put(scope, receive, send)
-            return
-        if scope["method"] != "GET":
-            raise MethodNotAllowed(", ".join(_READ_METHODS))
-        if path.startswith(PATH):
-            await self._send_temporary(scope, receive, send)
-        elif path == "/healthz":
-            get_context(scope).route = "operations_health"
-            response = Response(200, b'{"status":"ok"}')
-            await send_response(send, response)
-        else:
-            await self._send_video(scope, receive, send)
+    def list_routes(self) -> list[BaseRoute]:
+        """Its routes."""
+        temporary = PATH + "{address}/{name:path}"
+        routes = (
+            ("PUT", PATH + "{ticket}", self._serve_put),
+            ("GET", temporary, self._send_temporary),
+            ("GET", "/media/{address:path}", self._send_video),
+            ("GET", "/healthz", self._show_health),
+        )
+        return [EndpointRoute(method, path, serve) for method, path, serve in routes]
+
+    async def _show_health(self, scope: Scope, receive: Receive, send: Send) -> None:
+        get_context(scope).route = "operations_health"
+        await send_response(send, Response(200, b'{"status":"ok"}'))
 
     async def _send_video(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, context = scope["path"], get_context(scope)
@@ -173,8 +176,6 @@ class _MediaHost:
             await send_empty(send, 416, [*content.basic_headers, size, (b"content-length", b"0")])
 
     async def _serve_put(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] != "PUT":
-            raise MethodNotAllowed("PUT")
         context = get_context(scope)
         context.route, context.template = "media_put", _PUT_TEMPLATE
         ticket = self._addresses.find_put(scope["path"], self._clock())

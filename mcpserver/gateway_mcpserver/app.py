@@ -1,11 +1,14 @@
-"""The MCP process as one ASGI application, and what it is made of."""
+"""The MCP process as a FastAPI application, and what it is made of."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 import orjson
+from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
+from starlette.middleware import Middleware
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway_core.accounts.authentication import Authenticator, PolicyView
@@ -15,7 +18,6 @@ from gateway_core.admission.admission import Admission
 from gateway_core.admission.intake import Intake
 from gateway_core.admission.rates import FreeRateLimiter, RateLimiter
 from gateway_core.api.account import GatewayAccount, GatewayUser
-from gateway_core.api.errors import MethodNotAllowed, NotFound
 from gateway_core.api.ids import IdMint
 from gateway_core.api.key import GatewayKey
 from gateway_core.api.oauth import GatewayGrant, GatewayOAuthClient
@@ -65,11 +67,12 @@ from gateway_mcpserver.tools.task_waits import TaskWaiter
 from gateway_mcpserver.tools.tasks import CreateTask, GetTask
 from gateway_mcpserver.tools.toolbox import Toolbox
 from gateway_mcpserver.waiting import Waits
+from gateway_web.application import EndpointRoute, create_application
 from gateway_web.context import Drain, get_context
 from gateway_web.middleware.bodies import BodyMemory
 from gateway_web.middleware.connections import ConnectionBounds, ConnectionTable
 from gateway_web.middleware.observers import AccessLog, RequestSpans
-from gateway_web.middleware.requests import Observers, RequestMiddleware
+from gateway_web.middleware.requests import Observers
 from gateway_web.responses import JSON, Response, send_empty, send_response
 from gateway_web.server import HealthApp, expose
 
@@ -108,7 +111,7 @@ class McpParts:
     is_prepared: Callable[[], bool] = lambda: True
 
 
-def create_app(parts: McpParts, drain: Drain) -> ASGIApp:
+def create_app(parts: McpParts, drain: Drain) -> FastAPI:
     """The application; its waits end when `drain` begins."""
     settings = parts.settings
     metrics = McpMetrics(parts.registry, partial(_classify, parts.tables.accounts))
@@ -119,16 +122,18 @@ def create_app(parts: McpParts, drain: Drain) -> ASGIApp:
         settings.mcp_allowed_hosts,
     )
     endpoint = _build_endpoint(parts, rules, metrics, drain)
-    site = _Site(settings, rules, endpoint)
     spans = RequestSpans(parts.tracer, settings.client_traces)
-    return RequestMiddleware(
-        site,
-        Observers(parts.access, metrics, spans),
-        settings.connection_bounds,
-        drain,
+    app = create_application(
         RefusalRenderer(settings.mcp_url).render,
-        BodyMemory(_BODY_BYTES, _ACCOUNT_BODY_BYTES, most_counted=_ACCOUNT_BODY_BYTES),
+        [Middleware(HostCheck, rules=rules)],
+        observers=Observers(parts.access, metrics, spans),
+        bounds=settings.connection_bounds,
+        drain=drain,
+        memory=BodyMemory(_BODY_BYTES, _ACCOUNT_BODY_BYTES, most_counted=_ACCOUNT_BODY_BYTES),
     )
+    app.router.routes += [EndpointRoute(None, path, endpoint) for path in ENDPOINT_PATHS]
+    app.router.routes += _list_discovery(settings)
+    return app
 
 
 def create_health_app(parts: McpParts, drain: Drain) -> ASGIApp:
@@ -212,45 +217,53 @@ def _build_endpoint(
     return McpEndpoint(rules, identity, tools, waiter, parts.cancellations, subscriptions, metrics)
 
 
-class _Site:
-    """The paths of the process: the endpoint, and discovery documents (contract §10.4)."""
+class HostCheck:
+    """Middleware that refuses requests for another host, whatever their path (§10.1)."""
 
-    def __init__(self, settings: McpSettings, rules: AddressRules, endpoint: McpEndpoint) -> None:
-        base_url, mcp_url = settings.base_url, settings.mcp_url
-        registration, documents = settings.oauth_registration, settings.oauth_documents
-        server = describe_server(base_url, registration=registration, documents=documents)
-        self._documents = {
-            path: _cacheable(document)
-            for path, document in (
-                *describe_resources(base_url, mcp_url),
-                *((path, server) for path in SERVER_PATHS),
-            )
-        }
+    def __init__(self, app: ASGIApp, rules: AddressRules) -> None:
+        self._app = app
         self._rules = rules
-        self._endpoint = endpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request. NotFound, MethodNotAllowed."""
+        """Serve a request for this host."""
         try:
             self._rules.check_host(scope["headers"])
         except RpcError as error:
-            response = to_response(None, error)
-            await send_response(send, response)
-            return
-        if scope["path"] in ENDPOINT_PATHS:
-            await self._endpoint(scope, receive, send)
-            return
-        document = self._documents.get(scope["path"])
-        if document is None:
-            raise NotFound("Not found.")
-        context = get_context(scope)
-        context.route, context.template = "oauth_discovery", scope["path"]
-        if scope["method"] == "OPTIONS":
-            await send_empty(send, 204, (_ANY_METHOD, _ALLOWED_HEADERS))
-        elif scope["method"] == "GET":
-            await send_response(send, document)
+            await send_response(get_context(scope).sender, to_response(None, error))
         else:
-            raise MethodNotAllowed("GET, HEAD, OPTIONS")
+            await self._app(scope, receive, send)
+
+
+def _list_discovery(settings: McpSettings) -> list[BaseRoute]:
+    """Routes of the discovery documents (contract §10.4)."""
+    base_url, mcp_url = settings.base_url, settings.mcp_url
+    registration, documents = settings.oauth_registration, settings.oauth_documents
+    server = describe_server(base_url, registration=registration, documents=documents)
+    shown = (
+        *describe_resources(base_url, mcp_url),
+        *((path, server) for path in SERVER_PATHS),
+    )
+    return [
+        EndpointRoute(method, path, partial(show, path, _cacheable(document)))
+        for path, document in shown
+        for method, show in (("GET", _show_document), ("OPTIONS", _allow_any))
+    ]
+
+
+async def _show_document(
+    path: str, document: Response, scope: Scope, receive: Receive, send: Send
+) -> None:
+    context = get_context(scope)
+    context.route, context.template = "oauth_discovery", path
+    await send_response(send, document)
+
+
+async def _allow_any(
+    path: str, document: Response, scope: Scope, receive: Receive, send: Send
+) -> None:
+    context = get_context(scope)
+    context.route, context.template = "oauth_discovery", path
+    await send_empty(send, 204, (_ANY_METHOD, _ALLOWED_HEADERS))
 
 
 def _cacheable(document: object) -> Response:

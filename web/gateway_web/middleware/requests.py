@@ -57,7 +57,8 @@ class Observers:
 Renderer = Callable[[Scope, GatewayError], Response]
 
 
-def _render_in_dialect(scope: Scope, error: GatewayError) -> Response:
+def render_in_dialect(scope: Scope, error: GatewayError) -> Response:
+    """The response that reports `error` to the client of `scope`."""
     return render_error(error, choose_dialect(scope))
 
 
@@ -73,7 +74,7 @@ class RequestMiddleware:
         observers: Observers | None = None,
         bounds: ConnectionBounds | None = None,
         drain: Drain | None = None,
-        render: Renderer = _render_in_dialect,
+        render: Renderer = render_in_dialect,
         memory: BodyMemory | None = None,
     ) -> None:
         chosen = observers or Observers(AccessLog())

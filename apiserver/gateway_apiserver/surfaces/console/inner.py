@@ -7,11 +7,12 @@ limits and errors. There is no second implementation.
 from typing import Any
 
 import orjson
+from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway_apiserver.endpoints import Call
-from gateway_apiserver.errors import to_known_error
+from gateway_apiserver.errors import refuse_invalid
 from gateway_apiserver.surfaces.console.parts import locate
 from gateway_apiserver.surfaces.console.seats import Seat
 from gateway_web.context import SCOPE_KEY, Header, RequestContext, get_context
@@ -110,7 +111,7 @@ class InnerApi:
         try:
             await self._router(inner, receive, send)
         except RequestValidationError as error:
-            raise to_known_error(inner, error) from None
+            raise refuse_invalid(error, Request(inner)) from None
 
 
 def _make_receive(body: bytes, call: Call) -> Receive:
