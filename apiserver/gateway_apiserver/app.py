@@ -8,6 +8,7 @@ from functools import partial
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from gateway_apiserver.content import ContentSender
@@ -171,7 +172,7 @@ def _add_routes(
         FreeRateLimiter(parts.counters, free_rates, replicas=settings.replicas),
         intake,
     )
-    table = RouteTable()
+    routes = app.router.routes
     addresses = AddressPolicy(settings.callback_allowed_cidrs, settings.denied_cidrs)
     finder = TaskFinder(
         parts.tables.tasks,
@@ -193,14 +194,14 @@ def _add_routes(
     # polls are most of the requests, so their path is compared first
     TaskRoutes(
         catalog, admission, tasks, authenticator, finder, addresses, settings.task_id_header
-    ).add_to(table)
+    ).add_to(routes)
     ModerationRoutes(
         admission,
         Moderators(lambda: catalog.current, parts.moderations),
         parts.calls,
         parts.health,
         default_model=settings.moderation_default_model,
-    ).add_to(table)
+    ).add_to(routes)
     files = FileFinder(kube, parts.tables.files, parts.storage, mint)
     llm = LlmService(
         lambda: catalog.current,
@@ -220,24 +221,25 @@ def _add_routes(
         authorizer,
         policies,
         describe_headers(settings.llm_headers, has_cache=parts.answers is not None),
-    ).add_to(table)
+    ).add_to(routes)
     repository = Repository(parts.kube, mint, {}, ListLimiter())
     same = authenticator.check_same
-    _add_storage(table, parts, repository, files, mint, metrics, failpoints, downloads, same)
+    _add_storage(routes, parts, repository, files, mint, metrics, failpoints, downloads, same)
     most_open = settings.open_batches_per_account
-    BatchRoutes(admission, repository, files, mint, most_open=most_open).add_to(table)
+    BatchRoutes(admission, repository, files, mint, most_open=most_open).add_to(routes)
     services = {
         OwnerIndex: OwnerIndex(parts.tables.users),
         RateLimiter: limiter,
     }
     app.state.services = services
     public = PublicSender(Downloads(PUBLIC_BOUNDS))
-    PricingRoutes(catalog, addresses, public, anonymous=settings.pricing_anonymous).add_to(table)
+    PricingRoutes(catalog, addresses, public, anonymous=settings.pricing_anonymous).add_to(routes)
+    table = RouteTable()
     usage = add_management(table, parts, limiter, mint, addresses)
-    pages = _add_sign_in(table, parts, mint, intake)
-    NoticeReceiver(NoticeSigner(parts.id_key), parts.notices).add_to(table)
+    pages = _add_sign_in(routes, parts, mint, intake)
+    NoticeReceiver(NoticeSigner(parts.id_key), parts.notices).add_to(routes)
     add_operational_routes(
-        table,
+        routes,
         is_ready,
         catalog,
         partial(
@@ -248,9 +250,9 @@ def _add_routes(
         ),
         public,
     )
-    add_console(app, table, parts, *pages, repository, finder, files, usage, limiter, is_ready)
-    app.router.routes.extend(table.routes)
+    routes += table.routes
     app.include_router(account.router)
+    add_console(app, parts, *pages, repository, finder, files, usage, limiter, is_ready)
 
 
 def build_readiness(parts: ApiParts, drain: Drain) -> Callable[[], bool]:
@@ -267,7 +269,7 @@ def create_health_app(parts: ApiParts, drain: Drain) -> ASGIApp:
 
 
 def _add_storage(
-    table: RouteTable,
+    routes: list[BaseRoute],
     parts: ApiParts,
     repository: Repository,
     finder: FileFinder,
@@ -294,7 +296,7 @@ def _add_storage(
         store,
         ContentSender(downloads, partial(metrics.count_bytes, "files", "out")),
         metrics,
-    ).add_to(table)
+    ).add_to(routes)
     outcomes = UploadOutcomes(kube, quota, recorder, failpoints)
     upload_parts = UploadParts(store, parts.parts, mint, failpoints)
     UploadRoutes(
@@ -303,7 +305,7 @@ def _add_storage(
         partial(metrics.count_bytes, "uploads", "in"),
         streams,
         clock=parts.clock,
-    ).add_to(table)
+    ).add_to(routes)
     addresses = TemporaryAddresses(parts.sealer)
     writer = FileWriter(store, quota, recorder, streams, check_same)
     temporary = TemporaryFiles(
@@ -320,11 +322,11 @@ def _add_storage(
         store,
         addresses,
         media_url=settings.media_url,
-    ).add_to(table)
+    ).add_to(routes)
 
 
 def _add_sign_in(
-    table: RouteTable, parts: ApiParts, mint: IdMint, intake: Intake
+    routes: list[BaseRoute], parts: ApiParts, mint: IdMint, intake: Intake
 ) -> tuple[Pages, SignInRoutes]:
     """Add sign-in, the authorization server, and the pages of both."""
     settings, kube, tables, peppers = parts.settings, parts.kube, parts.tables, parts.peppers
@@ -371,10 +373,10 @@ def _add_sign_in(
         settings.mcp_url,
         registration=settings.oauth_registration,
         documents=settings.oauth_documents,
-    ).add_to(table)
-    OAuthRoutes(registrar, directory, grants, authorizations, throttle, intake).add_to(table)
+    ).add_to(routes)
+    OAuthRoutes(registrar, directory, grants, authorizations, throttle, intake).add_to(routes)
     pages = Pages(settings.base_url)
-    pages.add_to(table)
+    pages.add_to(routes)
     sessions = SessionStore(parts.transient)
     browsers = KnownBrowsers(parts.id_key)
     service = SignIn(kube, users, PasswordChecker(), sessions, throttle, browsers)
@@ -382,13 +384,13 @@ def _add_sign_in(
         policy = settings.sign_on_policy
         cookies = PendingCookies(parts.id_key)
         sign_on = SignOn(kube, sessions, tables.users, parts.oidc, policy, cookies)
-        SsoRoutes(pages, service, sign_on, throttle).add_to(table)
+        SsoRoutes(pages, service, sign_on, throttle).add_to(routes)
     sign_in = SignInRoutes(pages, service, settings.oidc_title if parts.oidc else "")
-    sign_in.add_to(table)
-    ConsentRoutes(pages, sign_in, authorizations, grants, accounts, throttle).add_to(table)
+    sign_in.add_to(routes)
+    ConsentRoutes(pages, sign_in, authorizations, grants, accounts, throttle).add_to(routes)
     SettingsRoutes(
         pages, sign_in, service, grants, tables.accounts, parts.key_use, throttle
-    ).add_to(table)
+    ).add_to(routes)
     return pages, sign_in
 
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from gateway_apiserver.endpoints import Call, Docs, RouteTable, Schema
+from starlette.routing import BaseRoute
+
+from gateway_apiserver.endpoints import Call, CallRoute, Docs, Schema
 from gateway_apiserver.surfaces.large_bodies import LargeBodies
 from gateway_core.admission.admission import Admission, Payer, capture
 from gateway_core.admission.live_calls import AccountLimiter, LiveCalls
@@ -121,12 +123,14 @@ class ModerationRoutes:
         self._bodies = LargeBodies()
         self._limiter = AccountLimiter()
 
-    def add_to(self, table: RouteTable) -> None:
+    def add_to(self, routes: list[BaseRoute]) -> None:
         """Add the route."""
         also = (402, 404, 409, 502, 504)
         title = "Judge texts and images"
         docs = Docs("createModeration", title, RESPONSE, body=self._describe_body, also=also)
-        table.add("POST", PATH, self.judge, "moderation_create", docs=docs, paid=True)
+        routes.append(
+            CallRoute("POST", PATH, self.judge, "moderation_create", docs=docs, paid=True)
+        )
 
     async def judge(self, call: Call) -> Response:
         """Judge texts and images by the model's provider."""

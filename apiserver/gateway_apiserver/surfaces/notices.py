@@ -10,10 +10,10 @@ import asyncio
 
 import structlog
 from starlette.requests import ClientDisconnect
-from starlette.routing import Match
+from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
-from gateway_apiserver.endpoints import Call, CallRoute, RouteTable
+from gateway_apiserver.endpoints import Call, CallRoute
 from gateway_core.api.errors import NotFound, TooLarge, Unavailable
 from gateway_core.providers.notices import ROOT, Notice, NoticeSigner, NoticeSink, NoticeUndelivered
 from gateway_web.middleware.bodies import read_chunks
@@ -56,9 +56,9 @@ class NoticeReceiver:
         """Tasks with a notice within the pause; whether another one has arrived since."""
         self._followers: set[asyncio.Task[None]] = set()
 
-    def add_to(self, table: RouteTable) -> None:
+    def add_to(self, routes: list[BaseRoute]) -> None:
         """Add the route."""
-        table.add_route(_NoticeRoute("POST", _TEMPLATE, self.receive, "notices"))
+        routes.append(_NoticeRoute("POST", _TEMPLATE, self.receive, "notices"))
 
     async def receive(self, call: Call) -> None:
         """204 for an address of ours, 404 for any other; 413 and 503 as elsewhere."""

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import orjson
+from starlette.routing import BaseRoute
 
-from gateway_apiserver.endpoints import Call, RouteTable
+from gateway_apiserver.endpoints import Call, CallRoute
 from gateway_core.api.errors import Unavailable
 from gateway_core.providers.catalog import Catalog
 from gateway_core.providers.catalog_view import CatalogView
@@ -61,7 +62,7 @@ _OK = Response(200, b'{"status":"ok"}', (JSON,))
 
 
 def add_operational_routes(
-    table: RouteTable,
+    routes: list[BaseRoute],
     is_ready: Callable[[], bool],
     catalog: CatalogView,
     describe: Callable[[Catalog], dict[str, Any]],
@@ -86,6 +87,6 @@ def add_operational_routes(
             known = current, orjson.dumps(describe(current))
         await sender.send(call, [known[1]])
 
-    table.add("GET", "/healthz", show_health, "operations_health")
-    table.add("GET", "/readyz", show_readiness, "operations_health")
-    table.add("GET", "/openapi.json", show_document, "operations_openapi")
+    routes.append(CallRoute("GET", "/healthz", show_health, "operations_health"))
+    routes.append(CallRoute("GET", "/readyz", show_readiness, "operations_health"))
+    routes.append(CallRoute("GET", "/openapi.json", show_document, "operations_openapi"))

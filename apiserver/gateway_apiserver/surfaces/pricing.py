@@ -11,8 +11,9 @@ from datetime import datetime
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
+from starlette.routing import BaseRoute
 
-from gateway_apiserver.endpoints import Call, Docs, RouteTable, Schema
+from gateway_apiserver.endpoints import Call, CallRoute, Docs, Schema
 from gateway_apiserver.surfaces.models import Query
 from gateway_apiserver.surfaces.moderations import describe_body as describe_moderation
 from gateway_apiserver.surfaces.operations import PublicSender
@@ -119,15 +120,15 @@ class PricingRoutes:
         self._listed: tuple[Catalog, datetime] | None = None
         self._shown = list[_Shown]()
 
-    def add_to(self, table: RouteTable) -> None:
+    def add_to(self, routes: list[BaseRoute]) -> None:
         """Add the routes."""
         access = Access(anonymous=self._anonymous)
         show, label = self.show_schedules, "price_schedules"
         docs = Docs("listPrices", "What each model costs now", PriceList, query=PriceQuery)
-        table.add("GET", SCHEDULES_PATH, show, label, access, docs)
+        routes.append(CallRoute("GET", SCHEDULES_PATH, show, label, access, docs))
         body, title = self._describe_quote, "What a call would reserve"
         docs = Docs("quotePrice", title, QuoteAnswer, body=body, also=(404, 409))
-        table.add("POST", QUOTES_PATH, self.make_quote, "price_quotes", access, docs)
+        routes.append(CallRoute("POST", QUOTES_PATH, self.make_quote, "price_quotes", access, docs))
 
     def _describe_quote(self, catalog: Catalog) -> Schema:
         """The body: one form for each path that some model serves."""

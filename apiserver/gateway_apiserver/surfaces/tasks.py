@@ -6,10 +6,10 @@ once. They stand first in the table, since polls are most of what the gateway is
 
 from collections.abc import Iterable, Mapping
 
-from starlette.routing import Match
+from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
-from gateway_apiserver.endpoints import Call, CallRoute, Docs, Handler, RouteTable
+from gateway_apiserver.endpoints import Call, CallRoute, Docs, Handler
 from gateway_apiserver.surfaces.validation import read_idempotency_key
 from gateway_core.accounts.authentication import Authenticator
 from gateway_core.admission.admission import Admission, Payer
@@ -119,11 +119,11 @@ class TaskRoutes:
         self._addresses = addresses
         self._task_id_header = task_id_header.lower().encode()
 
-    def add_to(self, table: RouteTable) -> None:
+    def add_to(self, routes: list[BaseRoute]) -> None:
         """Add the routes."""
         catalog, loopback = self._catalog, self._addresses.permits("127.0.0.1")
-        table.add_route(_TaskRoute("GET", READ_PATH, self.show, "task_read", catalog))
-        table.add_route(
+        routes.append(_TaskRoute("GET", READ_PATH, self.show, "task_read", catalog))
+        routes.append(
             _TaskRoute(
                 "POST",
                 CREATE_PATH,

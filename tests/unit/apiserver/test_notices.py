@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 
-from gateway_apiserver.endpoints import RouteTable
 from gateway_apiserver.surfaces.notices import (
     LONGEST_PAUSE,
     MOST_BYTES,
@@ -61,9 +60,8 @@ async def post(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    table = RouteTable()
-    receiver.add_to(table)
-    app = Starlette(routes=table.routes)
+    app = Starlette()
+    receiver.add_to(app.router.routes)
     app.state.authorizer = None
     served = RequestMiddleware(app.router)
     scope["app"] = app

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from gateway_apiserver.endpoints import Call, Docs, RouteTable
+from starlette.routing import BaseRoute
+
+from gateway_apiserver.endpoints import Call, CallRoute, Docs
 from gateway_apiserver.surfaces.batches.models import ENDPOINT, WINDOW, Batch, BatchCreate
 from gateway_apiserver.surfaces.files.finder import FileFinder
 from gateway_apiserver.surfaces.models import Page, PageQuery
@@ -89,18 +91,20 @@ class BatchRoutes:
         self._most_open = most_open
         self._clock = clock
 
-    def add_to(self, table: RouteTable) -> None:
+    def add_to(self, routes: list[BaseRoute]) -> None:
         """Add the routes; creates are paid calls and pass `admission`."""
         one, cancel = PATH + "/{batch_id}", PATH + "/{batch_id}/cancel"
         title = "Run the moderations of a File"
         docs = Docs("createBatch", title, Batch, body=BatchCreate, makes="Batch", also=(404,))
-        table.add("POST", PATH, self.create, "batch_create", docs=docs, paid=True)
+        routes.append(CallRoute("POST", PATH, self.create, "batch_create", docs=docs, paid=True))
         docs = Docs("listBatches", "Batches, the newest first", Page[Batch], query=PageQuery)
-        table.add("GET", PATH, self.list, "batch_list", Access(), docs)
+        routes.append(CallRoute("GET", PATH, self.list, "batch_list", Access(), docs))
         docs = Docs("showBatch", "One Batch", Batch)
-        table.add("GET", one, self.show, "batch_read", Access(), docs)
+        routes.append(CallRoute("GET", one, self.show, "batch_read", Access(), docs))
         docs = Docs("cancelBatch", "End a Batch early", Batch, also=(400, 409, 413, 415, 504))
-        table.add("POST", cancel, self.cancel, "batch_cancel", Access(Act.CREATE), docs)
+        routes.append(
+            CallRoute("POST", cancel, self.cancel, "batch_cancel", Access(Act.CREATE), docs)
+        )
 
     async def create(self, call: Call) -> Response:
         """Create a Batch of a File, or find that of an earlier call with the Idempotency-Key."""

@@ -9,9 +9,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
+from starlette.routing import BaseRoute
 from starlette.types import Message, Receive
 
-from gateway_apiserver.endpoints import Call, RouteTable
+from gateway_apiserver.endpoints import Call, CallRoute
 from gateway_apiserver.surfaces.console.seats import ROOT, Console, read_header
 from gateway_core.api.errors import NotFound, TooManyCalls
 from gateway_core.concurrency import FairSemaphore
@@ -114,10 +115,10 @@ class LiveRoutes:
         self._of_accounts = FairSemaphore(PER_PROCESS)
         self._of_users = FairSemaphore(PER_PROCESS, per_holder=PER_USER)
 
-    def add_to(self, table: RouteTable) -> None:
+    def add_to(self, routes: list[BaseRoute]) -> None:
         """Add the route."""
         path = f"{ROOT}/{{account}}/events/{{noun}}"
-        table.add("GET", path, self.serve, "console_events")
+        routes.append(CallRoute("GET", path, self.serve, "console_events"))
 
     async def serve(self, call: Call) -> Response | None:
         """Send an event after each change, until the client leaves or the time is over."""

@@ -8,8 +8,9 @@ from typing import Any
 
 import orjson
 from markupsafe import Markup
+from starlette.routing import BaseRoute
 
-from gateway_apiserver.endpoints import Call, RouteTable
+from gateway_apiserver.endpoints import Call, CallRoute
 from gateway_apiserver.surfaces.console.parts import (
     ONCE,
     Field,
@@ -128,11 +129,11 @@ class Section:
 
 
 class Console:
-    """Adds pages to the table, each behind the sign-in and for a member of its account."""
+    """Adds pages to the routes, each behind the sign-in and for a member of its account."""
 
     def __init__(
         self,
-        table: RouteTable,
+        routes: list[BaseRoute],
         pages: Pages,
         sign_in: SignInRoutes,
         accounts: ReadThrough[AccountRecord],
@@ -140,7 +141,7 @@ class Console:
         *,
         media_url: str,
     ) -> None:
-        self._table = table
+        self._routes = routes
         self._pages = pages
         self._sign_in = sign_in
         self._accounts = accounts
@@ -148,7 +149,7 @@ class Console:
         self._media_url = media_url
         self._sections: list[Section] = []
         guard = pages.guard
-        table.add("GET", "/", guard(self._enter), "console_enter")
+        routes.append(CallRoute("GET", "/", guard(self._enter), "console_enter"))
 
     def add_section(self, section: Section) -> None:
         """Add an entry to the navigation, after those before it."""
@@ -167,7 +168,7 @@ class Console:
                 return self._render(call, seat, Screen(_IMPOSSIBLE, ()), error=error)
 
         full = f"{ROOT}/{{account}}{path}"
-        self._table.add("GET", full, self._pages.guard(serve), f"console_{label}")
+        self._routes.append(CallRoute("GET", full, self._pages.guard(serve), f"console_{label}"))
 
     def add_form(
         self, path: str, take: Taken, label: str, show: Shown, *, uploads: bool = False
@@ -202,7 +203,7 @@ class Console:
                 return self._render(call, seat, screen, error=error, sent=sent)
 
         full = f"{ROOT}/{{account}}{path}"
-        self._table.add("POST", full, self._pages.guard(serve), f"console_{label}")
+        self._routes.append(CallRoute("POST", full, self._pages.guard(serve), f"console_{label}"))
 
     async def find_seat(self, call: Call) -> Seat | None:
         """Who is signed in, in the account of the path; None without a session.

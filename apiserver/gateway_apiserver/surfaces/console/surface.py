@@ -5,7 +5,7 @@ from typing import Any, NoReturn
 
 from fastapi import FastAPI
 
-from gateway_apiserver.endpoints import Call, RouteTable
+from gateway_apiserver.endpoints import Call
 from gateway_apiserver.parts import ApiParts
 from gateway_apiserver.surfaces.console.audit import AuditPage
 from gateway_apiserver.surfaces.console.guardrails import GuardrailPages
@@ -37,7 +37,6 @@ from gateway_core.tasks.finder import TaskFinder
 
 def add_console(
     app: FastAPI,
-    table: RouteTable,
     parts: ApiParts,
     pages: Pages,
     sign_in: SignInRoutes,
@@ -48,9 +47,9 @@ def add_console(
     limiter: RateLimiter,
     is_ready: Callable[[], bool],
 ) -> None:
-    """Add all pages, last in the table: no call of the API is compared to their paths."""
+    """Add all pages, last in the list: no call of the API is compared to their paths."""
     console = Console(
-        table,
+        app.router.routes,
         pages,
         sign_in,
         ReadThrough(parts.tables.accounts, parts.kube, GatewayAccount.plural),
@@ -84,7 +83,7 @@ def add_console(
     task_rows.subscribe(tasks.wake)
     batch_rows.subscribe(batches.wake)
     events: Mapping[str, AccountEvents[Any]] = {"tasks": tasks, "batches": batches}
-    LiveRoutes(console, events, lambda: not is_ready()).add_to(table)
+    LiveRoutes(console, events, lambda: not is_ready()).add_to(app.router.routes)
     # a page like the others for an address that was mistyped or has changed
     console.add_page("/{page:path}", _show_nothing, "unknown")
 

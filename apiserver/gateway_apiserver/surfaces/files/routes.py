@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from functools import partial
 
 import structlog
+from starlette.routing import BaseRoute
 
 from gateway_apiserver.content import Content, ContentSender, write_disposition
-from gateway_apiserver.endpoints import Call, Docs, RouteTable
+from gateway_apiserver.endpoints import Call, CallRoute, Docs
 from gateway_apiserver.metrics import ApiMetrics
 from gateway_apiserver.surfaces.files.creation import FileCreation
 from gateway_apiserver.surfaces.files.finder import FileFinder
@@ -59,18 +60,20 @@ class FileRoutes:
         self._sender = sender
         self._metrics = metrics
 
-    def add_to(self, table: RouteTable) -> None:
+    def add_to(self, routes: list[BaseRoute]) -> None:
         """Add the routes."""
         one, content = PATH + "/{file_id}", PATH + "/{file_id}/content"
         create = Access(Act.CREATE, creates=True, rate="storage")
         docs = Docs("listFiles", "Files of the account", Page[File], query=FileQuery)
-        table.add("GET", PATH, self.list, "files_list", Access(), docs)
+        routes.append(CallRoute("GET", PATH, self.list, "files_list", Access(), docs))
         docs = Docs("createFile", "Store a file", File, form=FORM, also=(504,))
-        table.add("POST", PATH, self.create, "files_create", create, docs)
+        routes.append(CallRoute("POST", PATH, self.create, "files_create", create, docs))
         docs = Docs("showFile", "A file without its bytes", File)
-        table.add("GET", one, self.show, "files_read", Access(), docs)
+        routes.append(CallRoute("GET", one, self.show, "files_read", Access(), docs))
         docs = Docs("deleteFile", "Delete a file", DeletedFile, also=(504,))
-        table.add("DELETE", one, self.delete, "files_delete", Access(Act.CREATE), docs)
+        routes.append(
+            CallRoute("DELETE", one, self.delete, "files_delete", Access(Act.CREATE), docs)
+        )
         docs = Docs(
             "readFileContent",
             "A file's bytes",
@@ -81,7 +84,7 @@ class FileRoutes:
                 "304": {"description": "They are those of the ETag that was sent."},
             },
         )
-        table.add("GET", content, self.send_content, "files_content", Access(), docs)
+        routes.append(CallRoute("GET", content, self.send_content, "files_content", Access(), docs))
 
     async def create(self, call: Call) -> Response:
         """Store a file of one multipart form."""

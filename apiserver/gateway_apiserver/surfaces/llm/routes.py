@@ -4,15 +4,9 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from urllib.parse import parse_qs
 
-from gateway_apiserver.endpoints import (
-    Call,
-    CallRoute,
-    Docs,
-    Handler,
-    HeaderDocs,
-    RouteTable,
-    UnlistedRoute,
-)
+from starlette.routing import BaseRoute
+
+from gateway_apiserver.endpoints import Call, CallRoute, Docs, Handler, HeaderDocs, UnlistedRoute
 from gateway_apiserver.surfaces.llm.calls import LlmCalls
 from gateway_apiserver.surfaces.llm.credentials import read_credentials
 from gateway_apiserver.surfaces.llm.models import ModelLists
@@ -77,7 +71,7 @@ class LlmRoutes:
         self._policies = policies
         self._headers = headers
 
-    def add_to(self, table: RouteTable) -> None:
+    def add_to(self, routes: list[BaseRoute]) -> None:
         """Add the routes."""
         for made, path, read, label, docs in (
             (
@@ -97,14 +91,16 @@ class LlmRoutes:
             ),
         ):
             serve = partial(self._calls.serve, read=read)
-            table.add_route(made("POST", path, serve, label, paid=True, docs=docs))
+            routes.append(made("POST", path, serve, label, paid=True, docs=docs))
         for version, suffix, native in (("/v1", "", False), ("/v1beta", "Beta", True)):
             listing = describe_list("listModels" + suffix, native=native)
-            table.add("GET", f"{version}/models", self._list, "models_list", docs=listing)
+            routes.append(
+                CallRoute("GET", f"{version}/models", self._list, "models_list", docs=listing)
+            )
             path = f"{version}/models/{{model_id:path}}"
             showing = describe_model("getModel" + suffix, native=native)
-            table.add("GET", path, self._show, "models_get", docs=showing)
-            table.add_route(_GenerateRoute(version, self._generate, suffix, self._headers))
+            routes.append(CallRoute("GET", path, self._show, "models_get", docs=showing))
+            routes.append(_GenerateRoute(version, self._generate, suffix, self._headers))
 
     async def _list(self, call: Call) -> Response:
         policy = await self._authorize(call)

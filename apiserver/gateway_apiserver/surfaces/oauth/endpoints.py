@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from functools import partial
 
 import orjson
+from starlette.routing import BaseRoute
 
-from gateway_apiserver.endpoints import Call, Handler, RouteTable
+from gateway_apiserver.endpoints import Call, CallRoute, Handler
 from gateway_apiserver.surfaces.oauth.forms import find_header, read_json, read_pairs, to_fields
 from gateway_core.accounts.throttle import Allowance, Throttle
 from gateway_core.admission.intake import Intake
@@ -48,11 +49,11 @@ class DiscoveryRoutes:
         resources = describe_resources(base_url, mcp_url, ENDPOINT_PATHS[:1])
         self._documents = {SERVER_PATHS[0]: described, **dict(resources)}
 
-    def add_to(self, table: RouteTable) -> None:
+    def add_to(self, routes: list[BaseRoute]) -> None:
         """Add the routes."""
         for path, document in self._documents.items():
             show = partial(_show_document, _cacheable(orjson.dumps(document)))
-            _add_open(table, "GET", path, show, "oauth_discovery")
+            _add_open(routes, "GET", path, show, "oauth_discovery")
 
 
 class OAuthRoutes:
@@ -75,11 +76,11 @@ class OAuthRoutes:
         self._throttle = throttle
         self._intake = intake
 
-    def add_to(self, table: RouteTable) -> None:
+    def add_to(self, routes: list[BaseRoute]) -> None:
         """Add the routes."""
-        _add_open(table, "POST", "/oauth/register", self.register, "oauth_register")
-        _add_open(table, "POST", "/oauth/token", self.issue, "oauth_token")
-        _add_open(table, "POST", "/oauth/revoke", self.revoke, "oauth_revoke")
+        _add_open(routes, "POST", "/oauth/register", self.register, "oauth_register")
+        _add_open(routes, "POST", "/oauth/token", self.issue, "oauth_token")
+        _add_open(routes, "POST", "/oauth/revoke", self.revoke, "oauth_revoke")
 
     async def register(self, call: Call) -> Response:
         """Register a client (§10.5)."""
@@ -157,11 +158,14 @@ def _cacheable(body: bytes) -> Response:
     return Response(200, body, (JSON, (b"cache-control", CACHE_CONTROL.encode())))
 
 
-def _add_open(table: RouteTable, method: str, path: str, handler: Handler, label: str) -> None:
+def _add_open(
+    routes: list[BaseRoute], method: str, path: str, handler: Handler, label: str
+) -> None:
     """Add a route that pages of every origin may call (§0.11)."""
-    table.add(method, path, handler, label)
+    routes.append(CallRoute(method, path, handler, label))
     methods = "GET, HEAD, OPTIONS" if method == "GET" else f"{method}, OPTIONS"
-    table.add("OPTIONS", path, partial(_allow, methods.encode()), label)
+    allow = partial(_allow, methods.encode())
+    routes.append(CallRoute("OPTIONS", path, allow, label))
 
 
 async def _allow(methods: bytes, _: Call) -> Response:

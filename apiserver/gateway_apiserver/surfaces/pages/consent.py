@@ -6,8 +6,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 import structlog
+from starlette.routing import BaseRoute
 
-from gateway_apiserver.endpoints import Call, RouteTable
+from gateway_apiserver.endpoints import Call, CallRoute
 from gateway_apiserver.surfaces.oauth.forms import parse_pairs, read_pairs, to_fields
 from gateway_apiserver.surfaces.pages.html import FormExpired, Pages, redirect
 from gateway_apiserver.surfaces.pages.sign_in import SignInRoutes, locate_sign_in
@@ -56,11 +57,11 @@ class ConsentRoutes:
         self._accounts = accounts
         self._throttle = throttle
 
-    def add_to(self, table: RouteTable) -> None:
+    def add_to(self, routes: list[BaseRoute]) -> None:
         """Add the routes."""
         guard = self._pages.guard
-        table.add("GET", "/oauth/authorize", guard(self.begin), "pages_authorize")
-        table.add("POST", "/oauth/authorize", guard(self.go_on), "pages_authorize")
+        routes.append(CallRoute("GET", "/oauth/authorize", guard(self.begin), "pages_authorize"))
+        routes.append(CallRoute("POST", "/oauth/authorize", guard(self.go_on), "pages_authorize"))
 
     async def begin(self, call: Call) -> Response:
         """Check the request, and show the accounts of who is signed in."""

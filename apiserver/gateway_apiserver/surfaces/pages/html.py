@@ -11,8 +11,9 @@ import jinja2
 import structlog
 from markupsafe import Markup
 from starlette.requests import ClientDisconnect
+from starlette.routing import BaseRoute
 
-from gateway_apiserver.endpoints import Call, RouteTable
+from gateway_apiserver.endpoints import Call, CallRoute
 from gateway_core.accounts.sign_in import SignedIn
 from gateway_core.api.errors import Forbidden, Internal
 from gateway_web.context import Header
@@ -71,7 +72,7 @@ class Pages:
         """The scripts of pages: other paths of the origin may have bytes of tenants."""
         return " ".join(self._origin + path for path in SCRIPT_PATHS)
 
-    def add_to(self, table: RouteTable) -> None:
+    def add_to(self, routes: list[BaseRoute]) -> None:
         """Add the style sheet and the scripts, the only files that pages load."""
 
         async def show(call: Call) -> Response:
@@ -83,8 +84,7 @@ class Pages:
             )
             return Response(200, content, headers)
 
-        for path in _ASSETS:
-            table.add("GET", path, show, "pages_asset")
+        routes += [CallRoute("GET", path, show, "pages_asset") for path in _ASSETS]
 
     def render(
         self,

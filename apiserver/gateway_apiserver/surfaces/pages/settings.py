@@ -6,7 +6,9 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
-from gateway_apiserver.endpoints import Call, RouteTable
+from starlette.routing import BaseRoute
+
+from gateway_apiserver.endpoints import Call, CallRoute
 from gateway_apiserver.surfaces.oauth.forms import parse_pairs, read_form
 from gateway_apiserver.surfaces.pages.consent import SCOPE_TEXTS
 from gateway_apiserver.surfaces.pages.html import (
@@ -58,12 +60,16 @@ class SettingsRoutes:
         self._use = use
         self._throttle = throttle
 
-    def add_to(self, table: RouteTable) -> None:
+    def add_to(self, routes: list[BaseRoute]) -> None:
         """Add the routes."""
         guard = self._pages.guard
-        table.add("GET", HOME, guard(self.show), "pages_settings")
-        table.add("POST", f"{HOME}/connections/revoke", guard(self.revoke), "pages_revoke")
-        table.add("POST", f"{HOME}/password", guard(self.change_password), "pages_password")
+        routes.append(CallRoute("GET", HOME, guard(self.show), "pages_settings"))
+        routes.append(
+            CallRoute("POST", f"{HOME}/connections/revoke", guard(self.revoke), "pages_revoke")
+        )
+        routes.append(
+            CallRoute("POST", f"{HOME}/password", guard(self.change_password), "pages_password")
+        )
 
     async def show(self, call: Call) -> Response:
         """The page."""

@@ -5,7 +5,9 @@ import re
 import secrets
 from urllib.parse import quote, urlencode
 
-from gateway_apiserver.endpoints import Call, RouteTable
+from starlette.routing import BaseRoute
+
+from gateway_apiserver.endpoints import Call, CallRoute
 from gateway_apiserver.surfaces.oauth.forms import parse_pairs, read_form
 from gateway_apiserver.surfaces.pages.html import (
     BROWSER_COOKIE,
@@ -41,12 +43,12 @@ class SignInRoutes:
         self._sign_in = sign_in
         self._provider = provider
 
-    def add_to(self, table: RouteTable) -> None:
+    def add_to(self, routes: list[BaseRoute]) -> None:
         """Add the routes."""
         guard = self._pages.guard
-        table.add("GET", "/sign-in", guard(self.show), "pages_sign_in")
-        table.add("POST", "/sign-in", guard(self.take), "pages_sign_in")
-        table.add("POST", "/sign-out", guard(self.leave), "pages_sign_out")
+        routes.append(CallRoute("GET", "/sign-in", guard(self.show), "pages_sign_in"))
+        routes.append(CallRoute("POST", "/sign-in", guard(self.take), "pages_sign_in"))
+        routes.append(CallRoute("POST", "/sign-out", guard(self.leave), "pages_sign_out"))
 
     async def find(self, call: Call) -> SignedIn | None:
         """The signed-in user; None if the request has no valid session. Unavailable."""

@@ -1,6 +1,8 @@
 """Single sign-on at the provider that the deployment names."""
 
-from gateway_apiserver.endpoints import Call, RouteTable
+from starlette.routing import BaseRoute
+
+from gateway_apiserver.endpoints import Call, CallRoute
 from gateway_apiserver.surfaces.oauth.forms import parse_pairs, to_fields
 from gateway_apiserver.surfaces.pages.html import (
     SESSION_COOKIE,
@@ -32,11 +34,11 @@ class SsoRoutes:
         self._sign_on = sign_on
         self._throttle = throttle
 
-    def add_to(self, table: RouteTable) -> None:
+    def add_to(self, routes: list[BaseRoute]) -> None:
         """Add the routes."""
         guard = self._pages.guard
-        table.add("GET", SSO_PATH, guard(self.begin), "pages_sso")
-        table.add("GET", CALLBACK_PATH, guard(self.finish), "pages_sso")
+        routes.append(CallRoute("GET", SSO_PATH, guard(self.begin), "pages_sso"))
+        routes.append(CallRoute("GET", CALLBACK_PATH, guard(self.finish), "pages_sso"))
 
     async def begin(self, call: Call) -> Response:
         """Send the person to the provider."""

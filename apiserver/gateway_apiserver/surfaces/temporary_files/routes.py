@@ -4,7 +4,9 @@ import hashlib
 from collections.abc import Callable
 from contextlib import aclosing
 
-from gateway_apiserver.endpoints import Call, Docs, RouteTable
+from starlette.routing import BaseRoute
+
+from gateway_apiserver.endpoints import Call, CallRoute, Docs
 from gateway_apiserver.surfaces.temporary_files.creation import TemporaryCreation
 from gateway_apiserver.surfaces.temporary_files.models import (
     PreparedFile,
@@ -50,7 +52,7 @@ class TemporaryRoutes:
         self._media_url = media_url.rstrip("/")
         self._clock = clock
 
-    def add_to(self, table: RouteTable) -> None:
+    def add_to(self, routes: list[BaseRoute]) -> None:
         """Add the routes; the first two count in the rate of creates of files."""
         create = Access(Act.CREATE, creates=True, rate="storage")
         confirm, label = Access(Act.CREATE, creates=True), "temporary_files"
@@ -62,10 +64,10 @@ class TemporaryRoutes:
             body=TemporaryFileCreate,
             makes="file",
         )
-        table.add("POST", CREATE_PATH, self.create, label, create, docs)
+        routes.append(CallRoute("POST", CREATE_PATH, self.create, label, create, docs))
         title, body = "Where to put a file", TemporaryFilePrepare
         docs = Docs("prepareTemporaryFile", title, PreparedFile, status=201, body=body)
-        table.add("POST", PREPARE_PATH, self.prepare, label, create, docs)
+        routes.append(CallRoute("POST", PREPARE_PATH, self.prepare, label, create, docs))
         docs = Docs(
             "confirmTemporaryFile",
             "Keep what was put",
@@ -74,7 +76,7 @@ class TemporaryRoutes:
             body=TemporaryFileConfirm,
             also=(404, 409, 504),
         )
-        table.add("POST", CONFIRM_PATH, self.confirm, label, confirm, docs)
+        routes.append(CallRoute("POST", CONFIRM_PATH, self.confirm, label, confirm, docs))
 
     async def create(self, call: Call) -> Response:
         """Make a file of a URL or of base64."""

@@ -4,8 +4,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, contextmanager
 
 import structlog
+from starlette.routing import BaseRoute
 
-from gateway_apiserver.endpoints import Call, Docs, RouteTable, UnlistedRoute
+from gateway_apiserver.endpoints import Call, CallRoute, Docs, UnlistedRoute
 from gateway_apiserver.surfaces.forms import Form
 from gateway_apiserver.surfaces.uploads.models import (
     PART_FORM,
@@ -59,18 +60,22 @@ class UploadRoutes:
         self._streams = streams
         self._clock = clock
 
-    def add_to(self, table: RouteTable) -> None:
+    def add_to(self, routes: list[BaseRoute]) -> None:
         """Add the routes."""
         create = Access(Act.CREATE, creates=True, rate="storage")
         change, one = Access(Act.CREATE, creates=True), PATH + "/{upload_id}"
         title, also = "Begin a file in parts", (409, 504)
         docs = Docs("createUpload", title, Upload, body=UploadCreate, makes="Upload")
-        table.add_route(UnlistedRoute("POST", PATH, self.create, "uploads_create", create, docs))
+        routes.append(UnlistedRoute("POST", PATH, self.create, "uploads_create", create, docs))
         docs = Docs("addUploadPart", "Send a part", UploadPart, form=PART_FORM, also=also)
-        table.add("POST", f"{one}/parts", self.add_part, "uploads_parts", change, docs)
+        routes.append(
+            CallRoute("POST", f"{one}/parts", self.add_part, "uploads_parts", change, docs)
+        )
         title = "Make the File of its parts"
         docs = Docs("completeUpload", title, Upload, body=UploadComplete, also=also)
-        table.add("POST", f"{one}/complete", self.complete, "uploads_complete", change, docs)
+        routes.append(
+            CallRoute("POST", f"{one}/complete", self.complete, "uploads_complete", change, docs)
+        )
         docs = Docs(
             "cancelUpload",
             "Give an Upload up",
@@ -80,7 +85,9 @@ class UploadRoutes:
             also=also,
         )
         cancel = Access(Act.CREATE)
-        table.add("POST", f"{one}/cancel", self.cancel, "uploads_cancel", cancel, docs)
+        routes.append(
+            CallRoute("POST", f"{one}/cancel", self.cancel, "uploads_cancel", cancel, docs)
+        )
 
     async def create(self, call: Call) -> Response:
         """Create an Upload, and reserve its bytes."""
