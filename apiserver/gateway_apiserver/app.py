@@ -5,6 +5,7 @@ Made by `__main__` of what `compose` puts together, and by tests of fakes.
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -12,13 +13,14 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from gateway_apiserver.content import ContentSender
-from gateway_apiserver.documents import build_document
+from gateway_apiserver.documents import ApiDocument
 from gateway_apiserver.endpoints import RouteTable
 from gateway_apiserver.errors import refuse_invalid
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.metrics import ApiMetrics
 from gateway_apiserver.parts import ApiParts
 from gateway_apiserver.routers import account
+from gateway_apiserver.routers import prices as prices_router
 from gateway_apiserver.surfaces.batches.routes import BatchRoutes
 from gateway_apiserver.surfaces.console.surface import add_console
 from gateway_apiserver.surfaces.files.creation import FileCreation
@@ -39,13 +41,17 @@ from gateway_apiserver.surfaces.oauth.endpoints import (
     DiscoveryRoutes,
     OAuthRoutes,
 )
-from gateway_apiserver.surfaces.operations import PublicSender, add_operational_routes
+from gateway_apiserver.surfaces.operations import (
+    PublicSender,
+    list_document_pages,
+    list_operational_routes,
+)
 from gateway_apiserver.surfaces.pages.consent import ConsentRoutes
 from gateway_apiserver.surfaces.pages.html import Pages
 from gateway_apiserver.surfaces.pages.settings import SettingsRoutes
 from gateway_apiserver.surfaces.pages.sign_in import SignInRoutes
 from gateway_apiserver.surfaces.pages.sso import SsoRoutes
-from gateway_apiserver.surfaces.pricing import PricingRoutes
+from gateway_apiserver.surfaces.pricing import Prices
 from gateway_apiserver.surfaces.tasks import TaskRoutes
 from gateway_apiserver.surfaces.temporary_files.creation import TemporaryCreation
 from gateway_apiserver.surfaces.temporary_files.objects import TemporaryFiles
@@ -171,6 +177,7 @@ def _add_routes(
         authenticator,
         FreeRateLimiter(parts.counters, free_rates, replicas=settings.replicas),
         intake,
+        permits_anonymous=settings.pricing_anonymous,
     )
     routes = app.router.routes
     addresses = AddressPolicy(settings.callback_allowed_cidrs, settings.denied_cidrs)
@@ -227,31 +234,34 @@ def _add_routes(
     _add_storage(routes, parts, repository, files, mint, metrics, failpoints, downloads, same)
     most_open = settings.open_batches_per_account
     BatchRoutes(admission, repository, files, mint, most_open=most_open).add_to(routes)
-    services = {
+    public = PublicSender(Downloads(PUBLIC_BOUNDS))
+    prices = Prices(catalog, addresses, public)
+    routes += prices.list_routes()
+    services: dict[type, Any] = {
         OwnerIndex: OwnerIndex(parts.tables.users),
         RateLimiter: limiter,
+        Prices: prices,
     }
     app.state.services = services
-    public = PublicSender(Downloads(PUBLIC_BOUNDS))
-    PricingRoutes(catalog, addresses, public, anonymous=settings.pricing_anonymous).add_to(routes)
     table = RouteTable()
     usage = add_management(table, parts, limiter, mint, addresses)
     pages = _add_sign_in(routes, parts, mint, intake)
     NoticeReceiver(NoticeSigner(parts.id_key), parts.notices).add_to(routes)
-    add_operational_routes(
-        routes,
-        is_ready,
+    document = ApiDocument(
+        app,
         catalog,
-        partial(
-            build_document,
-            app,
-            base_url=settings.base_url,
-            task_id_header=settings.task_id_header,
-        ),
-        public,
+        settings.base_url,
+        task_id_header=settings.task_id_header,
+        permits_anonymous=settings.pricing_anonymous,
+        bodies={"quotePrice": prices.describe_quote},
     )
+    routes += list_operational_routes(is_ready, document, public)
+    if settings.docs_enabled:
+        routes += list_document_pages(public)
+    app.openapi = lambda: document.build(catalog.current)  # type: ignore[method-assign]
     routes += table.routes
-    app.include_router(account.router)
+    for noun in (account, prices_router):
+        app.include_router(noun.router)
     add_console(app, parts, *pages, repository, finder, files, usage, limiter, is_ready)
 
 

@@ -4,8 +4,9 @@ FastAPI describes the functions of `routers` by their types. This module adds wh
 an operation requires of its caller (refusals, headers, security), and the ASGI endpoints.
 """
 
+import copy
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 import orjson
@@ -22,6 +23,7 @@ from gateway_core.admission.admission import Access
 from gateway_core.api.ids import TASK_PREFIX
 from gateway_core.api.model import ANY_MODEL_ID
 from gateway_core.providers.catalog import Catalog
+from gateway_core.providers.catalog_view import CatalogView
 from gateway_core.tasks.schemas import NOT_BLANK, close_schema
 
 RATE_HEADERS = ("X-RateLimit-Limit-RPM", "X-RateLimit-Remaining-RPM", "X-RateLimit-Reset")
@@ -57,55 +59,109 @@ _PATTERNS = {
     "batch_id": "^batch_[a-z0-9-]{1,57}$",
     "model_id": ANY_MODEL_ID,
 }
+_SCHEMAS = "#/components/schemas/"
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 
-def build_document(
-    app: FastAPI, catalog: Catalog, base_url: str, *, task_id_header: str
-) -> dict[str, Any]:
-    """The document of what can be called now."""
-    document = get_openapi(
-        title="Model Gateway",
-        version="v1",
-        description="Asynchronous tasks of hosted AI models, and the keys that call them."
-        " Errors are JSON objects.",
-        license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
-        servers=[{"url": base_url}],
-        routes=app.routes,
-    )
-    components: dict[str, Schema] = document.get("components", {}).get("schemas", {})
-    for name in ("HTTPValidationError", "ValidationError"):
-        components.pop(name, None)
-    components |= _describe_errors()
-    paths: dict[str, Any] = document["paths"]
-    for item in paths.values():
-        for operation in item.values():
-            _tidy_operation(operation)
-    headers: dict[str, HeaderDocs] = {}
-    for route in app.routes:
-        if not isinstance(route, CallRoute):
-            continue
-        for path, docs in route.describe(catalog):
-            described = _describe_operation(path, route, docs, catalog, components, task_id_header)
-            if described is None:
+class ApiDocument:
+    """The document of what can be called now, built once for each catalog.
+
+    `bodies` describe the bodies of functions, by operation id, that depend on the catalog.
+    """
+
+    def __init__(
+        self,
+        app: FastAPI,
+        catalog: CatalogView,
+        base_url: str,
+        *,
+        task_id_header: str,
+        permits_anonymous: bool,
+        bodies: Mapping[str, Callable[[Catalog], Schema]],
+    ) -> None:
+        self._app = app
+        self._catalog = catalog
+        self._base_url = base_url
+        self._task_id_header = task_id_header
+        self._permits_anonymous = permits_anonymous
+        self._bodies = bodies
+        self._of_functions: dict[str, Any] | None = None
+        self._known: tuple[Catalog, bytes] | None = None
+
+    def read(self) -> bytes:
+        """The document of the present catalog as JSON."""
+        current = self._catalog.current
+        if self._known is None or self._known[0] is not current:
+            # building takes tens of milliseconds, and needs no key to request
+            self._known = current, orjson.dumps(self.build(current))
+        return self._known[1]
+
+    def build(self, catalog: Catalog) -> dict[str, Any]:
+        """The document of a catalog."""
+        if self._of_functions is None:
+            self._of_functions = self._describe_functions()
+        document = copy.deepcopy(self._of_functions)
+        components: dict[str, Schema] = document["components"]["schemas"]
+        paths: dict[str, Any] = document["paths"]
+        for item in paths.values():
+            for operation in item.values():
+                describe = self._bodies.get(operation["operationId"])
+                if describe is not None:
+                    operation["requestBody"]["content"]["application/json"] = {
+                        "schema": describe(catalog)
+                    }
+        headers: dict[str, HeaderDocs] = {}
+        for route in self._app.routes:
+            if not isinstance(route, CallRoute):
                 continue
-            headers |= docs.headers
-            paths.setdefault(path, {})[route.method.lower()] = described
-    for path, item in paths.items():
-        names = _PARAMETER.findall(path)
-        if names:
-            item["parameters"] = [_describe_path_parameter(name) for name in names]
-    document["security"] = [{"apiKey": []}]
-    document["components"] = {
-        "securitySchemes": {
-            "apiKey": {"type": "http", "scheme": "bearer"},
-            "managementKey": {"type": "http", "scheme": "bearer"},
-        },
-        "schemas": components,
-        "headers": _describe_headers(task_id_header, headers),
-    }
-    named: dict[str, Any] = _rename_pages(document)
-    return named
+            for path, docs in route.describe(catalog):
+                described = _describe_operation(
+                    path, route, docs, catalog, components, self._task_id_header
+                )
+                if described is None:
+                    continue
+                headers |= docs.headers
+                paths.setdefault(path, {})[route.method.lower()] = described
+        for path, item in paths.items():
+            for operation in item.values():
+                if not self._permits_anonymous and {} in operation.get("security", ()):
+                    del operation["security"]
+            names = _PARAMETER.findall(path)
+            if names:
+                item["parameters"] = [_describe_path_parameter(name) for name in names]
+        document["paths"] = dict(sorted(paths.items()))
+        document["security"] = [{"apiKey": []}]
+        document["components"] = {
+            "securitySchemes": {
+                "apiKey": {"type": "http", "scheme": "bearer"},
+                "managementKey": {"type": "http", "scheme": "bearer"},
+            },
+            "schemas": dict(sorted(components.items())),
+            "headers": _describe_headers(self._task_id_header, headers),
+        }
+        return document
+
+    def _describe_functions(self) -> dict[str, Any]:
+        """What FastAPI says of the functions of `routers`, which is the same for all catalogs."""
+        document = get_openapi(
+            title="Model Gateway",
+            version="v1",
+            description="Asynchronous tasks of hosted AI models, and the keys that call them."
+            " Errors are JSON objects.",
+            license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
+            servers=[{"url": self._base_url}],
+            routes=self._app.routes,
+        )
+        components: dict[str, Schema] = document["components"]["schemas"]
+        for name in ("HTTPValidationError", "ValidationError"):
+            components.pop(name, None)
+        components |= _describe_errors()
+        for item in document["paths"].values():
+            for operation in item.values():
+                _tidy_operation(operation)
+                _close_shapes(operation["responses"], components)
+        named: dict[str, Any] = _rename_pages(document)
+        return named
 
 
 def describe_function(route: APIRoute) -> tuple[dict[int | str, Any], Schema]:
@@ -171,6 +227,23 @@ def _tidy_operation(operation: dict[str, Any]) -> None:
         kept.append(parameter)
     if kept:
         operation["parameters"] = kept
+
+
+def _close_shapes(node: Any, components: Mapping[str, Schema]) -> None:
+    """Let the objects that responses consist of have no more fields than are described."""
+    if isinstance(node, list):
+        for item in node:
+            _close_shapes(item, components)
+    elif isinstance(node, dict):
+        if node.get("type") == "object" and "properties" in node:
+            node.setdefault("additionalProperties", False)
+        reference = node.get("$ref", "")
+        if reference.startswith(_SCHEMAS):
+            referred = components[reference.removeprefix(_SCHEMAS)]
+            if "additionalProperties" not in referred:
+                _close_shapes(referred, components)
+        for value in node.values():
+            _close_shapes(value, components)
 
 
 def _rename_pages(node: Any) -> Any:

@@ -81,6 +81,8 @@ class ApiSettings(ServiceSettings):
     """Batches that have not ended which one account may have, at most."""
     pricing_anonymous: bool = True
     """Whether prices are shown without a credential (§2.6)."""
+    docs_enabled: bool = True
+    """Whether `/docs` shows the operations in a browser; `/openapi.json` is always served."""
     task_id_header: HeaderName = "X-Task-Id"
     """Header with the id of the task that a response concerns (§2.1)."""
     llm_headers: Literal["off", "public", "routes"] = "public"

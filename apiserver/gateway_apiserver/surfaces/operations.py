@@ -4,22 +4,31 @@ Load balancers that can only probe the traffic port use the probes here; Kuberne
 use the health port (`server`).
 """
 
+import re
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from hashlib import sha256
+from importlib.resources import files
 
-import orjson
+from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.routing import BaseRoute
 
+from gateway_apiserver.documents import ApiDocument
 from gateway_apiserver.endpoints import Call, CallRoute
 from gateway_core.api.errors import Unavailable
-from gateway_core.providers.catalog import Catalog
-from gateway_core.providers.catalog_view import CatalogView
 from gateway_core.storage.limits import Downloads
 from gateway_web.context import Header
 from gateway_web.middleware.connections import name_client
-from gateway_web.responses import JSON, Response, send_chunks, send_empty, send_head
+from gateway_web.responses import JSON, NO_SNIFF, Response, send_chunks, send_empty, send_head
 
 PIECE_BYTES = 16 * 1024
+DOCUMENT_PATH = "/openapi.json"
+_DOCS = "/docs"
+_SWAGGER = files("fastapi_swagger.resources")
+_SWAGGER_FILES = {
+    "swagger-ui-bundle.js": b"text/javascript; charset=utf-8",
+    "swagger-ui.css": b"text/css; charset=utf-8",
+}
 
 
 class PublicSender:
@@ -61,15 +70,10 @@ async def _cut(body: Sequence[bytes]) -> AsyncIterator[bytes]:
 _OK = Response(200, b'{"status":"ok"}', (JSON,))
 
 
-def add_operational_routes(
-    routes: list[BaseRoute],
-    is_ready: Callable[[], bool],
-    catalog: CatalogView,
-    describe: Callable[[Catalog], dict[str, Any]],
-    sender: PublicSender,
-) -> None:
-    """Add the routes; `describe` makes the document of a catalog."""
-    known: tuple[Catalog, bytes] | None = None
+def list_operational_routes(
+    is_ready: Callable[[], bool], document: ApiDocument, sender: PublicSender
+) -> list[BaseRoute]:
+    """The routes of the probes and the OpenAPI document."""
 
     async def show_health(_: Call) -> Response:
         return _OK
@@ -80,13 +84,47 @@ def add_operational_routes(
         return _OK
 
     async def show_document(call: Call) -> None:
-        nonlocal known
-        current = catalog.current
-        if known is None or known[0] is not current:
-            # building takes 30 ms, and needs no key to request
-            known = current, orjson.dumps(describe(current))
-        await sender.send(call, [known[1]])
+        await sender.send(call, [document.read()])
 
-    routes.append(CallRoute("GET", "/healthz", show_health, "operations_health"))
-    routes.append(CallRoute("GET", "/readyz", show_readiness, "operations_health"))
-    routes.append(CallRoute("GET", "/openapi.json", show_document, "operations_openapi"))
+    return [
+        CallRoute("GET", "/healthz", show_health, "operations_health"),
+        CallRoute("GET", "/readyz", show_readiness, "operations_health"),
+        CallRoute("GET", DOCUMENT_PATH, show_document, "operations_openapi"),
+    ]
+
+
+def list_document_pages(sender: PublicSender) -> list[BaseRoute]:
+    """The page `/docs`, on which operations can be read and tried, and what it loads."""
+    page = get_swagger_ui_html(
+        openapi_url=DOCUMENT_PATH,
+        title="Model Gateway",
+        swagger_js_url=f"{_DOCS}/swagger-ui-bundle.js",
+        swagger_css_url=f"{_DOCS}/swagger-ui.css",
+        swagger_favicon_url="data:,",
+    ).body
+    script = re.search(rb"<script>(.*?)</script>", bytes(page), re.DOTALL)
+    assert script is not None
+    digest = b64encode(sha256(script[1]).digest()).decode()
+    policy = (
+        f"default-src 'none'; script-src 'self' 'sha256-{digest}'; style-src 'self'"
+        " 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; base-uri 'none';"
+        " frame-ancestors 'none'; form-action 'none'"
+    )
+    shown = {
+        _DOCS: (bytes(page), b"text/html; charset=utf-8"),
+        **{
+            f"{_DOCS}/{name}": (_SWAGGER.joinpath(name).read_bytes(), media_type)
+            for name, media_type in _SWAGGER_FILES.items()
+        },
+    }
+
+    async def show(call: Call) -> None:
+        body, media_type = shown[call.scope["path"]]
+        headers = [
+            (b"content-type", media_type),
+            (b"content-security-policy", policy.encode()),
+            NO_SNIFF,
+        ]
+        await sender.send(call, [body], headers)
+
+    return [CallRoute("GET", path, show, "operations_docs") for path in shown]

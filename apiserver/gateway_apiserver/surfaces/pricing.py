@@ -18,7 +18,7 @@ from gateway_apiserver.surfaces.models import Query
 from gateway_apiserver.surfaces.moderations import describe_body as describe_moderation
 from gateway_apiserver.surfaces.operations import PublicSender
 from gateway_apiserver.surfaces.quotes import Quote, QuoteRequest, quote_call
-from gateway_apiserver.surfaces.validation import read_body, read_query
+from gateway_apiserver.surfaces.validation import read_query
 from gateway_core.admission.admission import Access
 from gateway_core.api.money import ceil_cents
 from gateway_core.api.times import format_time
@@ -35,7 +35,7 @@ from gateway_core.providers.price_list import (
 from gateway_core.providers.price_schedules import PriceSchedule, render_schedule
 from gateway_core.tasks.operations import CHAT, OPERATIONS
 from gateway_core.tasks.schemas import close_schema, describe_body
-from gateway_web.responses import JSON, NO_STORE, Response, to_json
+from gateway_web.responses import JSON, NO_STORE
 
 _ARRAY = {"type": "array", "minItems": 1}
 _PARTS = {"type": "array", "items": {"type": "object"}}
@@ -60,7 +60,6 @@ _LLM_PARAMS: Schema = {
 }
 
 SCHEDULES_PATH = "/api/v1/price_schedules"
-QUOTES_PATH = "/api/v1/price_quotes"
 
 _Shown = tuple[Schedule, bytes]
 """An entry of the price list, and its JSON."""
@@ -100,38 +99,34 @@ class QuoteAnswer(BaseModel):
     price_quote: PriceQuote
 
 
-class PricingRoutes:
-    """List and quote. `clock` gives the time now."""
+class Prices:
+    """The price list and quotes. `clock` gives the time now."""
 
     def __init__(
         self,
         catalog: CatalogView,
         addresses: AddressPolicy,
         sender: PublicSender,
-        *,
-        anonymous: bool,
         clock: Callable[[], datetime] = CLOCK.now,
     ) -> None:
         self._catalog = catalog
         self._addresses = addresses
         self._sender = sender
-        self._anonymous = anonymous
         self._clock = clock
         self._listed: tuple[Catalog, datetime] | None = None
         self._shown = list[_Shown]()
 
-    def add_to(self, routes: list[BaseRoute]) -> None:
-        """Add the routes."""
-        access = Access(anonymous=self._anonymous)
-        show, label = self.show_schedules, "price_schedules"
-        docs = Docs("listPrices", "What each model costs now", PriceList, query=PriceQuery)
-        routes.append(CallRoute("GET", SCHEDULES_PATH, show, label, access, docs))
-        body, title = self._describe_quote, "What a call would reserve"
-        docs = Docs("quotePrice", title, QuoteAnswer, body=body, also=(404, 409))
-        routes.append(CallRoute("POST", QUOTES_PATH, self.make_quote, "price_quotes", access, docs))
+    def list_routes(self) -> list[BaseRoute]:
+        """The route of the list, which is sent in pieces."""
+        title = "What each model costs now"
+        docs = Docs("listPrices", title, PriceList, query=PriceQuery)
+        access = Access(anonymous=True)
+        return [
+            CallRoute("GET", SCHEDULES_PATH, self.show_schedules, "price_schedules", access, docs)
+        ]
 
-    def _describe_quote(self, catalog: Catalog) -> Schema:
-        """The body: one form for each path that some model serves."""
+    def describe_quote(self, catalog: Catalog) -> Schema:
+        """The body of a request for a quote: one form for each path that some model serves."""
         forms = []
         loopback = self._addresses.permits("127.0.0.1")
         for (service, action), models in sorted(catalog.models.items()):
@@ -169,12 +164,11 @@ class PricingRoutes:
         # prices are as of now, so no cache may keep them
         await self._sender.send(call, body, (JSON, NO_STORE))
 
-    async def make_quote(self, call: Call) -> Response:
-        """The reservation of a call if it were made now."""
-        asked = await read_body(call, QuoteRequest)
+    def quote(self, asked: QuoteRequest) -> QuoteAnswer:
+        """The reservation of a call if it were made now. Raises as `quote_call`."""
         moment = floor_moment(self._clock())
         quote = quote_call(self._catalog.current, asked, self._addresses, moment)
-        return to_json(QuoteAnswer(price_quote=_render_quote(quote, moment)))
+        return QuoteAnswer(price_quote=_render_quote(quote, moment))
 
     def _list(self, moment: datetime) -> list[_Shown]:
         """The whole list of this second; an entry is rendered again only if it has changed."""

@@ -184,7 +184,8 @@ def _check_money(payer: Payer, answer: AdmissionAnswer, micros: int) -> None:
 class Access:
     """What an operation requires: a permitted act, and room in a free rate.
 
-    `creates`: refused while intake is stopped. `anonymous`: a call without a credential passes.
+    `creates`: refused while intake is stopped. `anonymous`: a call without a
+    credential passes, where the deployment permits that.
     `confines`: the operation shows and changes a user's own keys alone, for users who may no more.
     """
 
@@ -196,14 +197,23 @@ class Access:
 
 
 class Authorizer:
-    """Authorizes calls of operations that cost nothing."""
+    """Authorizes calls of operations that cost nothing.
+
+    `permits_anonymous`: operations that may be called without a credential can be.
+    """
 
     def __init__(
-        self, authenticator: Authenticator, rates: FreeRateLimiter, intake: Intake
+        self,
+        authenticator: Authenticator,
+        rates: FreeRateLimiter,
+        intake: Intake,
+        *,
+        permits_anonymous: bool = True,
     ) -> None:
         self._authenticator = authenticator
         self._rates = rates
         self._intake = intake
+        self._permits_anonymous = permits_anonymous
 
     async def authorize(
         self, headers: Headers, context: CallContext, access: Access
@@ -214,7 +224,8 @@ class Authorizer:
         """
         if access.creates:
             self._intake.check()
-        if access.anonymous and not any(name == b"authorization" for name, _ in headers):
+        is_anonymous = not any(name == b"authorization" for name, _ in headers)
+        if is_anonymous and access.anonymous and self._permits_anonymous:
             return None
         caller = await self._authenticator.authenticate(headers, access.act)
         context.account = caller.account.name

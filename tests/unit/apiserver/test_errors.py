@@ -141,7 +141,7 @@ UNROUTED += ("/nobody/reference_to_video/task_x", "/sim//reference_to_video")
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_unrouted_paths_are_404_without_a_redirect(gateway: Gateway, method: str) -> None:
     paths = [f"/api/v1{path}" for path in UNROUTED]
-    paths += [PATH + "/", PATH + "//", PATH + "/task_x/", "/healthz/", "/docs", "/redoc", "//"]
+    paths += [PATH + "/", PATH + "//", PATH + "/task_x/", "/healthz/", "/docs/", "/redoc", "//"]
     for path in paths:
         answer = await call(gateway.app, method, path)
         assert (answer.status, answer.json) == (404, {"error": "Not found."}), path

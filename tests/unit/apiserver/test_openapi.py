@@ -3,9 +3,8 @@
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
 
-from gateway_apiserver.documents import build_document
+from gateway_apiserver.documents import ApiDocument
 from gateway_core.providers.catalog import Catalog
 from tests.unit.apiserver.gateway import MODEL, PATH, Gateway, call
 
@@ -19,12 +18,13 @@ async def _document(gateway: Gateway) -> dict[str, Any]:
 
 async def test_document_is_built_once_for_each_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Catalog] = []
+    build = ApiDocument.build
 
-    def build(app: FastAPI, catalog: Catalog, **options: Any) -> dict[str, Any]:
+    def count(document: ApiDocument, catalog: Catalog) -> dict[str, Any]:
         made.append(catalog)
-        return build_document(app, catalog, **options)
+        return build(document, catalog)
 
-    monkeypatch.setattr("gateway_apiserver.app.build_document", build)
+    monkeypatch.setattr(ApiDocument, "build", count)
     gateway = Gateway()
     first = await _document(gateway)
     for _ in range(3):
@@ -85,3 +85,24 @@ def _references(node: Any) -> list[str]:
         return []
     own = [node["$ref"]] if "$ref" in node else []
     return own + [found for value in node.values() for found in _references(value)]
+
+
+@pytest.mark.parametrize(
+    ("path", "media_type"),
+    [
+        ("/docs", "text/html; charset=utf-8"),
+        ("/docs/swagger-ui-bundle.js", "text/javascript; charset=utf-8"),
+        ("/docs/swagger-ui.css", "text/css; charset=utf-8"),
+    ],
+)
+async def test_page_of_the_operations_loads_from_its_own_origin_or_is_off(
+    gateway: Gateway, path: str, media_type: str
+) -> None:
+    answer = await call(gateway.app, "GET", path)
+    assert (answer.status, answer.headers["content-type"]) == (200, media_type)
+    assert b"https://cdn." not in answer.body
+    assert (
+        "unsafe-inline" not in answer.headers["content-security-policy"].partition("style-src")[0]
+    )
+    off = Gateway(docs_enabled=False)
+    assert (await call(off.app, "GET", path)).status == 404

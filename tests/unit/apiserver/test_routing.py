@@ -13,6 +13,7 @@ WITHOUT_ACCESS = {
     "models_list": "as models_get",
     "notices": "the address is the permission",
     "operations_health": "for load balancers",
+    "operations_docs": "for anybody",
     "operations_openapi": "for anybody",
     "oauth_discovery": "for anybody",
     "oauth_register": "for anybody, within the rate of an address",
