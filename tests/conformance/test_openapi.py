@@ -342,7 +342,14 @@ def test_every_list_of_models_fits_the_document(world, key, schema, label):
 
 @pytest.mark.parametrize("label", FOR_ANYBODY)
 def test_prices_are_public_and_fit_the_document(world, schema, label):
-    seen = call_often(world, find(schema, label).as_strategy(), st.none(), examples=20)
+    def prepare(case, data):
+        # a second model that differs is refused, which a schema cannot say
+        params = case.body.get("params") if isinstance(case.body, dict) else None
+        if params:
+            params.pop("model", None)
+
+    cases = find(schema, label).as_strategy()
+    seen = call_often(world, cases, st.none(), examples=20, prepare=prepare)
     assert list_statuses(seen) == {200}
 
 
