@@ -85,13 +85,13 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
         supervisor.watch_event_loop()
         tracer = await stack.enter_async_context(open_tracer("api"))
         redis: dict[str, Any] = {"namespace": settings.namespace, "note": process.note_round_trip}
-        counters = Counters(settings.redis_url, **redis)
-        storage = StorageLedger(settings.redis_url, **redis)
-        parts = PartLedger(settings.redis_url, **redis)
-        intake_stop = IntakeStop(settings.redis_url, **redis)
-        reports = HealthReports(settings.redis_url, max_connections=1, **redis)
-        transient = TransientStore(settings.redis_url, **redis)
-        eviction = EvictionWatch(settings.redis_url, max_connections=1, **redis)
+        counters = Counters(settings.redis, **redis)
+        storage = StorageLedger(settings.redis, **redis)
+        parts = PartLedger(settings.redis, **redis)
+        intake_stop = IntakeStop(settings.redis, **redis)
+        reports = HealthReports(settings.redis, max_connections=1, **redis)
+        transient = TransientStore(settings.redis, **redis)
+        eviction = EvictionWatch(settings.redis, max_connections=1, **redis)
         for client in (counters, storage, parts, intake_stop, reports, transient, eviction):
             stack.push_async_callback(client.close)
         preparing = asyncio.create_task(counters.prepare(PREPARE_SECONDS))
@@ -138,7 +138,7 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
         answers = None
         bounds = CacheBounds(settings.llm_cache_account_bytes, settings.llm_cache_bytes)
         if bounds.keeps_any:
-            answers = AnswerCache(AnswerStore(settings.redis_url, bounds, **redis))
+            answers = AnswerCache(AnswerStore(settings.redis, bounds, **redis))
             stack.push_async_callback(answers.close)
         loops: dict[str, Callable[[], Awaitable[None]]] = {
             **{f"watch_of_{table.plural}": table.run for table in tables.informers},

@@ -12,6 +12,7 @@ import orjson
 import structlog
 
 from gateway_core.redis.link import CountersUnavailable, RedisAdapter
+from gateway_core.redis.options import RedisOptions
 from gateway_mcpserver.protocol.messages import RequestId
 
 Cancel = Callable[[str, RequestId], None]
@@ -25,8 +26,8 @@ _log = structlog.get_logger(__name__)
 class Cancellations(RedisAdapter):
     """One for a process."""
 
-    def __init__(self, url: str, **options: Any) -> None:
-        super().__init__(url, **options)
+    def __init__(self, server: RedisOptions | str, **options: Any) -> None:
+        super().__init__(server, **options)
         self._channel = f"{self._head}mcp}}:cancellations"
         self._cancel: Cancel = _ignore
 
@@ -39,7 +40,7 @@ class Cancellations(RedisAdapter):
         self._cancel(caller, request_id)
         message = orjson.dumps([caller, request_id])
         try:
-            await self._run((b"PUBLISH", self._channel, message))
+            await self._ask(self._redis.publish(self._channel, message))
         except CountersUnavailable as error:
             _log.info("a cancellation reaches no other replica", error=str(error))
 
@@ -47,7 +48,7 @@ class Cancellations(RedisAdapter):
         """Pass on what other replicas publish, until cancelled."""
         while True:
             try:
-                await self._link.listen(self._channel, self._receive)
+                await self.listen(self._channel, self._receive)
             except CountersUnavailable as error:
                 _log.info("cancellations of other replicas cannot be read", error=str(error))
             await asyncio.sleep(RETRY_SECONDS)

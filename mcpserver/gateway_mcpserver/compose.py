@@ -57,10 +57,10 @@ async def open_mcp(settings: McpSettings) -> AsyncIterator[McpParts]:
         supervisor.watch_event_loop()
         tracer = await stack.enter_async_context(open_tracer("mcp"))
         redis: dict[str, Any] = {"namespace": settings.namespace, "note": process.note_round_trip}
-        counters = Counters(settings.redis_url, **redis)
-        intake_stop = IntakeStop(settings.redis_url, **redis)
-        cancellations = Cancellations(settings.redis_url, **redis)
-        eviction = EvictionWatch(settings.redis_url, max_connections=1, **redis)
+        counters = Counters(settings.redis, **redis)
+        intake_stop = IntakeStop(settings.redis, **redis)
+        cancellations = Cancellations(settings.redis, **redis)
+        eviction = EvictionWatch(settings.redis, max_connections=1, **redis)
         for client in (counters, intake_stop, cancellations, eviction):
             stack.push_async_callback(client.close)
         preparing = asyncio.create_task(counters.prepare(PREPARE_SECONDS))

@@ -22,12 +22,12 @@ class RedisLineage(RedisAdapter):
 
     async def read(self) -> str:
         """The token; empty where there is none."""
-        [token] = await self._run((b"GET", self._key))
-        return "" if token is None else token.decode()
+        token = await self._ask(self._redis.get(self._key))
+        return "" if token is None else str(token.decode())
 
     async def write(self, token: str) -> None:
         """Replace the token."""
-        await self._run((b"SET", self._key, token))
+        await self._ask(self._redis.set(self._key, token))
 
     async def clear(self) -> None:
         """Remove all keys of the gateway but the token, as a loss of Redis does."""

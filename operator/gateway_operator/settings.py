@@ -11,6 +11,7 @@ from gateway_core.api.account import ACCOUNT_BYTES, PAID_RPM, AccountDefaults, S
 from gateway_core.api.ids import SHARDS
 from gateway_core.api.limits import RequestsPerMinute
 from gateway_core.callbacks.schedule import CALLBACK_SECONDS, SCHEDULE, CallbackSeconds
+from gateway_core.redis.options import RedisSettings
 from gateway_core.storage.objects import StoreSettings
 from gateway_operator.context import Shards
 from gateway_operator.retention.objects import (
@@ -26,13 +27,11 @@ Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode]
 Delay = Annotated[float, Field(ge=0, le=MOST_DELAY, allow_inf_nan=False)]
 
 
-class Settings(StoreSettings):
+class Settings(StoreSettings, RedisSettings):
     """Environment variables are these names in capitals with the prefix GATEWAY_."""
 
     namespace: str = "model-gateway"
     """Namespace of the custom resources and the Secrets."""
-    redis_url: str = "redis://127.0.0.1:6379/0"
-    """Redis of rates, limits and reservations."""
     secrets_dir: Path
     """Folder of the files `id-key`, `media-key` and `pepper-1`, `pepper-2`, …"""
     media_url: str

@@ -36,6 +36,16 @@ UNSET = {
 S3 = "store: {type: s3, s3: {bucket: objects}}"
 """Both stores have settings that the other has not."""
 
+SENTINELS = """\
+redis:
+  enabled: false
+  external:
+    url: rediss:///0
+    authSecret: {name: user, usernameKey: username}
+    tls: {caSecret: {name: ca}, certificateSecret: client}
+    sentinel: {addresses: ["sentinel:26379"], authSecret: {name: user, usernameKey: username}}
+"""
+
 
 @pytest.mark.parametrize(
     ("kind", "component", "settings"),
@@ -48,7 +58,7 @@ S3 = "store: {type: s3, s3: {bucket: objects}}"
 )
 def test_every_setting_is_reached_from_the_values(chart, kind, component, settings):
     given = set[str]()
-    for values in ("", S3):
+    for values in ("", S3, SENTINELS):
         spec = chart.find(kind, f"-{component}", values)["spec"]["template"]["spec"]
         given |= {entry["name"] for entry in spec["containers"][0]["env"]}
     wanted = {

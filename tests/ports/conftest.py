@@ -13,7 +13,6 @@ from tests.servers.server import RedisServer
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine may stand still for seconds; `test_redis_faults` has the limits themselves."""
-    monkeypatch.setattr(link, "CONNECT_SECONDS", 15.0)
     for module in (link, batches):
         monkeypatch.setattr(module, "COMMAND_SECONDS", 30.0)
 

@@ -1,6 +1,6 @@
 """How budgets lie in Redis: what their loss shows by, what they cost, and what is left of them."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,7 +10,7 @@ from redis.crc import key_slot
 from gateway_core.billing.counters import AdmissionCall, Budget, Hold, Ledger
 from gateway_core.billing.redis_counters import Counters
 from gateway_core.billing.windows import Buckets
-from gateway_core.redis.link import CountersStale
+from gateway_core.redis.link import Command, CountersStale
 from tests.ports.counters_stores import RedisStore, rebuild
 from tests.servers.server import RedisServer
 
@@ -111,23 +111,24 @@ async def test_rebuild_of_which_a_part_was_evicted_is_none(store: RedisStore) ->
     direct.hdel("gw:{default/demo}:money", "epoch")
     token = await counters.begin_rebuild(ACCOUNT)
     assert token is not None
-    short = Counters("redis://unused")
-    short._link = _Forgetful(counters, direct, token)  # type: ignore[assignment]
+    short = _Forgetful(direct, token)
     assert not await short.finish_rebuild(ACCOUNT, token, LEDGER)
+    await short.close()
     assert (await counters.admit(CALL)).stale
 
 
-class _Forgetful:
-    """The link of `counters` on which a staged part is evicted before the last step."""
+class _Forgetful(Counters):
+    """Counters of which a staged part is evicted before the last step."""
 
-    def __init__(self, counters: Counters, direct: Redis, token: str) -> None:
-        self._link, self._direct = counters._link, direct
+    def __init__(self, direct: Redis, token: str) -> None:
+        port = direct.connection_pool.connection_kwargs["port"]
+        super().__init__(f"redis://127.0.0.1:{port}/0")
+        self._direct = direct
         self._lost = f"gw:{{default/{ACCOUNT}}}:spent:{token}:{POOL}"
 
-    async def run(self, commands: list[object]) -> list[object]:
-        replies = await self._link.run(commands)  # type: ignore[arg-type]
-        self._direct.delete(self._lost)
-        return replies
+    async def _stage(self, commands: Iterable[Command]) -> None:
+        await super()._stage(commands)
+        assert self._direct.delete(self._lost)
 
 
 async def test_buckets_that_no_window_counts_are_forgotten(store: RedisStore) -> None:

@@ -17,6 +17,7 @@ from gateway_core.billing.windows import Buckets
 from gateway_core.files.quota_counters import PartCaps, PartLedger, StorageLedger
 from gateway_core.providers.health import HealthReports
 from gateway_core.redis import batches, link
+from gateway_core.redis.connection import MAX_RETIREMENTS
 from gateway_core.redis.link import (
     COMMAND_SECONDS,
     CountersRefused,
@@ -171,7 +172,6 @@ async def test_pause_of_this_process_is_not_taken_for_the_servers(
         counters = Counters(server.url)
     for module in (link, batches):
         monkeypatch.setattr(module, "COMMAND_SECONDS", 0.3)
-    monkeypatch.setattr(link, "CONNECT_SECONDS", 0.2)
 
     async def pause() -> None:
         time.sleep(0.6)
@@ -269,8 +269,8 @@ async def test_subscription_leaves_a_demoted_master(
     monkeypatch.setattr(link, "PING_SECONDS", 0.1)
     received: list[bytes] = []
     with RedisServer() as promoted, Proxy(server.port) as name:
-        pool = link.RedisLink(f"redis://127.0.0.1:{name.port}/0")
-        listening = asyncio.create_task(pool.listen("news", received.append))
+        store = link.RedisAdapter(f"redis://127.0.0.1:{name.port}/0")
+        listening = asyncio.create_task(store.listen("news", received.append))
         with Redis(port=server.port) as former, Redis(port=promoted.port) as current:
             while not received:
                 former.publish("news", "first")
@@ -280,13 +280,13 @@ async def test_subscription_leaves_a_demoted_master(
             name.point_to(promoted.port)
             with pytest.raises(CountersUnavailable):
                 await asyncio.wait_for(listening, 5)
-            listening = asyncio.create_task(pool.listen("news", received.append))
+            listening = asyncio.create_task(store.listen("news", received.append))
             while received[-1] != b"second":
                 current.publish("news", "second")
                 await asyncio.sleep(0.01)
         listening.cancel()
         await asyncio.gather(listening, return_exceptions=True)
-        await pool.close()
+        await store.close()
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ async def test_long_rejection_costs_few_connections() -> None:
         for _ in range(100):
             with pytest.raises(CountersUnavailable):
                 await store.read("a")
-        assert count() <= 1 + 3 * link.MAX_RETIREMENTS
+        assert count() <= 1 + 3 * MAX_RETIREMENTS
 
 
 @contextlib.asynccontextmanager
@@ -420,7 +420,9 @@ async def test_prepared_connection_knows_every_script(server: RedisServer) -> No
     counters = Counters(server.url)
     assert await counters.prepare(5)
     with Redis(port=server.port) as direct:
-        assert all(direct.script_exists(*(script.sha.decode() for script in SCRIPTS)))
+        assert all(
+            direct.script_exists(*(direct.register_script(script).sha for script in SCRIPTS))
+        )
         assert int(direct.info("clients")["connected_clients"]) >= 3
     await counters.close()
 

@@ -33,7 +33,7 @@ from gateway_core.providers.http import HttpUpstream
 from gateway_core.providers.notices import Notice, NoticeSigner, OperatorLink
 from gateway_core.providers.registry import build_moderation
 from gateway_core.providers.upstream import JobInput
-from gateway_core.redis.link import RedisLink
+from gateway_core.redis.transient import TransientStore
 from gateway_core.storage.s3.client import build_client
 from gateway_core.storage.s3.store import S3Store
 
@@ -200,9 +200,9 @@ async def open_notices(port: int, _ca: str) -> AsyncIterator[Call]:
 
 @asynccontextmanager
 async def open_redis(port: int, ca: str) -> AsyncIterator[Call]:
-    link = RedisLink(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={ca}")
-    yield lambda: link.run([("PING",)])
-    await link.close()
+    store = TransientStore(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={ca}")
+    yield lambda: store.read("a")
+    await store.close()
 
 
 CLIENTS: dict[str, Opening] = {

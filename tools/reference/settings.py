@@ -10,6 +10,7 @@ from pydantic_settings import BaseSettings
 from tools.reference.tables import build_table, quote_code, show_type
 
 from gateway_apiserver.settings import ApiSettings, MediaSettings
+from gateway_core.redis.options import RedisSettings
 from gateway_core.storage.objects import StoreSettings
 from gateway_mcpserver.settings import McpSettings
 from gateway_operator.settings import Settings as OperatorSettings
@@ -34,6 +35,7 @@ _PLAIN = {
 }
 SECTIONS: dict[str, tuple[type[BaseSettings], str]] = {
     "Object store": (StoreSettings, "All processes but the simulator."),
+    "Redis": (RedisSettings, "API, MCP process and operator."),
     "HTTP processes": (ProcessSettings, "API, MCP process and media host."),
     "API and MCP process": (ServiceSettings, "Beside those of HTTP processes."),
     "API": (ApiSettings, "`python -m gateway_apiserver api`."),

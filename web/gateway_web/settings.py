@@ -14,6 +14,7 @@ from pydantic_settings import NoDecode
 
 from gateway_core.api.account import ACCOUNT_BYTES, PAID_RPM, AccountDefaults, StorageBytes
 from gateway_core.api.limits import RequestsPerMinute
+from gateway_core.redis.options import RedisSettings
 from gateway_core.storage.limits import DownloadBounds
 from gateway_core.storage.objects import StoreSettings
 from gateway_web.middleware.connections import ConnectionBounds
@@ -118,7 +119,7 @@ class ProcessSettings(StoreSettings):
         )
 
 
-class ServiceSettings(ProcessSettings):
+class ServiceSettings(ProcessSettings, RedisSettings):
     """What a process needs that admits calls."""
 
     namespace: str = "model-gateway"
@@ -131,8 +132,6 @@ class ServiceSettings(ProcessSettings):
     """Whether clients may register themselves (§10.5)."""
     oauth_documents: bool = True
     """Whether the URL of a metadata document is taken as a client's id (§10.5)."""
-    redis_url: str = "redis://127.0.0.1:6379/0"
-    """Redis of rates, limits, reservations and sessions."""
     callback_allowed_cidrs: Networks = ()
     """Private networks that receivers of callbacks may be in (§11.6)."""
     denied_cidrs: Networks = ()

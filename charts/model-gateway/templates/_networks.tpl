@@ -53,6 +53,9 @@ spec:
     {{- range .Values.networkPolicies.redisPorts }}
     - port: {{ . }}
     {{- end }}
+    {{- range .Values.redis.external.sentinel.addresses }}
+    - port: {{ regexFind "[0-9]+$" . }}
+    {{- end }}
 {{- end }}
 {{- include "gateway.storeEgress" . }}
 {{- end -}}

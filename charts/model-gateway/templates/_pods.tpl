@@ -155,16 +155,78 @@ securityContext:
 {{- end -}}
 
 {{- define "gateway.redisEnv" -}}
+{{- if .Values.redis.enabled -}}
 - name: GATEWAY_REDIS_URL
-  valueFrom:
-    secretKeyRef:
-      {{- if .Values.redis.enabled }}
-      name: {{ include "gateway.redisSecret" . | quote }}
-      key: url
-      {{- else }}
-      name: {{ required "redis.external.urlSecret.name is needed where redis.enabled is false" .Values.redis.external.urlSecret.name | quote }}
-      key: {{ .Values.redis.external.urlSecret.key | quote }}
+  valueFrom: {secretKeyRef: {name: {{ include "gateway.redisSecret" . | quote }}, key: url}}
+{{- else }}
+{{- with .Values.redis.external -}}
+- name: GATEWAY_REDIS_URL
+  {{- if .urlSecret.name }}
+  valueFrom: {secretKeyRef: {name: {{ .urlSecret.name | quote }}, key: {{ .urlSecret.key | quote }}}}
+  {{- else }}
+  value: {{ required "redis.external.urlSecret.name is needed where redis.enabled is false, or redis.external.url" .url | quote }}
+  {{- end }}
+{{- include "gateway.signInEnv" (list "GATEWAY_REDIS" .authSecret) }}
+{{- if .tls.caSecret.name }}
+- {name: GATEWAY_REDIS_CA_FILE, value: /etc/gateway/redis/ca.crt}
+{{- end }}
+{{- if .tls.certificateSecret }}
+- {name: GATEWAY_REDIS_CERTIFICATE_FILE, value: /etc/gateway/redis/tls.crt}
+- {name: GATEWAY_REDIS_KEY_FILE, value: /etc/gateway/redis/tls.key}
+{{- end }}
+{{- with .sentinel }}
+{{- if .addresses }}
+- {name: GATEWAY_REDIS_SENTINELS, value: {{ join "," .addresses | quote }}}
+- {name: GATEWAY_REDIS_SENTINEL_SERVICE, value: {{ .service | quote }}}
+{{- include "gateway.signInEnv" (list "GATEWAY_REDIS_SENTINEL" .authSecret) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* User and password of a Secret: (list "PREFIX_OF_THE_VARIABLES" .authSecret). */}}
+{{- define "gateway.signInEnv" -}}
+{{- $prefix := first . }}
+{{- with last . }}
+{{- if and .name .usernameKey }}
+- name: {{ $prefix }}_USERNAME
+  valueFrom: {secretKeyRef: {name: {{ .name | quote }}, key: {{ .usernameKey | quote }}}}
+{{- end }}
+{{- if .name }}
+- name: {{ $prefix }}_PASSWORD
+  valueFrom: {secretKeyRef: {name: {{ .name | quote }}, key: {{ .passwordKey | quote }}}}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "gateway.redisMount" -}}
+{{- if include "gateway.redisVolume" . }}
+- {name: redis-tls, mountPath: /etc/gateway/redis, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{- define "gateway.redisVolume" -}}
+{{- if not .Values.redis.enabled }}
+{{- with .Values.redis.external.tls }}
+{{- if or .caSecret.name .certificateSecret }}
+- name: redis-tls
+  projected:
+    defaultMode: 0440
+    sources:
+      {{- if .caSecret.name }}
+      - secret:
+          name: {{ .caSecret.name | quote }}
+          items: [{key: {{ .caSecret.key | quote }}, path: ca.crt}]
       {{- end }}
+      {{- if .certificateSecret }}
+      - secret:
+          name: {{ .certificateSecret | quote }}
+          items: [{key: tls.crt, path: tls.crt}, {key: tls.key, path: tls.key}]
+      {{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end -}}
 
 {{- define "gateway.cidrEnv" -}}

@@ -29,16 +29,15 @@ class IntakeStop(RedisAdapter):
 
     async def set(self, seconds: int) -> None:
         """Set the flag; it expires after `seconds` unless it is set again."""
-        await self._run((b"SET", self._key, 1, b"EX", seconds))
+        await self._ask(self._redis.set(self._key, 1, ex=seconds))
 
     async def clear(self) -> None:
         """Remove the flag."""
-        await self._run((b"DEL", self._key))
+        await self._ask(self._redis.delete(self._key))
 
     async def is_set(self) -> bool:
         """Whether the flag is set."""
-        [found] = await self._run((b"EXISTS", self._key))
-        return bool(found)
+        return bool(await self._ask(self._redis.exists(self._key)))
 
     @property
     def _key(self) -> str:

@@ -53,6 +53,7 @@ from gateway_core.redis.link import (
     RedisAdapter,
     stage_hash,
 )
+from gateway_core.redis.options import RedisOptions
 from gateway_core.redis.scripts import (
     ABANDON_REBUILD,
     ADMIT,
@@ -97,28 +98,27 @@ class Counters(RedisAdapter):
 
     def __init__(
         self,
-        url: str,
+        server: RedisOptions | str,
         *,
         namespace: str = "default",
         max_connections: int = 16,
         clock: Callable[[], float] = CLOCK.time,
         note: NoteRoundTrip | None = None,
     ) -> None:
-        super().__init__(url, namespace=namespace, max_connections=max_connections, note=note)
+        super().__init__(server, namespace=namespace, max_connections=max_connections, note=note)
         self._clock = clock
-        self._batcher = CommandBatcher(self._link)
+        self._batcher = CommandBatcher(self._run_all)
 
     async def prepare(self, seconds: float) -> bool:
         """Connect and load the scripts beforehand, within `seconds`; whether it succeeded.
 
         Optional: calls do both by themselves.
         """
-        commands: list[Command] = [(b"SCRIPT", b"LOAD", script.source) for script in SCRIPTS]
         deadline = asyncio.get_running_loop().time() + seconds
         while True:
             try:
                 # concurrently, so that each run opens a connection of its own
-                await asyncio.gather(*(self._link.run(commands) for _ in range(PREPARED)))
+                await asyncio.gather(*(self._load_scripts() for _ in range(PREPARED)))
             except CountersUnavailable as error:
                 if asyncio.get_running_loop().time() >= deadline:
                     _log.warning("the counters could not be prepared", error=str(error))
@@ -126,6 +126,12 @@ class Counters(RedisAdapter):
                 await asyncio.sleep(PREPARE_PAUSE_SECONDS)
             else:
                 return True
+
+    async def _load_scripts(self) -> None:
+        pipeline = self._open_pipeline()
+        for script in SCRIPTS:
+            pipeline.script_load(script)
+        await self._ask_all(pipeline)
 
     async def admit(self, call: AdmissionCall) -> AdmissionAnswer:
         """Count and hold in one atomic round trip.
@@ -181,13 +187,12 @@ class Counters(RedisAdapter):
         """
         name, entries = self._name_keys(account) + "used", iter(used.items())
         while chunk := list(islice(entries, CHUNK)):
-            scores = [part for key, at in chunk for part in (repr(at), key)]
-            await self._run(
-                # GT keeps the later time, whatever the order in which replicas report
-                (b"ZADD", name, b"GT", *scores),
-                (b"ZREMRANGEBYRANK", name, 0, -1 - MOST_USED),
-                (b"EXPIRE", name, USED_SECONDS),
-            )
+            pipeline = self._open_pipeline()
+            # GT keeps the later time, whatever the order in which replicas report
+            pipeline.zadd(name, dict(chunk), gt=True)
+            pipeline.zremrangebyrank(name, 0, -1 - MOST_USED)
+            pipeline.expire(name, USED_SECONDS)
+            await self._ask_all(pipeline)
 
     async def read_used(
         self, account: str, keys: Sequence[str] | None = None
@@ -197,10 +202,10 @@ class Counters(RedisAdapter):
         if keys is not None:
             if not keys:
                 return {}
-            [scores] = await self._run((b"ZMSCORE", name, *keys))
-            return {key: float(at) for key, at in zip(keys, scores, strict=True) if at is not None}
-        [flat] = await self._run((b"ZRANGE", name, 0, -1, b"WITHSCORES"))
-        return {key.decode(): float(at) for key, at in zip(flat[::2], flat[1::2], strict=True)}
+            scores = await self._ask(self._redis.zmscore(name, list(keys)))
+            return {key: at for key, at in zip(keys, scores, strict=True) if at is not None}
+        used = await self._ask(self._redis.zrange(name, 0, -1, withscores=True))
+        return {key.decode(): at for key, at in used}
 
     async def hold(self, account: str, hold: Hold) -> bool:
         """Take a hold whatever the balance, once per task; whether it is new. (stale)
@@ -284,8 +289,8 @@ class Counters(RedisAdapter):
 
     async def list_holds(self, account: str, min_age_seconds: float) -> list[Hold]:
         """Holds of at least that age; a rebuilt hold is as old as the rebuild. (stale)"""
-        call = self._name_call(HOLDS, account, int(min_age_seconds * 1_000_000))
-        [flat] = await self._run(call)
+        key = f"{self._name_keys(account)}money"
+        flat = await self._run(HOLDS, (key,), int(min_age_seconds * 1_000_000))
         holds = zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True)
         return [
             Hold(task.decode(), micros, tuple(subjects.decode().split()), age / 1_000_000)
@@ -337,11 +342,8 @@ class Counters(RedisAdapter):
             ),
         )
         now = await self._read_clock()
-        commands = _stage(self._name_keys(account), token, ledger, pools, now)
-        while chunk := list(islice(commands, CHUNK)):
-            await self._run(*chunk)
-        [done] = await self._run(finish)
-        return bool(done)
+        await self._stage(_stage(self._name_keys(account), token, ledger, pools, now))
+        return bool(await self._ask(self._execute(finish)))
 
     async def abandon_rebuild(self, account: str, token: str) -> None:
         """Let another replica begin at once, where the objects could not be read."""

@@ -23,7 +23,7 @@ from gateway_core.redis.link import (
     Reply,
     stage_hash,
 )
-from gateway_core.redis.scripts import Argument, Script, ScriptCall, load_script
+from gateway_core.redis.scripts import Argument, Script, load_script
 
 Pool = Literal["files", "temporary"]
 
@@ -152,8 +152,7 @@ class StorageLedger(RedisAdapter):
         # staged under a key of its own, then renamed by one script
         since = await self._read_clock()
         fields = ((name, f"{check_size(size)}:{since}") for name, size in members.items())
-        for command in stage_hash(f"{self._name_key(account, pool)}:{token}", fields):
-            await self._run(command)
+        await self._stage(stage_hash(f"{self._name_key(account, pool)}:{token}", fields))
         return bool(await self._call(FINISH_REBUILD, account, pool, token, len(members)))
 
     async def abandon_rebuild(self, account: str, pool: Pool, token: str) -> None:
@@ -183,9 +182,7 @@ class StorageLedger(RedisAdapter):
         return f"{self._head}{account}}}:stored:{part}"
 
     async def _call(self, script: Script, account: str, part: str, *arguments: Argument) -> Reply:
-        key = self._name_key(account, part)
-        [reply] = await self._run(ScriptCall(script, (key,), arguments))
-        return reply
+        return await self._run(script, (self._name_key(account, part),), *arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +220,8 @@ class PartLedger(RedisAdapter):
 
         Begun twice, it counts once. After a loss of the counts the pending ones do not count.
         """
-        key, arguments = f"{self._head}{account}}}:uploads", (seconds, upload, most)
-        [reply] = await self._run(ScriptCall(BEGIN_UPLOAD, (key,), arguments))
-        return bool(reply)
+        key = f"{self._head}{account}}}:uploads"
+        return bool(await self._run(BEGIN_UPLOAD, (key,), seconds, upload, most))
 
     async def claim(self, account: str, upload: str, part: str, size: int, caps: PartCaps) -> bool:
         """Set the bytes of `part`; False, without a change, beyond a cap. (stale)"""
@@ -246,18 +242,17 @@ class PartLedger(RedisAdapter):
 
     async def forget(self, account: str, upload: str) -> None:
         """Drop the counts of an Upload that has ended."""
-        await self._run(
-            (b"DEL", self._name_key(account, upload)),
-            (b"ZREM", f"{self._head}{account}}}:uploads", upload),
-        )
+        pipeline = self._open_pipeline()
+        pipeline.delete(self._name_key(account, upload))
+        pipeline.zrem(f"{self._head}{account}}}:uploads", upload)
+        await self._ask_all(pipeline)
 
     def _name_key(self, account: str, upload: str) -> str:
         return f"{self._head}{account}}}:parts:{upload}"
 
     async def _call(self, script: Script, account: str, upload: str, *arguments: Argument) -> Reply:
         key = self._name_key(account, upload)
-        [reply] = await self._run(ScriptCall(script, (key,), (KEPT_SECONDS, *arguments)))
-        return reply
+        return await self._run(script, (key,), KEPT_SECONDS, *arguments)
 
 
 def check_size(size: int) -> int:

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from gateway_core.redis.link import NoteRoundTrip, RedisAdapter
-from gateway_core.redis.scripts import ScriptCall, load_script
+from gateway_core.redis.options import RedisOptions
+from gateway_core.redis.scripts import load_script
 
 KEEP = load_script("clock", "answers/keep")
 
@@ -29,22 +30,21 @@ class AnswerStore(RedisAdapter):
 
     def __init__(
         self,
-        url: str,
+        server: RedisOptions | str,
         bounds: CacheBounds,
         *,
         namespace: str = "default",
         note: NoteRoundTrip | None = None,
     ) -> None:
-        super().__init__(url, namespace=namespace, note=note)
+        super().__init__(server, namespace=namespace, note=note)
         self._bounds = bounds
         # one slot of a cluster for all accounts: one script counts the bytes of all
         self._root = f"{self._head}}}answers"
 
     async def find(self, digest: str) -> bytes | None:
         """The answer; None where none is kept, or its time is over."""
-        (answer,) = await self._run((b"GET", f"{self._root}:{digest}"))
-        found: bytes | None = answer
-        return found
+        answer: bytes | None = await self._ask(self._redis.get(f"{self._root}:{digest}"))
+        return answer
 
     async def keep(self, account: str, digest: str, answer: bytes, seconds: int) -> bool:
         """Keep an answer for so long; False where there is no room.
@@ -53,5 +53,4 @@ class AnswerStore(RedisAdapter):
         """
         bounds = self._bounds
         arguments = (account, digest, answer, seconds, bounds.account, bounds.total)
-        (kept,) = await self._run(ScriptCall(KEEP, [self._root], arguments))
-        return bool(kept)
+        return bool(await self._run(KEEP, (self._root,), *arguments))

@@ -165,20 +165,20 @@ class HealthReports(RedisAdapter):
     async def write(self, process: str, report: bytes) -> None:
         """Replace the report of a process; it expires unless it is written again."""
         now = int(CLOCK.time())
-        await self._run(
-            (b"SET", f"{self._key}:{process}", report, b"EX", EXPIRE_SECONDS),
-            (b"ZADD", self._key, now, process),
-            (b"ZREMRANGEBYSCORE", self._key, b"-inf", now - 10 * EXPIRE_SECONDS),
-            (b"EXPIRE", self._key, 10 * EXPIRE_SECONDS),
-        )
+        pipeline = self._open_pipeline()
+        pipeline.set(f"{self._key}:{process}", report, ex=EXPIRE_SECONDS)
+        pipeline.zadd(self._key, {process: now})
+        pipeline.zremrangebyscore(self._key, "-inf", now - 10 * EXPIRE_SECONDS)
+        pipeline.expire(self._key, 10 * EXPIRE_SECONDS)
+        await self._ask_all(pipeline)
 
     async def read(self) -> list[bytes]:
         """The reports of all processes."""
-        [processes] = await self._run((b"ZRANGE", self._key, 0, -1))
+        processes = await self._ask(self._redis.zrange(self._key, 0, -1))
         if not processes:
             return []
         keys = [f"{self._key}:{process.decode()}" for process in processes]
-        [found] = await self._run((b"MGET", *keys))
+        found = await self._ask(self._redis.mget(keys))
         return [report for report in found if report is not None]
 
     @property

@@ -7,11 +7,11 @@ same time-out. A call waits for its batch no longer than one exchange may take.
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 
 from gateway_core.redis.link import (
     COMMAND_SECONDS,
     CountersUnavailable,
-    RedisLink,
     Reply,
     check_reply,
 )
@@ -23,12 +23,15 @@ MAX_BATCH = 128
 Waiting = tuple[ScriptCall, asyncio.Future[Reply], float]
 """A call, the future of its reply, and until when it may wait, by the loop's clock."""
 
+Run = Callable[[Sequence[ScriptCall]], Awaitable[list[Reply]]]
+"""Sends calls together; an error reply is returned as an exception."""
+
 
 class CommandBatcher:
-    """Runs script calls over `link`, one exchange at a time; for one event loop."""
+    """Runs script calls, one exchange by `run` at a time; for one event loop."""
 
-    def __init__(self, link: RedisLink) -> None:
-        self._link = link
+    def __init__(self, run: Run) -> None:
+        self._run = run
         self._waiting: deque[Waiting] = deque()
         self._busy = False
         self._drain_task: asyncio.Task[None] | None = None
@@ -100,7 +103,7 @@ class CommandBatcher:
     async def _exchange(self, calls: list[ScriptCall]) -> list[Reply]:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        replies = await self._link.run(calls)
+        replies = await self._run(calls)
         took = loop.time() - began
         # answered, but later than the time-out: the process was paused, and no call has waited
         if took > COMMAND_SECONDS:

@@ -1,7 +1,6 @@
 """True if Redis may evict keys, which costs rebuilds, sessions and rates where it does."""
 
 import asyncio
-import re
 from collections.abc import Callable
 
 import structlog
@@ -12,7 +11,6 @@ SAFE_POLICY = "noeviction"
 READ_SECONDS = 60.0
 RETRY_SECONDS = 5.0
 
-_POLICY = re.compile(rb"^maxmemory_policy:([\w-]+)", re.MULTILINE)
 _log = structlog.get_logger(__name__)
 
 
@@ -22,9 +20,8 @@ class EvictionWatch(RedisAdapter):
     async def read_policy(self) -> str:
         """The policy; empty where the server does not report one. CountersUnavailable."""
         # managed servers often forbid CONFIG
-        [info] = await self._run((b"INFO", b"memory"))
-        policy = _POLICY.search(info)
-        return policy[1].decode() if policy else ""
+        info = await self._ask(self._redis.info("memory"))
+        return str(info.get("maxmemory_policy", ""))
 
     async def run(self, note: Callable[[bool], None]) -> None:
         """Call `note` with whether Redis may evict keys, and log a change, until cancelled."""

@@ -1,38 +1,19 @@
-"""Commands to Redis over a pool of connections, each bound to one run of the server.
+"""Base of the adapters to Redis: a client with a time-out for each call and our errors."""
 
-It uses redis-py's connections without its clients, which reconnect silently: a script must never
-carry the `run_id` of another run of the server than the one that executes it, or counters restored
-from an old snapshot would pass for current.
-
-A server that rejects all writes may have been demoted while the name in the URL leads to another
-one: after such a reply, or a greeting by another run, the older connections are not used again.
-"""
-
-import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from typing import Any, cast
 
-from hiredis import pack_command
-from redis.asyncio import BlockingConnectionPool
-from redis.asyncio.connection import AbstractConnection
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import (
-    AskError,
-    ClusterDownError,
-    NoScriptError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisError,
-    ResponseError,
-    TryAgainError,
-)
+from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
+from redis.commands.core import AsyncScript
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from gateway_core.concurrency import WaitLimit
-from gateway_core.redis.scripts import Argument, ScriptCall
+from gateway_core.redis.connection import RUN_ID, BoundConnection, connect, rejects_all
+from gateway_core.redis.options import RedisOptions
+from gateway_core.redis.scripts import Argument, Script, ScriptCall
 
 
 class CountersUnavailable(Exception):
@@ -51,183 +32,30 @@ class CountersStale(Exception):
     """The account's counters are not in Redis, which was emptied or restarted: rebuild them."""
 
 
-Command = ScriptCall | tuple[Argument, ...]
+Command = tuple[Argument, ...]
 Reply = Any
 NoteRoundTrip = Callable[[float, bool], None]
 """Called after each exchange with its seconds, and whether it was answered."""
 
-CONNECT_SECONDS = 1.0
 COMMAND_SECONDS = 2.0
+"""For one exchange, with a connect where one is needed."""
 PING_SECONDS = 10.0
 """A subscription that is silent for so long gets a ping; twice, and its connection is dead."""
-MAX_RETIREMENTS = 5
-"""Times in a second that all connections are given up: a full server rejects writes for hours, and
-a new connection for each call would be a load of its own."""
-BEYOND_SECONDS = 10.0
-"""For redis-py's own timers, which must not end before ours: they do not recognise a pause."""
-
-_REJECTS_ALL = re.compile(
-    r"\b(READONLY|MASTERDOWN|CLUSTERDOWN|MISCONF|NOREPLICAS|BUSY|UNBLOCKED|OOM|MOVED)\b"
-)
-"""Error codes of a server that fails over, is full or cannot save; anywhere in a script's error."""
-_REJECTING = (ReadOnlyError, ClusterDownError, AskError, TryAgainError, OutOfMemoryError)
-"""Errors of which redis-py removes the code; MASTERDOWN and MOVED are subclasses."""
-
-_RUN_ID = re.compile(rb"^run_id:(\w+)", re.MULTILINE)
-
-
-class RedisLink:
-    """A pool of connections to the Redis at `url` (`redis://`, `rediss://`, `unix://`).
-
-    A call takes at most 2 s, including a connect of at most 1 s. Nothing is retried: one request
-    must not be counted twice.
-    """
-
-    def __init__(
-        self, url: str, *, max_connections: int = 16, note: NoteRoundTrip | None = None
-    ) -> None:
-        self._note = note or _note_nothing
-        self._run_ids: WeakKeyDictionary[AbstractConnection, bytes] = WeakKeyDictionary()
-        self._outdated: WeakSet[AbstractConnection] = WeakSet()
-        self._retirements = (0, 0)
-        """The last second with a rejection, and the rejections in it."""
-        # The call's own time-out covers every read and write; redis-py's would cost a task each.
-        self._pool: BlockingConnectionPool = BlockingConnectionPool.from_url(
-            url,
-            max_connections=max_connections,
-            timeout=None,
-            socket_connect_timeout=BEYOND_SECONDS,
-            socket_timeout=None,
-            retry=Retry(NoBackoff(), 0),
-            protocol=2,
-            redis_connect_func=self._greet,
-            # connections of unix sockets do not take the option
-            **({} if url.startswith("unix:") else {"socket_keepalive": True}),
-        )
-
-    async def run(self, commands: Sequence[Command]) -> list[Reply]:
-        """The replies to `commands`, sent together; an error reply is returned as an exception.
-
-        Raises CountersUnavailable where one was not answered: each may have been applied or not.
-        """
-        began = time.perf_counter()
-        try:
-            async with WaitLimit(COMMAND_SECONDS):
-                # The pool has no annotations.
-                connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
-                try:
-                    if connection in self._outdated:
-                        await connection.disconnect(nowait=True)
-                        await connection.connect()
-                    replies = await self._exchange(connection, commands)
-                    if any(map(_rejects_all, replies)):
-                        self._retire()
-                except BaseException:
-                    # unread replies would be taken for those of the next call
-                    await connection.disconnect(nowait=True)
-                    raise
-                finally:
-                    await self._pool.release(connection)
-        except (RedisError, OSError) as error:
-            self._note(time.perf_counter() - began, False)
-            raise CountersUnavailable(
-                f"Redis does not answer: {type(error).__name__} {error}"
-            ) from error
-        self._note(time.perf_counter() - began, True)
-        return replies
-
-    async def listen(self, channel: str, receive: Callable[[bytes], None]) -> None:
-        """Call `receive` with each message that is published to `channel`, until cancelled.
-
-        It holds a connection. Raises CountersUnavailable where that fails: messages are lost then.
-        While none come, it tries a write, since a demoted server would stay silent.
-        """
-        connection = None
-        try:
-            async with WaitLimit(COMMAND_SECONDS):
-                connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
-                await _write(connection, (b"SUBSCRIBE", channel))
-            is_pinged = False
-            while True:
-                reply = await connection.read_response(timeout=PING_SECONDS)
-                if reply is None:
-                    if is_pinged:
-                        raise CountersUnavailable("Redis is silent")
-                    await self.run([(b"SET", f"{channel}:written", b"", b"EX", 60)])
-                    if connection in self._outdated:
-                        raise CountersUnavailable("Redis has moved")
-                    await _write(connection, (b"PING",))
-                elif reply[0] == b"message":
-                    receive(reply[2])
-                is_pinged = reply is None
-        except (RedisError, OSError) as error:
-            raise CountersUnavailable(
-                f"Redis does not answer: {type(error).__name__} {error}"
-            ) from error
-        finally:
-            if connection is not None:
-                await connection.disconnect(nowait=True)
-                await self._pool.release(connection)
-
-    async def close(self) -> None:
-        """Close all connections."""
-        await self._pool.aclose()
-
-    def _retire(self) -> None:
-        """Have each connection replaced before its next use, at most `MAX_RETIREMENTS` a second."""
-        second, count = self._retirements
-        now = int(time.monotonic())
-        count = count + 1 if now == second else 1
-        self._retirements = (now, count)
-        if count <= MAX_RETIREMENTS:
-            self._outdated.update(self._run_ids)
-
-    async def _greet(self, connection: AbstractConnection) -> None:
-        """Called by redis-py on every new connection, before its first command."""
-        try:
-            async with WaitLimit(CONNECT_SECONDS):
-                await connection.on_connect()
-                await connection.send_command("INFO", "server", check_health=False)
-                reply = await connection.read_response()
-            run_id = _find_run_id(reply)
-            self._run_ids[connection] = run_id
-            self._outdated.discard(connection)
-            # the name leads to another server now
-            self._outdated.update(c for c, other in self._run_ids.items() if other != run_id)
-        except BaseException:
-            # the pool would reuse an open connection without its run id
-            await connection.disconnect(nowait=True)
-            raise
-
-    async def _exchange(
-        self, connection: AbstractConnection, commands: Sequence[Command]
-    ) -> list[Reply]:
-        run_id = self._run_ids[connection]
-        replies = await _send(
-            connection,
-            [c.to_command(run_id) if isinstance(c, ScriptCall) else c for c in commands],
-        )
-        unknown = [
-            (place, command)
-            for place, (command, reply) in enumerate(zip(commands, replies, strict=True))
-            if isinstance(reply, NoScriptError) and isinstance(command, ScriptCall)
-        ]
-        if unknown:
-            again = await _send(connection, [c.to_full_command(run_id) for _, c in unknown])
-            for (place, _), reply in zip(unknown, again, strict=True):
-                replies[place] = reply
-        return replies
+CHUNK = 1000
+"""Fields in one HSET, keys in one SCAN, and commands of a rebuild in one exchange."""
+REBUILD_SECONDS = 30
+"""Lifetime of a rebuild and its staged keys; a rebuild of storage is renewed."""
 
 
 class RedisAdapter:
-    """Base of the adapters: keys of the gateway `namespace` in the Redis at `url`.
+    """Keys of the gateway `namespace` in the Redis at `server`, or at its URL.
 
     Several gateways may share a Redis and have accounts of the same name. For one event loop.
     """
 
     def __init__(
         self,
-        url: str,
+        server: RedisOptions | str,
         *,
         namespace: str = "default",
         max_connections: int = 4,
@@ -235,74 +63,142 @@ class RedisAdapter:
     ) -> None:
         # the braces keep the keys of an account on one node of a cluster
         self._head = f"gw:{{{namespace}/"
-        self._link = RedisLink(url, max_connections=max_connections, note=note)
+        self._redis: Redis = connect(server, max_connections)
+        self._scripts: dict[Script, AsyncScript] = {}
+        self._note = note or _note_nothing
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._link.close()
+        await self._redis.aclose()
 
-    async def _run(self, *commands: Command) -> list[Reply]:
-        """The replies to commands that are sent together. Raises as `check_reply`."""
-        return [check_reply(reply) for reply in await self._link.run(commands)]
+    async def _ask(self, command: Awaitable[Any]) -> Reply:
+        """The reply to a command or a pipeline, within `COMMAND_SECONDS`.
+
+        Raises CountersUnavailable where it was not answered, then it may have been applied or not,
+        and as `check_reply`.
+        """
+        began = time.perf_counter()
+        try:
+            # redis-py's time-outs are for one read each, and lose what arrived during a pause
+            async with WaitLimit(COMMAND_SECONDS):
+                reply = await command
+        except ResponseError as error:
+            self._note(time.perf_counter() - began, True)
+            check_reply(error)
+            raise
+        except (RedisError, OSError) as error:
+            self._note(time.perf_counter() - began, False)
+            raise CountersUnavailable(
+                f"Redis does not answer: {type(error).__name__} {error}"
+            ) from error
+        self._note(time.perf_counter() - began, True)
+        return reply
+
+    def _open_pipeline(self) -> Pipeline:
+        """An empty batch of commands, for `_ask_all`."""
+        return self._redis.pipeline(transaction=False)
+
+    async def _ask_all(self, pipeline: Pipeline) -> list[Reply]:
+        """The replies to a batch. Raises as `_ask`."""
+        # redis-py's own exception would have the commands' arguments in its text
+        replies = await self._ask(pipeline.execute(raise_on_error=False))
+        return [check_reply(reply) for reply in replies]
+
+    async def _stage(self, commands: Iterable[Command]) -> None:
+        """Send any number of commands, some at a time. Raises as `_ask`."""
+        left = iter(commands)
+        while chunk := list(islice(left, CHUNK)):
+            pipeline = self._open_pipeline()
+            for command in chunk:
+                pipeline.execute_command(*command)
+            await self._ask_all(pipeline)
+
+    async def _run(self, script: Script, keys: Sequence[str], *arguments: Argument) -> Reply:
+        """The reply to a script. Raises as `_ask`."""
+        return await self._ask(self._execute(ScriptCall(script, keys, arguments)))
+
+    async def _run_all(self, calls: Sequence[ScriptCall]) -> list[Reply]:
+        """The replies to scripts that are sent together, errors among them. Raises as `_ask`."""
+        replies: list[Reply] = await self._ask(self._execute_all(calls))
+        return replies
+
+    def _register(self, script: Script) -> AsyncScript:
+        if script not in self._scripts:
+            self._scripts[script] = self._redis.register_script(script)
+        return self._scripts[script]
+
+    async def _execute(self, call: ScriptCall) -> Reply:
+        return await self._register(call.script)(call.keys, (RUN_ID, *call.arguments))
+
+    async def _execute_all(self, calls: Sequence[ScriptCall]) -> list[Reply]:
+        if len(calls) == 1:
+            return [await self._try(calls[0])]
+        pipeline = self._open_pipeline()
+        for call in calls:
+            # a script called with a pipeline would ask in a round trip of its own if it is loaded
+            sha = self._register(call.script).sha
+            pipeline.evalsha(sha, len(call.keys), *call.keys, RUN_ID, *call.arguments)
+        replies: list[Reply] = await pipeline.execute(raise_on_error=False)
+        for place, reply in enumerate(replies):
+            if isinstance(reply, NoScriptError):
+                replies[place] = await self._try(calls[place])
+        return replies
+
+    async def _try(self, call: ScriptCall) -> Reply:
+        try:
+            return await self._execute(call)
+        except ResponseError as error:
+            return error
+
+    async def listen(self, channel: str, receive: Callable[[bytes], None]) -> None:
+        """Call `receive` with each message that is published to `channel`, until cancelled.
+
+        It holds a connection. Raises CountersUnavailable where that fails: messages are lost then.
+        While none come, it tries a write, since a demoted server would stay silent.
+        """
+        async with self._redis.pubsub() as subscription:
+            await self._ask(subscription.subscribe(channel))
+            connection = cast(BoundConnection, subscription.connection)
+            is_pinged = False
+            while True:
+                try:
+                    message = await subscription.get_message(timeout=PING_SECONDS)
+                except (RedisError, OSError) as error:
+                    raise CountersUnavailable(f"Redis does not answer: {error}") from error
+                if message is None:
+                    if is_pinged:
+                        raise CountersUnavailable("Redis is silent")
+                    await self._ask(self._redis.set(f"{channel}:written", b"", ex=60))
+                    if connection.is_outdated:
+                        raise CountersUnavailable("Redis has moved")
+                    await self._ask(subscription.ping())
+                elif message["type"] == "message":
+                    receive(message["data"])
+                is_pinged = message is None
 
     async def _scan(self, pattern: str) -> AsyncIterator[list[bytes]]:
         """Pages of the keys that match a pattern; a key may come more than once."""
-        cursor: bytes = b"0"
+        cursor = 0
         while True:
-            scan: Command = (b"SCAN", cursor, b"MATCH", pattern, b"COUNT", CHUNK)
-            [(cursor, keys)] = await self._run(scan)
+            cursor, keys = await self._ask(self._redis.scan(cursor, match=pattern, count=CHUNK))
             yield keys
-            if cursor == b"0":
+            if cursor == 0:
                 return
 
     async def _remove(self, prefix: str) -> None:
         """Remove all keys with a prefix."""
         async for keys in self._scan(f"{prefix}*"):
             if keys:
-                await self._run((b"UNLINK", *keys))
+                await self._ask(self._redis.unlink(*keys))
 
     async def _read_clock(self) -> int:
         """The server's time in microseconds."""
-        [(seconds, micros)] = await self._run((b"TIME",))
+        seconds, micros = await self._ask(self._redis.time())
         return int(seconds) * 1_000_000 + int(micros)
 
 
 def _note_nothing(_seconds: float, _answered: bool) -> None:
     """Default of `note`."""
-
-
-def _find_run_id(info: bytes | None) -> bytes:
-    found = _RUN_ID.search(info or b"")
-    if found is None:
-        raise RedisError("the server does not tell its run_id")
-    return found[1]
-
-
-async def _send(
-    connection: AbstractConnection, commands: Sequence[tuple[Argument, ...]]
-) -> list[Reply]:
-    await _write(connection, *commands)
-    replies: list[Reply] = []
-    for _ in commands:
-        try:
-            replies.append(await connection.read_response())
-        except ResponseError as error:
-            replies.append(error)
-    return replies
-
-
-async def _write(connection: AbstractConnection, *commands: tuple[Argument, ...]) -> None:
-    # the annotation is wrong: it takes a tuple for each command. hiredis packs in a tenth of the
-    # time of redis-py.
-    packed = b"".join([pack_command(command) for command in commands])  # type: ignore[arg-type]
-    await connection.send_packed_command(packed, check_health=False)
-
-
-def _rejects_all(reply: Reply) -> bool:
-    """Return whether the server rejects all writes, not this command alone."""
-    if not isinstance(reply, ResponseError):
-        return False
-    return isinstance(reply, _REJECTING) or _REJECTS_ALL.search(str(reply)) is not None
 
 
 def check_reply(reply: Reply) -> Reply:
@@ -316,22 +212,16 @@ def check_reply(reply: Reply) -> Reply:
     if isinstance(reply, ResponseError):
         if str(reply).startswith("STALE"):
             raise CountersStale(str(reply))
-        if _rejects_all(reply):
+        if rejects_all(reply):
             raise CountersUnavailable(f"Redis rejects all writes: {reply}") from reply
         raise CountersRefused(f"Redis refuses: {reply}") from reply
     return reply
 
 
-CHUNK = 1000
-"""Fields in one HSET, and commands of a rebuild in one exchange."""
-REBUILD_SECONDS = 30
-"""Lifetime of a rebuild and its staged keys; a rebuild of storage is renewed."""
-
-
 def stage_hash(key: str, fields: Iterable[tuple[str, Argument]]) -> Iterator[Command]:
     """Commands that replace the hash `key` by `fields`."""
     left = iter(fields)
-    yield b"DEL", key
+    yield "DEL", key
     while chunk := list(islice(left, CHUNK)):
-        yield b"HSET", key, *(part for field in chunk for part in field)
-    yield b"EXPIRE", key, REBUILD_SECONDS
+        yield "HSET", key, *(part for field in chunk for part in field)
+    yield "EXPIRE", key, REBUILD_SECONDS

@@ -1,56 +1,32 @@
-"""Lua scripts in `lua/`, each one atomic step on an account's counters; run by `RedisLink`.
+"""Lua scripts in `lua/`, each one atomic step on an account's counters; run by `RedisAdapter`.
 
 Each takes the server's `run_id` as its first argument and begins with the names of its keys:
 scripts on money with `account.lua` (and `spent.lua` for windows), on stored bytes with
 `storage/pool.lua`, on parts with `parts/parts.lua`.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
 Argument = str | int | bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Script:
-    """A script's source and its digest for EVALSHA."""
-
-    source: bytes
-    sha: bytes
+Script = bytes
+"""The source of a script, which an adapter registers with its client."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptCall:
-    """One run of a script; the link adds the `run_id` before `arguments`."""
+    """One run of a script; the `run_id` of the server comes before `arguments`."""
 
     script: Script
     keys: Sequence[str]
     arguments: Sequence[Argument] = ()
 
-    def to_command(self, run_id: bytes) -> tuple[Argument, ...]:
-        """The EVALSHA command for the run `run_id` of the server."""
-        return (
-            b"EVALSHA",
-            self.script.sha,
-            len(self.keys),
-            *self.keys,
-            run_id,
-            *self.arguments,
-        )
-
-    def to_full_command(self, run_id: bytes) -> tuple[Argument, ...]:
-        """The EVAL command, for a server that does not have the script yet."""
-        return (b"EVAL", self.script.source, *self.to_command(run_id)[2:])
-
 
 def load_script(*names: str) -> Script:
     """The script made of these files of `lua/`."""
     folder = files("gateway_core.redis").joinpath("lua")
-    source = b"\n".join(folder.joinpath(f"{name}.lua").read_bytes() for name in names)
-    # SHA-1 names a script in Redis; it protects nothing
-    return Script(source, hashlib.sha1(source, usedforsecurity=False).hexdigest().encode())
+    return b"\n".join(folder.joinpath(f"{name}.lua").read_bytes() for name in names)
 
 
 def _load(*names: str) -> Script:

@@ -1,11 +1,10 @@
-"""Calls that go to Redis together, on a link whose exchanges the test decides."""
+"""Calls that go to Redis together, whose exchanges the test decides."""
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import cast
 
 from gateway_core.redis.batches import MAX_BATCH, CommandBatcher
-from gateway_core.redis.link import COMMAND_SECONDS, Command, CountersUnavailable, RedisLink, Reply
+from gateway_core.redis.link import COMMAND_SECONDS, CountersUnavailable, Reply
 from gateway_core.redis.scripts import SPENDING, ScriptCall
 from tests.fakes.clock import in_virtual_time
 
@@ -21,18 +20,18 @@ class Link:
         self._seconds = seconds
         self._fails = fails
 
-    async def run(self, commands: Sequence[Command]) -> list[Reply]:
-        self.sizes.append(len(commands))
+    async def run(self, calls: Sequence[ScriptCall]) -> list[Reply]:
+        self.sizes.append(len(calls))
         number = len(self.sizes)
         await asyncio.sleep(self._seconds)
         if self._fails(number):
             raise CountersUnavailable("away")
-        return [b"ok"] * len(commands)
+        return [b"ok"] * len(calls)
 
 
 async def time_calls(link: Link, count: int) -> list[tuple[float, bool]]:
     """For each of so many calls made at once: the seconds it took, and whether it was answered."""
-    batcher = CommandBatcher(cast(RedisLink, link))
+    batcher = CommandBatcher(link.run)
     loop = asyncio.get_running_loop()
     began = loop.time()
 
@@ -73,7 +72,7 @@ async def test_server_that_answers_late_keeps_nobody_waiting_for_ever() -> None:
 @in_virtual_time
 async def test_next_call_after_a_failure_is_sent() -> None:
     link = Link(0.1, fails=lambda number: number == 1)
-    batcher = CommandBatcher(cast(RedisLink, link))
+    batcher = CommandBatcher(link.run)
     failed = await asyncio.gather(*(batcher.call(CALL) for _ in range(3)), return_exceptions=True)
     assert {type(error) for error in failed} == {CountersUnavailable}
     assert await asyncio.gather(*(batcher.call(CALL) for _ in range(3))) == [b"ok"] * 3
