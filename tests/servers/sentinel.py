@@ -1,0 +1,141 @@
+"""A master of Redis with two replicas, watched by three Sentinels, all with passwords."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any, Self
+
+from redis import Redis
+
+from gateway_core.redis.options import RedisOptions
+from tests.servers.server import RedisServer
+
+SERVICE = "gateway"
+PASSWORD = "password of redis"
+SENTINEL_PASSWORD = "password of the sentinels"
+DOWN_SECONDS = 1.0
+"""After that many seconds without an answer the Sentinels choose another master."""
+FAILOVER_SECONDS = 30.0
+
+
+class SentinelServer(RedisServer):
+    """One Sentinel of three, which watches the master on `master_port`."""
+
+    name = "sentinel"
+
+    def __init__(self, master_port: int) -> None:
+        super().__init__()
+        self._config = self.folder / "sentinel.conf"
+        self._config.write_text(
+            f"""
+            bind 127.0.0.1
+            port {self.port}
+            dir {self.folder}
+            requirepass "{SENTINEL_PASSWORD}"
+            sentinel monitor {SERVICE} 127.0.0.1 {master_port} 2
+            sentinel auth-pass {SERVICE} "{PASSWORD}"
+            sentinel down-after-milliseconds {SERVICE} {DOWN_SECONDS * 1000:.0f}
+            sentinel failover-timeout {SERVICE} 5000
+            """
+        )
+
+    def command(self) -> Sequence[str]:
+        return (self.program, str(self._config), "--sentinel")
+
+
+class SentinelGroup:
+    """The servers; `with` starts them and waits until each Sentinel knows all others."""
+
+    def __init__(self) -> None:
+        self.redis: list[RedisServer] = []
+        self.sentinels: list[SentinelServer] = []
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _start(self) -> None:
+        options = ["--requirepass", PASSWORD, "--masterauth", PASSWORD]
+        # a former master that has come back takes no writes before it has been demoted
+        options += ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "10"]
+        options += ["--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0"]
+        for _ in range(3):
+            if self.redis:
+                options += ["--replicaof", "127.0.0.1", str(self.redis[0].port)]
+            self.redis.append(self._stack.enter_context(RedisServer(options)))
+        for _ in range(3):
+            server = SentinelServer(self.redis[0].port)
+            self.sentinels.append(self._stack.enter_context(server))
+        deadline = time.monotonic() + FAILOVER_SECONDS
+        while not all(map(self._knows_all, self.sentinels)):
+            if time.monotonic() > deadline:
+                raise RuntimeError("the Sentinels did not find each other")
+            time.sleep(0.1)
+
+    @property
+    def options(self) -> RedisOptions:
+        """How a client reaches the master."""
+        return RedisOptions(
+            "redis:///0",
+            password=PASSWORD,
+            sentinels=tuple(f"127.0.0.1:{server.port}" for server in self.sentinels),
+            sentinel_service=SERVICE,
+            sentinel_password=SENTINEL_PASSWORD,
+        )
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The same as environment variables of a process."""
+        return {
+            "GATEWAY_REDIS_URL": self.options.url,
+            "GATEWAY_REDIS_PASSWORD": PASSWORD,
+            "GATEWAY_REDIS_SENTINELS": ",".join(self.options.sentinels),
+            "GATEWAY_REDIS_SENTINEL_SERVICE": SERVICE,
+            "GATEWAY_REDIS_SENTINEL_PASSWORD": SENTINEL_PASSWORD,
+        }
+
+    def find_master(self) -> RedisServer:
+        """The master by the first Sentinel that answers."""
+        for sentinel in self.sentinels:
+            port = int(_ask(sentinel, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)[1])
+            return next(server for server in self.redis if server.port == port)
+        raise RuntimeError("there is no Sentinel")
+
+    async def wait_for_another(self, former: RedisServer) -> RedisServer:
+        """The new master, once it takes writes."""
+        deadline = time.monotonic() + FAILOVER_SECONDS
+        while time.monotonic() < deadline:
+            master = await asyncio.to_thread(self.find_master)
+            if master is not former and await asyncio.to_thread(_takes_writes, master):
+                return master
+            await asyncio.sleep(0.05)
+        raise TimeoutError("no other master was chosen")
+
+    def _knows_all(self, sentinel: SentinelServer) -> bool:
+        flat = _ask(sentinel, "SENTINEL", "MASTER", SERVICE)
+        state = dict(zip(flat[::2], flat[1::2], strict=True))
+        return state[b"num-slaves"] == b"2" and state[b"num-other-sentinels"] == b"2"
+
+
+def _ask(sentinel: SentinelServer, *command: str) -> list[Any]:
+    with Redis(port=sentinel.port, password=SENTINEL_PASSWORD, protocol=2) as client:
+        client.response_callbacks.clear()
+        reply: list[Any] = client.execute_command(*command)
+        return reply
+
+
+def _takes_writes(server: RedisServer) -> bool:
+    with Redis(port=server.port, password=PASSWORD) as client:
+        try:
+            return bool(client.set("probe", "", ex=1))
+        except Exception:
+            return False
