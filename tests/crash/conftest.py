@@ -70,8 +70,6 @@ async def payer(world):
 @pytest.fixture
 async def counters(world):
     """The counters of the gateway."""
-    redis = Counters(
-        f"redis://127.0.0.1:{world.config.ports.redis}/0", namespace=world.config.namespace
-    )
+    redis = Counters(world.redis, namespace=world.config.namespace)
     yield redis
     await redis.close()

@@ -127,9 +127,7 @@ def sum_subjects(tasks):
 @asynccontextmanager
 async def open_counters(world):
     """The counters of the world's Redis."""
-    counters = Counters(
-        f"redis://127.0.0.1:{world.config.ports.redis}/0", namespace=world.config.namespace
-    )
+    counters = Counters(world.redis, namespace=world.config.namespace)
     try:
         yield counters
     finally:

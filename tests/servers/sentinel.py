@@ -76,7 +76,7 @@ class SentinelGroup:
             server = SentinelServer(self.redis[0].port)
             self.sentinels.append(self._stack.enter_context(server))
         deadline = time.monotonic() + FAILOVER_SECONDS
-        while not all(map(self._knows_all, self.sentinels)):
+        while not self.is_whole():
             if time.monotonic() > deadline:
                 raise RuntimeError("the Sentinels did not find each other")
             time.sleep(0.1)
@@ -120,10 +120,9 @@ class SentinelGroup:
             await asyncio.sleep(0.05)
         raise TimeoutError("no other master was chosen")
 
-    def _knows_all(self, sentinel: SentinelServer) -> bool:
-        flat = _ask(sentinel, "SENTINEL", "MASTER", SERVICE)
-        state = dict(zip(flat[::2], flat[1::2], strict=True))
-        return state[b"num-slaves"] == b"2" and state[b"num-other-sentinels"] == b"2"
+    def is_whole(self) -> bool:
+        """Whether each Sentinel knows all others, and two replicas that follow the master."""
+        return all(map(_knows_all, self.sentinels)) and _count_replicas(self.find_master()) == 2
 
 
 def _ask(sentinel: SentinelServer, *command: str) -> list[Any]:
@@ -131,6 +130,18 @@ def _ask(sentinel: SentinelServer, *command: str) -> list[Any]:
         client.response_callbacks.clear()
         reply: list[Any] = client.execute_command(*command)
         return reply
+
+
+def _knows_all(sentinel: SentinelServer) -> bool:
+    flat = _ask(sentinel, "SENTINEL", "MASTER", SERVICE)
+    state = dict(zip(flat[::2], flat[1::2], strict=True))
+    counts = state[b"num-slaves"], state[b"num-other-sentinels"]
+    return state[b"flags"] == b"master" and counts == (b"2", b"2")
+
+
+def _count_replicas(master: RedisServer) -> int:
+    with Redis(port=master.port, password=PASSWORD) as client:
+        return int(client.info("replication")["connected_slaves"])
 
 
 def _takes_writes(server: RedisServer) -> bool:

@@ -26,6 +26,7 @@ from gateway_cli.local.processes import PROCESSES
 from gateway_cli.local.supervisor import ProcessFailedError
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.kubeconfig import find_connection
+from gateway_core.redis.options import RedisOptions
 from tests.servers.control_plane import (
     BackgroundRun,
     ControlPlane,
@@ -90,6 +91,8 @@ class World:
             },
             **place,
         )
+        self.redis: RedisOptions | str = f"redis://127.0.0.1:{self.config.ports.redis}/0"
+        """The Redis of its processes."""
         self.run = BackgroundRun(self.config)
         self._guests: list[Callable[[], None]] = []
         self.secrets = set[str]()
