@@ -19,6 +19,7 @@ MANAGEMENT = "tests/integration/accounts/test_management.py"
 MCP = "tests/integration/mcp/test_guide.py"
 PROVIDERS = "tests/servers/guide.py"
 PUBLIC_APIS = "tests/integration/providers/test_public_apis.py"
+REDIS = "tests/ports/test_redis_connections.py"
 RESTORE = "tests/crash/outages/test_restore.py"
 ROLLBACK = "tests/crash/outages/test_rollback.py"
 REMOVAL = "tests/crash/outages/test_removal.py"
@@ -178,7 +179,10 @@ PLAN: dict[str, tuple[Treatment, ...]] = {
         ),
         NotRun("kubectl scale", INSTALLATION),
     ),
-    "docs/operations/hardening.md": (NotRun("kubectl auth", INSTALLATION),),
+    "docs/operations/hardening.md": (
+        Elsewhere("ACL SETUSER", REDIS),
+        NotRun("kubectl auth", INSTALLATION),
+    ),
     "docs/providers.md": (
         Elsewhere("apiVersion: v1", PROVIDERS),
         Run(
