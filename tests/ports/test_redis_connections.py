@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 from redis import Redis
 
 from gateway_cli.local.certificates import write_cluster_keys
@@ -232,11 +233,20 @@ def test_settings_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("SENTINELS", "one"), ("SENTINELS", "fd00::2:26379"), ("KEY_FILE", "/etc/tls.key")],
+    [
+        ("URL", "redis://:a#secret@host:6379/0"),
+        ("URL", "http://:secret@host"),
+        ("SENTINELS", "one"),
+        ("SENTINELS", "fd00::2:26379"),
+        ("KEY_FILE", "/etc/tls.key"),
+    ],
 )
-def test_unusable_settings_are_refused(
+def test_unusable_settings_are_refused_without_a_secret(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(f"GATEWAY_REDIS_{name}", value)
-    with pytest.raises(ValueError, match=name.lower().removesuffix("_file")):
+    with pytest.raises(ValidationError) as refused:
         RedisSettings()
+    [error] = refused.value.errors()
+    assert name.lower() in f"{error['loc']} {error['msg']}"
+    assert "secret" not in error["msg"]

@@ -53,8 +53,12 @@ spec:
     {{- range .Values.networkPolicies.redisPorts }}
     - port: {{ . }}
     {{- end }}
+    {{- $ports := list }}
     {{- range .Values.redis.external.sentinel.addresses }}
-    - port: {{ regexFind "[0-9]+$" . }}
+    {{- $ports = append $ports (regexFind "[0-9]+$" .) }}
+    {{- end }}
+    {{- range uniq $ports }}
+    - port: {{ . }}
     {{- end }}
 {{- end }}
 {{- include "gateway.storeEgress" . }}

@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Self
 
-from pydantic import BeforeValidator, SecretStr, StringConstraints, model_validator
+from pydantic import AfterValidator, BeforeValidator, SecretStr, StringConstraints, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from redis.asyncio.connection import parse_url
 
 HostPort = Annotated[
     str, StringConstraints(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):\d{1,5}$")
@@ -28,6 +29,17 @@ class RedisOptions:
     sentinel_password: str = field(default="", repr=False)
 
 
+def check_url(value: str) -> str:
+    """The URL, if redis-py takes it. ValueError, whose text has no part of it."""
+    try:
+        parse_url(value)
+    except ValueError:
+        raise ValueError(
+            "must be redis://HOST:PORT/DB, rediss://… or unix://…, special characters as %XX"
+        ) from None
+    return value
+
+
 def _split(value: object) -> object:
     return (
         tuple(filter(None, value.replace(" ", "").split(","))) if isinstance(value, str) else value
@@ -39,7 +51,7 @@ class RedisSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="GATEWAY_", frozen=True)
 
-    redis_url: str = "redis://127.0.0.1:6379/0"
+    redis_url: Annotated[str, AfterValidator(check_url)] = "redis://127.0.0.1:6379/0"
     """Redis of rates, limits, reservations and sessions: `redis://USER:PASSWORD@HOST:PORT/DB`, or
     `rediss://…` with TLS. Its host and port are not used with Sentinels."""
     redis_username: str = ""
