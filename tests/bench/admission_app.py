@@ -26,7 +26,7 @@ from gateway_web.context import Drain, get_context
 from gateway_web.middleware.bodies import read_json_body
 from gateway_web.middleware.requests import RequestMiddleware
 from gateway_web.responses import Response, send_response
-from gateway_web.server import serve
+from gateway_web.server import serve, serve_health
 
 MICROS = 1000
 
@@ -73,9 +73,9 @@ async def main() -> None:
     settings = ApiSettings()
     configure_logging("warning", settings.log_format)
     async with open_api(settings.model_copy(update={"log_level": "warning"})) as parts:
-        await serve(
-            RequestMiddleware(Routes(parts)), settings.api_host, settings.api_port, Drain(), 0
-        )
+        app = RequestMiddleware(Routes(parts))
+        async with serve_health(app, settings.health_host, settings.health_port):
+            await serve(app, settings.api_host, settings.api_port, Drain(), 0)
 
 
 if __name__ == "__main__":
