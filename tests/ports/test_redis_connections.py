@@ -8,15 +8,17 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from pydantic import ValidationError
-from redis import Redis
+from redis import Redis, RedisError
 
 from gateway_cli.local.certificates import write_cluster_keys
 from gateway_core.billing.counters import AdmissionCall, Hold, Ledger
 from gateway_core.billing.redis_counters import Counters
 from gateway_core.redis import batches, link
+from gateway_core.redis.connection import RUN_ID, connect
 from gateway_core.redis.link import COMMAND_SECONDS, CountersUnavailable
 from gateway_core.redis.options import RedisOptions, RedisSettings
 from gateway_core.redis.transient import TransientStore
@@ -133,6 +135,30 @@ async def test_user_of_an_access_control_list_may_do_what_the_gateway_does() -> 
             await asyncio.gather(listening, return_exceptions=True)
         with pytest.raises(CountersUnavailable):
             await check(replace(options, password="another"))
+
+
+async def test_server_behind_a_socket_of_the_machine() -> None:
+    with TemporaryDirectory() as folder, RedisServer(["--unixsocket", f"{folder}/redis.sock"]):
+        await check(f"unix://{folder}/redis.sock?db=0")
+
+
+async def test_command_for_one_run_of_the_server_is_not_sent_to_another() -> None:
+    with RedisServer() as server:
+        client = connect(server.url, 1)
+        script = client.register_script("return ARGV[1]")
+        for _ in range(2):
+            with Redis(port=server.port) as direct:
+                run_id = direct.info("server")["run_id"].encode()
+            assert await script((), (RUN_ID,)) == run_id
+            connection = await client.connection_pool.get_connection()
+            packed = connection.pack_command("EVAL", "return ARGV[1]", 0, RUN_ID)
+            assert run_id in packed[0]
+            await connection.disconnect()
+            await asyncio.to_thread(server.restart)
+            with pytest.raises(RedisError, match="closed"):
+                await connection.send_packed_command(packed)
+            await client.connection_pool.release(connection)
+        await client.aclose()
 
 
 def has_ipv6() -> bool:

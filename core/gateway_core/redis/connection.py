@@ -128,7 +128,9 @@ class BoundConnection(AbstractConnection):
         # redis-py names some commands by two words; hiredis packs in a tenth of its time
         words = name.encode().split() if isinstance(name, str) else (name,)
         parts = [run_id if part is RUN_ID else part for part in args[1:]]
-        return [hiredis.pack_command((*words, *parts))]
+        # its annotation is that of a command without arguments
+        command: Any = (*words, *parts)
+        return [hiredis.pack_command(command)]
 
     def pack_commands(self, commands: Iterable[Iterable[Any]]) -> list[bytes]:
         """The commands of a pipeline, in one piece."""

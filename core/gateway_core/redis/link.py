@@ -74,25 +74,24 @@ class RedisAdapter:
     async def _ask(self, command: Awaitable[Any]) -> Reply:
         """The reply to a command or a pipeline, within `COMMAND_SECONDS`.
 
-        Raises CountersUnavailable where it was not answered, then it may have been applied or not,
-        and as `check_reply`.
+        Raises CountersUnavailable where it was not answered: it may have been applied or not. Error
+        replies are raised as `check_reply` says.
         """
         began = time.perf_counter()
+        reply: Reply
         try:
             # redis-py's time-outs are for one read each, and lose what arrived during a pause
             async with WaitLimit(COMMAND_SECONDS):
                 reply = await command
         except ResponseError as error:
-            self._note(time.perf_counter() - began, True)
-            check_reply(error)
-            raise
+            reply = error
         except (RedisError, OSError) as error:
             self._note(time.perf_counter() - began, False)
             raise CountersUnavailable(
                 f"Redis does not answer: {type(error).__name__} {error}"
             ) from error
         self._note(time.perf_counter() - began, True)
-        return reply
+        return check_reply(reply)
 
     def _open_pipeline(self) -> Pipeline:
         """An empty batch of commands, for `_ask_all`."""
