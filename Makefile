@@ -161,6 +161,10 @@ bench: programs-full ## Measure and compare with the bars: a table and bench-res
 bench-peers: programs-full ## Compare LLM calls with LiteLLM and Portkey, installed from PyPI and npm
 	@$(BIN)/python -m tests.bench llm-peers
 
+.PHONY: paths
+paths: programs ## Count the modules that a create, a task in the operator and a streamed chat pass, for ARCHITECTURE.md
+	@$(BIN)/python -m tools.paths
+
 ##@ Cluster
 
 .PHONY: image

@@ -163,11 +163,18 @@ async def _wait_available(client: Client, key: str, model: str) -> None:
 
 
 @asynccontextmanager
-async def receive_callbacks(failing: float = 0) -> AsyncIterator[str]:
-    """Open a receiver of callbacks at the address; it refuses that share of them at first."""
+async def receive_callbacks(
+    failing: float = 0, delivered: asyncio.Event | None = None
+) -> AsyncIterator[str]:
+    """Open a receiver of callbacks at the address; it refuses that share of them at first.
+
+    `delivered` is set by each callback.
+    """
     draw = random.Random(11)  # noqa: S311 - sample data
 
     async def accept(_: web.Request) -> web.Response:
+        if delivered:
+            delivered.set()
         return web.Response(status=503 if draw.random() < failing else 204)
 
     app = web.Application()
