@@ -7,26 +7,24 @@ off. The table goes to ARCHITECTURE.md.
 """
 
 import asyncio
+import json
 import os
 import re
 import signal
 import sys
 import tempfile
-import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from uuid import uuid4
 
 import aiohttp
-from pydantic import TypeAdapter
-from tools.pictures.gateway import run_gateway
-from tools.pictures.studio import receive_callbacks
+from tools.pictures.gateway import receive_callbacks, run_gateway
 from tools.reference.tables import build_table
 
 from gateway_cli.local.config import MODEL, SERVICE
-from gateway_cli.local.run import LocalRun
 from gateway_cli.session import CommandError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,7 +33,16 @@ WINDOWS = 7
 MAX_SECONDS = 60.0
 CLOSING_SECONDS = 3.0
 """For the operator to record and archive a task after its callback."""
-_TASKS = f"/api/v1/{SERVICE}/reference_to_video"
+_TASK = {
+    "model": MODEL,
+    "prompt": "a paper boat",
+    "reference_image_urls": ["https://example.com/reference.png"],
+}
+_CHAT = {
+    "model": "sim-chat",
+    "stream": True,
+    "messages": [{"role": "user", "content": "[[words=1]]"}],
+}
 _TABLE = re.compile(r"(?<=<!-- make paths -->\n)(?:\|.*\n)*")
 
 Calls = dict[str, int]
@@ -43,7 +50,7 @@ Calls = dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class PathThroughProcess:
+class MeasuredPath:
     """A path that requests take, with the calls of each function for one request."""
 
     title: str
@@ -51,93 +58,40 @@ class PathThroughProcess:
     calls: Calls
 
     @property
-    def modules(self) -> dict[str, int]:
+    def modules(self) -> Counter[str]:
         """Return the calls of each module."""
-        modules: dict[str, int] = {}
+        modules = Counter[str]()
         for function, count in self.calls.items():
-            module = function.partition(":")[0]
-            modules[module] = modules.get(module, 0) + count
+            modules[function.partition(":")[0]] += count
         return modules
 
 
-class Measurement:
-    """Requests to a run whose API process and operator have the hook."""
+def summarize(windows: Sequence[Calls], idle: Sequence[Calls] = ({},)) -> Calls:
+    """Return the median calls of each function, less those of windows without a request."""
+    counts = {
+        function: round(
+            median(calls.get(function, 0) for calls in windows)
+            - median(calls.get(function, 0) for calls in idle)
+        )
+        for function in sorted(set().union(*windows))
+    }
+    return {function: count for function, count in counts.items() if count > 0}
 
-    def __init__(self, run: LocalRun, folder: Path, client: aiohttp.ClientSession) -> None:
-        self._run, self._folder, self._client = run, folder, client
 
-    async def measure_create(self) -> PathThroughProcess:
-        """Measure a create from the socket to its 202."""
-        windows = [await self._count("api", self._create_task) for _ in range(WINDOWS)]
-        return PathThroughProcess("POST reference_to_video → etcd → 202", "API", summarize(windows))
+def show(paths: Sequence[MeasuredPath]) -> str:
+    """Return the table of the paths."""
+    rows = [
+        (path.title, path.process, f"{len(path.modules)}", f"{path.modules.total()}")
+        for path in paths
+    ]
+    return build_table(("Path", "Process", "Modules", "Calls of functions"), rows)
 
-    async def measure_run(self, hook: str, delivered: asyncio.Event) -> PathThroughProcess:
-        """Measure a task from its watch event to its archive."""
 
-        async def run_task() -> None:
-            delivered.clear()
-            await self._create_task(callback_url=hook)
-            await delivered.wait()
-            await asyncio.sleep(CLOSING_SECONDS)
+async def count_calls(pid: int, folder: Path, work: Callable[[], Awaitable[None]]) -> Calls:
+    """Return the calls in a process with the hook while the work is done."""
 
-        loop, busy, idle = asyncio.get_running_loop(), list[Calls](), list[Calls]()
-        for _ in range(WINDOWS):
-            begin = loop.time()
-            busy.append(await self._count("operator", run_task))
-            seconds = loop.time() - begin
-            idle.append(await self._count("operator", lambda: asyncio.sleep(seconds)))  # noqa: B023
-        title = "watch event → provider → Completed → callback → archive"
-        return PathThroughProcess(title, "operator", summarize(busy, idle))
-
-    async def measure_chat(self) -> PathThroughProcess:
-        """Measure a streamed chat of one word from the socket to its last byte."""
-        messages = [{"role": "user", "content": "[[words=1]]"}]
-        body = {"model": "sim-chat", "stream": True, "messages": messages}
-
-        async def chat() -> None:
-            await self._send("/v1/chat/completions", 200, body)
-
-        windows = [await self._count("api", chat) for _ in range(WINDOWS)]
-        return PathThroughProcess("POST chat/completions, streamed", "API", summarize(windows))
-
-    async def warm_up(self) -> None:
-        """Open the connections, and import what is imported late."""
-        await self.measure_create()
-        await self.measure_chat()
-
-    async def _create_task(self, **more: Any) -> None:
-        references = ["https://example.com/reference.png"]
-        body = {
-            "model": MODEL,
-            "prompt": "a paper boat",
-            "reference_image_urls": references,
-            **more,
-        }
-        await self._send(_TASKS, 202, body, {"Idempotency-Key": str(uuid.uuid4())})
-
-    async def _send(
-        self,
-        path: str,
-        status: int,
-        body: Mapping[str, Any],
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        async with self._client.post(path, json=body, headers=headers) as answer:
-            text = await answer.text()
-            if answer.status != status:
-                raise CommandError(f"POST {path} answers {answer.status}: {text}")
-
-    async def _count(self, process: str, work: Callable[[], Awaitable[None]]) -> Calls:
-        pid = self._run.supervisor.pid_of(process)
-        async with asyncio.timeout(MAX_SECONDS):
-            await self._signal(pid, signal.SIGRTMIN, "begun")
-            await work()
-            text = await self._signal(pid, signal.SIGRTMIN + 1, "ended")
-        return TypeAdapter(Calls).validate_json(text)
-
-    async def _signal(self, pid: int, number: int, name: str) -> str:
-        """Send a signal and return what the process writes."""
-        path = self._folder / f"{pid}.{name}"
+    async def send(number: int, name: str) -> str:
+        path = folder / f"{pid}.{name}"
         os.kill(pid, number)
         while not path.exists():  # noqa: ASYNC110 - another process writes it
             await asyncio.sleep(0.01)
@@ -145,68 +99,85 @@ class Measurement:
         path.unlink()
         return text
 
-
-def summarize(windows: Sequence[Calls], idle: Sequence[Calls] = ()) -> Calls:
-    """Return the median calls of each function, less those of windows without a request."""
-    functions = {function for calls in windows for function in calls}
-    counts = {
-        function: round(
-            median(calls.get(function, 0) for calls in windows)
-            - (median(calls.get(function, 0) for calls in idle) if idle else 0)
-        )
-        for function in sorted(functions)
-    }
-    return {function: count for function, count in counts.items() if count > 0}
+    async with asyncio.timeout(MAX_SECONDS):
+        await send(signal.SIGRTMIN, "begun")
+        await work()
+        calls: Calls = json.loads(await send(signal.SIGRTMIN + 1, "ended"))
+        return calls
 
 
-def show(paths: Sequence[PathThroughProcess]) -> str:
-    """Return the table of the paths."""
-    rows = [
-        (path.title, path.process, str(len(path.modules)), str(sum(path.calls.values())))
-        for path in paths
-    ]
-    return build_table(("Path", "Process", "Modules", "Calls of functions"), rows)
-
-
-async def measure() -> list[PathThroughProcess]:
+async def measure(folder: Path) -> list[MeasuredPath]:
     """Measure the three paths in a local run. CommandError."""
+    places = [str(ROOT / "tools" / "hook"), os.environ.get("PYTHONPATH", "")]
+    env = {
+        "GATEWAY_PATHS_FOLDER": str(folder),
+        "PYTHONPATH": os.pathsep.join(filter(None, places)),
+    }
+    extra_env = {
+        "api": {**env, "GATEWAY_PATHS_REQUESTS": "1"},
+        "operator": env,
+        "simulator": {"GATEWAY_SIMULATOR_SECONDS": "0.5"},
+    }
     delivered = asyncio.Event()
-    with tempfile.TemporaryDirectory(prefix="gateway-paths-") as name:
-        places = [str(ROOT / "tools" / "hook"), os.environ.get("PYTHONPATH", "")]
-        env = {
-            "GATEWAY_PATHS_FOLDER": name,
-            "PYTHONPATH": os.pathsep.join(filter(None, places)),
-        }
-        extra_env = {
-            "api": {**env, "GATEWAY_PATHS_REQUESTS": "1"},
-            "operator": env,
-            "simulator": {"GATEWAY_SIMULATOR_SECONDS": "0.5"},
-        }
-        async with run_gateway(extra_env) as run, receive_callbacks(delivered=delivered) as hook:
-            headers = {"Authorization": f"Bearer {run.credentials.keys['demo'].plaintext}"}
-            timeout = aiohttp.ClientTimeout(total=MAX_SECONDS)
-            async with aiohttp.ClientSession(
-                run.config.base_url, headers=headers, timeout=timeout
-            ) as client:
-                measurement = Measurement(run, Path(name), client)
-                await measurement.warm_up()
-                return [
-                    await measurement.measure_create(),
-                    await measurement.measure_run(hook, delivered),
-                    await measurement.measure_chat(),
-                ]
+    async with run_gateway(extra_env) as run, receive_callbacks(delivered=delivered) as hook:
+        headers = {"Authorization": f"Bearer {run.credentials.keys['demo'].plaintext}"}
+        async with aiohttp.ClientSession(run.config.base_url, headers=headers) as client:
+
+            async def post(path: str, body: object, **headers: str) -> None:
+                async with client.post(path, json=body, headers=headers) as answer:
+                    text = await answer.text()
+                    if not answer.ok:
+                        raise CommandError(f"POST {path} answers {answer.status}: {text}")
+
+            async def create(**more: str) -> None:
+                path, key = (
+                    f"/api/v1/{SERVICE}/reference_to_video",
+                    {"Idempotency-Key": f"{uuid4()}"},
+                )
+                await post(path, {**_TASK, **more}, **key)
+
+            async def chat() -> None:
+                await post("/v1/chat/completions", _CHAT)
+
+            async def run_task() -> None:
+                delivered.clear()
+                await create(callback_url=hook)
+                await delivered.wait()
+                await asyncio.sleep(CLOSING_SECONDS)
+
+            async def count(process: str, work: Callable[[], Awaitable[None]]) -> list[Calls]:
+                pid = run.supervisor.pid_of(process)
+                # what is opened or imported by the first request is left out
+                await work()
+                return [await count_calls(pid, folder, work) for _ in range(WINDOWS)]
+
+            async def wait() -> None:
+                await asyncio.sleep(CLOSING_SECONDS + 1)
+
+            created, chatted = await count("api", create), await count("api", chat)
+            busy, idle = await count("operator", run_task), await count("operator", wait)
+    return [
+        MeasuredPath("POST reference_to_video → etcd → 202", "API", summarize(created)),
+        MeasuredPath(
+            "watch event → provider → Completed → callback → archive",
+            "operator",
+            summarize(busy, idle),
+        ),
+        MeasuredPath("POST chat/completions, streamed", "API", summarize(chatted)),
+    ]
 
 
 def main() -> int:
     """Print the modules of each path with their calls, and write the table."""
     try:
-        paths = asyncio.run(measure())
+        with tempfile.TemporaryDirectory(prefix="gateway-paths-") as name:
+            paths = asyncio.run(measure(Path(name)))
     except (CommandError, TimeoutError, ExceptionGroup, aiohttp.ClientError) as error:
         print(f"✗ {error}", file=sys.stderr)
         return 1
     for path in paths:
         print(f"\n{path.title}")
-        for module, count in path.modules.items():
+        for module, count in sorted(path.modules.items()):
             print(f"  {count:5} {module}")
     table = show(paths)
     print(f"\n{table}")

@@ -3,18 +3,17 @@
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 
 import oxipng
 from playwright.async_api import Browser, Page, async_playwright, expect
-from tools.pictures.calls import LARGE
-from tools.pictures.gateway import run_gateway
-from tools.pictures.studio import ACCOUNT, USER_EMAIL, Studio, receive_callbacks
+from tools.pictures.load import LARGE, SLOW, VIDEO
+from tools.pictures.studio import ACCOUNT, USER_EMAIL, open_studio
 from tools.programs import find_program
 
 WIDTH = 1280
 SCALE = 1.5
 """Pixels of the picture for one of the page: readable where a document shows it smaller."""
+LOAD_SECONDS = 15
 _PATIENCE_MS = 60_000
 """For a page to show what it waits for, on a busy machine."""
 _MESSAGE = "Welcome our new customers with one short sentence."
@@ -22,16 +21,17 @@ _MESSAGE = "Welcome our new customers with one short sentence."
 
 async def draw_console() -> dict[str, bytes]:
     """The PNG files by name."""
-    async with run_gateway() as run, receive_callbacks() as hook, open_chromium() as chromium:
-        studio = Studio(run)
-        await studio.prepare(datetime.now(UTC))
-        await studio.call(hook)
+    async with open_studio() as studio, open_chromium() as chromium:
+        load, base_url = studio.load, studio.run.config.base_url
+        await load.run(LOAD_SECONDS)
+        for _ in range(2):
+            await load.create_task("SHOP", VIDEO, SLOW)
         page = await chromium.new_page(device_scale_factor=SCALE)
-        await _sign_in(page, run.config.base_url, studio.password)
-        home = f"{run.config.base_url}/console/{ACCOUNT}"
+        await _sign_in(page, base_url, studio.password)
+        home = f"{base_url}/console/{ACCOUNT}"
         await _open_overview(page, home)
         files = {"console-overview.png": await _take(page, 1020)}
-        await _open_task(page, f"{home}/tasks/{studio.shown_task}")
+        await _open_task(page, f"{home}/tasks/{await load.find_completed()}")
         files["console-task.png"] = await _take(page, 1180)
         await page.emulate_media(color_scheme="dark")
         await _chat(page, f"{home}/playground")

@@ -17,9 +17,7 @@ import aiohttp
 import vl_convert
 import yaml
 from tools import dashboard
-from tools.pictures.gateway import run_gateway
-from tools.pictures.load import MAX_UNDER_WAY, Load
-from tools.pictures.studio import Studio, receive_callbacks
+from tools.pictures.studio import open_studio
 from tools.programs import ensure_program
 
 from gateway_cli.local.config import LOOPBACK, is_busy
@@ -79,13 +77,11 @@ class Span:
 async def draw_dashboard() -> str:
     """Return the SVG of a load run that takes place now, for some ten minutes."""
     jobs = {"simulator": {"GATEWAY_SIMULATOR_SECONDS": JOB_SECONDS}}
-    async with run_gateway(jobs) as run, receive_callbacks(FAILING_CALLBACKS) as hook:
-        studio = Studio(run)
-        await studio.prepare(datetime.now(UTC))
+    async with open_studio(jobs, FAILING_CALLBACKS) as studio:
+        run = studio.run
         url = await start_prometheus(run)
         start = int(time.time())
-        async with studio.open_client(MAX_UNDER_WAY) as client:
-            await Load(client, hook).run(LOAD_SECONDS)
+        await studio.load.run(LOAD_SECONDS)
         span = Span(start, start + LOAD_SECONDS)
         async with aiohttp.ClientSession(url, raise_for_status=True) as session:
             answers = {

@@ -1,11 +1,22 @@
-"""A local run for pictures: in a folder of its own, on free ports, ended with all it wrote."""
+"""A local run for tools: in a folder of its own, on free ports, ended with all it wrote."""
 
+import asyncio
+import random
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from gateway_cli.local.config import PORT_NAMES, LocalConfig, LocalRunError, Ports, check_ports
+from aiohttp import web
+
+from gateway_cli.local.config import (
+    LOOPBACK,
+    PORT_NAMES,
+    LocalConfig,
+    LocalRunError,
+    Ports,
+    check_ports,
+)
 from gateway_cli.local.run import LocalRun
 from gateway_cli.progress import Reporter
 
@@ -50,3 +61,29 @@ def choose_ports() -> Ports:
             continue
         return ports
     raise LocalRunError("no block of ports is free")
+
+
+@asynccontextmanager
+async def receive_callbacks(
+    failing: float = 0, delivered: asyncio.Event | None = None
+) -> AsyncIterator[str]:
+    """Open a receiver of callbacks at the address; it refuses that share of them at first.
+
+    `delivered` is set by each callback.
+    """
+    draw = random.Random(11)  # noqa: S311 - sample data
+
+    async def accept(_: web.Request) -> web.Response:
+        if delivered:
+            delivered.set()
+        return web.Response(status=503 if draw.random() < failing else 204)
+
+    app = web.Application()
+    app.router.add_post("/hooks/videos", accept)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, LOOPBACK, 0).start()
+        yield f"http://{LOOPBACK}:{runner.addresses[0][1]}/hooks/videos"
+    finally:
+        await runner.cleanup()

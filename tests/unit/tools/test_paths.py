@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tools.paths import ROOT, PathThroughProcess, show, summarize
+from tools.paths import ROOT, MeasuredPath, show, summarize
 
 _PROGRAM = """
 import asyncio, os, signal, types
@@ -75,7 +75,7 @@ def test_calls_beside_the_request_are_left_out() -> None:
 
 
 def test_table_counts_each_module_once() -> None:
-    path = PathThroughProcess("GET x", "API", {"a:f": 2, "a:g": 1, "b:f": 4})
+    path = MeasuredPath("GET x", "API", {"a:f": 2, "a:g": 1, "b:f": 4})
 
     assert path.modules == {"a": 3, "b": 4}
     assert show([path]).splitlines()[-1] == "| GET x | API | 2 | 7 |"
