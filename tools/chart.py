@@ -20,12 +20,12 @@ _TYPES: dict[type, str] = {
     float: "number",
     str: "string",
     type(None): "null",
+    list: "array",
+    dict: "object",
 }
 _PREFIX = '{{ include "gateway.name" . }}'
 _LOCAL_SECRETS = ("simulated-provider", "simulated-moderation-key")
-_SIMULATOR_VALUES = {
-    "PROVIDER_URL": f"http://{_PREFIX}-simulator:9010",
-}
+_SIMULATOR_VALUES = {"PROVIDER_URL": f"http://{_PREFIX}-simulator:9010"}
 _TRIAL_ACCOUNT = """\
 apiVersion: modelgateway.dev/v1alpha1
 kind: GatewayAccount
@@ -116,7 +116,7 @@ def build_schema(values: list[Value]) -> dict[str, Any]:
             node = node["properties"].setdefault(part, _object_schema())
         node["properties"][value.path[-1]] = {
             "description": value.text,
-            **_type_schema(value.default),
+            "type": _TYPES[type(value.default)],
             **value.schema,
         }
     root["properties"]["global"] = {"description": "Set by parent charts.", "type": "object"}
@@ -125,14 +125,6 @@ def build_schema(values: list[Value]) -> dict[str, Any]:
 
 def _object_schema() -> dict[str, Any]:
     return {"type": "object", "additionalProperties": False, "properties": {}}
-
-
-def _type_schema(default: Any) -> dict[str, Any]:
-    if isinstance(default, list):
-        return {"type": "array"}
-    if isinstance(default, dict):
-        return {"type": "object"}
-    return {"type": _TYPES[type(default)]}
 
 
 def build_readme(values: list[Value], introduction: str) -> str:
