@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "ARCHITECTURE.md"
 WINDOWS = 7
 MAX_SECONDS = 60.0
+ENDING_SECONDS = 0.3
 CLOSING_SECONDS = 3.0
 """For the operator to record and archive a task after its callback."""
 _TASK = {
@@ -102,6 +103,8 @@ async def count_calls(pid: int, folder: Path, work: Callable[[], Awaitable[None]
     async with asyncio.timeout(MAX_SECONDS):
         await send(signal.SIGRTMIN, "begun")
         await work()
+        # the process counts and logs a request after its answer
+        await asyncio.sleep(ENDING_SECONDS)
         calls: Calls = json.loads(await send(signal.SIGRTMIN + 1, "ended"))
         return calls
 
