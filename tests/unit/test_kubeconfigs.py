@@ -13,10 +13,11 @@ import aiohttp
 import pytest
 import yaml
 from aiohttp import web
+from kubernetes.config import incluster_config
 
 from gateway_cli.local.certificates import ClusterKeys, write_cluster_keys
 from gateway_core.kube.client import KubernetesClient
-from gateway_core.kube.connection import Credentials, NoCluster, ServiceAccount
+from gateway_core.kube.connection import Credentials, NoCluster
 from gateway_core.kube.errors import KubernetesError, KubernetesUnavailable
 from gateway_core.kube.kubeconfig import Overrides, find_connection
 from gateway_operator.handlers import login_to
@@ -373,14 +374,25 @@ def test_pod_uses_its_service_account_without_a_proxy(
 ) -> None:
     for name, text in {"token": "pod\n", "namespace": "models", "ca.crt": "authority"}.items():
         (tmp_path / name).write_text(text)
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
-    account = ServiceAccount(tmp_path)
-    assert account.is_mounted
-    connection = account.connect()
+    connection = find_connection()
     assert (connection.server, connection.proxy) == ("https://[fd00::1]:443", None)
-    assert connection.read_credentials().authorization == "Bearer pod"
+    assert (connection.namespace, connection.ca_pem) == ("models", "authority")
+    assert connection.read_credentials().authorization == "bearer pod"
+    # the kubelet renews the token; a call that is rejected reads it at once
+    (tmp_path / "token").write_text("renewed\n")
+    credentials = connection.read_credentials()
+    assert credentials.authorization == "bearer renewed"
+    assert credentials.expires_at is not None
+    (tmp_path / "token").unlink()
+    with pytest.raises(NoCluster, match="token"):
+        connection.read_credentials()
+    with pytest.raises(NoCluster, match="no cluster"):
+        find_connection()
 
 
 def test_proxy_of_the_file_precedes_that_of_the_environment(

@@ -1,16 +1,13 @@
 """Connection to the Kubernetes API: address, trust and credentials that may expire."""
 
-import os
 import ssl
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from gateway_core.kube.clock import CLOCK
 from gateway_core.proxies import InvalidProxy, find_proxy
 
-SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 FILE_SECONDS = 60.0
 """Credentials of files are read again after this time, since tools and the kubelet renew them."""
 
@@ -91,32 +88,6 @@ class _Context(ssl.SSLContext):
         """Make a TLS connection to `server_name`, if that is set."""
         name = self.server_name or server_hostname
         return super().wrap_bio(incoming, outgoing, server_side, name, session)
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceAccount:
-    """The service account that is mounted into this pod."""
-
-    folder: Path = SERVICE_ACCOUNT
-
-    @property
-    def is_mounted(self) -> bool:
-        """True if this process is in a pod with a service account."""
-        return (self.folder / "token").exists() and "KUBERNETES_SERVICE_HOST" in os.environ
-
-    def connect(self) -> Connection:
-        """Return the pod's own cluster, which is reached without a proxy."""
-        host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
-        return Connection(
-            server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
-            namespace=(self.folder / "namespace").read_text().strip(),
-            ca_pem=(self.folder / "ca.crt").read_text(),
-            read_credentials=self._read,
-        )
-
-    def _read(self) -> Credentials:
-        token = (self.folder / "token").read_text().strip()
-        return Credentials(f"Bearer {token}", expires_at=CLOCK.time() + FILE_SECONDS)
 
 
 def with_environment_proxy(connection: Connection) -> Connection:

@@ -21,7 +21,6 @@ from gateway_core.kube.connection import (
     Connection,
     Credentials,
     NoCluster,
-    ServiceAccount,
     with_environment_proxy,
 )
 from gateway_core.kube.credential_plugins import CredentialPlugin
@@ -70,10 +69,37 @@ def find_connection(
     named = os.environ.get("KUBECONFIG")
     paths = [Path(path) for path in (named or "").split(os.pathsep) if path]
     files = read_files(paths if named else [Path.home() / ".kube" / "config"])
-    account = ServiceAccount()
-    if files.is_empty and account.is_mounted and not overrides.are_set:
-        return account.connect()
+    if files.is_empty and "KUBERNETES_SERVICE_HOST" in os.environ and not overrides.are_set:
+        return _connect_pod()
     return _connect(files, overrides)
+
+
+def _connect_pod() -> Connection:
+    """Return the pod's own cluster, which is reached without a proxy. NoCluster."""
+    from kubernetes.client import Configuration
+    from kubernetes.config import ConfigException, incluster_config
+
+    def load() -> Any:
+        configuration = Configuration()
+        try:
+            incluster_config.load_incluster_config(configuration)
+        except (ConfigException, OSError) as error:
+            raise NoCluster(f"{_MISSING}: {error}") from error
+        return configuration
+
+    def read() -> Credentials:
+        # the package's own refresh cannot be forced after a 401
+        token = load().api_key["BearerToken"].strip()
+        return Credentials(token, expires_at=CLOCK.time() + FILE_SECONDS)
+
+    configuration = load()
+    folder = Path(incluster_config.SERVICE_TOKEN_FILENAME).parent
+    return Connection(
+        server=configuration.host,
+        namespace=_read_text(str(folder / "namespace"), "service account").strip(),
+        ca_pem=_read_text(configuration.ssl_ca_cert, "service account"),
+        read_credentials=read,
+    )
 
 
 def _connect(files: Files, overrides: Overrides) -> Connection:
