@@ -7,14 +7,15 @@ import secrets
 from dataclasses import dataclass
 
 import pytest
+from kubernetes.client import ApiException
+from kubernetes.client.rest import RESTClientObject
 from typer.testing import CliRunner
+from urllib3.exceptions import ProtocolError
 
 from gateway_cli.__main__ import app
 from gateway_core.api.crd import KINDS
 from gateway_core.api.ids import API_VERSION
 from gateway_core.api.resource import skeleton
-from gateway_core.kube.client import KubernetesClient
-from gateway_core.kube.errors import WriteOutcomeUnknown, raise_for_status
 
 PLURALS = {kind.kind_name.lower(): kind.plural for kind in KINDS}
 
@@ -142,20 +143,22 @@ def lose_answers(monkeypatch):
     """
 
     def run(method, part, *fates):
-        exchange, left = KubernetesClient._exchange, list(fates)
+        request, left = RESTClientObject.request, list(fates)
 
-        async def lose(self, sent, path, **options):
-            if sent != method or part not in path or not left:
-                return await exchange(self, sent, path, **options)
+        def lose(self, sent, url, **options):
+            if sent != method or part not in url or not left:
+                return request(self, sent, url, **options)
             fate = left.pop(0)
-            answer = b"" if fate == "not done" else await exchange(self, sent, path, **options)
+            answer = None if fate == "not done" else request(self, sent, url, **options)
             if fate == "fine":
                 return answer
             if fate == "504":
-                raise_for_status(504, b'{"message": "request did not complete"}', writes=True)
-            raise WriteOutcomeUnknown("no answer")
+                error = ApiException(status=504)
+                error.body = b'{"message": "request did not complete"}'
+                raise error
+            raise ProtocolError("no answer")
 
-        monkeypatch.setattr(KubernetesClient, "_exchange", lose)
+        monkeypatch.setattr(RESTClientObject, "request", lose)
         return left
 
     return run

@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 
 import argon2
 import pytest
+from kubernetes.client.rest import RESTClientObject
+from urllib3.exceptions import MaxRetryError, NewConnectionError
 
 from gateway_cli.admin import webhooks
 from gateway_cli.admin.funds import REFERENCES_ANNOTATION
@@ -21,8 +23,6 @@ from gateway_core.api.ids import REMAINS_FINALIZER
 from gateway_core.api.resource import skeleton
 from gateway_core.api.times import format_time
 from gateway_core.callbacks.signing import read_secret
-from gateway_core.kube.client import KubernetesClient
-from gateway_core.kube.errors import KubernetesUnavailable
 
 
 def test_account_is_made_shown_changed_and_deleted(gatewayctl, read):
@@ -264,17 +264,21 @@ def test_funds_added_concurrently_are_kept(
     gatewayctl, read, monkeypatch, account, command, content_type, paid
 ):
     """Two other payments go in between what the command reads and what it writes."""
-    call, payments = KubernetesClient.call, [7, 8]
+    request, payments = RESTClientObject.request, [7, 8]
 
-    async def pay_before(self, method, path, **options):
-        if options.get("content_type") == content_type and payments:
-            funds = (await call(self, "GET", path))["spec"].get("funds") or {}
+    def pay_before(self, method, url, **options):
+        if options["headers"].get("Content-Type") == content_type and payments:
+            identity = {"Authorization": options["headers"]["Authorization"]}
+            present = request(self, "GET", url, headers=identity, _preload_content=False).json()
+            funds = present["spec"].get("funds") or {}
             more = funds.get("paidMicros", 0) + payments.pop() * 1_000_000
             patch = {"spec": {"funds": {"paidMicros": more}}}
-            await call(self, "PATCH", path, body=patch, content_type=MERGE_PATCH)
-        return await call(self, method, path, **options)
+            request(
+                self, "PATCH", url, headers={**identity, "Content-Type": MERGE_PATCH}, body=patch
+            )
+        return request(self, method, url, **options)
 
-    monkeypatch.setattr(KubernetesClient, "call", pay_before)
+    monkeypatch.setattr(RESTClientObject, "request", pay_before)
     words = [word.format(account=account) for word in command]
     gatewayctl(*words, stdin=describe_account(account, paidMicros=1))
     assert not payments
@@ -298,10 +302,10 @@ def test_payment_of_unknown_outcome_is_added_once_by_its_reference(
 
 
 def test_unreachable_api_server_is_no_unknown_outcome(gatewayctl, monkeypatch, account):
-    async def refuse(self, method, path, **options):
-        raise KubernetesUnavailable("the Kubernetes API was not reached")
+    def refuse(self, method, url, **options):
+        raise MaxRetryError(None, url, NewConnectionError(None, "refused"))
 
-    monkeypatch.setattr(KubernetesClient, "call", refuse)
+    monkeypatch.setattr(RESTClientObject, "request", refuse)
     assert "not known" not in gatewayctl("fund", account, "5", code=5).refusal
 
 

@@ -1,7 +1,7 @@
 """The Kubernetes API for admins, for the installation and for the local run.
 
-A layer over the client of the gateway's processes: it says who changes an object, explains
-refusals, applies objects of any kind, and waits for what a fresh installation is lacking.
+A layer over the package `kubernetes`: it says who changes an object, explains refusals, applies
+objects of any kind, and waits for what a fresh installation is lacking.
 """
 
 import asyncio
@@ -9,10 +9,9 @@ import contextlib
 import difflib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote
 
 from gateway_cli.cluster import FIELD_MANAGER
 from gateway_cli.cluster.errors import (
@@ -28,12 +27,12 @@ from gateway_cli.cluster.errors import (
     refuse_removed,
 )
 from gateway_cli.session import SELECTED, Selection, exit_on_error
-from gateway_core.api.ids import API_VERSION
+from gateway_core.api.ids import API_VERSION, GROUP
 from gateway_core.api.resource import Object, Resource, skeleton
-from gateway_core.kube.errors import KubernetesError
+from gateway_core.kube.errors import KubernetesError, VersionExpired
 
 if TYPE_CHECKING:
-    from gateway_core.kube.client import KubernetesClient
+    from gateway_cli.cluster.api import Api
 
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
@@ -43,9 +42,11 @@ CALL_SECONDS = 20.0
 WATCH_SECONDS = 240
 PAUSE_SECONDS = 0.2
 SUGGESTIONS = 3
+PAGE = 200
+"""Objects in a page of a list; the largest have 200 KB each."""
 _PASSING = (BeingRemoved, Conflict, NotServed, NotThere, Unreachable)
 """Refusals that may pass while an installation is starting, or being removed."""
-_STRICT = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
+_STRICT = {"field_manager": FIELD_MANAGER, "field_validation": "Strict"}
 
 Kind = type[Resource]
 Change = dict[str, Any]
@@ -65,29 +66,25 @@ async def open_cluster(
     Raises:
         ClusterError: no configuration names a cluster, or its credentials cannot be read.
     """
-    # help and completion of commands do without an HTTP client
-    from gateway_core.kube.client import KubernetesClient
+    # the package costs half a second, which help and completion of commands do without
+    from gateway_cli.cluster.api import Api
     from gateway_core.kube.connection import NoCluster
     from gateway_core.kube.kubeconfig import Overrides, find_connection
 
     selected = Selection(kubeconfig) if kubeconfig else SELECTED.get()
-    async with AsyncExitStack() as stack:
-        try:
-            chosen = (selected.kubeconfig, Overrides(**selected.overrides))
-            connection = await asyncio.to_thread(find_connection, *chosen)
-            namespace = namespace or selected.namespace or connection.namespace or "default"
-            kube = await stack.enter_async_context(
-                KubernetesClient(
-                    *(connection, namespace),
-                    call_seconds=selected.call_seconds or call_seconds,
-                    program="gatewayctl",
-                )
-            )
-        except NoCluster as error:
-            raise ClusterError(str(error)) from error
-        except (OSError, ValueError) as error:
-            raise ClusterError(f"the cluster's credentials cannot be used: {error}") from error
-        yield Cluster(kube, namespace, connection.server, patience)
+    try:
+        chosen = (selected.kubeconfig, Overrides(**selected.overrides))
+        connection = await asyncio.to_thread(find_connection, *chosen)
+        api = await asyncio.to_thread(Api, connection, selected.call_seconds or call_seconds)
+    except NoCluster as error:
+        raise ClusterError(str(error)) from error
+    except (OSError, ValueError) as error:
+        raise ClusterError(f"the cluster's credentials cannot be used: {error}") from error
+    namespace = namespace or selected.namespace or connection.namespace or "default"
+    try:
+        yield Cluster(api, namespace, connection.server, patience)
+    finally:
+        api.close()
 
 
 class Cluster:
@@ -97,10 +94,8 @@ class Cluster:
     may be starting, and a kind be served a moment after its CRD is accepted.
     """
 
-    def __init__(
-        self, kube: "KubernetesClient", namespace: str, server: str, patience: float = 0.0
-    ) -> None:
-        self._kube = kube
+    def __init__(self, api: "Api", namespace: str, server: str, patience: float = 0.0) -> None:
+        self._api = api
         self.namespace = namespace
         self.server = server
         self._patience = patience
@@ -116,19 +111,28 @@ class Cluster:
     ) -> Object:
         """The answer to one request. ClusterError."""
         with _explaining(f"{method} {path}"):
-            return await self._kube.call(
-                method, path, body=body, query=query, content_type=content_type
-            )
+            return await self._api.call(method, path, body, query, content_type)
 
     async def read_text(self, path: str) -> str:
         """The text at a path of the API server, such as a pod's proxy. ClusterError."""
         with _explaining(f"GET {path}"):
-            return await self._kube.read_text(path)
+            return await self._api.read_text(path)
+
+    async def _run(self, work: Callable[..., Any], *place: Any, **options: Any) -> Object:
+        """The object or list that a method of the package returns. ClusterError."""
+        verb, _, resource = work.__name__.partition("_namespaced_")
+        with _explaining(f"{verb} {place[3] if resource == 'custom_object' else resource}"):
+            return await self._api.run(work, *place, **options)
+
+    def _place(self, kind: Kind) -> tuple[str, str, str, str]:
+        return GROUP, API_VERSION.partition("/")[2], self.namespace, kind.plural
 
     async def get(self, kind: Kind, name: str) -> Object:
         """The object. NotThere if there is none; the text has names that are like it."""
         try:
-            return await self.call("GET", f"{self._path(kind)}/{quote(name, safe='')}")
+            return await self._run(
+                self._api.objects.get_namespaced_custom_object, *self._place(kind), name
+            )
         except NotThere as error:
             raise await self._describe_missing(kind, name) from error
 
@@ -147,27 +151,24 @@ class Cluster:
         A step is the objects that are new or changed, and the names of those that no longer match.
         An object may be repeated without a change.
         """
-        from gateway_core.kube.errors import VersionExpired
-
         selector = _select(fields)
-        with _explaining(f"GET {self._path(kind)}"):
-            while True:
-                found, version = await self._list(kind, selector)
-                yield found, []
-                with contextlib.suppress(VersionExpired):
-                    while True:
-                        async for event in self._kube.watch(
-                            kind.plural,
-                            resource_version=version,
-                            timeout_seconds=WATCH_SECONDS,
-                            field_selector=selector,
-                        ):
-                            meta = event.object["metadata"]
-                            version = meta["resourceVersion"]
-                            if event.type == "DELETED":
-                                yield [], [meta["name"]]
-                            elif event.type != "BOOKMARK":
-                                yield [event.object], []
+        while True:
+            found, version = await self._list(kind, selector)
+            yield found, []
+            with _explaining(f"watch {kind.plural}"), contextlib.suppress(VersionExpired):
+                while True:
+                    async for event in self._api.watch(
+                        *self._place(kind),
+                        seconds=WATCH_SECONDS,
+                        resource_version=version,
+                        field_selector=selector,
+                    ):
+                        meta = event["object"]["metadata"]
+                        version = meta["resourceVersion"]
+                        if event["type"] == "DELETED":
+                            yield [], [meta["name"]]
+                        elif event["type"] != "BOOKMARK":
+                            yield [event["object"]], []
 
     async def list_moment(self, kinds: Iterable[Kind]) -> list[Object]:
         """All objects of these kinds as they were at one moment."""
@@ -183,22 +184,30 @@ class Cluster:
     ) -> tuple[list[Object], str]:
         """All objects, and the resourceVersion of the list."""
         found: list[Object] = []
-        token: str | None = None
-        with _explaining(f"GET {self._path(kind)}"):
-            while True:
-                page = await self._kube.list_page(
-                    kind.plural, token=token, field_selector=selector, at_version=at_version
-                )
-                found += page.items
-                token = page.next_token
-                if token is None:
-                    return found, page.resource_version
+        options: dict[str, Any] = {"field_selector": selector, "limit": PAGE}
+        if at_version:
+            options |= {"resource_version": at_version, "resource_version_match": "Exact"}
+        while True:
+            listed = await self._run(
+                self._api.objects.list_namespaced_custom_object, *self._place(kind), **options
+            )
+            found += listed["items"]
+            token = listed["metadata"].get("continue")
+            if not token:
+                return found, listed["metadata"]["resourceVersion"]
+            # the token names the version
+            options = {"field_selector": selector, "limit": PAGE, "_continue": token}
 
     async def create(self, kind: Kind, name: str, spec: Change, **metadata: Any) -> Object:
         """Makes an object; fields of `spec` that are None are left out. AlreadyThere."""
         given = {"spec": {key: value for key, value in spec.items() if value is not None}}
         head = skeleton(kind, name, **metadata)
-        return await self.call("POST", self._path(kind), head | given, _STRICT)
+        return await self._run(
+            self._api.objects.create_namespaced_custom_object,
+            *self._place(kind),
+            head | given,
+            **_STRICT,
+        )
 
     async def change(
         self, kind: Kind, name: str, decide: Callable[[Object], Change | None]
@@ -220,8 +229,12 @@ class Cluster:
                 return obj
             version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
             body = {**patch, "metadata": {**patch.get("metadata", {}), **version}}
-            return await self.call(
-                "PATCH", f"{self._path(kind)}/{name}", body, _STRICT, MERGE_PATCH
+            return await self._run(
+                self._api.objects.patch_namespaced_custom_object,
+                *self._place(kind),
+                name,
+                body,
+                **_STRICT,
             )
 
         return await _retry_conflicts(f"{kind.kind_name} {name}", attempt)
@@ -229,7 +242,7 @@ class Cluster:
     async def delete(self, kind: Kind, name: str) -> None:
         """Deletes the object. NotThere."""
         await self.get(kind, name)
-        await self.call("DELETE", f"{self._path(kind)}/{name}")
+        await self._run(self._api.objects.delete_namespaced_custom_object, *self._place(kind), name)
 
     async def apply(
         self, obj: Object, adapt: Callable[[Object | None], Object] | None = None
@@ -257,27 +270,29 @@ class Cluster:
 
     async def get_secret(self, name: str) -> Object:
         """A Secret. NotThere."""
-        return await self.call("GET", f"{self._secrets}/{quote(name, safe='')}")
+        return await self._run(self._api.core.read_namespaced_secret, name, self.namespace)
 
     async def list_secrets(self, labels: Mapping[str, str]) -> list[Object]:
         """All Secrets that have those labels."""
         selector = ",".join(f"{name}={value}" for name, value in labels.items())
-        page = await self.call("GET", self._secrets, query={"labelSelector": selector})
-        return list[Object](page["items"])
+        listed = await self._run(
+            self._api.core.list_namespaced_secret, self.namespace, label_selector=selector
+        )
+        return list[Object](listed["items"])
 
     async def create_secret(
         self, name: str, content: Mapping[str, str], labels: Mapping[str, str]
     ) -> None:
         """Makes a Secret. AlreadyThere."""
         body = {
-            "apiVersion": "v1",
-            "kind": "Secret",
             "metadata": {"name": name, "labels": dict(labels)},
             "type": "Opaque",
             "stringData": dict(content),
         }
-        query = {"fieldManager": FIELD_MANAGER}
-        await self._retry(lambda: self.call("POST", self._secrets, body, query))
+        create = self._api.core.create_namespaced_secret
+        await self._retry(
+            lambda: self._run(create, self.namespace, body, field_manager=FIELD_MANAGER)
+        )
 
     async def ensure_secret(
         self, name: str, content: Mapping[str, str], labels: Mapping[str, str]
@@ -291,14 +306,7 @@ class Cluster:
 
     async def delete_secret(self, name: str) -> None:
         """Deletes a Secret. NotThere."""
-        await self.call("DELETE", f"{self._secrets}/{quote(name, safe='')}")
-
-    @property
-    def _secrets(self) -> str:
-        return f"/api/v1/namespaces/{self.namespace}/secrets"
-
-    def _path(self, kind: Kind) -> str:
-        return f"/apis/{API_VERSION}/namespaces/{self.namespace}/{kind.plural}"
+        await self._run(self._api.core.delete_namespaced_secret, name, self.namespace)
 
     async def _find(self, path: str) -> Object | None:
         try:

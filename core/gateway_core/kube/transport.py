@@ -38,7 +38,6 @@ PAGE_BYTES = 4_000_000
 """Intended size of a page."""
 MAX_PAGE_BYTES = 2 * PAGE_BYTES
 """Largest page of several objects that is read; a single object is bounded by etcd."""
-MAX_TEXT_BYTES = 16 * 1024 * 1024
 _SHRINK = 4
 
 
@@ -47,9 +46,8 @@ class Transport:
 
     Calls share `pool` connections. Streams have their own, without a bound: a watch holds its
     connection, and the informers of a process bound their number. A call, including its retries
-    after 429, takes at most `call_seconds`. `note_full` is called
-    for each write that is rejected for lack of space. The API server notes `program` as the manager
-    of what is written (`metadata.managedFields`).
+    after 429, takes at most `call_seconds`. `note_full` is called for each write that is rejected
+    for lack of space.
     """
 
     def __init__(
@@ -60,14 +58,13 @@ class Transport:
         pool: int = 64,
         note_full: Callable[[], object] = lambda: None,
         call_seconds: float = CALL_SECONDS,
-        program: str = PROGRAM,
     ) -> None:
         self._connection = connection
         self._namespace = namespace
         self._pool = pool
         self._note_full = note_full
         self._call_seconds = call_seconds
-        self._headers = [("User-Agent", program), *connection.headers]
+        self._headers = [("User-Agent", PROGRAM), *connection.headers]
         self._proxy: dict[str, Any] = {}
         if connection.proxy is not None:
             address, proxy_headers = split_credentials(connection.proxy)
@@ -110,22 +107,11 @@ class Transport:
         body: Mapping[str, Any] | None = None,
         query: Mapping[str, str] | None = None,
         accept: str = JSON,
-        content_type: str = "",
     ) -> Object:
-        """One call to any path of the API server. A PATCH is a merge patch by default."""
-        raw = await self._exchange(
-            method, path, body=body, query=query, accept=accept, content_type=content_type
-        )
+        """One call to any path of the API server. A PATCH is a merge patch."""
+        raw = await self._exchange(method, path, body=body, query=query, accept=accept)
         answer: Object = orjson.loads(raw)
         return answer
-
-    async def read_text(self, path: str) -> str:
-        """The text at a path of the API server, e.g. of a pod's proxy: at most 16 MiB."""
-        try:
-            raw = await self._exchange("GET", path, accept="text/plain, */*", most=MAX_TEXT_BYTES)
-        except PageTooLong as error:
-            raise KubernetesUnavailable(f"{path} has more than {MAX_TEXT_BYTES} bytes") from error
-        return raw.decode(errors="replace")
 
     async def _exchange(
         self,
@@ -135,14 +121,13 @@ class Transport:
         body: Mapping[str, Any] | None = None,
         query: Mapping[str, str] | None = None,
         accept: str = JSON,
-        content_type: str = "",
         most: int | None = None,
     ) -> bytes:
         """The body of an answer. Raises PageTooLong where it has more than `most` bytes."""
         writes = method != "GET"
         headers = {"Accept": accept}
         if body is not None:
-            headers["Content-Type"] = content_type or (MERGE_PATCH if method == "PATCH" else JSON)
+            headers["Content-Type"] = MERGE_PATCH if method == "PATCH" else JSON
         data = None if body is None else orjson.dumps(body)
         deadline = time.monotonic() + self._call_seconds
         while True:
