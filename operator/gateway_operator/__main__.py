@@ -1,28 +1,16 @@
-"""`python -m gateway_operator`: reads the settings, runs the operator until SIGTERM or SIGINT."""
+"""`python -m gateway_operator`: `kopf run` with the gateway's settings, until SIGTERM or SIGINT."""
 
-import asyncio
-import signal
 import sys
 
+import kopf
 import structlog
 from pydantic import ValidationError
 
-from gateway_operator.compose import configure_logging, run_operator
+import gateway_operator.handlers  # noqa: F401 - registers kopf's handlers
+from gateway_core.observability.logs import configure_logging
 from gateway_operator.settings import Settings
 
 _log = structlog.get_logger(__name__)
-
-
-async def _main(settings: Settings) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def claim_signals() -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
-
-    claim_signals()
-    await run_operator(settings, stop, claim_signals)
 
 
 def main() -> int:
@@ -39,7 +27,11 @@ def main() -> int:
         return 2
     configure_logging(settings.log_level, settings.log_format)
     try:
-        asyncio.run(_main(settings))
+        kopf.run(
+            standalone=True,
+            namespaces=[settings.namespace],
+            liveness_endpoint=settings.liveness_endpoint,
+        )
     except Exception:
         _log.exception("operator ended")
         return 1

@@ -2,14 +2,20 @@
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 from gateway_core.admission.intake import IntakeStop
-from gateway_core.api.ids import OPERATOR_LEASE, IdMint
+from gateway_core.api.batch import GatewayBatch
+from gateway_core.api.file import GatewayFile
+from gateway_core.api.ids import IdMint
 from gateway_core.api.provider import ProviderSpec
+from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
+from gateway_core.api.upload import GatewayUpload
 from gateway_core.billing.journal import name_process
 from gateway_core.billing.journal_store import JournalStore
 from gateway_core.billing.ledger import Rebuilder
@@ -22,12 +28,12 @@ from gateway_core.files.files import FileRecorder
 from gateway_core.files.quota_counters import StorageLedger
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
+from gateway_core.kube.connection import Connection
 from gateway_core.kube.informer import Informer
 from gateway_core.kube.kubeconfig import find_connection
 from gateway_core.kube.lineage import LINEAGE_LEASE, Lineage
 from gateway_core.kube.secrets import SecretClient, load_key, load_peppers
 from gateway_core.llm.upstream import LlmUpstream
-from gateway_core.observability.logs import configure_logging as configure_logging
 from gateway_core.observability.metrics import ProcessMetrics
 from gateway_core.observability.tracing import open_tracer
 from gateway_core.providers.health import HealthReporter, HealthReports, HealthTally
@@ -56,17 +62,12 @@ from gateway_operator.callbacks.client import CallbackClient
 from gateway_operator.callbacks.orders import WebhookOrders
 from gateway_operator.callbacks.signing import Keyring
 from gateway_operator.context import Context, Failpoints, Shards
+from gateway_operator.events import KopfPoster
 from gateway_operator.files.audit import OrphanRemoval, QuotaCheck
 from gateway_operator.files.controller import FileController, Removal
 from gateway_operator.files.intake import Intake
 from gateway_operator.files.storage import FileStorage
 from gateway_operator.gauges import Gauges
-from gateway_operator.handlers import (
-    LONGEST_RESTART_SECONDS,
-    build_registry,
-    login_to,
-    run_feed,
-)
 from gateway_operator.health import Heartbeat, Renew, start_health
 from gateway_operator.lineage import LineageHeartbeat, RedisLineage
 from gateway_operator.metrics import Metrics
@@ -85,14 +86,39 @@ FILE_SECONDS = 1.0
 """For steps of files and uploads in progress, as the process shuts down: all can be repeated."""
 
 
-async def run_operator(
-    settings: Settings, stop: asyncio.Event, claim_signals: Callable[[], None]
-) -> None:
-    """Run every part until `stop` is set; raises what keeps the operator from starting.
+class Observer(Protocol):
+    """A controller, as kopf's handlers know it."""
 
-    `claim_signals` makes the process's signals set `stop`; it is called again once kopf has
-    started, which handles them itself then.
-    """
+    def observe(self, kind: str | None, obj: Object) -> None:
+        """Handle an event: None for what the first list shows, ADDED, MODIFIED or DELETED.
+
+        The object is the callee's own.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """The running operator, as kopf's handlers use it."""
+
+    connection: Connection
+    supervisor: Supervisor
+    controllers: Mapping[str, Observer]
+    """By the plural of the kind whose events they take."""
+    heartbeat: Heartbeat
+    hear: Callable[[], None]
+    """Note that the watch has shown the heartbeat; from the first one on the process is ready."""
+    drain: Callable[[], Awaitable[None]]
+    stack: AsyncExitStack
+
+    async def stop(self) -> None:
+        """Complete what may have started a job, and close everything."""
+        async with self.stack:
+            await self.drain()
+
+
+async def start_operator(settings: Settings) -> Operator:
+    """Start every part; raises what keeps the operator from starting. Can be cancelled."""
     connection = await asyncio.to_thread(find_connection)
     async with AsyncExitStack() as stack:
         metrics = Metrics()
@@ -117,6 +143,7 @@ async def run_operator(
         reporter = HealthReporter(tally, reports, name_process("operator", socket.gethostname()))
         store = await stack.enter_async_context(open_store(settings, supervisor))
         id_key = load_key(settings.secrets_dir, "id-key")
+        poster = KopfPoster()
         context = Context(
             kube=kube,
             store=store,
@@ -125,6 +152,7 @@ async def run_operator(
             failpoints=Failpoints(settings.failpoints),
             metrics=metrics,
             now=CLOCK.now,
+            post=poster,
         )
         tables = build_tables(kube)
         catalog = follow_catalog(tables.models)
@@ -212,10 +240,9 @@ async def run_operator(
             field_selector=REDELIVERY_SELECTOR,
         )
         tasks.follow_redeliveries(wanted)
-        lease = f"{OPERATOR_LEASE}{settings.ordinal}"
-        renew: Renew = partial(kube.renew_lease, lease, socket.gethostname())
+        renew: Renew = partial(kube.renew_lease, settings.lease, socket.gethostname())
         lineage = Lineage(kube)
-        if lease == LINEAGE_LEASE:
+        if settings.lease == LINEAGE_LEASE:
             trail = RedisLineage(settings.redis, namespace=namespace, max_connections=1)
             stack.push_async_callback(trail.close)
             renew = LineageHeartbeat(lineage, trail, counters, socket.gethostname()).renew
@@ -250,7 +277,7 @@ async def run_operator(
             "termination": context.termination.run,
             "eviction": partial(eviction.run, process.note_eviction),
         }
-        if lease != LINEAGE_LEASE:
+        if settings.lease != LINEAGE_LEASE:
             loops["lineage"] = lineage.run
         context.termination.subscribe(tasks, batches, files, uploads)
         sweeps = Resync(context, tasks, counters).plan(settings.sweep_seconds)
@@ -289,7 +316,7 @@ async def run_operator(
                 ProviderKind(tables.providers, in_use),
                 Models(tables.models, in_use),
             )
-            readiness = ReadinessController(kube, kinds, CLOCK.now)
+            readiness = ReadinessController(kube, kinds, context.events, CLOCK.now)
             usage, note_pass = follow_usage(kube), partial(note_sweep, "balances")
             shown = (accounts, keys, tables.guardrails)
             balances = Balances(kube, usage, *shown, CLOCK.now, note_pass, supervisor)
@@ -302,52 +329,34 @@ async def run_operator(
             }
         loops["sweeps"] = Schedule(note_sweep, *sweeps, supervisor=supervisor).run
 
-        async with asyncio.TaskGroup() as group:
-            running = list[asyncio.Task[None]]()
+        running = list[asyncio.Task[None]]()
 
-            def begin(name: str, run: Callable[[], Awaitable[None]]) -> None:
-                running.append(group.create_task(supervisor.keep(name, run)))
+        async def end_loops() -> None:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
 
-            for table in tables.all:
-                begin(f"watch_of_{table.plural}", table.run)
-            begin("event_loop_lag", process.watch_loop)
-            await wait_for_tables(tables, stop)
-            for name, run in loops.items():
-                begin(name, run)
+        def begin(name: str, run: Callable[[], Awaitable[None]]) -> None:
+            running.append(asyncio.create_task(supervisor.keep(name, run), name=name))
 
-            async def mark_ready() -> None:
-                claim_signals()
-                # kopf says that it is ready before it has sent any request
-                await heartbeat.wait_heard()
+        stack.push_async_callback(end_loops)
+        for table in tables.all:
+            begin(f"watch_of_{table.plural}", table.run)
+        begin("event_loop_lag", process.watch_loop)
+        # every decision needs them complete
+        await wait_for_tables(tables)
+        for name, run in loops.items():
+            begin(name, run)
+
+        def hear() -> None:
+            heartbeat.hear()
+            poster.bind()
+            if not following.is_set():
                 following.set()
                 metrics.show_shards(settings.shards.numbers)
 
-            async def follow() -> None:
-                try:
-                    await run_feed(
-                        build_registry(
-                            tasks=tasks.observe,
-                            batches=batches.observe,
-                            files=files.observe,
-                            uploads=uploads.observe,
-                            heartbeat=heartbeat.hear,
-                            login=partial(login_to, connection),
-                            shards=settings.shards,
-                            lease=lease,
-                            supervisor=supervisor,
-                        ),
-                        namespace=namespace,
-                        ready=mark_ready,
-                        stop=stop,
-                    )
-                finally:
-                    following.clear()
-                    # kopf leaves its signal handlers behind, which no longer stop anything
-                    claim_signals()
-
-            if not stop.is_set():
-                # between its start and `mark_ready` kopf handles the signals, and returns at one
-                await supervisor.keep("feed", follow, longest=LONGEST_RESTART_SECONDS, may_end=True)
+        async def drain() -> None:
+            following.clear()
             metrics.show_shards(())
             await asyncio.gather(
                 tasks.end(),
@@ -355,8 +364,21 @@ async def run_operator(
                 files.queue.drain(FILE_SECONDS),
                 uploads.queue.drain(FILE_SECONDS),
             )
-            for task in running:
-                task.cancel()
+
+        return Operator(
+            connection=connection,
+            supervisor=supervisor,
+            controllers={
+                GatewayTask.plural: tasks,
+                GatewayBatch.plural: batches,
+                GatewayFile.plural: files,
+                GatewayUpload.plural: uploads,
+            },
+            heartbeat=heartbeat,
+            hear=hear,
+            drain=drain,
+            stack=stack.pop_all(),
+        )
 
 
 def _scale(spec: ProviderSpec, shards: Shards) -> ProviderSpec:

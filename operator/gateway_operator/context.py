@@ -5,14 +5,12 @@ replicas and a replica's ordinal: there is no election and no lease to lose. Two
 are possible for a while (a change of the number of replicas, a paused process) and do no harm.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from gateway_core import failpoints
-from gateway_core.api.account import GatewayAccount
 from gateway_core.api.ids import (
     ACCOUNT_LABEL,
     SHARD_LABEL,
@@ -23,14 +21,11 @@ from gateway_core.api.ids import (
     name_to_id,
     shard_of,
 )
-from gateway_core.api.provider import GatewayProvider
 from gateway_core.api.resource import Object, Resource
-from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import parse_time
 from gateway_core.kube.client import KubernetesClient
-from gateway_core.kube.errors import KubernetesError
-from gateway_core.providers.upstream import UpstreamDenied
 from gateway_core.storage.objects import ObjectStore
+from gateway_operator.events import Events, Post
 from gateway_operator.metrics import Metrics
 from gateway_operator.termination import Termination
 
@@ -90,43 +85,6 @@ class Failpoints(failpoints.Failpoints):
     """The operator's failpoints."""
 
     names = NAMES
-
-
-QUIET_SECONDS = 600.0
-
-
-class AdminEvents:
-    """Reports on an object at most once in ten minutes. Lost if the API server is away."""
-
-    def __init__(self, kube: KubernetesClient) -> None:
-        self._kube = kube
-        self._last: dict[tuple[str, str], float] = {}
-
-    async def report_denial(self, task: GatewayTask, error: UpstreamDenied) -> None:
-        """Report that the task's provider refuses the credentials."""
-        if task.status.upstream is not None:
-            await self.report_refusal(task.status.upstream.provider_name, error)
-
-    async def report_refusal(self, provider: str, error: UpstreamDenied) -> None:
-        """Report that a provider refuses the credentials."""
-        await self._report(GatewayProvider.plural, provider, "CredentialsRefused", error.message)
-
-    async def report_missing_key(self, task: GatewayTask, problem: str) -> None:
-        """Report that callbacks of the task's account wait for a signing secret."""
-        account = task.spec.request.account_name
-        text = f"callbacks are waiting: {problem}"
-        await self._report(GatewayAccount.plural, account, "WebhookSecretMissing", text)
-
-    async def _report(self, plural: str, name: str, reason: str, message: str) -> None:
-        now = time.monotonic()
-        if now - self._last.get((plural, name), float("-inf")) < QUIET_SECONDS:
-            return
-        self._last[plural, name] = now
-        try:
-            obj = await self._kube.get(plural, name)
-        except KubernetesError:
-            return
-        await self._kube.report_event(obj, reason=reason, message=message)
 
 
 _WORDS = frozenset(map(str, range(SHARDS)))
@@ -205,11 +163,12 @@ class Context:
     failpoints: Failpoints
     metrics: Metrics
     now: Callable[[], datetime]
-    events: AdminEvents = field(init=False)
+    post: Post
+    events: Events = field(init=False)
     termination: Termination = field(init=False)
 
     def __post_init__(self) -> None:
-        self.events = AdminEvents(self.kube)
+        self.events = Events(self.kube, self.post)
         self.termination = Termination(self.kube, deletes=self.shards.owns_rest)
 
     def is_minted(self, prefix: str, name: str, account: str) -> bool:

@@ -6,7 +6,6 @@ same, since any pod of the cluster may reach this port.
 """
 
 import asyncio
-import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from gateway_core.callbacks.orders import PATH, SIGNATURE, OrderRefused
 from gateway_core.kube.errors import KubernetesError
+from gateway_core.kube.lineage import end_process
 from gateway_core.providers.notices import ROOT, Notice, NoticeSigner
 from gateway_operator.metrics import Metrics
 
@@ -28,11 +28,13 @@ _log = structlog.get_logger(__name__)
 MOST_ORDER = 16 * 1024
 """Bytes of an order; a notice has none."""
 Renew = Callable[[], Awaitable[None]]
+MAX_UNHEARD = 3
+"""Renewals in a row that the watch does not show."""
 
 
 @dataclass(eq=False)
 class Heartbeat:
-    """Renews every `seconds`; exits the process after three renewals in a row without an event.
+    """Renews every `seconds`; ends the process after three renewals in a row without an event.
 
     Three, so that the watch has time to recover after an outage of the API server.
     """
@@ -41,23 +43,21 @@ class Heartbeat:
     seconds: float
     _heard_at: float | None = field(default=None, init=False)
     _unheard: int = field(default=0, init=False)
-    _heard: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     @property
     def age(self) -> float:
         """Seconds since the last heartbeat was heard; infinite before the first."""
         return float("inf") if self._heard_at is None else time.monotonic() - self._heard_at
 
-    def hear(self, _renew_time: str) -> None:
+    @property
+    def is_lost(self) -> bool:
+        """Whether the watch has shown none of the last three renewals."""
+        return self._unheard >= MAX_UNHEARD
+
+    def hear(self) -> None:
         """Note a heartbeat that came through the watch."""
         self._heard_at = time.monotonic()
         self._unheard = 0
-        self._heard.set()
-
-    async def wait_heard(self) -> None:
-        """Return once another heartbeat has come through the watch, which proves that it runs."""
-        self._heard.clear()
-        await self._heard.wait()
 
     async def run(self) -> None:
         """Renew until cancelled."""
@@ -70,9 +70,11 @@ class Heartbeat:
                 _log.info("heartbeat not renewed", error=str(error))
             await asyncio.sleep(self.seconds)
             # kopf cannot restart one watch, and a watch that hangs raises nothing
-            if self._unheard >= 3:
+            if self.is_lost:
                 _log.error("the watch is dead: heartbeats are renewed and not shown; ending")
-                os._exit(1)
+                end_process()
+                # the shutdown cancels this loop
+                await asyncio.Event().wait()
 
 
 async def start_health(

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
 from gateway_core.api.account import ACCOUNT_BYTES, PAID_RPM, AccountDefaults, StorageBytes
-from gateway_core.api.ids import SHARDS
+from gateway_core.api.ids import OPERATOR_LEASE, SHARDS
 from gateway_core.api.limits import RequestsPerMinute
 from gateway_core.callbacks.schedule import CALLBACK_SECONDS, SCHEDULE, CallbackSeconds
 from gateway_core.redis.options import RedisSettings
@@ -40,6 +40,10 @@ class Settings(StoreSettings, RedisSettings):
     """Address of probes, metrics and forwarded notices; empty for all of both families."""
     health_port: int = 8081
     """Port of these, which clients do not reach."""
+    liveness_host: str = "127.0.0.1"
+    """Address of kopf's liveness endpoint."""
+    liveness_port: Annotated[int, Field(ge=0, le=65535)] = 0
+    """Port of kopf's liveness endpoint; 0: none."""
     notify_url: Annotated[str, Field(pattern=r"^(https?://[^\s?#]+)?$")] = ""
     """The API's address as providers reach it, for their notices; empty if they are not to push."""
     callback_allowed_cidrs: Networks = ()
@@ -131,6 +135,17 @@ class Settings(StoreSettings, RedisSettings):
         if self.ordinal >= self.replicas:
             raise ValueError("GATEWAY_ORDINAL must be below GATEWAY_REPLICAS")
         return self
+
+    @property
+    def liveness_endpoint(self) -> str | None:
+        """The URL of kopf's liveness endpoint, if it is wanted."""
+        host = f"[{self.liveness_host}]" if ":" in self.liveness_host else self.liveness_host
+        return f"http://{host}:{self.liveness_port}/healthz" if self.liveness_port else None
+
+    @property
+    def lease(self) -> str:
+        """Name of the Lease that shows that this replica's watch is alive."""
+        return f"{OPERATOR_LEASE}{self.ordinal}"
 
     @property
     def account_defaults(self) -> AccountDefaults:

@@ -31,13 +31,9 @@ class Tables:
         return tuple(getattr(self, field.name) for field in fields(self))
 
 
-async def wait_for_tables(tables: Tables, stop: asyncio.Event) -> None:
-    """Return once all tables are read, or `stop` is set."""
-    synced = asyncio.gather(*(table.wait_synced() for table in tables.all))
-    stopped = asyncio.create_task(stop.wait())
-    await asyncio.wait((synced, stopped), return_when=asyncio.FIRST_COMPLETED)
-    for waiter in (synced, stopped):
-        waiter.cancel()
+async def wait_for_tables(tables: Tables) -> None:
+    """Return once all tables are read."""
+    await asyncio.gather(*(table.wait_synced() for table in tables.all))
 
 
 def build_tables(kube: KubernetesClient) -> Tables:

@@ -52,7 +52,7 @@ def _loaded_keys(module, function):
         ("Deployment", "api", "apiserver/gateway_apiserver/compose.py", "open_api"),
         ("Deployment", "mcp", "mcpserver/gateway_mcpserver/compose.py", "open_mcp"),
         ("Deployment", "media", "apiserver/gateway_apiserver/compose.py", "open_media"),
-        ("StatefulSet", "operator", "operator/gateway_operator/compose.py", "run_operator"),
+        ("StatefulSet", "operator", "operator/gateway_operator/compose.py", "start_operator"),
     ],
 )
 def test_process_is_given_the_keys_that_it_loads(chart, kind, component, module, function):

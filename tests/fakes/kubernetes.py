@@ -38,6 +38,8 @@ class Fault:
 
 
 Listener = Callable[[WatchEvent], None]
+PROGRESS = ("WaitingForProvider", "Submitted", "Failed", "CallbackGivenUp", "NotReady")
+"""Reasons of Events that follow from the status of their object."""
 
 
 @dataclass
@@ -51,6 +53,7 @@ class FakeKubernetes(KubernetesClient):
     size: int = 0
     leases: dict[str, str] = field(default_factory=dict)
     events: list[tuple[str, str, str]] = field(default_factory=list)
+    progress: list[tuple[str, str, str]] = field(default_factory=list)
     is_terminating: bool = False
     """True if the namespace is being deleted."""
     terminating: frozenset[str] = frozenset()
@@ -272,9 +275,10 @@ class FakeKubernetes(KubernetesClient):
         self._begin("renew_lease", "leases")
         self.leases[name] = holder
 
-    async def report_event(self, obj: Object, *, reason: str, message: str) -> None:
+    def post_event(self, obj: Object, _kind: str, reason: str, message: str) -> None:
         if not self.away:
-            self.events.append((obj["metadata"]["name"], reason, message))
+            events = self.progress if reason in PROGRESS else self.events
+            events.append((obj["metadata"]["name"], reason, message))
 
     async def _patch(
         self, method: str, plural: str, obj: Object, patch: Mapping[str, Any]

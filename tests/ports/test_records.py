@@ -425,20 +425,6 @@ class TestKubernetesAlone:
                 times.append(shown["spec"]["renewTime"])
         assert times[0] < times[1]
 
-    async def test_events_show_at_their_object_cut(self, control_plane: ControlPlane) -> None:
-        async with control_plane.kube() as kube:
-            made = await kube.create(TASKS, make_task())
-            await kube.report_event(made, reason="JobAbandoned", message="may still run")
-            await kube.report_event(made, reason="TooLong", message="x" * 5000)
-        described = control_plane.kubectl("describe", "gatewaytask", name_of(made))
-        assert "JobAbandoned" in described
-        assert "may still run" in described
-        selector = f"--field-selector=involvedObject.name={name_of(made)},reason=TooLong"
-        [long] = orjson.loads(control_plane.kubectl("get", "events", selector, "-o", "json"))[
-            "items"
-        ]
-        assert long["message"] == "x" * 1024
-
     async def test_refusal_says_which_rule(self, control_plane: ControlPlane) -> None:
         async with control_plane.kube() as kube:
             with pytest.raises(RequestRejected, match=r"metadata\.name must be `task-`"):

@@ -18,7 +18,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Any
 
 from gateway_core.api.provider import ProviderSpec
 from gateway_core.api.task import GatewayTask
@@ -61,35 +60,14 @@ async def open_kubernetes(port: int, ca: str) -> AsyncIterator[Call]:
 
 @asynccontextmanager
 async def open_kopf(port: int, ca: str) -> AsyncIterator[Call]:
-    """The operator's feed; its back-off, which is seconds, is left out."""
+    """The session of kopf's requests."""
     # the other clients need not wait for these imports
-    from gateway_operator import handlers
-    from gateway_operator.context import Shards
+    from gateway_operator.handlers import login_to
 
     connection = Connection(f"https://127.0.0.1:{port}", ca_pem=Path(ca).read_text())
-    handlers.ERROR_BACKOFFS = [0.0] * 1_000_000
-
-    def ignore(_kind: str | None, _object: dict[str, Any]) -> None:
-        return None
-
-    registry = handlers.build_registry(
-        tasks=ignore,
-        batches=ignore,
-        files=ignore,
-        uploads=ignore,
-        heartbeat=lambda _time: None,
-        login=lambda: handlers.login_to(connection),
-        shards=Shards(),
-        lease="lease",
-        supervisor=Supervisor(),
-    )
-
-    async def be_ready() -> None:
-        return None
-
-    yield lambda: handlers.run_feed(
-        registry, namespace="test", ready=be_ready, stop=asyncio.Event()
-    )
+    login = await login_to(connection, Supervisor())
+    async with login.aiohttp_session as session:
+        yield lambda: session.get(f"{login.server}/api")
 
 
 @asynccontextmanager
@@ -259,9 +237,7 @@ async def main(name: str, peer: int, echo: int, ca: str) -> None:
     harmed = Found()
     async with CLIENTS[name](peer, ca) as call:
         tasks = [asyncio.create_task(exchange(n, echo, harmed)) for n in range(INNOCENT)]
-        tasks += [
-            asyncio.create_task(attack(call)) for _ in range(1 if name == "kopf" else AT_ONCE)
-        ]
+        tasks += [asyncio.create_task(attack(call)) for _ in range(AT_ONCE)]
         await asyncio.to_thread(sys.stdin.read)
         for task in tasks:
             task.cancel()

@@ -29,7 +29,7 @@ PRELOADED = (
     "gateway_apiserver.processes",
     "gateway_mcpserver.app",
     "gateway_mcpserver.compose",
-    "gateway_operator.compose",
+    "gateway_operator.handlers",
     "gateway_simulator.app",
     "kubernetes.config",
     "tests.servers.forking",

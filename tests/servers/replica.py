@@ -46,7 +46,7 @@ class Replica:
         spec = describe_gateway(name, config, world.run.credentials)
         # every replica has the audience of the world's own
         audience = {"GATEWAY_MCP_URL": world.config.mcp_url}
-        self._command, self._env = spec.command, {**spec.env, **audience, **env}
+        self.command, self._env = spec.command, {**spec.env, **audience, **env}
         self.port = ports.of(name)
         self.base_url = f"http://127.0.0.1:{self.port}"
         # probes of the operator are on its one port
@@ -72,7 +72,7 @@ class Replica:
 
     def start(self, **env: str) -> None:
         """Starts it, its environment changed by `env`, and waits for nothing."""
-        self._process = start_server(self._command, {**self._env, **env}, self.log)
+        self._process = start_server(self.command, {**self._env, **env}, self.log)
 
     @property
     def pid(self) -> int:

@@ -16,6 +16,7 @@ from aiohttp import web
 from kubernetes.config import incluster_config
 
 from gateway_cli.local.certificates import ClusterKeys, write_cluster_keys
+from gateway_core.concurrency import Supervisor
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.connection import Credentials, NoCluster
 from gateway_core.kube.errors import KubernetesError, KubernetesUnavailable
@@ -176,12 +177,12 @@ async def test_impersonation_is_sent_with_every_request(tmp_path: Path) -> None:
         ("Impersonate-Extra-Example.com%2FTeam%20%C3%A4", "y"),
         ("Accept-Encoding", "identity"),
     )
-    login = await login_to(connection)
+    login = await login_to(connection, Supervisor())
     sent = login.aiohttp_session.headers.items()
     assert {*connection.headers, ("Authorization", "Bearer t")} <= set(sent)
     assert "Bearer t" not in repr(login)
     # after a 401 kopf tries no login again that equals the rejected one
-    again = await login_to(connection)
+    again = await login_to(connection, Supervisor())
     assert again == login
     for entry in (login, again):
         await entry.aiohttp_session.close()
@@ -501,7 +502,7 @@ async def test_cluster_is_reached_by_its_proxy_and_server_name(
                 with pytest.raises(KubernetesUnavailable) as refusal:
                     await client.call("POST", "/api")
                 assert "ss@" not in f"{refusal.value!r} {refusal.value.__cause__!r}"
-        kopf_session = (await login_to(connection)).aiohttp_session
+        kopf_session = (await login_to(connection, Supervisor())).aiohttp_session
         request = kopf_session.get(f"{connection.server}/api", server_hostname="kubernetes")
         if proxy_status == 200:
             assert (await request).status == 200

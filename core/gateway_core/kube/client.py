@@ -18,7 +18,6 @@ from gateway_core.api.resource import Object
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import (
     AlreadyExists,
-    KubernetesError,
     KubernetesUnavailable,
     ObjectNotFound,
     Terminating,
@@ -342,35 +341,6 @@ class KubernetesClient(Transport):
             head = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
             lease = {**head, **body, "metadata": {**meta, "name": name}}
             await self.call("POST", self._path("leases", root=_LEASES), body=lease)
-
-    async def report_event(self, obj: Object, *, reason: str, message: str) -> None:
-        """Create a Warning Event about `obj`, for an admin to act on; lost if the API is away."""
-        now = CLOCK.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-        meta = obj["metadata"]
-        event = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"generateName": f"{meta['name'][:200]}.", "namespace": self._namespace},
-            "involvedObject": {
-                "apiVersion": obj.get("apiVersion"),
-                "kind": obj.get("kind"),
-                "name": meta["name"],
-                "namespace": self._namespace,
-                "uid": meta.get("uid"),
-            },
-            "type": "Warning",
-            "reason": reason,
-            # the API server rejects longer ones
-            "message": message[:1024],
-            "source": {"component": "model-gateway"},
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
-        }
-        try:
-            await self.call_core("POST", "events", body=event)
-        except KubernetesError:
-            return
 
     async def call_core(
         self, method: str, plural: str, name: str = "", *, body: Mapping[str, Any] | None = None

@@ -18,7 +18,7 @@ from gateway_core.providers.health import (
 )
 from gateway_core.providers.upstream import UpstreamDenied
 from gateway_core.redis.link import CountersUnavailable
-from gateway_operator.context import AdminEvents
+from gateway_operator.events import Events
 
 SHOW_SECONDS = 34.0
 """Between two sweeps; spread by a tenth, so that an object is written at most every 30 s."""
@@ -32,7 +32,7 @@ class HealthStatus:
     def __init__(
         self,
         kube: KubernetesClient,
-        events: AdminEvents,
+        events: Events,
         reports: HealthReports,
         providers: Cache[GatewayProvider],
         models: Cache[GatewayModel],

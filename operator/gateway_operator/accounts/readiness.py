@@ -20,6 +20,7 @@ from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.informer import Cache
 from gateway_core.providers.catalog import Problem
+from gateway_operator.events import Events
 from gateway_operator.reconciler import ON_CHANGE, Next, Reconciler
 
 R = TypeVar("R", bound=Resource)
@@ -132,11 +133,13 @@ class ReadinessController(Reconciler[Resource]):
         self,
         kube: KubernetesClient,
         kinds: Sequence[ReadinessKind[Any]],
+        events: Events,
         now: Callable[[], datetime] = CLOCK.now,
     ) -> None:
         super().__init__()
         self._kube = kube
         self._kinds = {kind.kind.plural: kind for kind in kinds}
+        self._events = events
         self._now = now
         self._dependents = Dependents()
         self._writing = asyncio.Semaphore(MOST_WRITES)
@@ -210,3 +213,6 @@ class ReadinessController(Reconciler[Resource]):
         meta = {"name": obj.metadata.name, "resourceVersion": obj.metadata.resource_version}
         async with self._writing:
             await self._kube.patch_status(type(obj).plural, {"metadata": meta}, change)
+        if ready and finding.problem is not None:
+            text = f"{finding.problem.reason}: {finding.problem.message}"
+            self._events.warn_resource(obj, reason="NotReady", message=text)

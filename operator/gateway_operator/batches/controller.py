@@ -228,13 +228,10 @@ class BatchController(Reconciler[GatewayBatch]):
 
     async def _fail(self, batch: GatewayBatch, unfit: Unfit) -> Next:
         """End a batch whose bytes were lost while it ran: without Files, at no cost."""
-        context, total = self._context, batch.status.counts.total if batch.status.counts else 0
-        failure = lifecycle.record_failure(
-            batch, unfit.reason, unfit.problems, total, context.now()
-        )
+        now, total = self._context.now(), batch.status.counts.total if batch.status.counts else 0
+        failure = lifecycle.record_failure(batch, unfit.reason, unfit.problems, total, now)
         await self._finalizing.withdraw(batch)
-        await self._store.commit(batch, failure)
-        context.metrics.count_batch_end(failure["phase"], context.age(batch))
+        await self._store.fail(batch, unfit.reason, failure)
         return AT_ONCE
 
     async def _mark(self, batch: GatewayBatch) -> Next:

@@ -6,9 +6,10 @@ and its key is judged as REST would judge it.
 """
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from gateway_core.accounts.guardrails import Policy
 from gateway_core.api.batch import GatewayBatch
@@ -37,6 +38,13 @@ class BatchStore(StatusWriter[GatewayBatch]):
         self._context = context
         # two owners of one batch write their results under different names
         self._owner = secrets.token_hex(4)
+
+    async def fail(self, batch: GatewayBatch, reason: Reason, failure: Mapping[str, Any]) -> None:
+        """Commit a failure before or without results."""
+        await self.commit(batch, failure)
+        # without the problem's text, which may quote the client's input
+        self._context.events.warn(batch.source, reason="Failed", message=reason)
+        self._context.metrics.count_batch_end(failure["phase"], self._context.age(batch))
 
     def open_results(self, batch: GatewayBatch) -> ResultsFolder:
         """The folder of the batch's results."""

@@ -139,8 +139,7 @@ class Validator:
             now, total = context.now(), checked.total if checked else 0
             model_id = checked.model if checked else None
             failure = record_failure(batch, unfit.reason, unfit.problems, total, now, model_id)
-            await self.store.commit(batch, failure)
-            context.metrics.count_batch_end(failure["phase"], context.age(batch))
+            await self.store.fail(batch, unfit.reason, failure)
             context.failpoints.reach("after-batch-end")
             return AT_ONCE
         except NotYet:

@@ -9,7 +9,6 @@ without its object the bytes would stay until the next removal of orphans. An ev
 an admin, who may remove the finalizer.
 """
 
-import time
 from datetime import datetime
 
 from gateway_core.api.account import GatewayAccount
@@ -34,7 +33,7 @@ the Kubernetes API may process its create for 60 s, long after the gateway gave 
 BATCH_SECONDS = 10.0
 """Between two checks whether a batch reads a deleted file."""
 REPORT_SECONDS = 600.0
-"""How long a removal may fail before an event reports it, and between two such events."""
+"""How long a removal may fail before an event reports it."""
 
 
 class Removal:
@@ -53,7 +52,6 @@ class Removal:
         self._settlement = settlement
         self._accounts = accounts
         self._grace = grace_seconds
-        self._reported: dict[str, float] = {}
 
     async def remove(self, obj: Object) -> float | None:
         """Take all steps; or the seconds until the next try, where a batch reads the file.
@@ -79,7 +77,7 @@ class Removal:
             try:
                 await self._remove_bytes(obj)
             except StoreUnavailable as error:
-                await self._report(obj, error)
+                self._report(obj, error)
                 raise
         context.failpoints.reach("after-file-bytes")
         upload = await self._find_upload(obj)
@@ -87,7 +85,6 @@ class Removal:
             await self._settlement.close(upload, obj)
             context.failpoints.reach("after-file-upload")
         await self._storage.remove_finalizer(GatewayFile.plural, obj)
-        self._reported.pop(name, None)
         context.metrics.files_ended.labels("removed").inc()
         context.failpoints.reach("after-file-finalizer")
         return None
@@ -133,15 +130,11 @@ class Removal:
         upload = await self._storage.find(GatewayUpload.plural, name) if name else None
         return upload if upload is not None and _names_file(upload, obj) else None
 
-    async def _report(self, obj: Object, error: StoreUnavailable) -> None:
+    def _report(self, obj: Object, error: StoreUnavailable) -> None:
         """Report bytes that could not be removed for a long time."""
-        name, now = obj["metadata"]["name"], time.monotonic()
-        if self._context.seconds_since(obj["metadata"]["deletionTimestamp"]) < REPORT_SECONDS:
-            return
-        if now - self._reported.get(name, float("-inf")) >= REPORT_SECONDS:
-            self._reported[name] = now
+        if self._context.seconds_since(obj["metadata"]["deletionTimestamp"]) >= REPORT_SECONDS:
             text = f"the file stays until its bytes can be removed: {error}"
-            await self._context.kube.report_event(obj, reason="BytesNotRemoved", message=text)
+            self._context.events.warn(obj, reason="BytesNotRemoved", message=text)
 
 
 def _names_file(upload: Object, file: Object) -> bool:

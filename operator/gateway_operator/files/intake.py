@@ -92,9 +92,7 @@ class Intake:
             return obj
         new = await self._context.kube.patch_status(GatewayFile.plural, obj, change)
         if problem is not None:
-            await self._context.kube.report_event(
-                obj, reason=problem.reason.value, message=problem.message
-            )
+            self._context.events.warn(obj, reason=problem.reason.value, message=problem.message)
         return new
 
     def _find_problem(self, obj: Object) -> Problem | None:

@@ -27,7 +27,7 @@ from gateway_operator.reconciler import AT_ONCE, Next, Superseded, after
 from gateway_operator.tasks.cache import TaskWriter
 from gateway_operator.tasks.calls import Inputs, ProviderCalls
 from gateway_operator.tasks.holds import LEDGER_PAUSE, Holds
-from gateway_operator.tasks.submission import PROVIDER_PAUSE, Submission
+from gateway_operator.tasks.submission import PROVIDER_PAUSE, WAITING, Submission
 
 
 @dataclass(eq=False)
@@ -100,9 +100,13 @@ class Adoption:
     async def _choose_route(self, task: GatewayTask) -> Route | None:
         """The model's first route whose provider is usable."""
         model = self.inputs.find_model(task.spec.request)
+        problems = []
         for route in model.routes if model is not None else ():
             if await self.calls.find(route.provider_name) is not None:
                 return route
+            problems.append(await self.calls.explain(route.provider_name))
+        text = "; ".join(problems) or "the model is not there, or has no route"
+        self.context.events.warn(task.source, reason=WAITING, message=text)
         return None
 
     async def _admit(self, task: GatewayTask) -> int:

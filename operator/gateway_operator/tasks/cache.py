@@ -144,6 +144,7 @@ class TaskWriter(StatusWriter[GatewayTask]):
         """Commit the terminal failure; `limit` is the credit limit that the task failed by."""
         context = self._context
         await self.commit(task, record_failure(task, reason, message, context.now(), limit=limit))
+        context.events.warn(task.source, reason="Failed", message=f"{reason}: {message}")
         context.metrics.count_end(reason, Phase.FAILED, context.age(task))
         context.failpoints.reach("after-terminal")
 

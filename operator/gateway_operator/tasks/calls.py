@@ -112,6 +112,12 @@ class ProviderCalls:
         """The provider's adapter; None if it is unusable now. RecordUnavailable."""
         return await self.providers.find(provider)
 
+    async def explain(self, provider: str) -> str:
+        """Say why the provider is unusable now. RecordUnavailable."""
+        problem = await self.providers.check(provider)
+        reason = "it has just become usable" if problem is None else problem.message
+        return f"provider {provider}: {reason}"
+
     async def find_to_stop(self, provider: str) -> Upstream | None:
         """The same for jobs that are to be stopped, also of a provider that is deleted by now."""
         return await self.providers.recall(provider)

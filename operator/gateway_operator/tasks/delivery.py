@@ -198,7 +198,7 @@ class Delivery:
             ended = parse_time(task.status.completion_time)
             context.metrics.delivery.observe(max(0.0, (outcome.time - ended).total_seconds()))
         elif state == State.UNDELIVERED:
-            _log.warning("callback undelivered", object=task.metadata.name, answer=outcome.answer)
+            self._report_end(task, outcome.answer)
         return AT_ONCE
 
     async def _wait_for_key(self, task: GatewayTask, problem: str) -> Next:
@@ -221,8 +221,12 @@ class Delivery:
     async def _give_up(self, task: GatewayTask, problem: str) -> Next:
         await self.writer.commit(task, rules.record_surrender(task, problem, self.context.now()))
         self.context.metrics.attempts.labels(State.UNDELIVERED).inc()
-        _log.warning("callback given up", object=task.metadata.name, problem=problem)
+        self._report_end(task, problem)
         return AT_ONCE
+
+    def _report_end(self, task: GatewayTask, problem: str) -> None:
+        _log.warning("callback given up", object=task.metadata.name, problem=problem)
+        self.context.events.warn(task.source, reason="CallbackGivenUp", message=problem)
 
     def _wait_until(self, moment: datetime) -> Next:
         return after((moment - self.context.now()).total_seconds())

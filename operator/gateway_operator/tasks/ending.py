@@ -54,7 +54,7 @@ class Ending:
         if problem is not None:
             if left > STOP_PAUSE:
                 return after(STOP_PAUSE)
-            await self._abandon(task, f"the job may still be running: {problem}")
+            self._abandon(task, f"the job may still be running: {problem}")
         await self.writer.fail(task, Reason.CANCELLED, CANCELLED_MESSAGE)
         # after the write: if it is superseded, a job that was received here is still known
         self.submission.note_end(name)
@@ -93,7 +93,7 @@ class Ending:
             problem = f"may still be running ({type(error).__name__})"
         text = f"job {job.id} of {provider} {problem}: another owner has ended or moved the task"
         _log.warning("unrecorded job", object=job.task.metadata.name, error=text)
-        await self._abandon(job.task, text)
+        self._abandon(job.task, text)
 
     async def close(self, task: GatewayTask) -> Next:
         """Settle an ended task's hold, aggregate its charge, archive it and remove the finalizer.
@@ -137,7 +137,7 @@ class Ending:
             return
         upstream = await self.calls.find_to_stop(job.provider_name)
         if upstream is None:
-            await self._abandon(task, f"provider {job.provider_name} is not usable")
+            self._abandon(task, f"provider {job.provider_name} is not usable")
             return
         job_id = job.job_id or self.submission.job_of(task.metadata.name)
         job_id = job_id or await self._find_job(task, job.provider_name, upstream)
@@ -155,8 +155,8 @@ class Ending:
         if upstream.can_find:
             with self.calls.watch(task, provider, "find"):
                 return await upstream.find(task.metadata.uid)
-        await self._abandon(task, "it was being submitted, a job may have been started")
+        self._abandon(task, "it was being submitted, a job may have been started")
         return None
 
-    async def _abandon(self, task: GatewayTask, problem: str) -> None:
-        await self.context.kube.report_event(task.source, reason="JobAbandoned", message=problem)
+    def _abandon(self, task: GatewayTask, problem: str) -> None:
+        self.context.events.warn(task.source, reason="JobAbandoned", message=problem)

@@ -46,6 +46,8 @@ from gateway_operator.tasks.holds import LEDGER_PAUSE, Holds
 PROVIDER_PAUSE = 3.0
 LONGEST_PAUSE = 30.0
 DENIED_SECONDS = 60.0
+WAITING = "WaitingForProvider"
+"""Reason of an Event."""
 
 _log = structlog.get_logger(__name__)
 
@@ -211,6 +213,8 @@ class Submission:
             return AT_ONCE
         if upstream is None:
             await self._show_intent(task, attempt)
+            problem = await self.calls.explain(intent.provider_name)
+            self.context.events.warn(task.source, reason=WAITING, message=problem)
             return after(PROVIDER_PAUSE)
         try:
             instead = await self._clear_up(task, upstream, attempt)
@@ -328,6 +332,9 @@ class Submission:
     async def _record(self, task: GatewayTask, job_id: str) -> Next:
         context = self.context
         await self.writer.commit(task, lifecycle.record_job(task, job_id, context.now()))
+        assert task.status.upstream is not None
+        text = f"job {job_id} at provider {task.status.upstream.provider_name}"
+        context.events.info(task.source, reason="Submitted", message=text)
         context.metrics.submit_delay.observe(max(0.0, context.age(task)))
         self._attempts.pop(task.metadata.name, None)
         context.failpoints.reach("after-running")
@@ -368,6 +375,7 @@ class Submission:
         if isinstance(error, UpstreamBusy) and error.retry_after is not None:
             delay = error.retry_after
         attempt.due = now + delay
+        self.context.events.warn(task.source, reason=WAITING, message=str(error))
         await self._show_intent(task, attempt)
         return after(delay)
 

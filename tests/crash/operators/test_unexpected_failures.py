@@ -13,15 +13,14 @@ FAULT = """
 import os
 import aiohttp
 
-request = aiohttp.ClientSession._request
+connect = aiohttp.TCPConnector.connect
 
-async def fail(self, method, url, **options):
-    watches = "watch" in f"{{url}} {{options.get('params')}}"
-    if watches and os.path.exists({trigger!r}):
+async def fail(self, request, *given, **options):
+    if "watch" in request.url.query and os.path.exists({trigger!r}):
         raise RuntimeError("File descriptor 25 is used by transport")
-    return await request(self, method, url, **options)
+    return await connect(self, request, *given, **options)
 
-aiohttp.ClientSession._request = fail
+aiohttp.TCPConnector.connect = fail
 """
 
 

@@ -133,6 +133,7 @@ class UploadBench:
             failpoints=Failpoints(),
             metrics=Metrics(),
             now=self.tell_now,
+            post=self.kube.post_event,
         )
         storage = FileStorage(context, self.storage)
         intake = Intake(storage, accounts)

@@ -111,6 +111,7 @@ class Simulation(Killable, Declarations):
             failpoints=self.failpoints,
             metrics=self.metrics,
             now=read_now,
+            post=self.kube.post_event,
         )
 
     async def boot(self) -> Controllers:

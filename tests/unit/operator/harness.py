@@ -94,6 +94,7 @@ class Operator:
             failpoints=sim.failpoints,
             metrics=self.metrics,
             now=read_now,
+            post=sim.kube.post_event,
         )
         self.providers = Providers(sim.providers, sim.kube, sim.build_upstream, lambda _: None)
         self.reservations = Reservations(

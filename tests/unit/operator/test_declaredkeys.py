@@ -23,6 +23,7 @@ from gateway_operator.accounts.declaredkeys import LOOK_SECONDS, DeclaredKeys
 from gateway_operator.accounts.kinds import Keys
 from gateway_operator.accounts.readiness import ReadinessController
 from gateway_operator.context import Failpoints
+from gateway_operator.events import Events
 from tests.fakes.clock import START, in_virtual_time
 from tests.fakes.informer import FakeInformer
 from tests.fakes.kubernetes import FakeKubernetes, Fault
@@ -85,7 +86,8 @@ class Simulation(Declarations):
         )
         users, accounts = tables[GatewayUser], tables[GatewayAccount]
         kind = Keys(tables[GatewayKey], accounts, users, declared, self.read_clock)
-        controller = ReadinessController(self.kube, (kind,), self.read_clock)
+        events = Events(self.kube, self.kube.post_event)
+        controller = ReadinessController(self.kube, (kind,), events, self.read_clock)
         self.running = asyncio.create_task(controller.run())
         await asyncio.sleep(1)
 

@@ -1,9 +1,9 @@
-"""kopf: what it is told to watch, what its end means, and that it loads no other client."""
+"""kopf's handlers: what is watched, where events go, and what ends no watch."""
 
 import asyncio
-import importlib
-import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -11,26 +11,19 @@ import kopf
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from yarl import URL
 
-import gateway_operator
 from gateway_core.api.ids import SHARD_LABEL, SHARDS
 from gateway_core.api.resource import Object
 from gateway_core.concurrency import Supervisor
+from gateway_core.kube.connection import Connection
 from gateway_operator import handlers
 from gateway_operator.context import Shards
-from gateway_operator.handlers import (
-    BATCHES,
-    FILES,
-    LEASES,
-    TASKS,
-    UPLOADS,
-    Observe,
-    build_registry,
-    configure,
-    run_feed,
-)
+from gateway_operator.handlers import BATCHES, FILES, LEASES, TASKS, UPLOADS, configure, send_surely
+from gateway_operator.settings import Settings
 
 LEASE = "lease"
+KINDS = (TASKS, BATCHES, FILES, UPLOADS)
 
 
 def configured(shards: Shards) -> kopf.OperatorSettings:
@@ -41,7 +34,7 @@ def configured(shards: Shards) -> kopf.OperatorSettings:
 
 def labels(shards: Shards) -> str:
     selectors: dict[object, str] = configured(shards).watching.label_selectors
-    found = {selectors.get(resource, "") for resource in (TASKS, BATCHES, FILES, UPLOADS)}
+    found = {selectors.get(resource, "") for resource in KINDS}
     [selector] = found
     return selector
 
@@ -79,83 +72,145 @@ def test_every_task_has_one_owner(replicas: int) -> None:
         assert [i for i, shards in enumerate(owned) if shards.owns(given)] == owners
 
 
-def test_kopf_writes_nothing() -> None:
+def test_kopf_writes_to_no_object() -> None:
     settings = configured(Shards())
-    assert settings.posting.enabled is False
     assert settings.peering.standalone is True
-    assert isinstance(settings, kopf.OperatorSettings)
+    assert settings.scanning.disabled is True
+    registry = kopf.get_default_registry()
+    assert not registry._changing.get_all_handlers()
+    assert not registry._spawning.get_all_handlers()
 
 
-async def log_in(server: str) -> kopf.AiohttpSession:
-    return kopf.AiohttpSession(server=server, aiohttp_session=aiohttp.ClientSession())
+def test_requests_are_repeated_without_end() -> None:
+    backoffs = configured(Shards()).networking.error_backoffs
+    for _ in range(2):
+        pauses = iter(backoffs)  # type: ignore[arg-type]
+        assert [next(pauses) for _ in range(6)] == [0.2, 0.5, 1.0, 2.0, 3.0, 3.0]
 
 
-def build(
-    observe: Callable[[str], Observe], server: str = "https://localhost"
-) -> kopf.OperatorRegistry:
-    return build_registry(
-        tasks=observe("gatewaytasks"),
-        batches=observe("gatewaybatches"),
-        files=observe("gatewayfiles"),
-        uploads=observe("gatewayuploads"),
-        heartbeat=lambda _: None,
-        login=lambda: log_in(server),
-        shards=Shards(),
-        lease=LEASE,
-        supervisor=Supervisor(),
-    )
-
-
-async def test_each_kind_has_its_own_observer() -> None:
-    seen: list[tuple[str, str | None, Object]] = []
-    registry = build(lambda plural: lambda event, obj: seen.append((plural, event, obj)))
-    handlers = {str(h.selector): h for h in registry._watching.get_all_handlers()}
-    kinds = ("gatewaytasks", "gatewaybatches", "gatewayfiles", "gatewayuploads")
-    for plural in kinds:
-        (handler,) = (h for text, h in handlers.items() if plural in text)
-        await handler.fn(event={"type": None, "object": {"metadata": {"name": plural}}})
-    assert seen == [(plural, None, {"metadata": {"name": plural}}) for plural in kinds]
-
-
-async def test_startup_configures_kopf() -> None:
-    registry = build(lambda _plural: lambda _event, _obj: None)
-    [handler] = [h for h in registry._activities._handlers if h.activity.value == "startup"]
+async def test_operator_of_all_namespaces_is_refused() -> None:
     settings = kopf.OperatorSettings()
-    await handler.fn(settings=settings)
-    assert settings.watching.field_selectors[LEASES] == "metadata.name=lease"
+    settings.peering.clusterwide = True
+    with pytest.raises(kopf.PermanentError, match="-n"):
+        await handlers.start(settings=settings, memo=kopf.Memo())
 
 
-async def run_to_end(
-    monkeypatch: pytest.MonkeyPatch, *, becomes_ready: bool, stop: asyncio.Event
+class Controller:
+    """Takes the events of a kind."""
+
+    def __init__(self, plural: str, seen: list[tuple[str, str | None, Object]]) -> None:
+        self._plural = plural
+        self._seen = seen
+
+    def observe(self, kind: str | None, obj: Object) -> None:
+        self._seen.append((self._plural, kind, obj))
+        if kind == "ADDED":
+            raise KeyError("a defect")
+
+
+async def test_events_reach_the_controller_of_their_kind() -> None:
+    seen: list[tuple[str, str | None, Object]] = []
+    failures = list[str]()
+    operator = SimpleNamespace(
+        supervisor=Supervisor(failures.append),
+        controllers={plural: Controller(plural, seen) for _, _, plural in KINDS},
+    )
+    for _, _, plural in KINDS:
+        for kind in (None, "ADDED"):
+            await handlers.observe(
+                event={"type": kind, "object": {"metadata": {"name": plural}}},
+                resource=SimpleNamespace(plural=plural),
+                memo=kopf.Memo(operator=operator),
+            )
+    assert seen == [
+        (plural, kind, {"metadata": {"name": plural}})
+        for _, _, plural in KINDS
+        for kind in (None, "ADDED")
+    ]
+    assert failures == ["events"] * len(KINDS)
+
+
+@pytest.mark.parametrize("kind", [None, "MODIFIED", "DELETED"])
+async def test_heartbeat_is_heard_unless_its_lease_is_deleted(kind: str | None) -> None:
+    heard = list[bool]()
+    operator = SimpleNamespace(hear=lambda: heard.append(True))
+    event = {"type": kind, "object": {"metadata": {"name": LEASE}}}
+    await handlers.hear_heartbeat(event=event, memo=kopf.Memo(operator=operator))
+    assert heard == [True] * (kind != "DELETED")
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_liveness_probe_fails_once_the_watch_is_dead(is_lost: bool) -> None:
+    operator = SimpleNamespace(heartbeat=SimpleNamespace(is_lost=is_lost))
+    probing = handlers.probe(memo=kopf.Memo(operator=operator))
+    if is_lost:
+        with pytest.raises(kopf.PermanentError, match="watch is dead"):
+            await probing
+    else:
+        assert await probing == "ok"
+
+
+LIST = "https://api/apis/modelgateway.dev/v1alpha1/namespaces/n/gatewaytasks"
+
+
+class Response:
+    """An answer with a status."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+        self.is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+async def send(answer: Callable[[], Awaitable[Any]], url: str = LIST, method: str = "GET") -> Any:
+    failures = list[str]()
+    request: Any = SimpleNamespace(method=method, url=URL(url))
+    try:
+        return await send_surely(Supervisor(failures.append), request, lambda _: answer())
+    except Exception as error:
+        error.add_note(",".join(failures))
+        raise
+
+
+@pytest.mark.parametrize(
+    ("status", "error"), [(404, aiohttp.ClientConnectionError), (410, aiohttp.ClientPayloadError)]
+)
+async def test_removed_kind_and_expired_list_end_no_watch(
+    status: int, error: type[Exception]
 ) -> None:
-    ready = asyncio.Event()
+    response = Response(status)
 
-    async def operate(*, ready_flag: asyncio.Event, **_: Any) -> None:
-        if becomes_ready:
-            ready_flag.set()
-            await ready.wait()
-            await asyncio.sleep(0)
+    async def answer() -> Response:
+        return response
 
-    async def mark_ready() -> None:
-        ready.set()
-
-    monkeypatch.setattr(handlers.kopf, "operator", operate)
-    await run_feed(kopf.OperatorRegistry(), namespace="n", ready=mark_ready, stop=stop)
+    with pytest.raises(error):
+        await send(answer)
+    assert response.is_closed
+    assert await send(answer, method="POST") is response
+    # kopf reads from it that a kind is not there
+    assert await send(answer, "https://api/apis/modelgateway.dev/v1alpha1") is response
 
 
-async def test_return_of_kopf_after_ready_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RuntimeError, match="ended by itself"):
-        await run_to_end(monkeypatch, becomes_ready=True, stop=asyncio.Event())
+async def test_unexpected_exception_is_counted_and_the_request_repeated() -> None:
+    async def fail() -> Any:
+        raise RuntimeError("File descriptor 25 is used by transport")
+
+    with pytest.raises(aiohttp.ClientConnectionError, match="File descriptor") as failure:
+        await send(fail)
+    assert failure.value.__notes__ == ["feed"]
 
 
-async def test_return_of_kopf_before_ready_is_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:
-    await run_to_end(monkeypatch, becomes_ready=False, stop=asyncio.Event())
+@pytest.mark.parametrize("error", [aiohttp.ClientPayloadError("cut"), TimeoutError()])
+async def test_errors_of_the_network_are_left_to_kopf(error: Exception) -> None:
+    async def fail() -> Any:
+        raise error
 
-
-async def test_return_of_kopf_after_stop_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    stop = asyncio.Event()
-    stop.set()
-    await run_to_end(monkeypatch, becomes_ready=True, stop=stop)
+    with pytest.raises(type(error)) as failure:
+        await send(fail)
+    assert failure.value is error
+    assert failure.value.__notes__ == [""]
 
 
 def describe(plural: str, *, namespaced: bool = True) -> dict[str, Any]:
@@ -177,9 +232,7 @@ DISCOVERY: dict[str, Any] = {
             for group, version, _ in (TASKS, LEASES)
         ]
     },
-    f"/apis/{TASKS[0]}/{TASKS[1]}": {
-        "resources": [describe(kind[2]) for kind in (TASKS, BATCHES, FILES, UPLOADS)]
-    },
+    f"/apis/{TASKS[0]}/{TASKS[1]}": {"resources": [describe(plural) for _, _, plural in KINDS]},
     f"/apis/{LEASES[0]}/{LEASES[1]}": {"resources": [describe(LEASES[2])]},
 }
 NO_OBJECTS = {"metadata": {"resourceVersion": "1"}, "items": []}
@@ -195,34 +248,28 @@ async def serve_failing_watch(request: web.Request) -> web.StreamResponse:
     raise AssertionError
 
 
-async def test_kopf_ends_when_one_of_its_watches_fails() -> None:
+async def test_failed_watch_stops_the_operator_in_order(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stopped = list[bool]()
     app = web.Application()
     app.router.add_get("/{path:.*}", serve_failing_watch)
     async with TestServer(app) as server:
-        registry = build(lambda _plural: lambda _event, _obj: None, str(server.make_url("")))
 
-        async def mark_ready() -> None:
-            return
+        async def stop() -> None:
+            stopped.append(True)
 
+        async def start_operator(_: Settings) -> Any:
+            connection = Connection(str(server.make_url("")))
+            return SimpleNamespace(connection=connection, supervisor=Supervisor(), stop=stop)
+
+        monkeypatch.setattr(handlers, "start_operator", start_operator)
+        monkeypatch.setattr(handlers, "configure_logging", lambda *_: None)
+        monkeypatch.setenv("GATEWAY_SECRETS_DIR", str(tmp_path))
+        monkeypatch.setenv("GATEWAY_STORE_DIR", str(tmp_path))
+        monkeypatch.setenv("GATEWAY_MEDIA_URL", "http://127.0.0.1")
         async with asyncio.timeout(15):
             with pytest.raises(Exception, match="Error in the watch-stream"):
-                await run_feed(registry, namespace="n", ready=mark_ready, stop=asyncio.Event())
+                await kopf.operator(namespaces=["n"], standalone=True)
+    assert stopped == [True]
     assert not [task for task in asyncio.all_tasks() if "watcher" in task.get_name()]
-
-
-def test_operator_imports_kopf_without_kubernetes(monkeypatch: pytest.MonkeyPatch) -> None:
-    # the new modules are this test's alone
-    monkeypatch.setattr(gateway_operator, "handlers", handlers)
-    for name in list(sys.modules):
-        if name.partition(".")[0] in ("kopf", "kubernetes") or name == handlers.__name__:
-            monkeypatch.delitem(sys.modules, name)
-    importlib.import_module(handlers.__name__)
-    assert "kopf" in sys.modules
-    assert "kubernetes" not in sys.modules
-
-
-def test_package_can_be_imported_after_kopf(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
-    with handlers._not_installed("colorsys"), pytest.raises(ImportError):
-        importlib.import_module("colorsys")
-    importlib.import_module("colorsys")

@@ -20,7 +20,7 @@ from gateway_core.providers.upstream import (
 )
 from gateway_core.redis.link import CountersUnavailable
 from gateway_operator.accounts.health import TRUSTED_SECONDS, HealthStatus
-from gateway_operator.context import AdminEvents
+from gateway_operator.events import Events
 from gateway_operator.metrics import Metrics
 from gateway_operator.tasks.calls import COPY, ProviderCalls, TaskTraces
 from tests.fakes.health import FakeHealthReports
@@ -36,7 +36,7 @@ class Bench:
         self.now = 0.0
         providers = FakeInformer(self.kube, "gatewayproviders", GatewayProvider.model_validate)
         models = FakeInformer(self.kube, "gatewaymodels", GatewayModel.model_validate)
-        self.events = AdminEvents(self.kube)
+        self.events = Events(self.kube, self.kube.post_event)
         self.status = HealthStatus(
             self.kube, self.events, self.reports, providers, models, lambda: self.now
         )

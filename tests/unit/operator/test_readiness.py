@@ -37,6 +37,7 @@ from gateway_operator.accounts.models import (
 from gateway_operator.accounts.readiness import ReadinessController
 from gateway_operator.accounts.removal import RemainsRemoval
 from gateway_operator.context import Failpoints
+from gateway_operator.events import Events
 from gateway_operator.termination import Termination
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.counters import FakeCounters
@@ -99,7 +100,8 @@ class Simulation(Declarations):
             ProviderKind(tables[GatewayProvider], in_use),
             Models(tables[GatewayModel], in_use),
         )
-        self.controller = ReadinessController(self.kube, self.kinds, lambda: self.now)
+        events = Events(self.kube, self.kube.post_event)
+        self.controller = ReadinessController(self.kube, self.kinds, events, lambda: self.now)
         self.put_account()
         self.put_key("key")
         self.put_provider()

@@ -19,6 +19,7 @@ from gateway_core.kube.errors import ObjectNotFound
 from gateway_operator.accounts.kinds import Accounts, Users, project_key
 from gateway_operator.accounts.readiness import ReadinessController
 from gateway_operator.accounts.removal import LATE, QUIET_SECONDS, RemainsRemoval
+from gateway_operator.events import Events
 from gateway_operator.termination import PATIENCE_SECONDS, Termination
 from tests.fakes.clock import in_virtual_time, wait_until
 from tests.fakes.counters import FakeCounters
@@ -88,7 +89,8 @@ class Bench(Killable, Declarations):
             Accounts(accounts, AccountDefaults(), self.removal),
             Users(users, accounts, self.removal),
         )
-        self.controller = ReadinessController(self.kube, kinds, lambda: NOW)
+        events = Events(self.kube, self.kube.post_event)
+        self.controller = ReadinessController(self.kube, kinds, events, lambda: NOW)
 
     def halt(self) -> None:
         assert self.running is not None

@@ -37,6 +37,7 @@ class Simulation:
             failpoints=Failpoints(),
             metrics=Metrics(),
             now=lambda: datetime(2030, 1, 1, tzinfo=UTC),
+            post=self.kube.post_event,
         )
         self.cache = TaskCache()
         self.writer = TaskWriter(context, self.cache)
