@@ -7,13 +7,15 @@ has ended and its finalizer is gone. What the processes use idle is measured fir
 import asyncio
 import json
 import os
+import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gateway_core.api.ids import FOLDED_LABEL
 from gateway_core.api.task import GatewayTask
 from gateway_core.kube.lists import list_pages
+from gateway_operator.events import BURST, EVENTS_PER_SECOND
 from tests.bench.harness import build_call, load_api, read_cpu, read_samples
 from tests.bench.report import Report
 from tests.servers.world import Client, World
@@ -44,6 +46,7 @@ async def measure_task_cost(world: World, key: str, report: Report) -> None:
         report.add(f"task cost: {name} CPU a task", values[len(values) // 2], "ms")
         report.add(f"task cost: {name}, least round", values[0], "ms")
         report.add(f"task cost: {name}, most", values[-1], "ms")
+    await _measure_events(world, rounds, report)
     made = COUNT * ROUNDS
     for name, value in sorted((after - before).items()):
         if value / made >= LEAST_SHOWN:
@@ -57,6 +60,27 @@ async def measure_task_cost(world: World, key: str, report: Report) -> None:
         if name.startswith(("PATCH", "PUT")) and name.endswith("gatewaytasks/status")
     )
     report.add("task cost: status writes a task", status / made, "writes", at_most=2.1)
+
+
+async def _measure_events(
+    world: World, rounds: Sequence[Mapping[str, float]], report: Report
+) -> None:
+    """What Events may take of the operator's CPU while it works 10,000 tasks on one core."""
+    async with world.kube() as kube:
+        page = await kube.list_page(GatewayTask.plural, limit=1, metadata_only=True)
+    poster = (sys.executable, "-m", "tests.bench.event_poster")
+    arguments = (str(world.config.cluster_kubeconfig), world.config.namespace)
+    done = await asyncio.create_subprocess_exec(
+        *(*poster, *arguments, page.items[0]["metadata"]["name"]), stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await done.communicate()
+    event = float(output)
+    report.add("task cost: CPU of an Event", event * 1000, "ms")
+    work = 10_000 * sorted(each["operator"] for each in rounds)[len(rounds) // 2]
+    # progress and warnings have a bucket each
+    events = 2 * (BURST + EVENTS_PER_SECOND * work)
+    share = events * event / work
+    report.add("task cost: Events, of the operator's CPU", share * 100, "%", at_most=5.0)
 
 
 async def _measure_round(
