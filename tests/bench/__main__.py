@@ -25,6 +25,7 @@ from tests.bench.llm.peers import measure_llm_peers
 from tests.bench.llm.stage import measure_llm
 from tests.bench.mcp import measure_mcp
 from tests.bench.polls import measure_polls
+from tests.bench.reads import measure_reads
 from tests.bench.report import ROOT, Report
 from tests.bench.retention import measure_retention
 from tests.bench.soak import measure_soak
@@ -38,6 +39,7 @@ Stage = Callable[[World, str, Report], Awaitable[None]]
 
 STAGES: dict[str, Stage] = {
     "polls": measure_polls,
+    "reads": measure_reads,
     "taskcost": measure_task_cost,
     "inflight": measure_inflight,
     "batches": measure_batches,
