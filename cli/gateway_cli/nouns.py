@@ -18,6 +18,7 @@ TASKS = "Tasks"
 MODELS = "Money and language models (an API key)"
 STORAGE = "Files and batches (an API key)"
 OPERATION = "Running a gateway"
+TABLE = "gateway_cli.admin.table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +28,14 @@ class Noun:
     module: str
     help: str
     panel: str
+    app: str = "app"
+    """Its name in the module."""
 
 
 NOUNS = {
-    "accounts": Noun("gateway_cli.admin.accounts", "Payers, their money and limits.", ADMIN),
+    "accounts": Noun(
+        "gateway_cli.admin.webhooks", "Payers, their money and limits.", ADMIN, "accounts"
+    ),
     "users": Noun("gateway_cli.admin.users", "People and their roles in accounts.", ADMIN),
     "keys": Noun("gateway_cli.admin.keys", "API keys and their limits.", ADMIN),
     "guardrails": Noun(
@@ -38,7 +43,10 @@ NOUNS = {
     ),
     "fund": Noun("gateway_cli.admin.funds", "Add money to an account.", ADMIN),
     "usage": Noun("gateway_cli.admin.usage", "Calls and charges.", ADMIN),
-    "models": Noun("gateway_cli.admin.models", "The catalog: prices, routes, health.", ADMIN),
+    "models": Noun(TABLE, "The catalog: prices, routes, health.", ADMIN, "models"),
+    "prompts": Noun(TABLE, "Examples that users find with the MCP tool.", ADMIN, "prompts"),
+    "clients": Noun(TABLE, "Applications that use OAuth.", ADMIN, "clients"),
+    "grants": Noun(TABLE, "Access that users gave to applications.", ADMIN, "grants"),
     "providers": Noun(
         "gateway_cli.admin.providers", "Upstreams: readiness, health, a test call.", ADMIN
     ),
@@ -110,7 +118,7 @@ class NounGroup(TyperGroup):
 def load_noun(name: str) -> Any:
     """The noun's whole command, with the help that the list of nouns shows."""
     noun = NOUNS[name]
-    app: typer.Typer = importlib.import_module(noun.module).app
+    app: typer.Typer = getattr(importlib.import_module(noun.module), noun.app)
     command = typer.main.get_command(app)
     command.name = name
     if isinstance(command, TyperGroup):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from gateway_cli.cluster.client import open_cluster
 from gateway_cli.cluster.flags import select_cluster
@@ -44,6 +45,12 @@ def parse_dollars(text: str) -> int:
     if micros > MAX_MICROS:
         raise typer.BadParameter(f"{text} is more than can be counted")
     return micros
+
+
+def parse_change(text: str) -> int:
+    """Micro-dollars of an amount that may have a minus sign."""
+    sign, amount = (-1, text[1:]) if text.startswith("-") else (1, text)
+    return sign * parse_dollars(amount)
 
 
 def parse_period(text: str | int) -> int:
@@ -94,6 +101,17 @@ def parse_pair(entry: str, option: str) -> tuple[str, str]:
     if not equals or not name:
         raise typer.BadParameter(f"{option} {entry!r} is written NAME=VALUE")
     return name, value
+
+
+class ListingGroup(TyperGroup):
+    """A group of commands of which `list` is meant where none is named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments, with `list` before options alone."""
+        named = bool(args) and (not args[0].startswith("-") or self.commands.keys() & {*args})
+        if not named and "--help" not in args and not ctx.resilient_parsing:
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
 
 
 def _show_display(obj: dict[str, Any]) -> tuple[str, str]:
@@ -162,20 +180,30 @@ Namespace = Annotated[
 ]
 
 AccountName = Annotated[
-    str, typer.Argument(help="A GatewayAccount.", autocompletion=complete_accounts)
+    str,
+    typer.Argument(metavar="ACCOUNT", help="A GatewayAccount.", autocompletion=complete_accounts),
 ]
-UserName = Annotated[str, typer.Argument(help="A GatewayUser.", autocompletion=complete_users)]
+UserName = Annotated[
+    str, typer.Argument(metavar="USER", help="A GatewayUser.", autocompletion=complete_users)
+]
 KeyName = Annotated[
-    str, typer.Argument(help="A GatewayKey, or its id.", autocompletion=complete_keys)
+    str,
+    typer.Argument(metavar="KEY", help="A GatewayKey, or its id.", autocompletion=complete_keys),
 ]
 KeyNames = Annotated[
     list[str], typer.Argument(help="GatewayKeys, or their ids.", autocompletion=complete_keys)
 ]
 GuardrailName = Annotated[
-    str, typer.Argument(help="A GatewayGuardrail, or its id.", autocompletion=complete_guardrails)
+    str,
+    typer.Argument(
+        metavar="GUARDRAIL",
+        help="A GatewayGuardrail, or its id.",
+        autocompletion=complete_guardrails,
+    ),
 ]
 TaskName = Annotated[
-    str, typer.Argument(help="A GatewayTask, or its id.", autocompletion=complete_tasks)
+    str,
+    typer.Argument(metavar="TASK", help="A GatewayTask, or its id.", autocompletion=complete_tasks),
 ]
 
 AccountFilter = Annotated[
@@ -200,6 +228,31 @@ CacheSeconds = Annotated[
         max=CACHE_SECONDS,
         metavar="SECONDS",
         help="Keep answers of language models so long, for the same request.",
+    ),
+]
+PaidDollars = Annotated[
+    int | None, typer.Option(parser=parse_dollars, metavar="DOLLARS", help="Initial funds.")
+]
+DisplayName = Annotated[str, typer.Option("--name", help="Unique in the account.")]
+ProviderName = Annotated[
+    str,
+    typer.Argument(
+        metavar="PROVIDER", help="A GatewayProvider.", autocompletion=complete_providers
+    ),
+]
+ModelName = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="A modelId or GatewayModel.", autocompletion=complete_models
+    ),
+]
+MemberOf = Annotated[
+    str | None,
+    typer.Option(
+        "--account",
+        "-a",
+        help="An account of which the user becomes a member.",
+        autocompletion=complete_accounts,
     ),
 ]
 LimitDollars = Annotated[

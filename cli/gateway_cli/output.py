@@ -133,6 +133,19 @@ def print_one(document: Document, lines: Sequence[Column], output: Format) -> No
     make_console(sys.stdout).print(table)
 
 
+def list_lines(document: Document, show: Mapping[str, Callable[[Document], Any]]) -> list[Column]:
+    """The lines of one document for people; `show` are fields that they see in another form.
+
+    Micro-dollars are left out where the same is there in dollars.
+    """
+    names = [
+        name
+        for name in document
+        if name.removesuffix("_micros") not in document or (not name.endswith("_micros"))
+    ]
+    return [Column(name.replace("_", " ").capitalize(), show.get(name, name)) for name in names]
+
+
 def print_done(text: str, document: Document, output: Format) -> None:
     """Prints what was done; for scripts the document of the result."""
     if output == "table":

@@ -124,3 +124,29 @@ def test_models_are_listed_by_provider_and_shown_with_price_and_routes(
     assert model in gatewayctl("models", "describe", "nothing-like-it", code=4).refusal
     assert provider in gatewayctl("providers", "list").out
     assert "openai" in gatewayctl("providers", "describe", provider).out
+
+
+def test_noun_without_a_command_lists(gatewayctl, create):
+    name = f"m-{secrets.token_hex(4)}"
+    routes = [{"name": "main", "providerName": "p", "upstreamModel": "up"}]
+    spec = {"modelId": name, "service": "acme", "action": "chat", "routes": routes}
+    create(GatewayModel, name, spec)
+    assert name in gatewayctl("models").out
+    rows = gatewayctl("models", "--action", "chat", "-o", "json").document["items"]
+    assert name in [row["name"] for row in rows]
+    assert "No such command" in gatewayctl("models", "lst", code=2).err
+
+
+def test_kind_without_rules_of_its_own_has_all_commands(gatewayctl, control_plane, read):
+    name = f"prompt-{secrets.token_hex(4)}"
+    told = ("--prompt", "A lighthouse", "--service", "sim", "--action", "reference_to_video")
+    gatewayctl("prompts", "create", name, "--title", "Sea", *told, "--tags", "a", "--tags", "b")
+    control_plane.kubectl("label", "gatewayprompt", name, f"set={name}")
+    (row,) = gatewayctl("prompts", "list", "-l", f"set={name}", "-o", "json").document["items"]
+    assert (row["title"], row["tags"]) == ("Sea", ["a", "b"])
+    gatewayctl("prompts", "set", name, "--featured", "--clear", "tags")
+    spec = read("gatewayprompt", name)["spec"]
+    assert (spec["featured"], "tags" in spec) == (True, False)
+    assert "A lighthouse" in gatewayctl("prompts", "describe", name).out
+    gatewayctl("prompts", "delete", name, "--yes")
+    assert "no prompts" in gatewayctl("prompts", "--selector", f"set={name}").err

@@ -4,7 +4,7 @@ Money is whole micro-dollars (`…_micros`) and dollars as text; times are RFC 3
 always there, null where nothing is known. Scripts rely on the names.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,13 +14,16 @@ from gateway_core.api.account import Funds
 from gateway_core.api.ids import name_to_id
 from gateway_core.api.key import GatewayKey
 from gateway_core.api.limits import SpendLimit, subject_of_guardrail, subject_of_key
+from gateway_core.api.model import Price
 from gateway_core.api.money import to_decimal_text
-from gateway_core.api.resource import Object
+from gateway_core.api.resource import Object, Resource
 from gateway_core.api.usage import GatewayUsage
+from gateway_core.billing.prices import ANY_RESOLUTION, select_price
 from gateway_core.billing.spending import render_balance, render_spending
 from gateway_core.billing.usage import sum_usage
 
 Document = dict[str, Any]
+DIRECT = ("http", "openai", "google")
 
 
 def dollars(micros: int | None) -> str | None:
@@ -154,6 +157,90 @@ def describe_task(obj: Object) -> Document:
         "created_at": obj["metadata"].get("creationTimestamp"),
         "finished_at": status.get("completionTime"),
     }
+
+
+def describe_model(obj: Object) -> Document:
+    """A GatewayModel, with its price of now."""
+    spec = obj["spec"]
+    prices = [Price.model_validate(price) for price in spec.get("prices") or ()]
+    price = select_price(prices, datetime.now(UTC))
+    return {
+        "name": obj["metadata"]["name"],
+        "model": spec["modelId"],
+        "display_name": spec.get("displayName"),
+        "service": spec["service"],
+        "action": spec["action"],
+        "disabled": spec.get("disabled", False),
+        "deprecated": spec.get("deprecated", False),
+        "routes": [
+            {
+                "name": route["name"],
+                "provider": route["providerName"],
+                "upstream_model": route["upstreamModel"],
+                "priority": route.get("priority", 0),
+                "weight": route.get("weight", 1),
+            }
+            for route in spec["routes"]
+        ],
+        "price": None if price is None else show_price(price),
+        "prices": [each.model_dump(exclude_none=True) for each in prices],
+        **describe_health(obj),
+        **describe_state(obj),
+    }
+
+
+def show_price(price: Price) -> str:
+    """A price for people, e.g. `0.06 a second of 720p, 0.50 a million input tokens`."""
+    parts = [
+        f"{dollars(each.micros)} a second"
+        + ("" if each.resolution == ANY_RESOLUTION else f" of {each.resolution}")
+        for each in price.per_second or ()
+    ]
+    units = {
+        "a call": price.per_call_micros,
+        "an image": price.per_image_micros,
+        "a million input tokens": price.input_per_million_micros,
+        "a million cached tokens": price.cached_per_million_micros,
+        "a million output tokens": price.output_per_million_micros,
+    }
+    parts += [f"{dollars(micros)} {unit}" for unit, micros in units.items() if micros is not None]
+    return ", ".join(parts)
+
+
+def describe_provider(obj: Object) -> Document:
+    """A GatewayProvider, without its headers: they may hold what is secret."""
+    spec = obj["spec"]
+    declared: Document = next((spec[kind] for kind in DIRECT if spec.get(kind)), {})
+    return {
+        "name": obj["metadata"]["name"],
+        "type": spec["type"],
+        "url": declared.get("baseUrl"),
+        "credentials_secret": spec.get("credentialsSecretRef"),
+        "max_concurrent_requests": spec.get("maxConcurrentRequests", 64),
+        "requests_per_second": spec.get("requestsPerSecond"),
+        **describe_health(obj),
+        **describe_state(obj),
+    }
+
+
+def describe_spec(kind: type[Resource]) -> Callable[[Object], Document]:
+    """The documents of a kind by its API type: all fields of its spec but secrets' digests."""
+    spec, status = (kind.model_fields[part].annotation for part in ("spec", "status"))
+    hidden = {"secret", "refresh_token", "access_tokens", "conditions", "observed_generation"}
+
+    def describe(obj: Object) -> Document:
+        return {
+            "name": obj["metadata"]["name"],
+            **{
+                name: (obj.get(part) or {}).get(field.alias)
+                for part, model in (("spec", spec), ("status", status))
+                for name, field in model.model_fields.items()  # type: ignore[union-attr]
+                if name not in hidden
+            },
+            "created_at": obj["metadata"].get("creationTimestamp"),
+        }
+
+    return describe
 
 
 async def complete_account(cluster: Cluster, obj: Object) -> Object:

@@ -11,14 +11,13 @@ from typing import Annotated
 import typer
 
 from gateway_cli import options as opt
-from gateway_cli.admin import limits
-from gateway_cli.admin.documents import complete_budget, describe_key
-from gateway_cli.admin.objects import KindView, Patch
+from gateway_cli.admin.documents import describe_key
+from gateway_cli.admin.fields import Patch, make_limit
+from gateway_cli.admin.table import KEYS
 from gateway_cli.admin.tokens import find_key_ring, name_declared, rotate_tokens
 from gateway_cli.cluster.client import Cluster, on_cluster
 from gateway_cli.cluster.errors import ClusterError
-from gateway_cli.output import Column, Format, Output, print_note, print_one, print_plain
-from gateway_cli.session import confirm
+from gateway_cli.output import Format, Output, print_note, print_one, print_plain
 from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.ids import ACCOUNT_LABEL, id_to_name
 from gateway_core.api.key import KEY_PREFIX, MOST_OVERLAP_SECONDS, GatewayKey, KeyClass
@@ -28,46 +27,8 @@ PATIENCE_SECONDS = 30.0
 PAUSE_SECONDS = 0.25
 """For how long, and how often, the operator is looked at that is to write a secret."""
 
-app = typer.Typer(add_completion=False, no_args_is_help=True)
-limit_app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    help="How much a key may spend, and in which window.",
-)
-app.add_typer(limit_app, name="limit")
-
-COLUMNS = (
-    Column("NAME", "name"),
-    Column("ACCOUNT", "account"),
-    Column("DISPLAY", "display_name"),
-    Column("HINT", "hint"),
-    Column("STATE", "state"),
-    Column("LIMIT", limits.show_limit),
-    Column("USED", "used", right=True),
-    Column("RESETS", "resets_at"),
-    Column("READY", "ready"),
-)
-LINES = (
-    Column("Name", "name"),
-    Column("Id", "id"),
-    Column("Account", "account"),
-    Column("Class", "class"),
-    Column("Display name", "display_name"),
-    Column("Hint", "hint"),
-    Column("State", "state"),
-    Column("Made by", "created_by"),
-    Column("In Secret", "secret_name"),
-    Column("Old secret until", "old_secret_until"),
-    Column("Expires", "expires_at"),
-    *limits.BUDGET_LINES,
-    Column("Last used", "last_used_at"),
-    Column("Notes", "metadata"),
-    Column("Ready", "ready"),
-    Column("Reason", "reason"),
-    Column("Message", "message"),
-    Column("Created", "created_at"),
-)
-VIEW = KindView(GatewayKey, "key", describe_key, COLUMNS, LINES)
+app = KEYS.make_app()
+KEYS.add_limit(app, "may spend", "How much a key may spend, and in which window.")
 
 
 @app.command()
@@ -109,14 +70,15 @@ def create(
     Standard output contains only the secret: `KEY=$(gatewayctl keys create acme)`.
     """
     key_class: KeyClass = "Management" if management else "Standard"
+    given = {"rpm": rpm, "cache": cache, "model": model, "provider": provider, "expires": expires}
     spec = {
         "accountName": account,
         "class": key_class,
         "displayName": display_name,
         "createdBy": created_by,
         "secretName": secret_name,
-        "limit": limits.make_limit(limit, window),
-        **limits.name_fields(rpm=rpm, cache=cache, model=model, provider=provider, expires=expires),
+        "limit": make_limit(limit, window),
+        **KEYS.make_spec(given),
         "metadata": dict(opt.parse_pair(entry, "--note") for entry in note or ()) or None,
     }
 
@@ -137,87 +99,6 @@ def create(
 
     made, plaintext = on_cluster(namespace, run)
     _print_secret(made, plaintext, "is made", output)
-
-
-@app.command("list")
-def list_keys(
-    account: opt.AccountFilter = None, namespace: opt.Namespace = None, output: Output = "table"
-) -> None:
-    """List keys, of all accounts or one, with their use as of a few seconds ago."""
-    VIEW.print_all(namespace, output, **{"spec.accountName": account})
-
-
-@app.command()
-def describe(key: opt.KeyName, namespace: opt.Namespace = None, output: Output = "table") -> None:
-    """Show a key: its restrictions, the use of its limit, and the time of the reset."""
-    VIEW.print_one(id_to_name(key), namespace, output, complete_budget)
-
-
-@app.command("set")
-def change(
-    key: opt.KeyName,
-    display_name: Annotated[str | None, typer.Option(help="Shown in lists.")] = None,
-    rpm: opt.RequestsPerMinute = None,
-    cache: opt.CacheSeconds = None,
-    model: opt.ModelEntries = None,
-    provider: opt.ProviderEntries = None,
-    expires: opt.Expiration = None,
-    clear: Annotated[
-        list[limits.Clearable] | None, typer.Option(help="Remove a restriction; may be repeated.")
-    ] = None,
-    namespace: opt.Namespace = None,
-    output: Output = "table",
-) -> None:
-    """Change the given fields. Effective within 5 seconds."""
-    given = limits.name_fields(
-        display_name=display_name,
-        rpm=rpm,
-        cache=cache,
-        model=model,
-        provider=provider,
-        expires=expires,
-    )
-    patch = limits.merge_fields(given, clear, GatewayKey)
-    VIEW.change(id_to_name(key), patch, "is changed", namespace, output)
-
-
-@limit_app.command("set")
-def set_limit(
-    key: opt.KeyName,
-    amount: opt.Dollars,
-    window: opt.WindowOption,
-    namespace: opt.Namespace = None,
-    output: Output = "table",
-) -> None:
-    """Limit a key to DOLLARS in a window; further calls get 429."""
-    VIEW.change(
-        id_to_name(key),
-        {"spec": {"limit": limits.make_limit(amount, window)}},
-        lambda document: f"may spend {limits.show_limit(document)}",
-        namespace,
-        output,
-    )
-
-
-@limit_app.command("clear")
-def clear_limit(
-    key: opt.KeyName, namespace: opt.Namespace = None, output: Output = "table"
-) -> None:
-    """Remove a key's limit; those of its guardrails stay."""
-    patch = {"spec": {"limit": None}}
-    VIEW.change(id_to_name(key), patch, "has no limit of its own", namespace, output)
-
-
-@app.command()
-def disable(key: opt.KeyName, namespace: opt.Namespace = None, output: Output = "table") -> None:
-    """Refuse a key until `enable`."""
-    VIEW.change(id_to_name(key), {"spec": {"disabled": True}}, "is disabled", namespace, output)
-
-
-@app.command()
-def enable(key: opt.KeyName, namespace: opt.Namespace = None, output: Output = "table") -> None:
-    """Enable a disabled key."""
-    VIEW.change(id_to_name(key), {"spec": {"disabled": False}}, "is enabled", namespace, output)
 
 
 @app.command()
@@ -265,18 +146,6 @@ def rotate(
 
     changed, plaintext = on_cluster(namespace, run)
     _print_secret(changed, plaintext, "has a new secret", output)
-
-
-@app.command()
-def revoke(
-    key: opt.KeyName,
-    yes: opt.Yes = False,
-    namespace: opt.Namespace = None,
-    output: Output = "table",
-) -> None:
-    """Revoke a key permanently. Its usage stays."""
-    confirm(f"Revoke key {key} for good?", yes)
-    VIEW.change(id_to_name(key), {"spec": {"revoked": True}}, "is revoked", namespace, output)
 
 
 def _refuse_revoked(obj: Object) -> Object:

@@ -72,7 +72,7 @@ def usage(
     async def read(cluster: Cluster) -> list[Object]:
         if account:
             await cluster.get(GatewayAccount, account)
-        return await cluster.list_all(GatewayUsage, **{"spec.accountName": account})
+        return await cluster.list_all(GatewayUsage, "", **{"spec.accountName": account})
 
     found = on_cluster(namespace, read)
     days = [

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from gateway_cli import options as opt
+from gateway_cli.admin.table import ACCOUNTS
 from gateway_cli.admin.tokens import SECRET_LABELS, make_webhook_secret
 from gateway_cli.cluster.client import Cluster, on_cluster
 from gateway_cli.cluster.errors import ClusterError, OutcomeUnknown
@@ -27,11 +28,13 @@ from gateway_core.callbacks.rotation import (
     refuse_second,
 )
 
+accounts = ACCOUNTS.make_app()
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     help="The secret that an account's callbacks are signed with.",
 )
+accounts.add_typer(app, name="webhook-secret")
 
 
 @app.command()

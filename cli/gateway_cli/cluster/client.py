@@ -136,15 +136,15 @@ class Cluster:
         except NotThere as error:
             raise await self._describe_missing(kind, name) from error
 
-    async def list_all(self, kind: Kind, **fields: str | None) -> list[Object]:
+    async def list_all(self, kind: Kind, labels: str = "", **fields: str | None) -> list[Object]:
         """All objects whose fields are as given, e.g. `**{"spec.accountName": "acme"}`.
 
-        A field that is None is not asked for; "" is one that is absent.
+        A field that is None is not asked for; "" is one that is absent. `labels` is a selector.
         """
-        return (await self._list(kind, _select(fields)))[0]
+        return (await self._list(kind, _select(fields), labels=labels))[0]
 
     async def follow(
-        self, kind: Kind, **fields: str | None
+        self, kind: Kind, labels: str = "", **fields: str | None
     ) -> AsyncIterator[tuple[list[Object], list[str]]]:
         """All such objects, then each change as it comes, without end.
 
@@ -153,7 +153,7 @@ class Cluster:
         """
         selector = _select(fields)
         while True:
-            found, version = await self._list(kind, selector)
+            found, version = await self._list(kind, selector, labels=labels)
             yield found, []
             with _explaining(f"watch {kind.plural}"), contextlib.suppress(VersionExpired):
                 while True:
@@ -162,6 +162,7 @@ class Cluster:
                         seconds=WATCH_SECONDS,
                         resource_version=version,
                         field_selector=selector,
+                        label_selector=labels,
                     ):
                         meta = event["object"]["metadata"]
                         version = meta["resourceVersion"]
@@ -180,13 +181,14 @@ class Cluster:
         return found
 
     async def _list(
-        self, kind: Kind, selector: str, at_version: str = ""
+        self, kind: Kind, selector: str, at_version: str = "", labels: str = ""
     ) -> tuple[list[Object], str]:
         """All objects, and the resourceVersion of the list."""
         found: list[Object] = []
-        options: dict[str, Any] = {"field_selector": selector, "limit": PAGE}
+        asked = {"field_selector": selector, "label_selector": labels, "limit": PAGE}
+        options: dict[str, Any] = asked
         if at_version:
-            options |= {"resource_version": at_version, "resource_version_match": "Exact"}
+            options = asked | {"resource_version": at_version, "resource_version_match": "Exact"}
         while True:
             listed = await self._run(
                 self._api.objects.list_namespaced_custom_object, *self._place(kind), **options
@@ -196,7 +198,7 @@ class Cluster:
             if not token:
                 return found, listed["metadata"]["resourceVersion"]
             # the token names the version
-            options = {"field_selector": selector, "limit": PAGE, "_continue": token}
+            options = {**asked, "_continue": token}
 
     async def create(self, kind: Kind, name: str, spec: Change, **metadata: Any) -> Object:
         """Makes an object; fields of `spec` that are None are left out. AlreadyThere."""

@@ -10,11 +10,12 @@ from gateway_cli.admin.documents import (
     describe_account,
     describe_guardrail,
     describe_key,
+    describe_model,
+    describe_provider,
     describe_task,
     describe_user,
+    show_price,
 )
-from gateway_cli.admin.models import describe_model, show_price
-from gateway_cli.admin.providers import describe_provider
 from gateway_cli.admin.usage import group_rows, list_rows, sum_earlier
 from gateway_cli.output import Column, RowPrinter, print_list, print_one
 from gateway_core.api.model import Price

@@ -1,0 +1,371 @@
+"""The table of nouns: each kind with its columns, and the fields that may be set.
+
+`gateway_cli.admin.objects` makes commands of a row. A module beside this one has only what follows
+rules of its own, such as the secrets of keys.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal
+
+import typer
+
+from gateway_cli import options as opt
+from gateway_cli.admin.documents import (
+    complete_account,
+    complete_budget,
+    describe_account,
+    describe_guardrail,
+    describe_key,
+    describe_model,
+    describe_provider,
+    describe_spec,
+    describe_task,
+    describe_user,
+)
+from gateway_cli.admin.fields import Create, Filter, Switch, show_limit
+from gateway_cli.admin.naming import (
+    ask_account,
+    find_model,
+    name_account,
+    name_guardrail,
+    name_prompt,
+    name_user,
+)
+from gateway_cli.admin.objects import Noun
+from gateway_cli.output import Document
+from gateway_core.api.account import GatewayAccount, GatewayUser, Role
+from gateway_core.api.guardrail import GatewayGuardrail
+from gateway_core.api.ids import ACCOUNT_LABEL, id_to_name
+from gateway_core.api.key import GatewayKey
+from gateway_core.api.model import GatewayModel, GatewayPrompt
+from gateway_core.api.oauth import GatewayGrant, GatewayOAuthClient
+from gateway_core.api.provider import GatewayProvider
+from gateway_core.api.task import GatewayTask
+from gateway_core.api.times import format_time
+
+WITH_KUBECTL = "With kubectl credentials"
+NEW = "Pending"
+"""Shown for a task that has no phase yet."""
+Phase = Literal["Pending", "Submitting", "Running", "Completed", "Failed"]
+RoleOption = Annotated[
+    Role, typer.Option(help="owner, admin and member may create; viewer may only read.")
+]
+NewName = Annotated[
+    str, typer.Argument(metavar="NAME", help="Its name: lowercase letters, digits, dashes.")
+]
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.")]
+_Since = Annotated[
+    int | None,
+    typer.Option(parser=opt.parse_period, metavar="PERIOD", help="Only created within e.g. 15m."),
+]
+_OfProvider = Annotated[
+    str | None,
+    typer.Option(help="Only of this provider.", autocompletion=opt.complete_providers),
+]
+_OfModel = Annotated[
+    str | None, typer.Option(help="Only of this model.", autocompletion=opt.complete_models)
+]
+_OfKey = Annotated[
+    str | None, typer.Option(help="Only of this key.", autocompletion=opt.complete_keys)
+]
+_BUDGET = {
+    "limit": show_limit,
+    "window": lambda _: None,
+    "allowed_models": lambda it: _show_entries(it["allowed_models"]),
+    "allowed_providers": lambda it: _show_entries(it["allowed_providers"]),
+}
+LIMITS = {
+    "rpm": ("requestsPerMinute", opt.RequestsPerMinute),
+    "cache": ("cacheSeconds", opt.CacheSeconds),
+    "model": ("allowedModels", opt.ModelEntries),
+    "provider": ("allowedProviders", opt.ProviderEntries),
+}
+_CATALOG = "errors_%=error_percent> latency_ms>"
+
+
+def _show_entries(entries: list[str] | None) -> Any:
+    """An empty list is no absent one: it allows nothing."""
+    return "none at all" if entries == [] else entries
+
+
+def _show_route(route: Document) -> str:
+    text = f"{route['provider']} ({route['upstream_model']}"
+    if route["priority"] or route["weight"] != 1:
+        text += f", priority {route['priority']}, weight {route['weight']}"
+    return text + ")"
+
+
+def _is_younger(task: Document, seconds: int) -> bool:
+    after = format_time(datetime.now(UTC) - timedelta(seconds=seconds))
+    return (task["created_at"] or "") >= after
+
+
+_OF_ACCOUNT = {"account": Filter(opt.AccountFilter, "spec.accountName")}
+_SERVICE_ACTION = {
+    "service": Filter(
+        Annotated[str | None, typer.Option(help="Only of this service.")], "spec.service"
+    ),
+    "action": Filter(
+        Annotated[str | None, typer.Option(help="Only of this action, e.g. chat.")], "spec.action"
+    ),
+}
+
+ACCOUNTS = Noun(
+    kind=GatewayAccount,
+    word="account",
+    describe=describe_account,
+    columns="name display=display_name balance charged> rpm=requests_per_minute> ready reason",
+    argument=opt.AccountName,
+    show={
+        "balance": lambda it: "unlimited" if it["unlimited"] else it["balance"],
+        "owner": lambda it: f"{it['owner']['name']} <{it['owner']['email']}>",
+    },
+    settings={
+        "display_name": "displayName",
+        "owner_name": "owner.name",
+        "owner_email": "owner.email",
+        "unlimited": "unlimited",
+        "suspended": "suspended",
+        "rpm": ("requestsPerMinute", opt.RequestsPerMinute),
+        "storage_bytes": "storageBytes",
+    },
+    create=Create(
+        "Create an account. Add money with `gatewayctl fund`, keys with `gatewayctl keys create`.",
+        name_account,
+        NewName,
+        required=("owner_email",),
+        more={"paid": ("funds.paidMicros", opt.PaidDollars)},
+    ),
+    delete=True,
+    complete=complete_account,
+    ask=ask_account,
+    help={
+        "list": "List all accounts, with their money as of a few seconds ago.",
+        "describe": "Show an account: its money, its limits, and why it cannot be used.",
+        "delete": """Delete an account and all that belongs to it, but its charges.
+
+    It waits until it is gone. Its keys become invalid at once. Its charges move to the folder
+    `closed` of the object store. To disable it temporarily, use
+    `gatewayctl accounts set ACCOUNT --suspended`.
+    """,
+    },
+)
+USERS = Noun(
+    kind=GatewayUser,
+    word="user",
+    describe=describe_user,
+    columns="name display=display_name email roles=memberships suspended ready",
+    argument=opt.UserName,
+    filters={
+        "account": Filter(opt.AccountFilter, keep=lambda user, name: name in user["memberships"])
+    },
+    settings={"email": "email", "display_name": "displayName"},
+    create=Create(
+        "Create a user, optionally with a role in --account.",
+        name_user,
+        NewName,
+        required=("email",),
+        given={"account": (opt.MemberOf, None), "role": (RoleOption, "member")},
+    ),
+    switches={
+        "suspend": Switch(
+            {"suspended": True},
+            "is suspended",
+            "Refuse a user's sign-in and all keys that they created, until `resume`.",
+        ),
+        "resume": Switch(
+            {"suspended": False}, "may act again", "Enable the keys of a suspended user."
+        ),
+    },
+    delete=True,
+    help={
+        "list": "List users, of all accounts or one, with their roles.",
+        "delete": """Delete a user, and wait until it is gone.
+
+    Keys that they created are revoked, and access that they gave to applications ends.
+    """,
+    },
+)
+KEYS = Noun(
+    kind=GatewayKey,
+    word="key",
+    describe=describe_key,
+    columns="name account display=display_name hint state limit used> resets=resets_at ready",
+    argument=opt.KeyName,
+    show=_BUDGET,
+    filters=_OF_ACCOUNT,
+    settings={
+        "display_name": "displayName",
+        **LIMITS,
+        "expires": ("expirationTime", opt.Expiration),
+    },
+    switches={
+        "disable": Switch({"disabled": True}, "is disabled", "Refuse a key until `enable`."),
+        "enable": Switch({"disabled": False}, "is enabled", "Enable a disabled key."),
+        "revoke": Switch(
+            {"revoked": True},
+            "is revoked",
+            "Revoke a key permanently. Its usage stays.",
+            "Revoke key {} for good?",
+        ),
+    },
+    complete=complete_budget,
+    help={
+        "list": "List keys, of all accounts or one, with their use as of a few seconds ago.",
+        "describe": "Show a key: its restrictions, the use of its limit, and its next reset.",
+        "set": "Change the given fields. Effective within 5 seconds.",
+    },
+)
+GUARDRAILS = Noun(
+    kind=GatewayGuardrail,
+    word="guardrail",
+    describe=describe_guardrail,
+    columns="name account display=display_name keys=key_count> limit used> resets=resets_at"
+    " ready reason",
+    argument=opt.GuardrailName,
+    show={**_BUDGET, "key_count": lambda it: len(it["keys"])},
+    filters=_OF_ACCOUNT,
+    settings={
+        "name": ("displayName", opt.DisplayName),
+        "description": "description",
+        **LIMITS,
+        "deny_model": "deniedModels",
+        "deny_provider": "deniedProviders",
+    },
+    create=Create(
+        "Create a guardrail of ACCOUNT; add keys with `assign`.",
+        name_guardrail,
+        opt.AccountName,
+        required=("name",),
+        given={"limit": (opt.LimitDollars, None), "window": (opt.LimitWindow, None)},
+        labels=lambda account: {ACCOUNT_LABEL: account},
+    ),
+    complete=complete_budget,
+    help={
+        "list": "List guardrails, of all accounts or one, with their use of a few seconds ago.",
+        "describe": "Show a guardrail: its restrictions, its keys, and their use.",
+        "set": "Change the given fields. Effective within 5 seconds.",
+    },
+)
+MODELS = Noun(
+    kind=GatewayModel,
+    word="model",
+    describe=describe_model,
+    columns=f"model service action ready reason health {_CATALOG} price_(USD)=price",
+    argument=opt.ModelName,
+    show={"routes": lambda it: [_show_route(route) for route in it["routes"]]},
+    filters={
+        "provider": Filter(
+            _OfProvider,
+            keep=lambda it, name: name in {route["provider"] for route in it["routes"]},
+        ),
+        **_SERVICE_ACTION,
+    },
+    settings={"disabled": "disabled", "deprecated": "deprecated", "display_name": "displayName"},
+    delete=True,
+    find=find_model,
+    help={
+        "list": "List the models of the catalog with readiness, health and price.",
+        "describe": "Show a model: its routes, price, readiness and health.",
+    },
+)
+PROVIDERS = Noun(
+    kind=GatewayProvider,
+    word="provider",
+    describe=describe_provider,
+    columns=f"name type ready reason health calls/min=calls_per_minute> {_CATALOG} url",
+    argument=opt.ProviderName,
+    filters={
+        "type": Filter(Annotated[str | None, typer.Option(help="Only of this type.")], "spec.type")
+    },
+    settings={
+        "max_concurrent_requests": "maxConcurrentRequests",
+        "requests_per_second": "requestsPerSecond",
+    },
+    delete=True,
+    help={
+        "list": "List the providers with readiness and health.",
+        "describe": "Show a provider: its address, limits, readiness and health.",
+    },
+)
+PROMPTS = Noun(
+    kind=GatewayPrompt,
+    word="prompt",
+    describe=describe_spec(GatewayPrompt),
+    columns="name title service action model=model_id category featured",
+    argument=_Name,
+    settings={
+        "title": "title",
+        "prompt": "prompt",
+        "service": "service",
+        "action": "action",
+        "model": "modelId",
+        "category": "category",
+        "tags": "tags",
+        "featured": "featured",
+    },
+    create=Create(
+        "Create a prompt, an example for users.",
+        name_prompt,
+        NewName,
+        required=("title", "prompt", "service", "action"),
+    ),
+    delete=True,
+)
+CLIENTS = Noun(
+    kind=GatewayOAuthClient,
+    word="client",
+    describe=describe_spec(GatewayOAuthClient),
+    columns="name client=client_name redirects=redirect_uris authorized last_used=last_used_time",
+    argument=_Name,
+    delete=True,
+)
+GRANTS = Noun(
+    kind=GatewayGrant,
+    word="grant",
+    describe=describe_spec(GatewayGrant),
+    columns="name user=user_name account=account_name client=client_name host=redirect_host"
+    " scopes last_used=last_used_time",
+    argument=_Name,
+    filters={
+        **_OF_ACCOUNT,
+        "user": Filter(
+            Annotated[
+                str | None,
+                typer.Option(help="Only of this user.", autocompletion=opt.complete_users),
+            ],
+            "spec.userName",
+        ),
+    },
+    delete=True,
+    help={"delete": "Delete a grant: the application's access ends at once."},
+)
+TASKS = Noun(
+    kind=GatewayTask,
+    word="task",
+    describe=describe_task,
+    columns="name account model phase error=error_code cost> callback=callback_state"
+    " created=created_at",
+    argument=opt.TaskName,
+    show={"phase": lambda task: task["phase"] or NEW},
+    filters={
+        "account": Filter(opt.AccountFilter, "spec.request.accountName"),
+        "phase": Filter(
+            Annotated[Phase | None, typer.Option(help="Only in this phase.")],
+            "status.phase",
+            convert=lambda phase: "" if phase == NEW else phase,
+        ),
+        "model": Filter(_OfModel, "spec.request.modelId"),
+        "provider": Filter(_OfProvider, "status.upstream.providerName"),
+        "key": Filter(_OfKey, keep=lambda task, key: task["key"] == id_to_name(key)),
+        "since": Filter(_Since, keep=_is_younger),
+    },
+    limit=100,
+    panel=WITH_KUBECTL,
+    help={
+        "list": "List tasks with objects, newest first: all open ones, and recently ended ones.",
+        "describe": "Show a task: its progress, its error, and its callback.",
+    },
+)
+
+models, prompts, clients, grants = (noun.make_app() for noun in (MODELS, PROMPTS, CLIENTS, GRANTS))
