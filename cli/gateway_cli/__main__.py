@@ -1,5 +1,6 @@
 """The entry point of `gatewayctl`, of `kubectl modelgateway` and of `python -m gateway_cli`."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -28,11 +29,13 @@ from gateway_cli.cluster.flags import (
     select_cluster,
 )
 from gateway_cli.nouns import NounGroup
-from gateway_cli.output import print_plain
-from gateway_cli.session import SELECTED
+from gateway_cli.output import print_error, print_plain
+from gateway_cli.session import EXIT_FAILED, SELECTED
 
 PLUGIN = "kubectl-modelgateway"
 """The program that `kubectl modelgateway` looks for on PATH."""
+DEBUG = "GATEWAYCTL_DEBUG"
+"""A variable with which an unexpected error shows its traceback."""
 
 app = typer.Typer(
     name="gatewayctl",
@@ -97,7 +100,16 @@ def choose_cluster(
 def main() -> None:
     """Runs the command that the arguments name."""
     is_plugin = Path(sys.argv[0]).name == PLUGIN
-    app(prog_name="kubectl modelgateway" if is_plugin else "gatewayctl")
+    try:
+        app(prog_name="kubectl modelgateway" if is_plugin else "gatewayctl")
+    except Exception as error:
+        if os.environ.get(DEBUG):
+            raise
+        print_error(
+            f"gatewayctl failed ({type(error).__name__}: {error}). This is a defect of the program:"
+            f" please report it with what {DEBUG}=1 prints for the same command"
+        )
+        sys.exit(EXIT_FAILED)
 
 
 if __name__ == "__main__":

@@ -143,8 +143,22 @@ def test_payments_at_once_are_all_added_and_a_repeated_one_once(
 @pytest.mark.parametrize("amount", ["12,50", "0"])
 def test_invalid_amount_adds_nothing(gatewayctl, read, account, amount):
     said = gatewayctl("fund", account, "--", amount, code=2)
-    assert "12.50" in said.refusal or "more than 0" in said.refusal
+    assert "12.50" in said.refusal or "must not be 0" in said.refusal
     assert "funds" not in read("gatewayaccount", account)["spec"]
+
+
+def test_correction_takes_money_back_with_its_reason(gatewayctl, read, account):
+    gatewayctl("fund", account, "12.50")
+    assert "--reason" in gatewayctl("fund", account, "-2", code=2).refusal
+    correction = ("fund", account, "-2.50", "--reason", "counted twice", "--reference", "r")
+    assert "2.50 USD taken back" in gatewayctl(*correction).out
+    assert "nothing is added" in gatewayctl(*correction).out
+    obj = read("gatewayaccount", account)
+    assert obj["spec"]["funds"]["paidMicros"] == 10_000_000
+    last = json.loads(obj["metadata"]["annotations"][REFERENCES_ANNOTATION])[-1]
+    assert (last["micros"], last["reason"]) == (-2_500_000, "counted twice")
+    refused = gatewayctl("fund", account, "-10.01", "--reason", "all of it", code=4)
+    assert "only 10.00 USD (paid) were ever added" in refused.refusal
 
 
 def test_fund_names_another_field_manager(gatewayctl, control_plane, tmp_path, account):

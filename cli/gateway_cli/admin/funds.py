@@ -1,4 +1,4 @@
-"""`gatewayctl fund`: adds money to an account, once for each reference.
+"""`gatewayctl fund`: adds money to an account, once for each reference, or takes it back.
 
 `spec.funds` is everything ever paid in. A payment is added to what is there by compare-and-set, and
 its reference is noted in the same write, so that repeating a command adds nothing. A payment
@@ -30,6 +30,7 @@ REMEMBERED = timedelta(days=90)
 MOST_BYTES = 128 * 1024
 """Of the annotation: all annotations of an object may have 256 KiB. About 1,000 references."""
 LONGEST_REFERENCE = 128
+LONGEST_REASON = 256
 CLIENT_SIDE_APPLY = "kubectl-client-side-apply"
 
 Pot = Literal["paid", "bonus"]
@@ -38,10 +39,11 @@ FIELDS: dict[Pot, str] = {"paid": "paidMicros", "bonus": "bonusMicros"}
 app = typer.Typer(add_completion=False)
 
 
-@app.command()
+# a negative amount is an argument, and no option
+@app.command(context_settings={"ignore_unknown_options": True})
 def fund(
     account: opt.AccountName,
-    amount: opt.Dollars,
+    amount: Annotated[int, typer.Argument(parser=opt.parse_change, metavar="DOLLARS")],
     reference: Annotated[
         str | None,
         typer.Option(
@@ -51,19 +53,30 @@ def fund(
     bonus: Annotated[
         bool, typer.Option("--bonus", help="Bonus money, which is spent before paid money.")
     ] = False,
+    reason: Annotated[
+        str | None,
+        typer.Option(help="Why; a negative amount needs it. It is kept with the reference."),
+    ] = None,
     namespace: opt.Namespace = None,
     output: Output = "table",
 ) -> None:
-    """Add DOLLARS, e.g. 12.50, to the funds of ACCOUNT."""
+    """Add DOLLARS, e.g. 12.50, to the funds of ACCOUNT; a negative amount corrects them.
+
+    A correction needs a --reason: `gatewayctl fund acme -12.50 --reason 'invoice 7 counted twice'`.
+    """
     if amount == 0:
-        raise typer.BadParameter("the amount must be more than 0")
+        raise typer.BadParameter("the amount must not be 0")
+    if amount < 0 and not (reason or "").strip():
+        raise typer.BadParameter("a negative amount corrects the funds, and needs a --reason")
+    if reason is not None and len(reason) > LONGEST_REASON:
+        raise typer.BadParameter(f"a reason has at most {LONGEST_REASON} characters")
     if reference is not None and not 0 < len(reference) <= LONGEST_REFERENCE:
         raise typer.BadParameter(f"a reference has 1 to {LONGEST_REFERENCE} characters")
     pot: Pot = "bonus" if bonus else "paid"
     if reference is None:
         reference = f"fund-{secrets.token_hex(8)}"
         print_note(f"reference {reference}")
-    payment = Payment(reference, pot, amount)
+    payment = Payment(reference, pot, amount, reason)
 
     async def run(cluster: Cluster) -> dict[str, Any]:
         try:
@@ -90,7 +103,8 @@ def fund(
     if payment.known:
         text = f"{reference} was added before; nothing is added. Paid into {account}: {total} USD"
     else:
-        text = f"{dollars(amount)} USD added. Paid into {account} so far: {total} USD"
+        done = "added" if amount > 0 else "taken back"
+        text = f"{dollars(abs(amount))} USD {done}. Paid into {account} so far: {total} USD"
     print_done(text, document, output)
     for manager in payment.declarers:
         print_note(
@@ -106,8 +120,9 @@ class Payment:
     applied the account's funds: they lose the field by this write, and may take it back.
     """
 
-    def __init__(self, reference: str, pot: Pot, micros: int) -> None:
+    def __init__(self, reference: str, pot: Pot, micros: int, reason: str | None = None) -> None:
         self._reference = reference
+        self._reason = reason
         self._pot: Pot = pot
         self._micros = micros
         self.known = False
@@ -135,6 +150,10 @@ class Payment:
         self.known = False
         self.declarers = find_declarers(obj)
         total = ((obj["spec"].get("funds") or {}).get(field, 0)) + self._micros
+        if total < 0:
+            raise ClusterError(
+                f"only {dollars(total - self._micros)} USD ({self._pot}) were ever added"
+            )
         if total > MAX_MICROS:
             raise ClusterError("that is more than an account can hold")
         return {
@@ -150,6 +169,7 @@ class Payment:
             "pot": self._pot,
             "micros": self._micros,
             "time": format_time(now),
+            **({"reason": self._reason} if self._reason else {}),
         }
         lasting = [r for r in references if _read_time(r) > now - REMEMBERED]
         text = json.dumps([*lasting, new], separators=(",", ":"), ensure_ascii=False)

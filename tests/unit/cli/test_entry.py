@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from gateway_cli.__main__ import app
+from gateway_cli.__main__ import app, main
 from gateway_core.api.resource import RELEASE
 
 
@@ -44,3 +44,17 @@ def test_bash_completes_nouns(tmp_path: Path) -> None:
     }
     done = subprocess.run([bash, "-c", script], env=env, capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["providers"], done.stderr
+
+
+@pytest.mark.parametrize("debug", ["", "1"])
+def test_unexpected_error_is_a_line_and_a_traceback_on_demand(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], debug: str
+) -> None:
+    def fail(**_: str) -> None:
+        raise KeyError("spec")
+
+    monkeypatch.setattr("gateway_cli.__main__.app", fail)
+    monkeypatch.setenv("GATEWAYCTL_DEBUG", debug)
+    with pytest.raises(KeyError if debug else SystemExit):
+        main()
+    assert debug or "KeyError: 'spec'" in capsys.readouterr().err
