@@ -158,6 +158,16 @@ complete_tasks = _completer(
 )
 
 
+def name_argument(kind: type[Resource]) -> Any:
+    """Return the argument that names an object of the kind, with its completion."""
+    return Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help=f"A {kind.kind_name}.", autocompletion=_completer(kind)
+        ),
+    ]
+
+
 def _find_namespace(
     ctx: typer.Context, parameter: typer.CallbackParam, value: str | None
 ) -> str | None:

@@ -53,7 +53,6 @@ RoleOption = Annotated[
 NewName = Annotated[
     str, typer.Argument(metavar="NAME", help="Its name: lowercase letters, digits, dashes.")
 ]
-_Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.")]
 _Since = Annotated[
     int | None,
     typer.Option(parser=opt.parse_period, metavar="PERIOD", help="Only created within e.g. 15m."),
@@ -293,7 +292,7 @@ PROMPTS = Noun(
     word="prompt",
     describe=describe_spec(GatewayPrompt),
     columns="name title service action model=model_id category featured",
-    argument=_Name,
+    argument=opt.name_argument(GatewayPrompt),
     settings={
         "title": "title",
         "prompt": "prompt",
@@ -317,7 +316,7 @@ CLIENTS = Noun(
     word="client",
     describe=describe_spec(GatewayOAuthClient),
     columns="name client=client_name redirects=redirect_uris authorized last_used=last_used_time",
-    argument=_Name,
+    argument=opt.name_argument(GatewayOAuthClient),
     delete=True,
 )
 GRANTS = Noun(
@@ -326,7 +325,7 @@ GRANTS = Noun(
     describe=describe_spec(GatewayGrant),
     columns="name user=user_name account=account_name client=client_name host=redirect_host"
     " scopes last_used=last_used_time",
-    argument=_Name,
+    argument=opt.name_argument(GatewayGrant),
     filters={
         **_OF_ACCOUNT,
         "user": Filter(
