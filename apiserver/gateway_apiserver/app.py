@@ -19,13 +19,14 @@ from gateway_apiserver.errors import refuse_invalid
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.metrics import ApiMetrics
 from gateway_apiserver.parts import ApiParts
-from gateway_apiserver.routers import account
+from gateway_apiserver.routers import account, files
 from gateway_apiserver.routers import prices as prices_router
 from gateway_apiserver.surfaces.batches.routes import BatchRoutes
 from gateway_apiserver.surfaces.console.surface import add_console
 from gateway_apiserver.surfaces.files.creation import FileCreation
+from gateway_apiserver.surfaces.files.deletion import FileDeletion
 from gateway_apiserver.surfaces.files.finder import FileFinder
-from gateway_apiserver.surfaces.files.routes import FileRoutes
+from gateway_apiserver.surfaces.files.streams import FileStreams
 from gateway_apiserver.surfaces.files.writing import FileWriter
 from gateway_apiserver.surfaces.llm.cached import CachedCalls
 from gateway_apiserver.surfaces.llm.call_headers import describe_headers, make_call_headers
@@ -209,7 +210,7 @@ def _add_routes(
         parts.health,
         default_model=settings.moderation_default_model,
     ).add_to(routes)
-    files = FileFinder(kube, parts.tables.files, parts.storage, mint)
+    file_finder = FileFinder(kube, parts.tables.files, parts.storage, mint)
     llm = LlmService(
         lambda: catalog.current,
         parts.llm_providers,
@@ -220,7 +221,7 @@ def _add_routes(
         LlmCalls(
             admission,
             llm,
-            PromptFiles(files, parts.store),
+            PromptFiles(file_finder, parts.store),
             headers := make_call_headers(settings.llm_headers),
             None if parts.answers is None else CachedCalls(parts.answers, llm, headers),
         ),
@@ -231,13 +232,15 @@ def _add_routes(
     ).add_to(routes)
     repository = Repository(parts.kube, mint, {}, ListLimiter())
     same = authenticator.check_same
-    _add_storage(routes, parts, repository, files, mint, metrics, failpoints, downloads, same)
+    services = _add_storage(
+        routes, parts, repository, file_finder, mint, metrics, failpoints, downloads, same
+    )
     most_open = settings.open_batches_per_account
-    BatchRoutes(admission, repository, files, mint, most_open=most_open).add_to(routes)
+    BatchRoutes(admission, repository, file_finder, mint, most_open=most_open).add_to(routes)
     public = PublicSender(Downloads(PUBLIC_BOUNDS))
     prices = Prices(catalog, addresses, public)
     routes += prices.list_routes()
-    services: dict[type, Any] = {
+    services |= {
         OwnerIndex: OwnerIndex(parts.tables.users),
         RateLimiter: limiter,
         Prices: prices,
@@ -260,9 +263,9 @@ def _add_routes(
         routes += list_document_pages(public)
     app.openapi = lambda: document.build(catalog.current)  # type: ignore[method-assign]
     routes += table.routes
-    for noun in (account, prices_router):
+    for noun in (account, files, prices_router):
         app.include_router(noun.router)
-    add_console(app, parts, *pages, repository, finder, files, usage, limiter, is_ready)
+    add_console(app, parts, *pages, repository, finder, file_finder, usage, limiter, is_ready)
 
 
 def build_readiness(parts: ApiParts, drain: Drain) -> Callable[[], bool]:
@@ -288,8 +291,11 @@ def _add_storage(
     failpoints: Failpoints,
     downloads: Downloads,
     check_same: Callable[[AccountRecord], None],
-) -> None:
-    """Add files, Uploads and temporary files, which share an account's storage and streams."""
+) -> dict[type, Any]:
+    """Add files, Uploads and temporary files, which share an account's storage and streams.
+
+    The services of their routers.
+    """
     settings, kube, store = parts.settings, parts.kube, parts.store
     streams = StreamLimiter()
     recorder = FileRecorder(kube, parts.storage)
@@ -298,11 +304,9 @@ def _add_storage(
         "temporary": settings.temporary_files_per_account,
     }
     quota = StorageQuota(kube, parts.storage, most)
-    FileRoutes(
+    FileStreams(
         finder,
         FileCreation(FileWriter(store, quota, recorder, streams, check_same, failpoints), mint),
-        recorder,
-        quota,
         store,
         ContentSender(downloads, partial(metrics.count_bytes, "files", "out")),
         metrics,
@@ -333,6 +337,7 @@ def _add_storage(
         addresses,
         media_url=settings.media_url,
     ).add_to(routes)
+    return {FileFinder: finder, FileDeletion: FileDeletion(finder, recorder, quota)}
 
 
 def _add_sign_in(

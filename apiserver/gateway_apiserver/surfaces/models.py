@@ -5,7 +5,7 @@ The same models validate bodies and queries (`validation`) and describe them (`o
 
 import re
 from collections.abc import Iterable
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -55,6 +55,12 @@ class Page(Shape, Generic[T]):
     first_id: str | int | None
     last_id: str | int | None
     has_more: bool
+
+    @classmethod
+    def of(cls, items: list[T], *, has_more: bool, cursor: str = "id") -> Self:
+        """The page of these items; `cursor` is their field that the cursors name."""
+        first, last = (getattr(items[at], cursor) if items else None for at in (0, -1))
+        return cls(object="list", data=items, first_id=first, last_id=last, has_more=has_more)
 
 
 def _read_number(text: Any) -> Any:

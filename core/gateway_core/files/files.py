@@ -1,4 +1,4 @@
-"""Files: limits, names, expiry and rendering (pure), creation and deletion of their objects."""
+"""Files: limits, names and expiry (pure), creation and deletion of their objects."""
 
 import asyncio
 import unicodedata
@@ -17,7 +17,6 @@ from gateway_core.api.ids import (
     REQUEST_ID_ANNOTATION,
     SHARD_LABEL,
     STORED_FINALIZER,
-    name_to_id,
     shard_of,
 )
 from gateway_core.api.resource import Object, ObjectRef, skeleton
@@ -101,21 +100,6 @@ def find_expiry(obj: Mapping[str, Any]) -> int | None:
 def find_life(purpose: Purpose, asked: int | None) -> int | None:
     """Lifetime of a file in seconds, as requested or by its purpose; None for ever (§3.1)."""
     return _DEFAULT_SECONDS.get(purpose) if asked is None else asked
-
-
-def render_file(record: FileRecord) -> dict[str, Any]:
-    """The File object (§3, annex B.1). Files need no processing: the status is constant."""
-    return {
-        "id": name_to_id(record.name),
-        "object": "file",
-        "bytes": record.bytes,
-        "created_at": record.created_at,
-        "expires_at": record.expires_at,
-        "filename": record.filename,
-        "purpose": record.purpose,
-        "status": "processed",
-        "status_details": None,
-    }
 
 
 def clean_filename(text: str) -> str:

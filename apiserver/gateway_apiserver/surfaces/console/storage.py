@@ -33,13 +33,13 @@ from gateway_apiserver.surfaces.console.row_index import RowIndex
 from gateway_apiserver.surfaces.console.rows import BatchRow
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, Values, read_query
 from gateway_apiserver.surfaces.files.finder import FileFinder
-from gateway_apiserver.surfaces.files.models import FileQuery
+from gateway_apiserver.surfaces.files.models import File, FileQuery, render_file
+from gateway_apiserver.surfaces.models import Page
 from gateway_apiserver.surfaces.pages.html import redirect
-from gateway_apiserver.surfaces.validation import read_openai_query
+from gateway_apiserver.surfaces.validation import validate_openai
 from gateway_core.accounts.roles import Act
 from gateway_core.api.ids import name_to_id
-from gateway_core.files.files import DIRECT_LIMITS, Purpose, render_file
-from gateway_core.kube.lists import wrap_page
+from gateway_core.files.files import DIRECT_LIMITS, Purpose
 from gateway_web.responses import Response
 
 PER_PAGE = 20
@@ -192,10 +192,11 @@ class FilePages:
         """A page of files, the newest first."""
         query, path = read_query(call), f"{seat.home}/files"
         chosen = {"purpose": query.get("purpose", "")}
-        asked = locate("", limit=PER_PAGE, after=query.get("after"), **chosen)
-        wanted = read_openai_query(FileQuery, asked.removeprefix("?").encode())
-        found, has_more = await self._finder.list_files(seat.account.name, wanted, for_page=True)
-        page = wrap_page([render_file(record) for record in found], has_more)
+        asked = {"limit": PER_PAGE, "after": query.get("after"), **chosen}
+        given = {name: value for name, value in asked.items() if value}
+        wanted = validate_openai(FileQuery, given, code="invalid_value")
+        records, has_more = await self._finder.list_files(seat.account.name, wanted, for_page=True)
+        page = Page[File].of([render_file(record) for record in records], has_more=has_more)
         search = Form(
             path,
             "Show",
@@ -205,16 +206,16 @@ class FilePages:
         heads = (Head("Name"), Head("Id"), Head("Purpose"), numeric("Size"), Head("Created"))
         rows = [
             [
-                Cell(each["filename"], href=f"{path}/{each['id']}"),
-                Cell(each["id"], "code"),
-                Cell(each["purpose"], "word"),
-                number(show_bytes(each["bytes"])),
-                at(each["created_at"]),
+                Cell(file.filename, href=f"{path}/{file.id}"),
+                Cell(file.id, "code"),
+                Cell(file.purpose, "word"),
+                number(show_bytes(file.bytes)),
+                at(file.created_at),
             ]
-            for each in page["data"]
+            for file in page.data
         ]
         empty = "No file matches." if chosen["purpose"] else "There are no files yet."
-        table = paginate(Table("Files", heads, rows, empty), path, chosen, page, query)
+        table = paginate(Table("Files", heads, rows, empty), path, chosen, dict(page), query)
         parts: list[Part] = [search, Region([table])]
         if seat.may(Act.CREATE):
             parts.insert(0, _offer_upload(seat))

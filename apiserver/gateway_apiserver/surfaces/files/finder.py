@@ -234,6 +234,14 @@ class FileFinder:
                 await self._ledger.establish_versions(account, int(version))
 
 
+def read_found(obj: Object) -> FileRecord:
+    """The record of a GatewayFile that was found. NotFound if it is being deleted."""
+    record = read_file(obj)
+    if record is None:
+        raise unknown(FILE_PREFIX, obj["metadata"]["name"])
+    return record
+
+
 def project_file(obj: Object, mint: IdMint) -> FileRecord | None:
     """The record of a GatewayFile; None if it is being deleted, or its id is not minted.
 

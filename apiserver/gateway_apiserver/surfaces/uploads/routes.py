@@ -2,11 +2,13 @@
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, contextmanager
+from dataclasses import asdict
 
 import structlog
 from starlette.routing import BaseRoute
 
 from gateway_apiserver.endpoints import Call, CallRoute, Docs, UnlistedRoute
+from gateway_apiserver.surfaces.files.models import render_file
 from gateway_apiserver.surfaces.forms import Form
 from gateway_apiserver.surfaces.uploads.models import (
     PART_FORM,
@@ -24,7 +26,6 @@ from gateway_apiserver.surfaces.validation import (
 from gateway_core.accounts.roles import Act
 from gateway_core.admission.admission import Access
 from gateway_core.api.errors import Conflict, InvalidRequest, NotFound, TooLarge, Unavailable
-from gateway_core.files.files import render_file
 from gateway_core.files.parts import UploadParts
 from gateway_core.files.uploads import MOST_PART_BYTES, render_part, render_upload
 from gateway_core.kube.clock import CLOCK
@@ -134,7 +135,7 @@ class UploadRoutes:
         wanted = await read_openai_body(call, UploadComplete)
         with _answering():
             obj, file = await self._service.complete(call.account, call.wire_id, wanted)
-        return to_json(render_upload(obj, render_file(file)))
+        return to_json(render_upload(obj, asdict(render_file(file))))
 
     async def cancel(self, call: Call) -> Response:
         """Cancel an Upload. Idempotent."""
