@@ -19,7 +19,7 @@ from gateway_apiserver.errors import refuse_invalid
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.metrics import ApiMetrics
 from gateway_apiserver.parts import ApiParts
-from gateway_apiserver.routers import account, files
+from gateway_apiserver.routers import account, files, uploads
 from gateway_apiserver.routers import prices as prices_router
 from gateway_apiserver.surfaces.batches.routes import BatchRoutes
 from gateway_apiserver.surfaces.console.surface import add_console
@@ -57,7 +57,7 @@ from gateway_apiserver.surfaces.tasks import TaskRoutes
 from gateway_apiserver.surfaces.temporary_files.creation import TemporaryCreation
 from gateway_apiserver.surfaces.temporary_files.objects import TemporaryFiles
 from gateway_apiserver.surfaces.temporary_files.routes import TemporaryRoutes
-from gateway_apiserver.surfaces.uploads.routes import UploadRoutes
+from gateway_apiserver.surfaces.uploads.streams import PartUploads
 from gateway_apiserver.surfaces.uploads.service import UploadService
 from gateway_core.accounts.authentication import Authenticator, PolicyView
 from gateway_core.accounts.passwords import PasswordChecker
@@ -263,8 +263,14 @@ def _add_routes(
         routes += list_document_pages(public)
     app.openapi = lambda: document.build(catalog.current)  # type: ignore[method-assign]
     routes += table.routes
-    for noun in (account, files, prices_router):
-        app.include_router(noun.router)
+    for router in (
+        account.router,
+        files.router,
+        prices_router.router,
+        uploads.creation,
+        uploads.router,
+    ):
+        app.include_router(router)
     add_console(app, parts, *pages, repository, finder, file_finder, usage, limiter, is_ready)
 
 
@@ -313,8 +319,11 @@ def _add_storage(
     ).add_to(routes)
     outcomes = UploadOutcomes(kube, quota, recorder, failpoints)
     upload_parts = UploadParts(store, parts.parts, mint, failpoints)
-    UploadRoutes(
-        UploadService(kube, repository, quota, outcomes, upload_parts, mint, clock=parts.clock),
+    upload_service = UploadService(
+        kube, repository, quota, outcomes, upload_parts, mint, clock=parts.clock
+    )
+    PartUploads(
+        upload_service,
         upload_parts,
         partial(metrics.count_bytes, "uploads", "in"),
         streams,
@@ -337,7 +346,11 @@ def _add_storage(
         addresses,
         media_url=settings.media_url,
     ).add_to(routes)
-    return {FileFinder: finder, FileDeletion: FileDeletion(finder, recorder, quota)}
+    return {
+        FileFinder: finder,
+        FileDeletion: FileDeletion(finder, recorder, quota),
+        UploadService: upload_service,
+    }
 
 
 def _add_sign_in(

@@ -6,6 +6,8 @@ from typing import Any
 from fastapi import Request
 from fastapi.routing import APIRoute
 from starlette.responses import Response
+from starlette.routing import Match
+from starlette.types import Scope
 
 from gateway_apiserver.access import authorize
 from gateway_apiserver.documents import describe_function, list_properties
@@ -64,6 +66,14 @@ class GatewayRoute(APIRoute):
             return response
 
         return check_then_handle
+
+
+class UnlistedOperation(GatewayRoute):
+    """A create of what is not listed: to a GET its path is unknown, as one object of it is."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether the path is this one, and the method no GET."""
+        return (Match.NONE, {}) if scope["method"] == "GET" else super().matches(scope)
 
 
 def _find_lists(route: APIRoute) -> frozenset[str]:

@@ -35,6 +35,10 @@ class Lenient(DropNulls):
     model_config = ConfigDict(extra="ignore", strict=True)
 
 
+class Ignored(Lenient):
+    """A body that says nothing: any object, or none."""
+
+
 class Query(BaseModel):
     """A query string of the Task API: no unknown parameter."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from gateway_core.api.errors import Conflict
 from gateway_core.api.ids import WITHDRAWN_ANNOTATION, name_to_id
@@ -26,7 +26,8 @@ MOST_BYTES: Final[Mapping[str, int]] = {"user_data": USER_DATA_BYTES, "batch": 2
 """Most bytes of a File from an Upload, by purpose (specification, Limits)."""
 MOST_PART_BYTES = 67_108_864
 
-_WORDS: Final = {
+UploadStatus = Literal["pending", "completed", "cancelled", "expired"]
+_WORDS: Final[Mapping[str, UploadStatus]] = {
     "Pending": "pending",
     "Completed": "completed",
     "Cancelled": "cancelled",
@@ -40,8 +41,8 @@ class UploadConflict(Conflict):
     code = "upload_state_conflict"
 
     def __init__(self, obj: Mapping[str, Any]) -> None:
-        word = _WORDS[_outcome(obj)]
-        super().__init__(f"Upload {name_to_id(obj['metadata']['name'])} is already {word}.")
+        upload_id = name_to_id(obj["metadata"]["name"])
+        super().__init__(f"Upload {upload_id} is already {read_status(obj)}.")
 
 
 class Step(Enum):
@@ -123,30 +124,9 @@ def read_member(obj: Mapping[str, Any]) -> tuple[str, int] | None:
     return None
 
 
-def render_upload(obj: Mapping[str, Any], file: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The Upload on the wire (annex B.1), with its File once it is completed."""
-    request = obj["spec"]["request"]
-    return {
-        "id": name_to_id(obj["metadata"]["name"]),
-        "object": "upload",
-        "bytes": request["bytes"],
-        "created_at": read_creation(obj),
-        "expires_at": read_expiry(obj),
-        "filename": request["filename"],
-        "purpose": request["purpose"],
-        "status": _WORDS[_outcome(obj)],
-        "file": file,
-    }
-
-
-def render_part(part_id: str, upload_name: str, now: float) -> dict[str, Any]:
-    """A part on the wire (annex B.1)."""
-    return {
-        "id": part_id,
-        "object": "upload.part",
-        "created_at": int(now),
-        "upload_id": name_to_id(upload_name),
-    }
+def read_status(obj: Mapping[str, Any]) -> UploadStatus:
+    """The status on the wire."""
+    return _WORDS[_outcome(obj)]
 
 
 def write_time(unix: float) -> str:

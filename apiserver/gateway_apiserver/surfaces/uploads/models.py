@@ -21,9 +21,17 @@ from gateway_apiserver.surfaces.models import (
     Word,
 )
 from gateway_core.api.errors import TooLarge
+from gateway_core.api.ids import name_to_id
+from gateway_core.api.resource import Object
 from gateway_core.api.upload import MOST_PARTS
 from gateway_core.files.files import Purpose, clean_filename, find_life
-from gateway_core.files.uploads import MOST_BYTES
+from gateway_core.files.uploads import (
+    MOST_BYTES,
+    UploadStatus,
+    read_creation,
+    read_expiry,
+    read_status,
+)
 
 _DIGEST = "^([0-9a-fA-F]{32}|[A-Za-z0-9+/]{22}==)$"
 PART_FORM: dict[str, Any] = {
@@ -145,7 +153,7 @@ class Upload(Shape):
     expires_at: Count
     filename: Text
     purpose: Purpose
-    status: Literal["pending", "completed", "cancelled", "expired"]
+    status: UploadStatus
     file: File | None
 
 
@@ -156,3 +164,29 @@ class UploadPart(Shape):
     object: Literal["upload.part"]
     created_at: Count
     upload_id: UploadId
+
+
+def render_upload(obj: Object, file: File | None = None) -> Upload:
+    """The Upload of a GatewayUpload, with its File once it is completed (annex B.1)."""
+    request = obj["spec"]["request"]
+    return Upload(
+        id=name_to_id(obj["metadata"]["name"]),
+        object="upload",
+        bytes=request["bytes"],
+        created_at=read_creation(obj),
+        expires_at=read_expiry(obj),
+        filename=request["filename"],
+        purpose=request["purpose"],
+        status=read_status(obj),
+        file=file,
+    )
+
+
+def render_part(part_id: str, upload_name: str, now: float) -> UploadPart:
+    """A part that was stored now."""
+    return UploadPart(
+        id=part_id,
+        object="upload.part",
+        created_at=int(now),
+        upload_id=name_to_id(upload_name),
+    )

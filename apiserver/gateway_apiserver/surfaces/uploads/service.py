@@ -5,13 +5,14 @@ conflict the Upload is read and decided again. An expired one is first written a
 no response contradicts a later one.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 import structlog
 
-from gateway_apiserver.endpoints import Call
+from gateway_apiserver.access import Caller
 from gateway_apiserver.surfaces.uploads.models import UploadComplete, UploadCreate
-from gateway_apiserver.surfaces.validation import check_id, read_idempotency_key, unknown
+from gateway_apiserver.surfaces.validation import check_id, unknown
 from gateway_core.api.errors import (
     Internal,
     InvalidRequest,
@@ -58,6 +59,7 @@ from gateway_core.kube.errors import (
 from gateway_core.kube.kinds import UPLOADS
 from gateway_core.kube.repository import Repository, writing
 from gateway_core.kube.retries import retry_write
+from gateway_core.redis.link import CountersStale, CountersUnavailable
 from gateway_core.storage.objects import ObjectMissing, StoreUnavailable
 
 PATH = "/v1/uploads"
@@ -66,6 +68,16 @@ _log = structlog.get_logger(__name__)
 
 Judge = Callable[[Object, float], Step]
 Write = Callable[[Object], Awaitable[Object]]
+
+
+@contextmanager
+def reading_parts() -> Iterator[None]:
+    """Raise Unavailable if the object store or the counters are unavailable."""
+    try:
+        yield
+    except (StoreUnavailable, CountersUnavailable, CountersStale) as error:
+        _log.warning("an upload's parts cannot be stored or read", error=str(error))
+        raise Unavailable("Parts cannot be stored or read now.", retry_after=1) from error
 
 
 class UploadService:
@@ -90,8 +102,10 @@ class UploadService:
         self._mint = mint
         self._clock = clock
 
-    async def create(self, call: Call, wanted: UploadCreate) -> tuple[Object, bool]:
-        """The Upload, and whether another call made it.
+    async def create(
+        self, caller: Caller, key: str | None, wanted: UploadCreate
+    ) -> tuple[Object, bool]:
+        """The Upload, and whether another call with the Idempotency-Key made it.
 
         Raises:
             KeyReused: the Idempotency-Key stands for another Upload.
@@ -100,8 +114,7 @@ class UploadService:
             Unavailable: nothing was made.
             OutcomeUnknown: it was sent and not acknowledged within 10 s.
         """
-        account, limit = call.account, call.caller.account.storage_bytes
-        key = read_idempotency_key(call.headers)
+        account, limit = caller.account, caller.principal.account.storage_bytes
         if key is None:
             name = id_to_name(self._mint.mint_random(UPLOAD_PREFIX, account))
         else:
@@ -112,7 +125,7 @@ class UploadService:
         await self._quota.claim(account, "files", name, wanted.bytes, limit)
         try:
             await self._parts.begin(account, name)
-            stands, is_new = await self._repository.create(UPLOADS, _compose(call, name, wanted))
+            stands, is_new = await self._repository.create(UPLOADS, _compose(caller, name, wanted))
         except (TooManyCalls, Unavailable, Internal):
             # with a key the claim may be that of another call, whose Upload exists
             if key is None:
@@ -159,10 +172,14 @@ class UploadService:
     ) -> tuple[Object, FileRecord]:
         """The Upload, completed by these parts now or before, and the record of its File.
 
-        Raises further InvalidRequest, after which it is still pending, NotFound for a part, and
-        StoreUnavailable.
+        Raises further InvalidRequest, after which it is still pending, and NotFound for a part.
         """
+        with reading_parts():
+            return await self._complete(account, wire_id, wanted)
 
+    async def _complete(
+        self, account: str, wire_id: str, wanted: UploadComplete
+    ) -> tuple[Object, FileRecord]:
         def judge(obj: Object, now: float) -> Step:
             return judge_completion(obj, tuple(wanted.part_ids), now)
 
@@ -268,18 +285,18 @@ class UploadService:
                 raise WriteOutcomeUnknown(str(error)) from error
 
 
-def _compose(call: Call, name: str, wanted: UploadCreate) -> Object:
-    account = call.account
+def _compose(caller: Caller, name: str, wanted: UploadCreate) -> Object:
+    account = caller.account
     head = skeleton(
         GatewayUpload,
         name,
         labels={ACCOUNT_LABEL: account, SHARD_LABEL: str(shard_of(name))},
-        annotations={REQUEST_ID_ANNOTATION: call.context.request_id},
+        annotations={REQUEST_ID_ANNOTATION: caller.context.request_id},
         finalizers=[STORED_FINALIZER],
     )
     request = {
         "accountName": account,
-        "keyName": call.caller.key.name,
+        "keyName": caller.principal.key.name,
         "purpose": wanted.purpose,
         "filename": wanted.stored_name,
         "mediaType": wanted.mime_type,
