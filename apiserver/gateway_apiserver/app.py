@@ -19,7 +19,7 @@ from gateway_apiserver.errors import refuse_invalid
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.metrics import ApiMetrics
 from gateway_apiserver.parts import ApiParts
-from gateway_apiserver.routers import account, files, uploads
+from gateway_apiserver.routers import account, files, temporary_files, uploads
 from gateway_apiserver.routers import prices as prices_router
 from gateway_apiserver.surfaces.batches.routes import BatchRoutes
 from gateway_apiserver.surfaces.console.surface import add_console
@@ -56,7 +56,7 @@ from gateway_apiserver.surfaces.pricing import Prices
 from gateway_apiserver.surfaces.tasks import TaskRoutes
 from gateway_apiserver.surfaces.temporary_files.creation import TemporaryCreation
 from gateway_apiserver.surfaces.temporary_files.objects import TemporaryFiles
-from gateway_apiserver.surfaces.temporary_files.routes import TemporaryRoutes
+from gateway_apiserver.surfaces.temporary_files.puts import FilePuts
 from gateway_apiserver.surfaces.uploads.streams import PartUploads
 from gateway_apiserver.surfaces.uploads.service import UploadService
 from gateway_core.accounts.authentication import Authenticator, PolicyView
@@ -267,6 +267,7 @@ def _add_routes(
         account.router,
         files.router,
         prices_router.router,
+        temporary_files.router,
         uploads.creation,
         uploads.router,
     ):
@@ -339,17 +340,12 @@ def _add_storage(
         media_url=settings.media_url,
         limit=settings.temporary_storage_bytes,
     )
-    TemporaryRoutes(
-        TemporaryCreation(temporary, writer, parts.fetcher),
-        temporary,
-        store,
-        addresses,
-        media_url=settings.media_url,
-    ).add_to(routes)
+    TemporaryCreation(temporary, writer, parts.fetcher).add_to(routes)
     return {
         FileFinder: finder,
         FileDeletion: FileDeletion(finder, recorder, quota),
         UploadService: upload_service,
+        FilePuts: FilePuts(temporary, store, addresses, media_url=settings.media_url),
     }
 
 

@@ -374,7 +374,7 @@ class TestPrepared:
         foreign = await bench.confirm(prepared["signed_id"], bench.gateway.other_key)
         unknown = await bench.confirm("A" * 99)
         monkeypatch.setattr(
-            "gateway_apiserver.surfaces.temporary_files.routes.TICKET_SECONDS", -TICKET_SECONDS
+            "gateway_apiserver.surfaces.temporary_files.puts.TICKET_SECONDS", -TICKET_SECONDS
         )
         late = await bench.confirm(prepared["signed_id"])
         assert {a.status for a in (foreign, unknown, late)} == {404}

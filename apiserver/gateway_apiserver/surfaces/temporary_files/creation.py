@@ -2,12 +2,20 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import Any
 
-from gateway_apiserver.endpoints import Call
+from starlette.routing import BaseRoute
+
+from gateway_apiserver.access import Caller
+from gateway_apiserver.endpoints import Call, CallRoute, Docs
 from gateway_apiserver.surfaces.files.writing import FileTooLarge, FileWriter
-from gateway_apiserver.surfaces.temporary_files.models import Source, read_source, refuse_source
-from gateway_apiserver.surfaces.temporary_files.objects import TemporaryFiles
+from gateway_apiserver.surfaces.temporary_files.models import (
+    Source,
+    TemporaryFile,
+    TemporaryFileCreate,
+    read_source,
+    refuse_source,
+)
+from gateway_apiserver.surfaces.temporary_files.objects import CREATE_PATH, TemporaryFiles
 from gateway_apiserver.surfaces.temporary_files.streaming import (
     BadBase64,
     Base64Decoder,
@@ -15,13 +23,17 @@ from gateway_apiserver.surfaces.temporary_files.streaming import (
     LongBody,
     find_media_type,
 )
+from gateway_apiserver.surfaces.validation import read_idempotency_key
 from gateway_core.accounts.records import AccountRecord
+from gateway_core.accounts.roles import Act
+from gateway_core.admission.admission import Access
 from gateway_core.api.errors import TooLarge
 from gateway_core.files.fetching import Fetcher, FetchFailed
 from gateway_core.files.files import USER_DATA_BYTES
 from gateway_core.storage.objects import StoredObject
 from gateway_core.tasks.validation import fingerprint, parse_body
 from gateway_web.middleware.bodies import read_chunks, read_json_length
+from gateway_web.responses import Response, to_json
 
 MOST_BODY_BYTES = 80 * 1024 * 1024
 """Base64 of the largest file is 70 MB, and whitespace may be in it."""
@@ -29,14 +41,32 @@ _SLACK_BYTES = 64 * 1024
 
 
 class TemporaryCreation:
-    """`POST /api/v1/files`."""
+    """`POST /api/v1/files`, whose body is decoded while it arrives."""
 
     def __init__(self, files: TemporaryFiles, writer: FileWriter, fetcher: Fetcher) -> None:
         self._files = files
         self._writer = writer
         self._fetcher = fetcher
 
-    async def create(self, call: Call, key: str | None) -> dict[str, Any]:
+    def add_to(self, routes: list[BaseRoute]) -> None:
+        """Add the route; it counts in the rate of creates of files."""
+        docs = Docs(
+            "createTemporaryFile",
+            "Keep a file for a day",
+            TemporaryFile,
+            status=201,
+            body=TemporaryFileCreate,
+            makes="file",
+        )
+        access = Access(Act.CREATE, creates=True, rate="storage")
+        routes.append(CallRoute("POST", CREATE_PATH, self.create, "temporary_files", access, docs))
+
+    async def create(self, call: Call) -> Response:
+        """Make a file of a URL or of base64."""
+        key = read_idempotency_key(call.headers)
+        return to_json(await self._create(call, key), 201)
+
+    async def _create(self, call: Call, key: str | None) -> TemporaryFile:
         """The response for the file that the call's body describes.
 
         Raises UnsupportedMediaType, TooLarge, InvalidRequest, KeyReused, StorageFull, Unavailable,
@@ -70,7 +100,7 @@ class TemporaryCreation:
                 return self._files.replay(found, fingerprint(values))
             stored = await self._fetch(place, source.url, call.caller.account, head)
         return await self._files.make(
-            call,
+            Caller(call.caller, call.context),
             name,
             source.filename,
             find_media_type(head.bytes, source.filename),

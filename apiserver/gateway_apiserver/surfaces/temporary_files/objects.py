@@ -6,10 +6,10 @@ under a key of its own, so that none overwrites those of another.
 
 import secrets
 from datetime import UTC, datetime
-from typing import Any
 
-from gateway_apiserver.endpoints import Call
+from gateway_apiserver.access import Caller
 from gateway_apiserver.surfaces.files.writing import FileWriter
+from gateway_apiserver.surfaces.temporary_files.models import TemporaryFile
 from gateway_core.api.errors import KeyReused, Unavailable
 from gateway_core.api.ids import FILE_PREFIX, IdMint, id_to_name
 from gateway_core.api.resource import Object, ObjectRef, temporary_key
@@ -71,7 +71,7 @@ class TemporaryFiles:
         """The object of this name, also of an expired file. Unavailable."""
         return await self._repository.look_up(FILES, name)
 
-    def replay(self, found: Object, fingerprint: str | None) -> dict[str, Any]:
+    def replay(self, found: Object, fingerprint: str | None) -> TemporaryFile:
         """The response of the call that made it. KeyReused, Unavailable."""
         if found["spec"]["request"].get("fingerprint") != fingerprint:
             raise KeyReused
@@ -88,7 +88,7 @@ class TemporaryFiles:
 
     async def make(
         self,
-        call: Call,
+        caller: Caller,
         name: str,
         filename: str,
         media_type: str,
@@ -96,7 +96,7 @@ class TemporaryFiles:
         *,
         owns_bytes: bool = True,
         fingerprint: str | None = None,
-    ) -> dict[str, Any]:
+    ) -> TemporaryFile:
         """Record a file whose bytes are stored; the response body.
 
         `owns_bytes`: after a failure they are removed. Bytes that were put stay, as a later call
@@ -104,15 +104,15 @@ class TemporaryFiles:
         """
         new = NewFile(
             name=name,
-            account=call.account,
+            account=caller.account,
             purpose="temporary",
             filename=filename,
             segments=(segment,),
             life=LIFE_SECONDS,
-            key_name=call.caller.key.name,
+            key_name=caller.principal.key.name,
             media_type=media_type,
             fingerprint=fingerprint,
-            request_id=call.context.request_id,
+            request_id=caller.context.request_id,
         )
         made = await self._writer.record(new, self._limit, owns_bytes=owns_bytes)
         if made.is_new:
@@ -121,7 +121,7 @@ class TemporaryFiles:
             await self._writer.remove(new)
         return self.replay(made.object, fingerprint)
 
-    def show(self, obj: Object) -> dict[str, Any]:
+    def show(self, obj: Object) -> TemporaryFile:
         """The response body, the same for one file each time."""
         request = obj["spec"]["request"]
         [segment] = read_segments(obj)
@@ -130,12 +130,12 @@ class TemporaryFiles:
         assert ends is not None, "a temporary file is made with a life"
         address = Address(segment.key, segment.bytes, segment.sha256, media_type, ends)
         path = self._addresses.make_read_path(address, request["filename"])
-        return {
-            "file_name": request["filename"],
-            "url": self._media_url + path,
-            "size_bytes": request["bytes"],
-            "mime_type": media_type,
-            "created_at": obj["metadata"]["creationTimestamp"],
+        return TemporaryFile(
+            file_name=request["filename"],
+            url=self._media_url + path,
+            size_bytes=request["bytes"],
+            mime_type=media_type,
+            created_at=obj["metadata"]["creationTimestamp"],
             # that life exactly, as the operator counts it (§2.5)
-            "expires_at": format_time(datetime.fromtimestamp(ends, UTC)),
-        }
+            expires_at=format_time(datetime.fromtimestamp(ends, UTC)),
+        )
