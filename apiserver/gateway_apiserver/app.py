@@ -57,8 +57,8 @@ from gateway_apiserver.surfaces.tasks import TaskRoutes
 from gateway_apiserver.surfaces.temporary_files.creation import TemporaryCreation
 from gateway_apiserver.surfaces.temporary_files.objects import TemporaryFiles
 from gateway_apiserver.surfaces.temporary_files.puts import FilePuts
-from gateway_apiserver.surfaces.uploads.streams import PartUploads
 from gateway_apiserver.surfaces.uploads.service import UploadService
+from gateway_apiserver.surfaces.uploads.streams import PartUploads
 from gateway_core.accounts.authentication import Authenticator, PolicyView
 from gateway_core.accounts.passwords import PasswordChecker
 from gateway_core.accounts.records import AccountRecord, OwnerIndex

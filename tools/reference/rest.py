@@ -116,6 +116,8 @@ def _show_name(schema: Schema) -> str:
 
 
 def _show_body(schema: Schema) -> str:
+    if "$ref" in schema:
+        return f"{_show_name(schema)}."
     choices = schema.get("oneOf") or schema.get("anyOf")
     if choices and not schema.get("properties"):
         return "One of:\n\n" + "\n\n".join(_show_body(choice) for choice in choices)

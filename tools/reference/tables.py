@@ -68,8 +68,15 @@ def show_type(schema: Schema) -> str:
         kind = f"array of {show_type(schema.get('items', {}))}"
     elif isinstance(schema.get("additionalProperties"), dict):
         kind = f"map of {show_type(schema['additionalProperties'])}"
-    bounds = [text.format(schema[name]) for name, text in _BOUNDS.items() if name in schema]
+    bounds = [
+        text.format(_show_bound(schema[name])) for name, text in _BOUNDS.items() if name in schema
+    ]
     return ", ".join([kind, *bounds])
+
+
+def _show_bound(bound: Any) -> Any:
+    """A bound as it was declared: FastAPI writes those of integers as fractions."""
+    return int(bound) if isinstance(bound, float) and bound.is_integer() else bound
 
 
 def show_default(schema: Schema) -> str:
