@@ -19,9 +19,10 @@ from gateway_apiserver.errors import refuse_invalid
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.metrics import ApiMetrics
 from gateway_apiserver.parts import ApiParts
-from gateway_apiserver.routers import account, files, temporary_files, uploads
+from gateway_apiserver.routers import account, batches, files, temporary_files, uploads
 from gateway_apiserver.routers import prices as prices_router
-from gateway_apiserver.surfaces.batches.routes import BatchRoutes
+from gateway_apiserver.surfaces.batches.creation import BatchCreation
+from gateway_apiserver.surfaces.batches.service import BatchService
 from gateway_apiserver.surfaces.console.surface import add_console
 from gateway_apiserver.surfaces.files.creation import FileCreation
 from gateway_apiserver.surfaces.files.deletion import FileDeletion
@@ -236,11 +237,12 @@ def _add_routes(
         routes, parts, repository, file_finder, mint, metrics, failpoints, downloads, same
     )
     most_open = settings.open_batches_per_account
-    BatchRoutes(admission, repository, file_finder, mint, most_open=most_open).add_to(routes)
+    BatchCreation(admission, repository, file_finder, mint, most_open=most_open).add_to(routes)
     public = PublicSender(Downloads(PUBLIC_BOUNDS))
     prices = Prices(catalog, addresses, public)
     routes += prices.list_routes()
     services |= {
+        BatchService: BatchService(repository),
         OwnerIndex: OwnerIndex(parts.tables.users),
         RateLimiter: limiter,
         Prices: prices,
@@ -265,6 +267,7 @@ def _add_routes(
     routes += table.routes
     for router in (
         account.router,
+        batches.router,
         files.router,
         prices_router.router,
         temporary_files.router,

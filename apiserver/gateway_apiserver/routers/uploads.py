@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Response
 from gateway_apiserver.access import ByCaller, IdempotencyKey, mark_replayed, provided, requires
 from gateway_apiserver.routes import GatewayRoute, UnlistedOperation
 from gateway_apiserver.surfaces.files.models import render_file
-from gateway_apiserver.surfaces.models import Ignored
+from gateway_apiserver.surfaces.models import IGNORED, Ignored
 from gateway_apiserver.surfaces.uploads.models import (
     Upload,
     UploadComplete,
@@ -25,7 +25,6 @@ creation = APIRouter(prefix=PATH, route_class=UnlistedOperation, tags=["Uploads"
 router = APIRouter(prefix=f"{PATH}/{{upload_id}}", route_class=GatewayRoute, tags=["Uploads"])
 
 Uploads = Annotated[UploadService, Depends(provided(UploadService))]
-IGNORED = Ignored()
 
 
 @creation.post("", operation_id="createUpload", summary="Begin a file in parts")

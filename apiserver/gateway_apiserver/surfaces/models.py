@@ -39,6 +39,9 @@ class Ignored(Lenient):
     """A body that says nothing: any object, or none."""
 
 
+IGNORED = Ignored()
+
+
 class Query(BaseModel):
     """A query string of the Task API: no unknown parameter."""
 

@@ -108,17 +108,12 @@ def check_query(scope: Scope, lists: frozenset[str]) -> None:
         raise refuse_fields({name: ["was given more than once"] for name in repeated})
 
 
-async def read_object(call: "Call", *, optional: bool = False) -> dict[str, Any]:
-    """The JSON object that the call brings, of at most 1 MiB; `optional`: {} where it is empty.
+async def read_object(call: "Call") -> dict[str, Any]:
+    """The JSON object that the call brings, of at most 1 MiB.
 
-    Raises:
-        UnsupportedMediaType, TooLarge, ClientDisconnect: as `read_json_body`.
-        InvalidRequest: `invalid_json`, or `invalid_type` where it is no object.
+    Raises UnsupportedMediaType, TooLarge, InvalidRequest, ClientDisconnect.
     """
-    if optional and not call.has_body:
-        return {}
-    raw = await read_json_body(call.headers, call.receive, MOST_BODY_BYTES)
-    return {} if optional and not raw.strip() else parse_body(raw)
+    return parse_body(await read_json_body(call.headers, call.receive, MOST_BODY_BYTES))
 
 
 def check_word(value: str, name: str, words: Collection[str]) -> str:
@@ -180,11 +175,6 @@ async def read_body(call: "Call", model: type[M], *, optional: bool = False) -> 
     return validate(model, parse_body(raw))
 
 
-async def read_openai_body(call: "Call", model: type[M]) -> M:
-    """The JSON body as a `model`, in the OpenAI form. Raises as `read_body`."""
-    return validate_openai(model, await read_object(call))
-
-
 def read_query(model: type[M], query: bytes, lists: frozenset[str] = frozenset()) -> M:
     """The query string as a `model`; of `lists`, values are split at commas and may be repeated.
 
@@ -206,22 +196,6 @@ def read_query(model: type[M], query: bytes, lists: frozenset[str] = frozenset()
     if problems:
         raise refuse_fields(problems)
     return validate(model, values)
-
-
-def read_openai_query(model: type[M], query: bytes) -> M:
-    """The query string as a `model`. Raises InvalidRequest in the OpenAI form."""
-    try:
-        pairs = parse_qsl(
-            query.decode("latin-1"), keep_blank_values=True, max_num_fields=_MOST_PARAMETERS
-        )
-    except ValueError:
-        raise InvalidRequest("The query has too many parameters.") from None
-    values: dict[str, str] = {}
-    for name, value in pairs:
-        if name in values:
-            raise invalid(name, "must be given once")
-        values[name] = value
-    return validate_openai(model, values, code="invalid_value")
 
 
 def validate_openai(model: type[M], values: Mapping[str, Any], *, code: str = "") -> M:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from gateway_apiserver.surfaces.batches import routes as endpoints
+from gateway_apiserver.surfaces.batches import service
+from gateway_apiserver.surfaces.batches.models import Batch
+from gateway_apiserver.surfaces.batches.rendering import render_batch
 from gateway_core.api.ids import SEQUENCE_ANNOTATION, id_to_name
 from gateway_core.api.resource import Object
-from gateway_core.batches.rendering import render_batch
 from gateway_core.kube.client import Page
 from gateway_core.kube.errors import WriteOutcomeUnknown
 from tests.fakes.kubernetes import Fault
@@ -353,7 +354,8 @@ def render(**status: Any) -> dict[str, Any]:
         "inputFileName": "file-a",
     }
     meta = {"name": "batch-a", "creationTimestamp": "2023-11-14T22:13:20Z"}
-    return render_batch({"metadata": meta, "spec": {"request": request}, "status": status})
+    obj = {"metadata": meta, "spec": {"request": request}, "status": status}
+    return render_batch(obj).model_dump()
 
 
 def test_failed_batch_lists_its_errors_with_all_their_keys() -> None:
@@ -436,13 +438,13 @@ async def test_lists_at_once_hold_a_few_large_batches_at_a_time(
             await asyncio.sleep(0)
         return obj
 
-    def render(obj: Any) -> dict[str, Any]:
+    def render(obj: Any) -> Batch:
         nonlocal alive
         alive -= 1
         return render_batch(obj)
 
     monkeypatch.setattr(scene.kube, "get", get)
-    monkeypatch.setattr(endpoints, "render_batch", render)
+    monkeypatch.setattr(service, "render_batch", render)
     lists = [scene.get(URL, query="limit=20") for _ in range(4)]
     for answer in await asyncio.gather(*lists):
         assert [batch["id"] for batch in answer.json["data"]] == made[::-1]

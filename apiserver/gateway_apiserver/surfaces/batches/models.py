@@ -51,6 +51,18 @@ class BatchCreate(Lenient):
         }
 
 
+BatchStatus = Literal[
+    "validating",
+    "failed",
+    "in_progress",
+    "finalizing",
+    "completed",
+    "expired",
+    "cancelling",
+    "cancelled",
+]
+
+
 class BatchError(Shape):
     """What is wrong with a line."""
 
@@ -85,16 +97,7 @@ class Batch(Shape):
     errors: BatchErrors | None
     input_file_id: str
     completion_window: Literal["24h"]
-    status: Literal[
-        "validating",
-        "failed",
-        "in_progress",
-        "finalizing",
-        "completed",
-        "expired",
-        "cancelling",
-        "cancelled",
-    ]
+    status: BatchStatus
     output_file_id: str | None
     error_file_id: str | None
     created_at: Count

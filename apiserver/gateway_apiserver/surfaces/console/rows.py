@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from sys import intern
 from typing import Any, Self
 
+from gateway_apiserver.surfaces.batches.rendering import read_status
 from gateway_apiserver.surfaces.console.row_index import Row
 from gateway_core.api.times import parse_time
-from gateway_core.batches.rendering import read_status
 from gateway_core.billing.charges import Charge, read_ended
 from gateway_core.billing.reports import UsageDay, read_usage_day
 from gateway_core.billing.usage_store import is_aggregated

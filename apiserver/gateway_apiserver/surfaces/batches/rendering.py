@@ -4,6 +4,13 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from gateway_apiserver.surfaces.batches.models import (
+    Batch,
+    BatchError,
+    BatchErrors,
+    BatchStatus,
+    RequestCounts,
+)
 from gateway_core.api.batch import TERMINAL_PHASES, WINDOW_SECONDS
 from gateway_core.api.ids import CANCELLED_AT_ANNOTATION, name_to_id
 
@@ -13,7 +20,7 @@ _ENDS: Mapping[str, str] = {
     "Expired": "expired_at",
     "Cancelled": "cancelled_at",
 }
-_WORDS: Mapping[str, str] = {
+_WORDS: Mapping[str, BatchStatus] = {
     "Validating": "validating",
     "InProgress": "in_progress",
     "Finalizing": "finalizing",
@@ -30,15 +37,15 @@ def has_ended(obj: Mapping[str, Any]) -> bool:
     return _read_phase(obj) in TERMINAL_PHASES
 
 
-def read_status(obj: Mapping[str, Any]) -> str:
+def read_status(obj: Mapping[str, Any]) -> BatchStatus:
     """The status on the wire; `cancelling` as soon as cancellation is requested."""
     if not has_ended(obj) and obj["spec"].get("desiredState") == "Cancelled":
         return "cancelling"
     return _WORDS[_read_phase(obj)]
 
 
-def render_batch(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """The Batch object with all keys."""
+def render_batch(obj: Mapping[str, Any]) -> Batch:
+    """The Batch of a GatewayBatch."""
     meta, request = obj["metadata"], obj["spec"]["request"]
     status: Mapping[str, Any] = obj.get("status") or {}
     phase, ended = _read_phase(obj), has_ended(obj)
@@ -52,30 +59,34 @@ def render_batch(obj: Mapping[str, Any]) -> dict[str, Any]:
     counts = status.get("counts") or {}
     # the names of its Files are recorded before the Files exist
     names = status if ended else {}
-    return {
-        "id": name_to_id(meta["name"]),
-        "object": "batch",
-        "endpoint": request["endpoint"],
-        "model": status.get("modelId"),
-        "errors": _render_errors(status.get("errors")),
-        "input_file_id": name_to_id(request["inputFileName"]),
-        "completion_window": request["completionWindow"],
-        "status": read_status(obj),
-        "output_file_id": _to_id(names.get("outputFileName")),
-        "error_file_id": _to_id(names.get("errorFileName")),
-        "created_at": created,
-        "in_progress_at": _read_time(status.get("startTime")),
-        "expires_at": created + WINDOW_SECONDS,
-        "finalizing_at": _read_time(status.get("finalizingTime")),
-        "completed_at": ends["completed_at"],
-        "failed_at": ends["failed_at"],
-        "expired_at": ends["expired_at"],
-        "cancelling_at": _read_time(cancelling),
-        "cancelled_at": ends["cancelled_at"],
-        "request_counts": {name: counts.get(name, 0) for name in ("total", "completed", "failed")},
-        "usage": None,
-        "metadata": request.get("metadata"),
-    }
+    return Batch(
+        id=name_to_id(meta["name"]),
+        object="batch",
+        endpoint=request["endpoint"],
+        model=status.get("modelId"),
+        errors=_render_errors(status.get("errors")),
+        input_file_id=name_to_id(request["inputFileName"]),
+        completion_window=request["completionWindow"],
+        status=read_status(obj),
+        output_file_id=_to_id(names.get("outputFileName")),
+        error_file_id=_to_id(names.get("errorFileName")),
+        created_at=created,
+        in_progress_at=_read_time(status.get("startTime")),
+        expires_at=created + WINDOW_SECONDS,
+        finalizing_at=_read_time(status.get("finalizingTime")),
+        completed_at=ends["completed_at"],
+        failed_at=ends["failed_at"],
+        expired_at=ends["expired_at"],
+        cancelling_at=_read_time(cancelling),
+        cancelled_at=ends["cancelled_at"],
+        request_counts=RequestCounts(
+            total=counts.get("total", 0),
+            completed=counts.get("completed", 0),
+            failed=counts.get("failed", 0),
+        ),
+        usage=None,
+        metadata=request.get("metadata"),
+    )
 
 
 def _read_phase(obj: Mapping[str, Any]) -> str:
@@ -84,13 +95,19 @@ def _read_phase(obj: Mapping[str, Any]) -> str:
     return phase if phase in _WORDS else "InProgress"
 
 
-def _render_errors(errors: Any) -> dict[str, Any] | None:
+def _render_errors(errors: Any) -> BatchErrors | None:
     if not errors:
         return None
     data = [
-        {name: error.get(name) for name in ("code", "message", "param", "line")} for error in errors
+        BatchError(
+            code=error["code"],
+            message=error["message"],
+            param=error.get("param"),
+            line=error.get("line"),
+        )
+        for error in errors
     ]
-    return {"object": "list", "data": data}
+    return BatchErrors(object="list", data=data)
 
 
 def _to_id(name: str | None) -> str | None:
