@@ -19,7 +19,16 @@ from gateway_apiserver.errors import refuse_invalid
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.metrics import ApiMetrics
 from gateway_apiserver.parts import ApiParts
-from gateway_apiserver.routers import account, batches, files, temporary_files, uploads
+from gateway_apiserver.routers import (
+    account,
+    batches,
+    files,
+    members,
+    temporary_files,
+    uploads,
+    usage,
+    webhooks,
+)
 from gateway_apiserver.routers import prices as prices_router
 from gateway_apiserver.surfaces.batches.creation import BatchCreation
 from gateway_apiserver.surfaces.batches.service import BatchService
@@ -36,6 +45,7 @@ from gateway_apiserver.surfaces.llm.models import ModelLists
 from gateway_apiserver.surfaces.llm.prompt_files import PromptFiles
 from gateway_apiserver.surfaces.llm.routes import LlmRoutes
 from gateway_apiserver.surfaces.management.surface import add_management
+from gateway_apiserver.surfaces.management.usage import UsageReports
 from gateway_apiserver.surfaces.moderations import ModerationRoutes
 from gateway_apiserver.surfaces.notices import NoticeReceiver
 from gateway_apiserver.surfaces.oauth.endpoints import (
@@ -249,7 +259,7 @@ def _add_routes(
     }
     app.state.services = services
     table = RouteTable()
-    usage = add_management(table, parts, limiter, mint, addresses)
+    services |= add_management(table, parts, limiter, mint, addresses)
     pages = _add_sign_in(routes, parts, mint, intake)
     NoticeReceiver(NoticeSigner(parts.id_key), parts.notices).add_to(routes)
     document = ApiDocument(
@@ -269,13 +279,17 @@ def _add_routes(
         account.router,
         batches.router,
         files.router,
+        members.router,
         prices_router.router,
         temporary_files.router,
         uploads.creation,
         uploads.router,
+        usage.router,
+        webhooks.router,
     ):
         app.include_router(router)
-    add_console(app, parts, *pages, repository, finder, file_finder, usage, limiter, is_ready)
+    reports = services[UsageReports]
+    add_console(app, parts, *pages, repository, finder, file_finder, reports, limiter, is_ready)
 
 
 def build_readiness(parts: ApiParts, drain: Drain) -> Callable[[], bool]:

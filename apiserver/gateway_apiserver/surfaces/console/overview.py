@@ -40,7 +40,7 @@ from gateway_apiserver.surfaces.console.row_index import (
 from gateway_apiserver.surfaces.console.rows import BatchRow, DayRow, TaskRow
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section
 from gateway_apiserver.surfaces.console.tasks import tabulate_tasks
-from gateway_apiserver.surfaces.management.usage import UsageRoutes
+from gateway_apiserver.surfaces.management.usage import UsageReports
 from gateway_core.accounts.guardrails import Guardrail
 from gateway_core.accounts.records import AccountIndex, KeyRecord, work_out_balance
 from gateway_core.accounts.roles import Act
@@ -69,7 +69,7 @@ class SeatUsage:
 
     def __init__(
         self,
-        usage: UsageRoutes,
+        usage: UsageReports,
         tasks: RowIndex[TaskRow],
         batches: RowIndex[BatchRow],
         days: RowIndex[DayRow],

@@ -21,7 +21,7 @@ from gateway_apiserver.surfaces.console.tasks import TaskPages
 from gateway_apiserver.surfaces.console.usage import UsagePages
 from gateway_apiserver.surfaces.console.webhooks import WebhookPage
 from gateway_apiserver.surfaces.files.finder import FileFinder
-from gateway_apiserver.surfaces.management.usage import UsageRoutes
+from gateway_apiserver.surfaces.management.usage import UsageReports
 from gateway_apiserver.surfaces.pages.html import Pages
 from gateway_apiserver.surfaces.pages.sign_in import SignInRoutes
 from gateway_core.accounts.records import AccountIndex
@@ -43,7 +43,7 @@ def add_console(
     repository: Repository,
     finder: TaskFinder,
     files: FileFinder,
-    usage: UsageRoutes,
+    usage: UsageReports,
     limiter: RateLimiter,
     is_ready: Callable[[], bool],
 ) -> None:

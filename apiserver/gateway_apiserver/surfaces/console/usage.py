@@ -29,7 +29,7 @@ from gateway_apiserver.surfaces.console.parts import (
     show_micros,
 )
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, read_query
-from gateway_apiserver.surfaces.management.usage import UsageQuery, UsageRoutes
+from gateway_apiserver.surfaces.management.usage import UsageQuery, UsageReports
 from gateway_apiserver.surfaces.validation import validate
 from gateway_core.accounts.records import KeyRecord, work_out_balance
 from gateway_core.accounts.roles import Act
@@ -54,7 +54,7 @@ class UsagePages:
         self,
         console: Console,
         keys: Cache[KeyRecord],
-        usage: UsageRoutes,
+        usage: UsageReports,
         reader: SeatUsage,
         limiter: RateLimiter,
     ) -> None:

@@ -126,7 +126,7 @@ class AssignmentRoutes:
             if merged != known:
                 word = "put under it" if merge is _add else "taken out"
                 text = f"{', '.join(map(name_to_id, names[:4]))} {word}"
-                annotations |= record_change(obj, call, text)
+                annotations |= record_change(obj, call.caller, text)
             return {"metadata": {"annotations": annotations}, "spec": {"keyNames": merged}}
 
         changed = await self._repository.change(GUARDRAILS, call.account, call.wire_id, decide)

@@ -135,7 +135,7 @@ class GuardrailRoutes:
             patch = write_patch(obj["spec"], values)
             if not patch:
                 return None
-            changes = record_change(obj, call, f"changed {', '.join(patch)}")
+            changes = record_change(obj, call.caller, f"changed {', '.join(patch)}")
             return {"metadata": {"annotations": changes}, "spec": patch}
 
         changed = await self._repository.change(GUARDRAILS, call.account, call.wire_id, decide)
@@ -160,7 +160,7 @@ class GuardrailRoutes:
                     f"The guardrail holds for keys ({assigned}): take them out, or add ?force=true."
                 )
             annotations = obj["metadata"].get("annotations") or {}
-            noted = {**annotations, **record_change(obj, call, "deleted")}
+            noted = {**annotations, **record_change(obj, call.caller, "deleted")}
             remains = {**obj, "metadata": {**obj["metadata"], "annotations": noted}}
             # first, so that replays and cursors never miss it
             await self._objects.keep_removed(GUARDRAILS, call.account, remains)

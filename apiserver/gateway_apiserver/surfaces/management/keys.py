@@ -193,7 +193,7 @@ class KeyRoutes:
             patch = write_patch(obj["spec"], values)
             if not patch:
                 return None
-            changes = record_change(obj, call, f"changed {', '.join(patch)}")
+            changes = record_change(obj, call.caller, f"changed {', '.join(patch)}")
             return {"metadata": {"annotations": changes}, "spec": patch}
 
         changed = await self._repository.change(KEYS, call.account, call.wire_id, decide)
@@ -231,7 +231,7 @@ class KeyRoutes:
                 "metadata": {
                     "annotations": {
                         **note(obj, intent),
-                        **record_change(obj, call, "new secret"),
+                        **record_change(obj, call.caller, "new secret"),
                     }
                 },
                 "spec": {"tokens": [token, *left]},
@@ -250,7 +250,7 @@ class KeyRoutes:
             _check_governs(call, obj)
             if obj["spec"].get("revoked"):
                 return None
-            annotations = {REVOKED_AT_ANNOTATION: now, **record_change(obj, call, "revoked")}
+            annotations = {REVOKED_AT_ANNOTATION: now, **record_change(obj, call.caller, "revoked")}
             return {"metadata": {"annotations": annotations}, "spec": {"revoked": True}}
 
         await self._repository.change(KEYS, call.account, call.wire_id, decide)

@@ -79,7 +79,7 @@ class ManagedObjects:
         Raises KeyReused, Unavailable, InvalidRequest.
         """
         annotations = {REQUEST_ID_ANNOTATION: call.context.request_id}
-        annotations |= record_change(None, call, "created")
+        annotations |= record_change(None, call.caller, "created")
         key = read_idempotency_key(call.headers)
         if key is None:
             wire_id = self._mint.mint_random(kind.prefix, call.account)

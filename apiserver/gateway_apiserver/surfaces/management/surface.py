@@ -1,4 +1,4 @@
-"""The routes of Platform Management, put together."""
+"""The services of Platform Management, put together."""
 
 from typing import Any
 
@@ -7,11 +7,11 @@ from gateway_apiserver.parts import ApiParts
 from gateway_apiserver.surfaces.management.assignments import AssignmentRoutes
 from gateway_apiserver.surfaces.management.guardrails import GuardrailRoutes
 from gateway_apiserver.surfaces.management.keys import KeyQuota, KeyRoutes
-from gateway_apiserver.surfaces.management.members import MemberRoutes
+from gateway_apiserver.surfaces.management.members import MemberService
 from gateway_apiserver.surfaces.management.objects import ManagedObjects
 from gateway_apiserver.surfaces.management.responses import BudgetReader
-from gateway_apiserver.surfaces.management.usage import UsageRoutes
-from gateway_apiserver.surfaces.management.webhooks import WEBHOOK_ALLOWANCES, WebhookRoutes
+from gateway_apiserver.surfaces.management.usage import UsageReports
+from gateway_apiserver.surfaces.management.webhooks import WEBHOOK_ALLOWANCES, WebhookService
 from gateway_core.accounts.throttle import Throttle
 from gateway_core.admission.rates import RateLimiter
 from gateway_core.api.guardrail import GatewayGuardrail
@@ -29,8 +29,8 @@ def add_management(
     limiter: RateLimiter,
     mint: IdMint,
     addresses: AddressPolicy,
-) -> UsageRoutes:
-    """Add the routes; those of the usage, which the console reads too."""
+) -> dict[type, Any]:
+    """Add the routes; the services of `routers`, by class."""
     tables: dict[str, Cache[Any]] = {
         GatewayKey.plural: parts.tables.keys,
         GatewayGuardrail.plural: parts.tables.guardrails,
@@ -47,9 +47,10 @@ def add_management(
         table
     )
     AssignmentRoutes(repository, objects).add_to(table)
-    usage = UsageRoutes(UsageReader(parts.kube, parts.store, lists), parts.tables.keys)
-    usage.add_to(table)
-    MemberRoutes(parts.tables.users, parts.kube).add_to(table)
     throttle = Throttle(parts.transient, WEBHOOK_ALLOWANCES, parts.id_key, "A test delivery")
-    WebhookRoutes(parts.kube, parts.orders, addresses, throttle, parts.id_key).add_to(table)
-    return usage
+    services: tuple[Any, ...] = (
+        UsageReports(UsageReader(parts.kube, parts.store, lists), parts.tables.keys),
+        MemberService(parts.tables.users, parts.kube),
+        WebhookService(parts.kube, parts.orders, addresses, throttle, parts.id_key),
+    )
+    return {type(service): service for service in services}

@@ -3,15 +3,13 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator, WithJsonSchema
+from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema
 
-from gateway_apiserver.endpoints import Call, Docs, RouteTable, Schema
-from gateway_apiserver.surfaces.management import GOVERN_OWN, LABEL, ROOT
 from gateway_apiserver.surfaces.management.requests import TIME
-from gateway_apiserver.surfaces.models import Query
-from gateway_apiserver.surfaces.validation import read_query, refuse_fields
+from gateway_apiserver.surfaces.models import Count, Query, Shape
+from gateway_apiserver.surfaces.validation import refuse_fields
 from gateway_core.accounts.authentication import Principal
 from gateway_core.accounts.records import KeyRecord
 from gateway_core.api.ids import id_to_name, name_to_id
@@ -27,8 +25,6 @@ from gateway_core.billing.reports import (
 )
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.informer import Cache
-from gateway_core.tasks.schemas import close_schema
-from gateway_web.responses import Response, to_json
 
 MOST_DAYS = 93
 USUAL_DAYS = 30
@@ -55,6 +51,13 @@ Bound = Annotated[
 ]
 
 
+def _split_words(given: Any) -> Any:
+    """The words of a parameter that is repeated, or has commas between them."""
+    if not isinstance(given, list):
+        return given
+    return [word for text in given for word in text.split(",") if word]
+
+
 class UsageQuery(Query):
     """Days, both inclusive, and the dimensions to group by."""
 
@@ -68,30 +71,39 @@ class UsageQuery(Query):
     group_by: Annotated[
         list[Dimension],
         Field(max_length=len(DIMENSIONS), description="What is told apart, with commas between."),
+        BeforeValidator(_split_words),
     ] = Field(default_factory=list)
     key_id: Annotated[
         str | None, Field(description="Only of this key; one that is not there has no usage.")
     ] = None
 
 
-_NAME, _COUNT = {"type": ["string", "null"]}, {"type": "integer", "minimum": 0}
-_DATE = {"type": "string", "format": "date"}
-_NAMES: dict[str, Schema] = {"day": _DATE, "key_id": _NAME, "model": _NAME, "operation": _NAME}
-_AMOUNTS = ("requests", "input_tokens", "output_tokens", "cost_cents", "cost_micros")
-_ROW = close_schema({**_NAMES, **dict.fromkeys(_AMOUNTS, _COUNT)}, optional=tuple(_NAMES))
-REPORT = close_schema(
-    {
-        "object": {"const": "usage"},
-        "start": _DATE,
-        "end": _DATE,
-        "group_by": {"type": "array", "items": {"enum": list(DIMENSIONS)}},
-        "data": {"type": "array", "items": _ROW},
-    }
-)
+class UsageLine(Shape):
+    """A sum of charges; only what the report tells apart is named."""
+
+    day: date | None = None
+    key_id: str | None = None
+    model: str | None = None
+    operation: str | None = None
+    requests: Count
+    input_tokens: Count
+    output_tokens: Count
+    cost_cents: Count
+    cost_micros: Count
 
 
-class UsageRoutes:
-    """The usage report. `clock` gives the time now."""
+class UsageReport(Shape):
+    """What was charged between two days, both inclusive."""
+
+    object: Literal["usage"]
+    start: date
+    end: date
+    group_by: list[Dimension]
+    data: list[UsageLine]
+
+
+class UsageReports:
+    """Reports of usage. `clock` gives the time now."""
 
     def __init__(
         self,
@@ -103,30 +115,16 @@ class UsageRoutes:
         self._keys = keys
         self._clock = clock
 
-    def add_to(self, table: RouteTable) -> None:
-        """Add the route."""
-        docs = Docs("reportUsage", "What was charged", REPORT, query=UsageQuery)
-        table.add("GET", f"{ROOT}/usage", self.report, LABEL, GOVERN_OWN, docs)
-
-    async def report(self, call: Call) -> Response:
+    async def report(self, caller: Principal, query: UsageQuery) -> UsageReport:
         """Sums of charges by day; calls that ended just now are included."""
-        query = read_query(UsageQuery, call.query, frozenset({"group_by"}))
         first, last = self.choose_days(query)
-        lines = await self.read(call.caller, first, last)
+        lines = await self.read(caller, first, last)
         key_name = None
         if query.key_id is not None:
             key_name = id_to_name(query.key_id) if query.key_id.startswith("key_") else ""
         dimensions: list[Dimension] = [name for name in DIMENSIONS if name in query.group_by]
         shown = [_show_line(line, dimensions) for line in sum_lines(lines, dimensions, key_name)]
-        return to_json(
-            {
-                "object": "usage",
-                "start": first.isoformat(),
-                "end": last.isoformat(),
-                "group_by": dimensions,
-                "data": shown,
-            }
-        )
+        return UsageReport(object="usage", start=first, end=last, group_by=dimensions, data=shown)
 
     async def read(self, caller: Principal, first: date, last: date) -> UsageLines:
         """The lines of these days that the caller may see. Unavailable."""
@@ -178,18 +176,18 @@ def _find_day(bound: date | datetime, before: timedelta = timedelta()) -> date:
     return (bound - before).date() if isinstance(bound, datetime) else bound
 
 
-def _show_line(line: Amounts, dimensions: list[Dimension]) -> dict[str, Any]:
-    names: dict[Dimension, tuple[str, str | None]] = {
+def _show_line(line: Amounts, dimensions: list[Dimension]) -> UsageLine:
+    names: dict[Dimension, tuple[str, Any]] = {
         "day": ("day", line.day),
         "key": ("key_id", name_to_id(line.key_name) if line.key_name else None),
         "model": ("model", line.model_id),
         "operation": ("operation", line.operation),
     }
-    return {
+    return UsageLine(
         **dict(names[dimension] for dimension in dimensions),
-        "requests": line.requests,
-        "input_tokens": line.input_tokens,
-        "output_tokens": line.output_tokens,
-        "cost_cents": floor_cents(line.micros),
-        "cost_micros": line.micros,
-    }
+        requests=line.requests,
+        input_tokens=line.input_tokens,
+        output_tokens=line.output_tokens,
+        cost_cents=floor_cents(line.micros),
+        cost_micros=line.micros,
+    )
