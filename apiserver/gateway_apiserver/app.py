@@ -14,7 +14,6 @@ from starlette.types import ASGIApp
 
 from gateway_apiserver.content import ContentSender
 from gateway_apiserver.documents import ApiDocument
-from gateway_apiserver.endpoints import RouteTable
 from gateway_apiserver.errors import refuse_invalid
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.metrics import ApiMetrics
@@ -23,6 +22,8 @@ from gateway_apiserver.routers import (
     account,
     batches,
     files,
+    guardrails,
+    keys,
     members,
     temporary_files,
     uploads,
@@ -44,7 +45,7 @@ from gateway_apiserver.surfaces.llm.calls import LlmCalls
 from gateway_apiserver.surfaces.llm.models import ModelLists
 from gateway_apiserver.surfaces.llm.prompt_files import PromptFiles
 from gateway_apiserver.surfaces.llm.routes import LlmRoutes
-from gateway_apiserver.surfaces.management.surface import add_management
+from gateway_apiserver.surfaces.management.services import make_services
 from gateway_apiserver.surfaces.management.usage import UsageReports
 from gateway_apiserver.surfaces.moderations import ModerationRoutes
 from gateway_apiserver.surfaces.notices import NoticeReceiver
@@ -258,8 +259,7 @@ def _add_routes(
         Prices: prices,
     }
     app.state.services = services
-    table = RouteTable()
-    services |= add_management(table, parts, limiter, mint, addresses)
+    services |= make_services(parts, limiter, mint, addresses)
     pages = _add_sign_in(routes, parts, mint, intake)
     NoticeReceiver(NoticeSigner(parts.id_key), parts.notices).add_to(routes)
     document = ApiDocument(
@@ -274,11 +274,12 @@ def _add_routes(
     if settings.docs_enabled:
         routes += list_document_pages(public)
     app.openapi = lambda: document.build(catalog.current)  # type: ignore[method-assign]
-    routes += table.routes
     for router in (
         account.router,
         batches.router,
         files.router,
+        guardrails.router,
+        keys.router,
         members.router,
         prices_router.router,
         temporary_files.router,

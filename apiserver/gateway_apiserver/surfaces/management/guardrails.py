@@ -4,15 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from gateway_apiserver.endpoints import Call, Docs, RouteTable
-from gateway_apiserver.surfaces.management import CREATE, GOVERN, LABEL, ROOT
+from gateway_apiserver.access import Caller
 from gateway_apiserver.surfaces.management.changes import record_change
 from gateway_apiserver.surfaces.management.objects import (
     ManagedObjects,
     check_made,
 )
 from gateway_apiserver.surfaces.management.requests import (
-    DeleteQuery,
     GuardrailCreate,
     GuardrailPatch,
     ListQuery,
@@ -27,7 +25,6 @@ from gateway_apiserver.surfaces.management.responses import (
     view_unused,
 )
 from gateway_apiserver.surfaces.models import Page
-from gateway_apiserver.surfaces.validation import read_body, read_query
 from gateway_core.api.errors import Conflict, NotFound, Unavailable
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.ids import (
@@ -39,17 +36,13 @@ from gateway_core.api.ids import (
 from gateway_core.api.limits import subject_of_guardrail
 from gateway_core.api.resource import Object, skeleton
 from gateway_core.kube.kinds import GUARDRAILS, KEYS
-from gateway_core.kube.lists import wrap_page
 from gateway_core.kube.repository import Repository
-from gateway_web.responses import Response, to_json
 
 _ATTEMPTS = 8
-_PATH = f"{ROOT}/guardrails"
-_ONE = _PATH + "/{guardrail_id}"
 
 
-class GuardrailRoutes:
-    """Create, list, show, change, delete."""
+class GuardrailService:
+    """Creates, lists, shows, changes and deletes guardrails."""
 
     def __init__(
         self,
@@ -63,35 +56,21 @@ class GuardrailRoutes:
         self._budgets = budgets
         self._most = most
 
-    def add_to(self, table: RouteTable) -> None:
-        """Add the routes."""
-        docs = Docs("listGuardrails", "Guardrails", Page[Guardrail], query=ListQuery)
-        table.add("GET", _PATH, self.list_page, LABEL, GOVERN, docs)
-        title, body = "Make a guardrail", GuardrailCreate
-        docs = Docs("createGuardrail", title, Guardrail, status=201, body=body, makes="guardrail")
-        table.add("POST", _PATH, self.create, LABEL, CREATE, docs)
-        docs = Docs("showGuardrail", "One guardrail", Guardrail)
-        table.add("GET", _ONE, self.show, LABEL, GOVERN, docs)
-        title, patch = "Change a guardrail", GuardrailPatch
-        docs = Docs("changeGuardrail", title, Guardrail, body=patch, also=(409, 504))
-        table.add("PATCH", _ONE, self.change, LABEL, GOVERN, docs)
-        title, query = "Delete a guardrail", DeleteQuery
-        docs = Docs("deleteGuardrail", title, DeletedGuardrail, query=query, also=(409,))
-        table.add("DELETE", _ONE, self.delete, LABEL, GOVERN, docs)
-
-    async def create(self, call: Call) -> Response:
-        """Create a guardrail whose name is unique in the account.
+    async def create(
+        self, caller: Caller, key: str | None, body: GuardrailCreate
+    ) -> tuple[Guardrail, bool]:
+        """Create a guardrail whose name is unique in the account; whether an earlier call did.
 
         It is created first, and kept if no other had the name at that moment: of concurrent creates
         the first one stays. Until that is known it is marked and not shown to clients; if the
         process is killed in between, a repetition of the call checks it.
         """
-        values = (await read_body(call, GuardrailCreate)).model_dump(exclude_none=True)
+        values = body.model_dump(exclude_none=True)
         spec = write_spec(values)
-        creation = await self._objects.begin_creation(call, GUARDRAILS, values)
+        creation = await self._objects.begin_creation(caller, key, GUARDRAILS, values)
         if creation.found is not None:
             return await self._conclude(creation.found, spec, replayed=True)
-        listing = await self._repository.list_all(GUARDRAILS, call.account)
+        listing = await self._repository.list_all(GUARDRAILS, caller.account)
         _check_name(listing.objects.values(), spec["displayName"])
         if len(listing.objects) >= self._most:
             raise Conflict(
@@ -100,75 +79,72 @@ class GuardrailRoutes:
             )
         annotations = {**creation.annotations, SEQUENCE_ANNOTATION: listing.version}
         annotations[UNCHECKED_ANNOTATION] = "true"
-        labels = {ACCOUNT_LABEL: call.account}
+        labels = {ACCOUNT_LABEL: caller.account}
         head = skeleton(GatewayGuardrail, creation.name, labels=labels, annotations=annotations)
-        obj = {**head, "spec": {"accountName": call.account, **spec}}
+        obj = {**head, "spec": {"accountName": caller.account, **spec}}
         stands, is_new = await self._repository.create(GUARDRAILS, obj)
         if not is_new and creation.intent is not None:
             check_made(stands, creation.intent)
         return await self._conclude(stands, spec, replayed=not is_new)
 
-    async def list_page(self, call: Call) -> Response:
+    async def list_page(self, account: str, query: ListQuery) -> Page[Guardrail]:
         """A page of the account's guardrails."""
-        query = read_query(ListQuery, call.query)
-        page, more = await self._objects.read_page(GUARDRAILS, call.account, query)
-        shown = await self._render_all(call.account, page)
-        return to_json(wrap_page([guardrail.model_dump() for guardrail in shown], more))
+        page, more = await self._objects.read_page(GUARDRAILS, account, query)
+        return Page[Guardrail].of(await self._render_all(account, page), has_more=more)
 
-    async def show(self, call: Call) -> Response:
+    async def show(self, account: str, guardrail_id: str) -> Guardrail:
         """One guardrail."""
-        obj = await self._repository.find(GUARDRAILS, call.account, call.wire_id)
-        return to_json(await self._render(obj))
+        return await self._render(await self._repository.find(GUARDRAILS, account, guardrail_id))
 
-    async def change(self, call: Call) -> Response:
+    async def change(self, caller: Caller, guardrail_id: str, body: GuardrailPatch) -> Guardrail:
         """Apply a merge patch to a guardrail."""
-        body = await read_body(call, GuardrailPatch)
         values = body.model_dump(exclude_unset=True)
-        before = await self._repository.find(GUARDRAILS, call.account, call.wire_id)
+        before = await self._repository.find(GUARDRAILS, caller.account, guardrail_id)
         name = before["spec"]["displayName"]
         renamed = values.get("name", name) != name
         if renamed:
-            listing = await self._repository.list_all(GUARDRAILS, call.account)
+            listing = await self._repository.list_all(GUARDRAILS, caller.account)
             _check_name(listing.objects.values(), values["name"])
 
         def decide(obj: Object) -> Mapping[str, Any] | None:
             patch = write_patch(obj["spec"], values)
             if not patch:
                 return None
-            changes = record_change(obj, call.caller, f"changed {', '.join(patch)}")
+            changes = record_change(obj, caller.principal, f"changed {', '.join(patch)}")
             return {"metadata": {"annotations": changes}, "spec": patch}
 
-        changed = await self._repository.change(GUARDRAILS, call.account, call.wire_id, decide)
+        changed = await self._repository.change(GUARDRAILS, caller.account, guardrail_id, decide)
         if renamed and not await self._is_first(changed):
 
             def give_back(obj: Object) -> Mapping[str, Any] | None:
                 is_ours = obj["spec"]["displayName"] == values["name"]
                 return {"spec": {"displayName": name}} if is_ours else None
 
-            await self._repository.change(GUARDRAILS, call.account, call.wire_id, give_back)
+            await self._repository.change(GUARDRAILS, caller.account, guardrail_id, give_back)
             raise _taken(values["name"])
-        return to_json(await self._render(changed))
+        return await self._render(changed)
 
-    async def delete(self, call: Call) -> Response:
+    async def delete(self, caller: Caller, guardrail_id: str, *, force: bool) -> DeletedGuardrail:
         """Delete a guardrail; one with assigned keys only with `force`."""
-        force = read_query(DeleteQuery, call.query).force == "true"
         for _ in range(_ATTEMPTS):
-            obj = await self._repository.find(GUARDRAILS, call.account, call.wire_id)
-            (assigned,) = await self._count_keys(call.account, [obj])
+            obj = await self._repository.find(GUARDRAILS, caller.account, guardrail_id)
+            (assigned,) = await self._count_keys(caller.account, [obj])
             if assigned and not force:
                 raise Conflict(
                     f"The guardrail holds for keys ({assigned}): take them out, or add ?force=true."
                 )
             annotations = obj["metadata"].get("annotations") or {}
-            noted = {**annotations, **record_change(obj, call.caller, "deleted")}
+            noted = {**annotations, **record_change(obj, caller.principal, "deleted")}
             remains = {**obj, "metadata": {**obj["metadata"], "annotations": noted}}
             # first, so that replays and cursors never miss it
-            await self._objects.keep_removed(GUARDRAILS, call.account, remains)
+            await self._objects.keep_removed(GUARDRAILS, caller.account, remains)
             if await self._repository.remove(GUARDRAILS, obj):
-                return to_json(DeletedGuardrail(id=call.wire_id))
+                return DeletedGuardrail(id=guardrail_id)
         raise Unavailable("The guardrail is being changed by others.", retry_after=1)
 
-    async def _conclude(self, obj: Object, spec: Mapping[str, Any], *, replayed: bool) -> Response:
+    async def _conclude(
+        self, obj: Object, spec: Mapping[str, Any], *, replayed: bool
+    ) -> tuple[Guardrail, bool]:
         """The response to the create of `obj`, which is deleted if its name is taken.
 
         A checked one stays, even if names have changed since. Raises Conflict.
@@ -180,7 +156,7 @@ class GuardrailRoutes:
                 raise _taken(spec["displayName"])
             if is_first and not await self._unmark(obj):
                 raise _taken(spec["displayName"])
-        return to_json(_render_new(obj, spec), 201, replayed=replayed)
+        return _render_new(obj, spec), replayed
 
     async def _unmark(self, obj: Object) -> bool:
         """Remove the mark; False if the object was deleted meanwhile."""

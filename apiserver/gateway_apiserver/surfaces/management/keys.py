@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from gateway_apiserver.endpoints import Call, Docs, RouteTable
-from gateway_apiserver.surfaces.management import CREATE_OWN, GOVERN_OWN, LABEL, ROOT
+from gateway_apiserver.access import Caller
 from gateway_apiserver.surfaces.management.changes import record_change
 from gateway_apiserver.surfaces.management.objects import (
     Creation,
@@ -35,7 +34,6 @@ from gateway_apiserver.surfaces.management.responses import (
     view_unused,
 )
 from gateway_apiserver.surfaces.models import Page
-from gateway_apiserver.surfaces.validation import read_body, read_idempotency_key, read_query
 from gateway_core.accounts.key_use import KeyUse
 from gateway_core.accounts.records import KeyRecord, UserRecord
 from gateway_core.api.errors import Conflict, Unavailable
@@ -53,9 +51,8 @@ from gateway_core.api.times import format_time
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.informer import Cache
 from gateway_core.kube.kinds import GUARDRAILS, KEYS
-from gateway_core.kube.lists import find_position, wrap_page
+from gateway_core.kube.lists import find_position
 from gateway_core.kube.repository import Repository, unknown
-from gateway_web.responses import Response, to_json
 
 _DEFAULTS: Mapping[str, Any] = {"disabled": False, "metadata": {}}
 MOST_WAITING = MOST_REVOKED
@@ -99,8 +96,8 @@ class KeyQuota:
             self._counts[now] += 1
 
 
-class KeyRoutes:
-    """Create, list, show, change, revoke, rotate."""
+class KeyService:
+    """Creates, lists, shows, changes, revokes and rotates standard keys."""
 
     def __init__(
         self,
@@ -121,99 +118,78 @@ class KeyRoutes:
         self._pepper_version = max(peppers)
         self._pepper = peppers[self._pepper_version]
 
-    def add_to(self, table: RouteTable) -> None:
-        """Add the routes."""
-        path, one = f"{ROOT}/keys", ROOT + "/keys/{key_id}"
-        docs = Docs("listKeys", "Standard keys", Page[Key], query=KeyQuery)
-        table.add("GET", path, self.list_page, LABEL, GOVERN_OWN, docs)
-        title, made = "Make a standard key", KeyWithSecret
-        docs = Docs("createKey", title, made, status=201, body=KeyCreate, makes="key")
-        table.add("POST", path, self.create, LABEL, CREATE_OWN, docs)
-        table.add("GET", one, self.show, LABEL, GOVERN_OWN, Docs("showKey", "One key", Key))
-        docs = Docs("changeKey", "Change a key", Key, body=KeyPatch, also=(409, 504))
-        table.add("PATCH", one, self.change, LABEL, GOVERN_OWN, docs)
-        docs = Docs("revokeKey", "Revoke a key for good", DeletedKey, also=(400, 504))
-        table.add("DELETE", one, self.revoke, LABEL, GOVERN_OWN, docs)
-        docs = Docs(
-            "rotateKey",
-            "Give a key a new secret",
-            KeyWithSecret,
-            body=Rotation,
-            has_optional_body=True,
-            makes="secret",
-        )
-        table.add("POST", f"{one}/rotate", self.rotate, LABEL, GOVERN_OWN, docs)
-
-    async def create(self, call: Call) -> Response:
-        """Create a key; its secret is shown only in this response."""
-        values = (await read_body(call, KeyCreate)).model_dump(exclude_none=True)
+    async def create(
+        self, caller: Caller, key: str | None, body: KeyCreate
+    ) -> tuple[KeyWithSecret, bool]:
+        """Create a key; whether an earlier call did. Its secret is shown only in this response."""
+        values = body.model_dump(exclude_none=True)
         spec = write_spec(values)
         # an omitted value equals its default (contract §2.2)
-        creation = await self._objects.begin_creation(call, KEYS, {**_DEFAULTS, **values})
+        creation = await self._objects.begin_creation(caller, key, KEYS, {**_DEFAULTS, **values})
         if creation.found is not None:
-            return self._replay(creation.found, spec)
-        self._quota.check_room(call.account)
+            return _add_secret(self._render_new(creation.found, spec), None), True
+        self._quota.check_room(caller.account)
         minted = mint_key()
-        obj = await self._compose(call, creation, spec, minted)
+        obj = await self._compose(caller, creation, spec, minted)
         stands, is_new = await self._repository.create(KEYS, obj)
         if not is_new and creation.intent is not None:
             check_made(stands, creation.intent)
-            return self._replay(stands, spec)
-        return to_json(_add_secret(self._render_new(stands, spec), minted.plaintext), 201)
+            return _add_secret(self._render_new(stands, spec), None), True
+        return _add_secret(self._render_new(stands, spec), minted.plaintext), False
 
-    async def list_page(self, call: Call) -> Response:
+    async def list_page(self, caller: Caller, query: KeyQuery) -> Page[Key]:
         """A page of the account's keys, including revoked ones."""
-        query = read_query(KeyQuery, call.query)
         now, part = CLOCK.now(), (query.name_contains or "").casefold()
 
         def is_wanted(obj: Object) -> bool:
-            if not _governs(call, obj):
+            if not _governs(caller, obj):
                 return False
             has_status = query.status in (None, find_status(obj["spec"], now))
             return has_status and part in obj["spec"]["displayName"].casefold()
 
-        page, more = await self._objects.read_page(KEYS, call.account, query, is_wanted)
-        shown = await self._render_all(call.account, page)
-        return to_json(wrap_page([key.model_dump(by_alias=True) for key in shown], more))
+        page, more = await self._objects.read_page(KEYS, caller.account, query, is_wanted)
+        return Page[Key].of(await self._render_all(caller.account, page), has_more=more)
 
-    async def show(self, call: Call) -> Response:
+    async def show(self, caller: Caller, key_id: str) -> Key:
         """One key."""
-        obj = await self._repository.find(KEYS, call.account, call.wire_id)
-        _check_governs(call, obj)
-        return to_json(await self._render(obj))
+        obj = await self._repository.find(KEYS, caller.account, key_id)
+        _check_governs(caller, obj)
+        return await self._render(obj)
 
-    async def change(self, call: Call) -> Response:
+    async def change(self, caller: Caller, key_id: str, body: KeyPatch) -> Key:
         """Apply a merge patch to a key."""
-        body = await read_body(call, KeyPatch)
         values = body.model_dump(exclude_unset=True)
 
         def decide(obj: Object) -> Mapping[str, Any] | None:
-            _check_governs(call, obj)
+            _check_governs(caller, obj)
             _check_not_revoked(obj)
             patch = write_patch(obj["spec"], values)
             if not patch:
                 return None
-            changes = record_change(obj, call.caller, f"changed {', '.join(patch)}")
+            changes = record_change(obj, caller.principal, f"changed {', '.join(patch)}")
             return {"metadata": {"annotations": changes}, "spec": patch}
 
-        changed = await self._repository.change(KEYS, call.account, call.wire_id, decide)
-        return to_json(await self._render(changed))
+        changed = await self._repository.change(KEYS, caller.account, key_id, decide)
+        return await self._render(changed)
 
-    async def rotate(self, call: Call) -> Response:
-        """Give a key a new secret; the old one is valid until the overlap ends."""
-        body = await read_body(call, Rotation, optional=True)
-        idempotency_key = read_idempotency_key(call.headers)
+    async def rotate(
+        self, caller: Caller, key: str | None, key_id: str, body: Rotation
+    ) -> tuple[KeyWithSecret, bool]:
+        """Give a key a new secret; whether an earlier call did.
+
+        The old secret is valid until the overlap ends.
+        """
         intent = None
-        if idempotency_key is not None:
-            values = {"id": call.wire_id, **body.model_dump()}
-            intent = make_intent(call, idempotency_key, values)
-            listing = await self._repository.list_all(KEYS, call.account)
-            check_others(listing.objects.values(), id_to_name(call.wire_id), intent)
+        if key is not None:
+            values = {"id": key_id, **body.model_dump()}
+            intent = make_intent(caller, key, values)
+            listing = await self._repository.list_all(KEYS, caller.account)
+            check_others(listing.objects.values(), id_to_name(key_id), intent)
         minted = mint_key()
         token = self._describe_token(minted)
 
         def decide(obj: Object) -> Mapping[str, Any] | None:
-            _check_governs(call, obj)
+            _check_governs(caller, obj)
             tokens = obj["spec"].get("tokens") or []
             # after a lost response the write is decided again, and may have been applied
             if any(known["id"] == minted.id for known in tokens):
@@ -231,30 +207,33 @@ class KeyRoutes:
                 "metadata": {
                     "annotations": {
                         **note(obj, intent),
-                        **record_change(obj, call.caller, "new secret"),
+                        **record_change(obj, caller.principal, "new secret"),
                     }
                 },
                 "spec": {"tokens": [token, *left]},
             }
 
-        changed = await self._repository.change(KEYS, call.account, call.wire_id, decide)
+        changed = await self._repository.change(KEYS, caller.account, key_id, decide)
         is_ours = any(known["id"] == minted.id for known in changed["spec"].get("tokens") or ())
-        key = _add_secret(await self._render(changed), minted.plaintext if is_ours else None)
-        return to_json(key, replayed=not is_ours)
+        secret = minted.plaintext if is_ours else None
+        return _add_secret(await self._render(changed), secret), not is_ours
 
-    async def revoke(self, call: Call) -> Response:
+    async def revoke(self, caller: Caller, key_id: str) -> DeletedKey:
         """Revoke a key for good. Idempotent."""
         now = format_time(CLOCK.now())
 
         def decide(obj: Object) -> Mapping[str, Any] | None:
-            _check_governs(call, obj)
+            _check_governs(caller, obj)
             if obj["spec"].get("revoked"):
                 return None
-            annotations = {REVOKED_AT_ANNOTATION: now, **record_change(obj, call.caller, "revoked")}
+            annotations = {
+                REVOKED_AT_ANNOTATION: now,
+                **record_change(obj, caller.principal, "revoked"),
+            }
             return {"metadata": {"annotations": annotations}, "spec": {"revoked": True}}
 
-        await self._repository.change(KEYS, call.account, call.wire_id, decide)
-        return to_json(DeletedKey(id=call.wire_id))
+        await self._repository.change(KEYS, caller.account, key_id, decide)
+        return DeletedKey(id=key_id)
 
     def _describe_token(self, minted: MintedKey) -> dict[str, Any]:
         return {
@@ -265,28 +244,24 @@ class KeyRoutes:
         }
 
     async def _compose(
-        self, call: Call, creation: Creation, spec: Mapping[str, Any], minted: MintedKey
+        self, caller: Caller, creation: Creation, spec: Mapping[str, Any], minted: MintedKey
     ) -> Object:
         version = await self._repository.read_version(KEYS)
         annotations = {**creation.annotations, SEQUENCE_ANNOTATION: version}
         if creation.intent is not None:
             annotations[FIRST_HINT_ANNOTATION] = minted.hint
-        labels = {ACCOUNT_LABEL: call.account}
-        creator = call.caller.key.creator
+        labels = {ACCOUNT_LABEL: caller.account}
+        creator = caller.principal.key.creator
         return {
             **skeleton(GatewayKey, creation.name, labels=labels, annotations=annotations),
             "spec": {
-                "accountName": call.account,
+                "accountName": caller.account,
                 "class": "Standard",
                 **({"createdBy": creator} if creator is not None else {}),
                 "tokens": [self._describe_token(minted)],
                 **spec,
             },
         }
-
-    def _replay(self, obj: Object, spec: Mapping[str, Any]) -> Response:
-        """The response of the call that made it, without the secret."""
-        return to_json(_add_secret(self._render_new(obj, spec), None), 201, replayed=True)
 
     def _render_new(self, obj: Object, spec: Mapping[str, Any]) -> Key:
         """The key as it was when it was made of `spec`."""
@@ -338,14 +313,14 @@ class KeyRoutes:
         return None if name is None else self._users.get(name)
 
 
-def _governs(call: Call, obj: Object) -> bool:
+def _governs(caller: Caller, obj: Object) -> bool:
     """Whether the caller governs the key: a member governs their own alone (contract §9.2)."""
-    user = call.caller.confined_to
+    user = caller.principal.confined_to
     return user is None or obj["spec"].get("createdBy") == user
 
 
-def _check_governs(call: Call, obj: Object) -> None:
-    if not _governs(call, obj):
+def _check_governs(caller: Caller, obj: Object) -> None:
+    if not _governs(caller, obj):
         raise unknown(KEYS)
 
 

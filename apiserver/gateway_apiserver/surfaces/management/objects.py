@@ -15,11 +15,10 @@ from typing import Any
 
 import orjson
 
-from gateway_apiserver.endpoints import Call
+from gateway_apiserver.access import Caller
 from gateway_apiserver.surfaces.management import ROOT
 from gateway_apiserver.surfaces.management.changes import record_change
 from gateway_apiserver.surfaces.management.requests import ListQuery
-from gateway_apiserver.surfaces.validation import read_idempotency_key
 from gateway_core.api.errors import KeyReused, NotFound, Unavailable
 from gateway_core.api.ids import (
     FINGERPRINT_ANNOTATION,
@@ -73,22 +72,23 @@ class ManagedObjects:
         self._mint = mint
         self._store = store
 
-    async def begin_creation(self, call: Call, kind: Kind, values: Mapping[str, Any]) -> Creation:
+    async def begin_creation(
+        self, caller: Caller, key: str | None, kind: Kind, values: Mapping[str, Any]
+    ) -> Creation:
         """Choose the name of the object that `values` ask for, and look for an earlier call's.
 
-        Raises KeyReused, Unavailable, InvalidRequest.
+        Raises KeyReused, Unavailable.
         """
-        annotations = {REQUEST_ID_ANNOTATION: call.context.request_id}
-        annotations |= record_change(None, call.caller, "created")
-        key = read_idempotency_key(call.headers)
+        annotations = {REQUEST_ID_ANNOTATION: caller.context.request_id}
+        annotations |= record_change(None, caller.principal, "created")
         if key is None:
-            wire_id = self._mint.mint_random(kind.prefix, call.account)
+            wire_id = self._mint.mint_random(kind.prefix, caller.account)
             return Creation(id_to_name(wire_id), annotations)
-        intent = make_intent(call, key, values)
-        path = _read_path(call)
-        name = id_to_name(self._mint.mint_keyed(kind.prefix, call.account, "POST", path, key))
+        intent = make_intent(caller, key, values)
+        path = _read_path(caller)
+        name = id_to_name(self._mint.mint_keyed(kind.prefix, caller.account, "POST", path, key))
         found = await self._repository.look_up(kind, name)
-        found = found or await self._find_removed(kind, call.account, name)
+        found = found or await self._find_removed(kind, caller.account, name)
         if found is not None:
             check_made(found, intent)
         annotations[FINGERPRINT_ANNOTATION] = intent.input
@@ -144,16 +144,16 @@ class ManagedObjects:
             raise _unavailable(kind) from error
 
 
-def make_intent(call: Call, key: str, values: Mapping[str, Any]) -> Intent:
+def make_intent(caller: Caller, key: str, values: Mapping[str, Any]) -> Intent:
     """The intent of a POST of the validated body `values`, ids in the path included."""
-    name = hashlib.sha256(f"{_PARAMETER.sub('*', _read_path(call))}\0{key}".encode()).hexdigest()
+    name = hashlib.sha256(f"{_PARAMETER.sub('*', _read_path(caller))}\0{key}".encode()).hexdigest()
     given = fingerprint(values)
-    return Intent(name[:_DIGEST_CHARACTERS], given[:_DIGEST_CHARACTERS], call.context.request_id)
+    return Intent(name[:_DIGEST_CHARACTERS], given[:_DIGEST_CHARACTERS], caller.context.request_id)
 
 
-def _read_path(call: Call) -> str:
+def _read_path(caller: Caller) -> str:
     """The route's path below the root, with its parameters named."""
-    return (call.context.template or "").removeprefix(ROOT + "/")
+    return caller.path.removeprefix(ROOT + "/")
 
 
 def check_made(obj: Object, intent: Intent) -> None:

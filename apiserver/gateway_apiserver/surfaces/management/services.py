@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from gateway_apiserver.endpoints import RouteTable
 from gateway_apiserver.parts import ApiParts
-from gateway_apiserver.surfaces.management.assignments import AssignmentRoutes
-from gateway_apiserver.surfaces.management.guardrails import GuardrailRoutes
-from gateway_apiserver.surfaces.management.keys import KeyQuota, KeyRoutes
+from gateway_apiserver.surfaces.management.assignments import AssignmentService
+from gateway_apiserver.surfaces.management.guardrails import GuardrailService
+from gateway_apiserver.surfaces.management.keys import KeyQuota, KeyService
 from gateway_apiserver.surfaces.management.members import MemberService
 from gateway_apiserver.surfaces.management.objects import ManagedObjects
 from gateway_apiserver.surfaces.management.responses import BudgetReader
@@ -23,14 +22,13 @@ from gateway_core.kube.informer import Cache
 from gateway_core.kube.repository import ListLimiter, Repository
 
 
-def add_management(
-    table: RouteTable,
+def make_services(
     parts: ApiParts,
     limiter: RateLimiter,
     mint: IdMint,
     addresses: AddressPolicy,
 ) -> dict[type, Any]:
-    """Add the routes; the services of `routers`, by class."""
+    """The services that `routers` ask for, by class."""
     tables: dict[str, Cache[Any]] = {
         GatewayKey.plural: parts.tables.keys,
         GatewayGuardrail.plural: parts.tables.guardrails,
@@ -40,15 +38,13 @@ def add_management(
     objects = ManagedObjects(repository, mint, parts.store)
     budgets = BudgetReader(limiter)
     quota = KeyQuota(parts.tables.keys, parts.settings.keys_per_account)
-    KeyRoutes(
-        repository, objects, parts.tables.users, parts.key_use, budgets, quota, parts.peppers
-    ).add_to(table)
-    GuardrailRoutes(repository, objects, budgets, parts.settings.guardrails_per_account).add_to(
-        table
-    )
-    AssignmentRoutes(repository, objects).add_to(table)
     throttle = Throttle(parts.transient, WEBHOOK_ALLOWANCES, parts.id_key, "A test delivery")
     services: tuple[Any, ...] = (
+        KeyService(
+            repository, objects, parts.tables.users, parts.key_use, budgets, quota, parts.peppers
+        ),
+        GuardrailService(repository, objects, budgets, parts.settings.guardrails_per_account),
+        AssignmentService(repository, objects),
         UsageReports(UsageReader(parts.kube, parts.store, lists), parts.tables.keys),
         MemberService(parts.tables.users, parts.kube),
         WebhookService(parts.kube, parts.orders, addresses, throttle, parts.id_key),

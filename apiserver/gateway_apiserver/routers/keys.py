@@ -1,0 +1,83 @@
+"""`/keys`: standard keys of the account (contract §9)."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Response
+
+from gateway_apiserver.access import ByCaller, IdempotencyKey, mark_replayed, provided, requires
+from gateway_apiserver.routes import GatewayRoute
+from gateway_apiserver.surfaces.management import CREATE_OWN, GOVERN_OWN, LABEL, ROOT
+from gateway_apiserver.surfaces.management.keys import KeyService
+from gateway_apiserver.surfaces.management.requests import KeyCreate, KeyPatch, KeyQuery, Rotation
+from gateway_apiserver.surfaces.management.responses import DeletedKey, Key, KeyWithSecret
+from gateway_apiserver.surfaces.models import Page
+
+router = APIRouter(prefix=f"{ROOT}/keys", route_class=GatewayRoute, tags=["Keys"])
+
+Keys = Annotated[KeyService, Depends(provided(KeyService))]
+WITHOUT_OVERLAP = Rotation()
+
+
+@router.get("", operation_id="listKeys", summary="Standard keys")
+@requires(GOVERN_OWN, LABEL)
+async def list_keys(query: Annotated[KeyQuery, Query()], caller: ByCaller, keys: Keys) -> Page[Key]:
+    """List a page of the account's keys, including revoked ones."""
+    return await keys.list_page(caller, query)
+
+
+@router.post("", status_code=201, operation_id="createKey", summary="Make a standard key")
+@requires(CREATE_OWN, LABEL)
+async def create_key(
+    body: KeyCreate, caller: ByCaller, key: IdempotencyKey, keys: Keys, response: Response
+) -> KeyWithSecret:
+    """Create a key; its secret is shown only in this response."""
+    created, is_replayed = await keys.create(caller, key, body)
+    mark_replayed(response, is_replayed=is_replayed)
+    return created
+
+
+@router.get("/{key_id}", operation_id="showKey", summary="One key")
+@requires(GOVERN_OWN, LABEL)
+async def show_key(key_id: str, caller: ByCaller, keys: Keys) -> Key:
+    """Show one key."""
+    return await keys.show(caller, key_id)
+
+
+@router.patch(
+    "/{key_id}",
+    operation_id="changeKey",
+    summary="Change a key",
+    responses={409: {}, 504: {}},
+)
+@requires(GOVERN_OWN, LABEL)
+async def change_key(key_id: str, body: KeyPatch, caller: ByCaller, keys: Keys) -> Key:
+    """Apply a merge patch to a key."""
+    return await keys.change(caller, key_id, body)
+
+
+@router.delete(
+    "/{key_id}",
+    operation_id="revokeKey",
+    summary="Revoke a key for good",
+    responses={400: {}, 504: {}},
+)
+@requires(GOVERN_OWN, LABEL)
+async def revoke_key(key_id: str, caller: ByCaller, keys: Keys) -> DeletedKey:
+    """Revoke a key for good. Idempotent."""
+    return await keys.revoke(caller, key_id)
+
+
+@router.post("/{key_id}/rotate", operation_id="rotateKey", summary="Give a key a new secret")
+@requires(GOVERN_OWN, LABEL)
+async def rotate_key(
+    key_id: str,
+    caller: ByCaller,
+    key: IdempotencyKey,
+    keys: Keys,
+    response: Response,
+    body: Rotation = WITHOUT_OVERLAP,
+) -> KeyWithSecret:
+    """Give a key a new secret; the old one is valid until the overlap ends."""
+    rotated, is_replayed = await keys.rotate(caller, key, key_id, body)
+    mark_replayed(response, is_replayed=is_replayed)
+    return rotated
