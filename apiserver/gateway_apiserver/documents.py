@@ -160,7 +160,7 @@ class ApiDocument:
             for operation in item.values():
                 _tidy_operation(operation)
                 _close_shapes(operation["responses"], components)
-        named: dict[str, Any] = _rename_pages(document)
+        named: dict[str, Any] = _tidy_text(document)
         return named
 
 
@@ -220,6 +220,8 @@ def _tidy_operation(operation: dict[str, Any]) -> None:
         choices = [part for part in schema.pop("anyOf", ()) if part.get("type") != "null"]
         schema |= choices[0] if choices else {}
         schema.pop("title", None)
+        if "description" in schema:
+            parameter["description"] = schema.pop("description")
         if schema.get("default", ...) is None:
             del schema["default"]
         if schema.get("type") == "array":
@@ -246,10 +248,11 @@ def _close_shapes(node: Any, components: Mapping[str, Schema]) -> None:
             _close_shapes(value, components)
 
 
-def _rename_pages(node: Any) -> Any:
-    """The same with `KeyList` in place of `Page_Key_`."""
-    text = orjson.dumps(node)
-    return orjson.loads(re.sub(rb"\bPage_(\w+?)_(?=\")", rb"\1List", text))
+def _tidy_text(node: Any) -> Any:
+    """The same with `KeyList` in place of `Page_Key_`, and bounds of integers as integers."""
+    text = re.sub(rb"\bPage_(\w+?)_(?=\")", rb"\1List", orjson.dumps(node))
+    # FastAPI has a float for each bound
+    return orjson.loads(re.sub(rb'("(?:minimum|maximum)":-?\d+)\.0\b', rb"\1", text))
 
 
 def _describe_operation(

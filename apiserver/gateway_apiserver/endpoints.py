@@ -222,28 +222,3 @@ class UnlistedRoute(CallRoute):
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Whether the path is this one, and the method no GET."""
         return (Match.NONE, {}) if scope["method"] == "GET" else super().matches(scope)
-
-
-class RouteTable:
-    """The ASGI endpoints of all surfaces, in the order in which paths are compared."""
-
-    def __init__(self) -> None:
-        self.routes: list[CallRoute] = []
-
-    def add(
-        self,
-        method: str,
-        path: str,
-        handler: Handler,
-        label: str,
-        access: Access | None = None,
-        docs: Docs | None = None,
-        *,
-        paid: bool = False,
-    ) -> None:
-        """Add an operation."""
-        self.routes.append(CallRoute(method, path, handler, label, access, docs, paid=paid))
-
-    def add_route(self, route: CallRoute) -> None:
-        """Add a route that matches in a way of its own."""
-        self.routes.append(route)

@@ -8,7 +8,7 @@ from gateway_apiserver.access import ByCaller, IdempotencyKey, provided, require
 from gateway_apiserver.routes import GatewayRoute
 from gateway_apiserver.surfaces.management import LABEL, ROOT
 from gateway_apiserver.surfaces.management.responses import RotatedSecret, SecretState, TestResult
-from gateway_apiserver.surfaces.management.webhooks import Test, WebhookService
+from gateway_apiserver.surfaces.management.webhooks import TestRequest, WebhookService
 from gateway_core.accounts.roles import Act
 from gateway_core.admission.admission import Access
 
@@ -44,6 +44,6 @@ async def rotate_secret(caller: ByCaller, key: IdempotencyKey, webhooks: Webhook
     responses={409: {}, 504: {}},
 )
 @requires(_APPOINT, LABEL)
-async def test_webhook(body: Test, caller: ByCaller, webhooks: Webhooks) -> TestResult:
+async def test_webhook(body: TestRequest, caller: ByCaller, webhooks: Webhooks) -> TestResult:
     """Send one callback, and say what has become of it."""
     return await webhooks.test(caller.account, body.url)

@@ -29,7 +29,7 @@ WEBHOOK_ALLOWANCES: Mapping[str, Allowance] = {"webhook-test": Allowance(10, 60)
 """Tests of one account a minute. A task's callback tells as much of a receiver as a test does."""
 
 
-class Test(Request):
+class TestRequest(Request):
     """Where a callback is sent as a test."""
 
     url: Annotated[str, Field(min_length=1, max_length=2048)]
