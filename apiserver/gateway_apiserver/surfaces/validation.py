@@ -164,17 +164,6 @@ M = TypeVar("M", bound=BaseModel)
 _MOST_PARAMETERS = 100
 
 
-async def read_body(call: "Call", model: type[M], *, optional: bool = False) -> M:
-    """The JSON body as a `model`, in the Task form; an `optional` one may be absent.
-
-    Raises UnsupportedMediaType, TooLarge, InvalidRequest, ClientDisconnect.
-    """
-    if optional and not call.has_body and b"content-type" not in dict(call.headers):
-        return validate(model, {})
-    raw = await read_json_body(call.headers, call.receive, MAX_BODY_BYTES)
-    return validate(model, parse_body(raw))
-
-
 def read_query(model: type[M], query: bytes, lists: frozenset[str] = frozenset()) -> M:
     """The query string as a `model`; of `lists`, values are split at commas and may be repeated.
 

@@ -79,14 +79,3 @@ def take_page(
         is_beyond = operator.gt if order == "asc" else operator.lt
         ordered = [item for item in ordered if is_beyond(position(item), after)]
     return ordered[:limit], len(ordered) > limit
-
-
-def wrap_page(shown: Sequence[dict[str, Any]], has_more: bool, field: str = "id") -> dict[str, Any]:
-    """The envelope of a list; `field` is what the cursor names."""
-    return {
-        "object": "list",
-        "data": list(shown),
-        "first_id": shown[0][field] if shown else None,
-        "last_id": shown[-1][field] if shown else None,
-        "has_more": has_more,
-    }
