@@ -18,7 +18,7 @@ from gateway_core.storage.limits import DownloadBounds, Downloads
 from gateway_mcpserver.metrics import McpMetrics
 from gateway_operator.gauges import Gauges
 from gateway_operator.metrics import Metrics as OperatorMetrics
-from gateway_web.middleware.connections import ConnectionBounds, ConnectionTable
+from gateway_web.http1.connections import ConnectionBounds, ConnectionTable
 from gateway_web.middleware.metrics import ConnectionMetrics
 
 _SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}

@@ -54,7 +54,7 @@ from gateway_core.providers.registry import Providers, build_moderation
 from gateway_core.redis.eviction import EvictionWatch
 from gateway_core.redis.transient import TransientStore
 from gateway_core.storage.choice import open_store
-from gateway_web.middleware.connections import ConnectionTable
+from gateway_web.http1.connections import ConnectionTable
 from gateway_web.middleware.observers import open_access_log
 
 PROVIDER_SECRETS = "the chart's value moderation.providerSecrets"

@@ -45,8 +45,8 @@ from gateway_core.storage.objects import (
 )
 from gateway_web.application import EndpointRoute, create_application
 from gateway_web.context import Drain, Header, get_context
+from gateway_web.http1.connections import ConnectionBounds, ConnectionTable, name_client
 from gateway_web.middleware.bodies import read_chunks
-from gateway_web.middleware.connections import ConnectionBounds, ConnectionTable, name_client
 from gateway_web.middleware.metrics import ConnectionMetrics
 from gateway_web.middleware.observers import AccessLog
 from gateway_web.middleware.requests import Observers

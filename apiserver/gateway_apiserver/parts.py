@@ -28,7 +28,7 @@ from gateway_core.providers.registry import Providers
 from gateway_core.providers.upstream import ModerationUpstream
 from gateway_core.redis.transient import TransientStore
 from gateway_core.storage.objects import ObjectStore
-from gateway_web.middleware.connections import ConnectionBounds, ConnectionTable
+from gateway_web.http1.connections import ConnectionBounds, ConnectionTable
 from gateway_web.middleware.observers import AccessLog
 
 

@@ -69,8 +69,8 @@ from gateway_mcpserver.tools.toolbox import Toolbox
 from gateway_mcpserver.waiting import Waits
 from gateway_web.application import EndpointRoute, create_application
 from gateway_web.context import Drain, get_context
+from gateway_web.http1.connections import ConnectionBounds, ConnectionTable
 from gateway_web.middleware.bodies import BodyMemory
-from gateway_web.middleware.connections import ConnectionBounds, ConnectionTable
 from gateway_web.middleware.observers import AccessLog, RequestSpans
 from gateway_web.middleware.requests import Observers
 from gateway_web.responses import JSON, Response, send_empty, send_response

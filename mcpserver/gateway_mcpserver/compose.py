@@ -28,7 +28,7 @@ from gateway_mcpserver.app import McpParts
 from gateway_mcpserver.cancellations import Cancellations
 from gateway_mcpserver.settings import McpSettings
 from gateway_mcpserver.tables import Tables
-from gateway_web.middleware.connections import ConnectionTable
+from gateway_web.http1.connections import ConnectionTable
 from gateway_web.middleware.observers import open_access_log
 
 PREPARE_SECONDS = 10.0

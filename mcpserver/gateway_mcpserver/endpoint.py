@@ -53,8 +53,8 @@ from gateway_mcpserver.tools.tool import Tool, ToolCall, ToolResult, render_fail
 from gateway_mcpserver.tools.toolbox import Toolbox
 from gateway_mcpserver.waiting import FindRefusal, Stop, Wait
 from gateway_web.context import RequestContext, get_context
+from gateway_web.http1.exchange import EXCHANGE_KEY, ClientExchange
 from gateway_web.middleware.bodies import RequestBody, read_json_body
-from gateway_web.middleware.exchange import EXCHANGE_KEY, ClientExchange
 from gateway_web.responses import send_empty, send_response
 
 MOST_BODY_BYTES = 4 * 1024 * 1024

@@ -8,8 +8,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
-from gateway_web.middleware.connections import ConnectionTable
-from gateway_web.middleware.protocol import Protocol
+from gateway_web.http1.connections import ConnectionTable
+from gateway_web.http1.protocol import Protocol
 
 
 def build_protocol(app: ASGIApp, table: ConnectionTable) -> Protocol:

@@ -13,7 +13,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from gateway_core.api.errors import RateState
 from gateway_web.context import Drain, Header, RequestContext, get_context
-from gateway_web.middleware.exchange import EXCHANGE_KEY, WITHOUT_BODY, ClientExchange
+from gateway_web.http1.exchange import EXCHANGE_KEY, WITHOUT_BODY, ClientExchange
 
 JSON: Header = (b"content-type", b"application/json")
 NO_STORE: Header = (b"cache-control", b"no-store")

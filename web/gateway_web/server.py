@@ -22,8 +22,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway_web.context import Drain, Header
-from gateway_web.middleware.connections import ConnectionBounds, ConnectionTable
-from gateway_web.middleware.protocol import Protocol
+from gateway_web.http1.connections import ConnectionBounds, ConnectionTable
+from gateway_web.http1.protocol import Protocol
 
 _TEXT: Header = (b"content-type", b"text/plain; charset=utf-8")
 _EXPOSITION: Header = (b"content-type", CONTENT_TYPE_LATEST.encode())

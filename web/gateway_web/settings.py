@@ -17,7 +17,7 @@ from gateway_core.api.limits import RequestsPerMinute
 from gateway_core.redis.options import RedisSettings
 from gateway_core.storage.limits import DownloadBounds
 from gateway_core.storage.objects import StoreSettings
-from gateway_web.middleware.connections import ConnectionBounds
+from gateway_web.http1.connections import ConnectionBounds
 
 
 def check_origin(value: str) -> str:

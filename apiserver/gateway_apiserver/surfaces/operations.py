@@ -18,7 +18,7 @@ from gateway_apiserver.endpoints import Call, CallRoute
 from gateway_core.api.errors import Unavailable
 from gateway_core.storage.limits import Downloads
 from gateway_web.context import Header
-from gateway_web.middleware.connections import name_client
+from gateway_web.http1.connections import name_client
 from gateway_web.responses import JSON, NO_SNIFF, Response, send_chunks, send_empty, send_head
 
 PIECE_BYTES = 16 * 1024

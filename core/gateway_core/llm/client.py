@@ -32,8 +32,6 @@ IDLE_SECONDS = 4.0
 """Lifetime of a free connection: common servers close theirs after 5 s."""
 TLS_BYTES = 32 * 1024
 """Received at once from a TLS connection, and held until it is decrypted."""
-_TLS_BUFFER = bytearray(TLS_BYTES)
-"""Shared by all connections: the event loop fills it and has it decrypted in one step."""
 _TURN_SECONDS = 10.0
 """How long a call waits for a connection while all are in use."""
 
@@ -256,7 +254,8 @@ class Client:
             server_hostname=None if self._tls is None else self._host,
         )
         if self._tls is not None:
-            _bound_tls(transport)
+            secure: Any = transport
+            secure.set_read_buffer_limits(TLS_BYTES)
         if not connection.is_open:
             raise ConnectionResetError
         return connection
@@ -330,14 +329,6 @@ def encode_headers(headers: Mapping[str, str]) -> bytes:
             raise ValueError("not a header")
         lines.append(b"%b: %b\r\n" % (line_name, line_value))
     return b"".join(lines)
-
-
-def _bound_tls(transport: Any) -> None:
-    """Bounds what asyncio holds of a TLS connection; for each it has a buffer of its own."""
-    transport.set_read_buffer_limits(TLS_BYTES)
-    protocol = transport._ssl_protocol
-    protocol._ssl_buffer = _TLS_BUFFER
-    protocol._ssl_buffer_view = memoryview(_TLS_BUFFER)
 
 
 def _is_address(host: str) -> bool:

@@ -19,7 +19,7 @@ from gateway_mcpserver.protocol.messages import (
 )
 from gateway_mcpserver.protocol.streaming import HEARTBEAT_SECONDS, Reply
 from gateway_mcpserver.waiting import FindRefusal, Stop, Wait
-from gateway_web.middleware.exchange import ClientExchange
+from gateway_web.http1.exchange import ClientExchange
 
 STREAM_SECONDS = 300.0
 MOST_STREAMS = 500

@@ -37,7 +37,7 @@ from gateway_core.llm.upstream import LlmUpstream
 from gateway_core.observability.tracing import NO_TRACER, Tracer
 from gateway_core.providers.registry import Providers
 from gateway_web.context import Drain, Header
-from gateway_web.middleware.exchange import EXCHANGE_KEY, ignore
+from gateway_web.http1.exchange import EXCHANGE_KEY, ignore
 from gateway_web.middleware.observers import AccessLog
 from tests.fakes.answers import FakeAnswers
 from tests.fakes.counters import FakeCounters

@@ -11,7 +11,7 @@ import pytest
 
 from gateway_core.billing.journal import CallRecord
 from gateway_core.llm.client import Timeouts
-from gateway_web.middleware.exchange import EXCHANGE_KEY
+from gateway_web.http1.exchange import EXCHANGE_KEY
 from tests.servers.llm_provider import (
     LlmProvider,
     Received,

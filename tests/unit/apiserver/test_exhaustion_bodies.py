@@ -5,8 +5,8 @@ from contextlib import suppress
 
 import pytest
 
+from gateway_web.http1.connections import ConnectionBounds, ConnectionTable
 from gateway_web.middleware import bodies
-from gateway_web.middleware.connections import ConnectionBounds, ConnectionTable
 from tests.servers.listener import listen
 from tests.unit.apiserver.gateway import PATH, Gateway
 

@@ -12,7 +12,7 @@ from gateway_core.llm.formats.chat_stream import ChatStream
 from gateway_core.llm.formats.sse import StreamBroken, keep_alive
 from gateway_core.llm.response import Response
 from gateway_core.providers.upstream import UpstreamError, UpstreamInterrupted
-from gateway_web.middleware.exchange import ignore
+from gateway_web.http1.exchange import ignore
 from tests.fakes.clock import START, in_virtual_time
 
 COMMENT = keep_alive(Format.CHAT)

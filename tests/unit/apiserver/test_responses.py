@@ -7,8 +7,8 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
-from gateway_web.middleware.connections import ConnectionBounds, ConnectionTable
-from gateway_web.middleware.stalls import StallWatch
+from gateway_web.http1.connections import ConnectionBounds, ConnectionTable
+from gateway_web.http1.stalls import StallWatch
 from gateway_web.responses import send_chunks, send_head
 from tests.fakes.clock import in_virtual_time
 from tests.servers.listener import listen

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from gateway_web.middleware.connections import ConnectionBounds, ConnectionTable
-from gateway_web.middleware.protocol import MOST_DRAINED_BYTES
+from gateway_web.http1.connections import ConnectionBounds, ConnectionTable
+from gateway_web.http1.protocol import MOST_DRAINED_BYTES
 from gateway_web.responses import Response, send_response
 from tests.servers.listener import listen
 

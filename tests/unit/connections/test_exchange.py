@@ -1,14 +1,14 @@
 """Heads and bodies of responses as `HttpExchange` writes them."""
 
 import asyncio
+from http import HTTPStatus
 from typing import Any
 
 import pytest
-from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from gateway_web.context import Drain, RequestContext
-from gateway_web.middleware.exchange import EXCHANGE_KEY, HttpExchange
+from gateway_web.http1.exchange import EXCHANGE_KEY, HttpExchange
+from gateway_web.http1.flow import Flow
 from gateway_web.responses import ResponseSender, send_end, send_head
 
 
@@ -33,7 +33,7 @@ def make(
     exchange = HttpExchange(
         {"method": method, "http_version": version},
         transport,
-        FlowControl(transport),
+        Flow(transport),
         [(b"date", b"today")],
         expects_continue=False,
         keep_alive=keep_alive,
@@ -99,7 +99,10 @@ async def test_connection_ends_a_body_of_unknown_length_for_http_1_0() -> None:
 async def test_response_that_has_no_body_has_no_length(status: int) -> None:
     exchange, transport = make()
     exchange.respond(status, [], b"dropped")
-    assert transport.writes == [STATUS_LINE[status] + b"date: today\r\n\r\n"]
+    assert transport.writes == [
+        b"HTTP/1.1 %d %b\r\n" % (status, HTTPStatus(status).phrase.encode())
+        + b"date: today\r\n\r\n"
+    ]
 
 
 async def test_second_beginning_is_refused() -> None:

@@ -15,9 +15,10 @@ from starlette.types import Receive, Scope, Send
 
 from gateway_web.context import get_context
 from gateway_web.errors import Dialect
-from gateway_web.middleware import bodies, protocol
-from gateway_web.middleware.connections import ConnectionBounds, ConnectionTable
-from gateway_web.middleware.protocol import Protocol
+from gateway_web.http1 import protocol
+from gateway_web.http1.connections import ConnectionBounds, ConnectionTable
+from gateway_web.http1.protocol import Protocol
+from gateway_web.middleware import bodies
 from gateway_web.middleware.requests import RequestMiddleware
 from gateway_web.responses import Response, send_response
 from tests.servers.listener import build_protocol, listen
@@ -358,7 +359,7 @@ async def test_connections_with_requests_are_refused_beyond_the_bound(
         assert b"retry-after: 5\r\n" in refused
         assert (await port.ask(source="127.0.0.2")).split()[1] == b"200"
         # a refused connection that sends nothing is closed as well
-        monkeypatch.setattr(protocol, "REFUSED_SECONDS", 0.1)
+        monkeypatch.setattr(protocol, "CROWDED_SECONDS", 0.1)
         reader = await port.hold(stack)
         assert await end_of(reader) == b""
         assert len(port.table) == 5

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway_web.middleware.connections import ConnectionBounds, ConnectionTable
+from gateway_web.http1.connections import ConnectionBounds, ConnectionTable
 from tests.servers.framing_cases import CASES, NEXT, Case, Request
 from tests.servers.listener import build_protocol
 

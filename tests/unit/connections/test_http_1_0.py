@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from gateway_web.middleware.connections import ConnectionBounds, ConnectionTable
-from gateway_web.middleware.exchange import EXCHANGE_KEY, ClientExchange
+from gateway_web.http1.connections import ConnectionBounds, ConnectionTable
+from gateway_web.http1.exchange import EXCHANGE_KEY, ClientExchange
 from tests.servers.listener import listen
 
 SECONDS = 30

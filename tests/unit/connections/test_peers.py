@@ -4,7 +4,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from gateway_web.middleware.connections import Proxies, name_holder
+from gateway_web.http1.connections import Proxies, name_holder
 
 PROXIES = Proxies([ip_network("10.0.0.0/8"), ip_network("fd00::/8")])
 

@@ -14,7 +14,7 @@ from gateway_mcpserver.authentication import McpAuthenticator
 from gateway_mcpserver.protocol import streaming, subscriptions
 from gateway_mcpserver.tools import task_waits
 from gateway_mcpserver.waiting import Wait, Waits
-from gateway_web.middleware.exchange import EXCHANGE_KEY
+from gateway_web.http1.exchange import EXCHANGE_KEY
 from tests.fakes.clock import in_virtual_time
 from tests.servers.world import wait_for
 from tests.unit.apiserver.gateway import MODEL

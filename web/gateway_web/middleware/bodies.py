@@ -9,7 +9,7 @@ from starlette.types import Message, Receive, Scope
 from gateway_core.api.errors import TooLarge, Unavailable, UnsupportedMediaType
 from gateway_core.concurrency import FairSemaphore
 from gateway_web.context import Header, get_context
-from gateway_web.middleware.exchange import EXCHANGE_KEY, ClientExchange
+from gateway_web.http1.exchange import EXCHANGE_KEY, ClientExchange
 
 JSON_TYPE = "application/json"
 _JSON_TYPE = JSON_TYPE.encode()

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from gateway_core.observability.distribution import Distribution
 from gateway_core.storage.limits import Downloads
-from gateway_web.middleware.connections import ConnectionTable
+from gateway_web.http1.connections import ConnectionTable
 
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of the buckets of durations, in seconds."""

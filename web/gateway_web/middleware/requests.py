@@ -23,8 +23,8 @@ from gateway_web.errors import (
     render_error,
     to_gateway_error,
 )
+from gateway_web.http1.connections import ConnectionBounds, ProxiedClients
 from gateway_web.middleware.bodies import BodyMemory, RequestBody
-from gateway_web.middleware.connections import ConnectionBounds, ProxiedClients
 from gateway_web.middleware.observers import NO_SPANS, AccessLog, RequestSpans
 from gateway_web.responses import Response, ResponseSender, send_response
 

@@ -56,7 +56,7 @@ from gateway_core.providers.catalog import Model
 from gateway_core.providers.upstream import UpstreamError, UpstreamSilent
 from gateway_core.tasks.validation import parse_exact_body
 from gateway_web.errors import NO_RETRY, describe_error
-from gateway_web.middleware.exchange import ignore
+from gateway_web.http1.exchange import ignore
 from gateway_web.responses import JSON, NO_STORE, Response, send_end, send_head
 
 MOST_BODY_BYTES = 32 * 1024 * 1024

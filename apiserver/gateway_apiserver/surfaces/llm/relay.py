@@ -9,7 +9,7 @@ import asyncio
 
 from gateway_core.llm.formats.streams import LlmStream
 from gateway_core.llm.response import Response
-from gateway_web.middleware.exchange import ClientExchange, ignore
+from gateway_web.http1.exchange import ClientExchange, ignore
 
 KEEP_ALIVE_SECONDS = 15.0
 

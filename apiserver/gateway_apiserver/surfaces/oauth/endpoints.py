@@ -24,7 +24,7 @@ from gateway_core.oauth.grants import Grants
 from gateway_core.oauth.records import ClientRecord
 from gateway_core.oauth.registration import MOST_BYTES, Registrar
 from gateway_core.oauth.rotation import TokenResponse
-from gateway_web.middleware.connections import name_client, name_network
+from gateway_web.http1.connections import name_client, name_network
 from gateway_web.responses import JSON, NO_STORE, Response, to_json
 
 OAUTH_ALLOWANCES: Mapping[str, Allowance] = {

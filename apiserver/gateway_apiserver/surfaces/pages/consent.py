@@ -27,7 +27,7 @@ from gateway_core.oauth.authorization import (
 )
 from gateway_core.oauth.grants import Grants
 from gateway_core.oauth.redirects import is_loopback, is_site, name_host
-from gateway_web.middleware.connections import name_client
+from gateway_web.http1.connections import name_client
 from gateway_web.responses import Response
 
 SCOPE_TEXTS: dict[Scope, str] = {

@@ -28,7 +28,7 @@ from gateway_core.api.times import parse_time
 from gateway_core.kube.informer import Cache
 from gateway_core.oauth.grants import Grants
 from gateway_core.oauth.records import GrantRecord
-from gateway_web.middleware.connections import name_client
+from gateway_web.http1.connections import name_client
 from gateway_web.responses import Response
 
 CONNECTIONS = f"{HOME}#oauth-connections"

@@ -22,7 +22,7 @@ from gateway_apiserver.surfaces.pages.html import (
 )
 from gateway_core.accounts.sessions import sign_form
 from gateway_core.accounts.sign_in import SignedIn, SignIn, SignInRefused
-from gateway_web.middleware.connections import name_client
+from gateway_web.http1.connections import name_client
 from gateway_web.responses import Response
 
 START, HOME = "/", "/settings"

@@ -18,7 +18,7 @@ from gateway_core.accounts.sign_in import SignIn
 from gateway_core.accounts.sso import PENDING_SECONDS, SignOn
 from gateway_core.accounts.throttle import Throttle
 from gateway_core.api.errors import Forbidden
-from gateway_web.middleware.connections import name_client
+from gateway_web.http1.connections import name_client
 from gateway_web.responses import Response
 
 SSO_PATH = "/sign-in/sso"

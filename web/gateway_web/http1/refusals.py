@@ -6,7 +6,7 @@ from urllib.parse import unquote
 from gateway_core.api.errors import GatewayError
 from gateway_web.context import Header
 from gateway_web.errors import choose_dialect, render_error
-from gateway_web.middleware.framing import Refused
+from gateway_web.http1.framing import Refused
 
 RETRY_SECONDS = 5
 _KINDS = {

@@ -1,20 +1,19 @@
 """One request and its response on a connection of clients, for ASGI and for relayed streams.
 
-uvicorn's own exchange writes the head of a response by itself, has an event for each request, and
-its ASGI messages cost a future and a wake-up each. Here the head goes with the first bytes of the
-body, and a relay writes and learns of its client's state by plain calls.
+The head of a response goes with the first bytes of its body, and a relay writes and learns of its
+client's state by plain calls: ASGI messages cost a future and a wake-up each.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from http import HTTPStatus
 from typing import Any, Protocol
 
 from starlette.types import ASGIApp, Message
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from gateway_web.context import Header
+from gateway_web.http1.flow import MOST_UNREAD_BYTES, Flow
 
 _ENDED: Any = {}
 _CLOSE: Header = (b"connection", b"close")
@@ -22,6 +21,14 @@ _HEAD_BYTES = b"\t\n\r" + bytes(range(0x20, 0x7F)) + bytes(range(0x80, 0x100))
 WITHOUT_BODY = frozenset({204, 304})
 """Statuses of responses without a body. 204 may have no length (RFC 9110, 8.6); that of a 304 would
 be the length of the 200, which is not known here."""
+_STATUS_LINES = {
+    status: b"HTTP/1.1 %d %b\r\n" % (status, phrase.encode())
+    for status, phrase in (
+        *((status.value, status.phrase) for status in HTTPStatus),
+        # a status without a phrase of its own has none on the wire
+        *((status, "") for status in range(100, 600) if status not in {*HTTPStatus}),
+    )
+}
 _FAILED = b"Internal Server Error"
 _FAILED_HEADERS: tuple[Header, ...] = ((b"content-type", b"text/plain; charset=utf-8"),)
 EXCHANGE_KEY = "gateway.exchange"
@@ -76,8 +83,7 @@ class ClientExchange(Protocol):
 
 
 class HttpExchange:
-    """A request on a connection and its response; uvicorn's server reads `response_complete` and
-    sets `keep_alive`."""
+    """A request on a connection and its response."""
 
     __slots__ = (
         "_body",
@@ -106,7 +112,7 @@ class HttpExchange:
         self,
         scope: Any,
         transport: asyncio.Transport,
-        flow: FlowControl,
+        flow: Flow,
         default_headers: list[Header],
         *,
         expects_continue: bool,
@@ -174,7 +180,7 @@ class HttpExchange:
             if isinstance(self._body, bytes):
                 self._body = bytearray(self._body)
             self._body += data
-        if len(self._body) > HIGH_WATER_LIMIT:
+        if len(self._body) > MOST_UNREAD_BYTES:
             self._flow.pause_reading()
         self._notify()
 
@@ -230,7 +236,7 @@ class HttpExchange:
     @property
     def is_behind(self) -> bool:
         """Whether the client has not taken yet what was written."""
-        return self._flow.write_paused
+        return self._flow.is_behind
 
     def leave(self) -> None:
         """Note that the client has left."""
@@ -264,8 +270,8 @@ class HttpExchange:
 
     async def send(self, message: Any) -> None:
         """Send a part of the response, as ASGI has it."""
-        if self._flow.write_paused and not self.disconnected:
-            await self._flow.drain()
+        if self._flow.is_behind and not self.disconnected:
+            await self._flow.wait_writable()
         if self.disconnected:
             return
         if self.response_complete:
@@ -332,7 +338,7 @@ class HttpExchange:
             self.keep_alive = False
         self.response_started = self._is_continued = True
         found = [*self._default_headers, *headers]
-        lines = [STATUS_LINE[status], *[b"%b: %b\r\n" % header for header in found]]
+        lines = [_STATUS_LINES[status], *[b"%b: %b\r\n" % header for header in found]]
         if length is not None:
             lines.append(b"content-length: %d\r\n" % length)
         if _CLOSE in found:
