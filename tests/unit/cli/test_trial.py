@@ -88,7 +88,7 @@ async def test_api_that_takes_calls_without_a_key_fails() -> None:
 
 async def test_store_that_returns_other_bytes_fails_and_nothing_is_left() -> None:
     api = Api()
-    api.damage = lambda content: content[:-1] + b"?"
+    api.damage = lambda content: content[:-1] + bytes([content[-1] ^ 1])
     async with serve(api) as client:
         with pytest.raises(SampleFailed, match="not the 65536 written"):
             await check_calls(client, lambda _: None)
