@@ -38,7 +38,7 @@ async def measure_creates(world: World, key: str, report: Report) -> None:
         )
     pairs = zip(through_api, through_client, strict=True)
     ratio = statistics.median(a.rate / b.rate for a, b in pairs)
-    report.add("create: API over own Kubernetes client", ratio, "ratio", at_least=0.6)
+    report.add("create: API over own Kubernetes client", ratio, "ratio", at_least=0.75)
     for name, loads in (("API", through_api), ("own Kubernetes client", through_client)):
         _tell(report, name, loads)
 

@@ -43,6 +43,8 @@ def create_application(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        # spans and metrics are our own, in which no path or query stands
+        telemetry={"tracing": False, "metrics": False, "logs": False},
         middleware=[Middleware(RequestMiddleware, render=render, **options), *inner],
     )
     add_error_handler(app, GatewayError, _translate, render)
