@@ -260,20 +260,6 @@ def _add_routes(
     }
     app.state.services = services
     services |= make_services(parts, limiter, mint, addresses)
-    pages = _add_sign_in(routes, parts, mint, intake)
-    NoticeReceiver(NoticeSigner(parts.id_key), parts.notices).add_to(routes)
-    document = ApiDocument(
-        app,
-        catalog,
-        settings.base_url,
-        task_id_header=settings.task_id_header,
-        permits_anonymous=settings.pricing_anonymous,
-        bodies={"quotePrice": prices.describe_quote},
-    )
-    routes += list_operational_routes(is_ready, document, public)
-    if settings.docs_enabled:
-        routes += list_document_pages(public)
-    app.openapi = lambda: document.build(catalog.current)  # type: ignore[method-assign]
     for router in (
         account.router,
         batches.router,
@@ -289,6 +275,20 @@ def _add_routes(
         webhooks.router,
     ):
         app.include_router(router)
+    pages = _add_sign_in(routes, parts, mint, intake)
+    NoticeReceiver(NoticeSigner(parts.id_key), parts.notices).add_to(routes)
+    document = ApiDocument(
+        app,
+        catalog,
+        settings.base_url,
+        task_id_header=settings.task_id_header,
+        permits_anonymous=settings.pricing_anonymous,
+        bodies={"quotePrice": prices.describe_quote},
+    )
+    routes += list_operational_routes(is_ready, document, public)
+    if settings.docs_enabled:
+        routes += list_document_pages(public)
+    app.openapi = lambda: document.build(catalog.current)  # type: ignore[method-assign]
     reports = services[UsageReports]
     add_console(app, parts, *pages, repository, finder, file_finder, reports, limiter, is_ready)
 
