@@ -1,15 +1,15 @@
 """Kubernetes Events about the gateway's objects, for `kubectl describe`; posted by kopf.
 
 Their number is bounded twice. An object has one Event of a reason in ten minutes, since a step that
-waits is repeated every few seconds. The process posts `EVENTS_PER_SECOND` of each type, after a
+waits is repeated every few seconds. The process posts `EVENTS_PER_SECOND` of each reason, after a
 burst: of 10,000 tasks that fail alike an admin needs some, and Events cost CPU and space in etcd.
-Warnings have a bucket of their own, which the progress of healthy tasks does not empty.
+Each reason has a bucket of its own: tasks that wait for a provider hide no account that is unready.
 
 Events are lost while the API server is away, and when the process ends.
 """
 
 import time
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping
 from contextvars import Context as Variables
 from contextvars import copy_context
@@ -37,6 +37,8 @@ NORMAL, WARNING = "Normal", "Warning"
 
 Post = Callable[[Object, str, str, str], None]
 """Posts an Event about an object in the background: its type, reason and message."""
+Key = tuple[str, str]
+"""An object and a reason."""
 
 
 class KopfPoster:
@@ -82,8 +84,8 @@ class Events:
     def __init__(self, kube: KubernetesClient, post: Post) -> None:
         self._kube = kube
         self._post = post
-        self._last: OrderedDict[tuple[str, str], float] = OrderedDict()
-        self._buckets = {kind: TokenBucket(EVENTS_PER_SECOND, BURST) for kind in (NORMAL, WARNING)}
+        self._last: OrderedDict[Key, float] = OrderedDict()
+        self._buckets = defaultdict[str, TokenBucket](lambda: TokenBucket(EVENTS_PER_SECOND, BURST))
 
     def info(self, obj: Object, *, reason: str, message: str) -> None:
         """Report progress of an object."""
@@ -118,8 +120,10 @@ class Events:
         await self._warn_by_name(GatewayAccount.plural, account, "WebhookSecretMissing", text)
 
     async def _warn_by_name(self, plural: str, name: str, reason: str, message: str) -> None:
-        if not self._is_due(f"{plural}/{name}", reason):
+        key = (f"{plural}/{name}", reason)
+        if not self._is_due(key):
             return
+        self._remember(key)
         try:
             obj = await self._kube.get(plural, name)
         except KubernetesError:
@@ -127,19 +131,19 @@ class Events:
         self.warn(obj, reason=reason, message=message)
 
     def _report(self, obj: Object, kind: str, reason: str, message: str) -> None:
-        if self._is_due(_identify(obj["metadata"]), reason) and self._buckets[kind].take():
+        key = (_identify(obj["metadata"]), reason)
+        if self._is_due(key) and self._buckets[reason].take():
+            self._remember(key)
             self._post(obj, kind, reason, message)
 
-    def _is_due(self, subject: str, reason: str) -> bool:
-        """Return whether the reason was not reported of late; note that it is now."""
-        now, key = time.monotonic(), (subject, reason)
-        if now - self._last.get(key, float("-inf")) < QUIET_SECONDS:
-            return False
-        self._last[key] = now
+    def _is_due(self, key: Key) -> bool:
+        return time.monotonic() - self._last.get(key, float("-inf")) >= QUIET_SECONDS
+
+    def _remember(self, key: Key) -> None:
+        self._last[key] = time.monotonic()
         self._last.move_to_end(key)
         if len(self._last) > MAX_REMEMBERED:
             self._last.popitem(last=False)
-        return True
 
 
 def _identify(meta: Mapping[str, Any]) -> str:

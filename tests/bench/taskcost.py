@@ -77,8 +77,8 @@ async def _measure_events(
     event = float(output)
     report.add("task cost: CPU of an Event", event * 1000, "ms")
     work = 10_000 * sorted(each["operator"] for each in rounds)[len(rounds) // 2]
-    # progress and warnings have a bucket each
-    events = 2 * (BURST + EVENTS_PER_SECOND * work)
+    # each reason has a bucket: submitted, waiting, failed, callback given up
+    events = 4 * (BURST + EVENTS_PER_SECOND * work)
     share = events * event / work
     report.add("task cost: Events, of the operator's CPU", share * 100, "%", at_most=5.0)
 

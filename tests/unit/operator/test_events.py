@@ -1,4 +1,4 @@
-"""Events are bounded for each object and for the process; warnings have a bucket of their own."""
+"""Events are bounded for each object and for the process; each reason has a bucket of its own."""
 
 import asyncio
 from contextvars import ContextVar
@@ -60,6 +60,27 @@ async def test_process_posts_a_burst_and_then_a_steady_rate() -> None:
     for number in range(1000, 2000):
         bench.events.info(make(f"task-{number}"), reason="Submitted", message="job")
     assert len(bench.posted) == BURST + 10 * EVENTS_PER_SECOND
+
+
+@in_virtual_time
+async def test_flood_of_waiting_tasks_hides_no_other_warning() -> None:
+    bench = Bench()
+    for number in range(10_000):
+        bench.events.warn(make(f"task-{number}"), reason="WaitingForProvider", message="busy")
+    bench.events.warn(make("account"), reason="NotReady", message="no Secret")
+    assert bench.posted[-1] == ("account", "Warning", "NotReady", "no Secret")
+
+
+@in_virtual_time
+async def test_task_that_the_flood_hid_is_reported_later() -> None:
+    bench = Bench()
+    for number in range(int(BURST)):
+        bench.events.warn(make(f"task-{number}"), reason="WaitingForProvider", message="busy")
+    bench.events.warn(make("last"), reason="WaitingForProvider", message="busy")
+    assert len(bench.posted) == BURST
+    await asyncio.sleep(1)
+    bench.events.warn(make("last"), reason="WaitingForProvider", message="busy")
+    assert bench.posted[-1][0] == "last"
 
 
 def test_poster_posts_in_the_context_of_kopfs_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
