@@ -49,7 +49,8 @@ def _split(value: object) -> object:
 class RedisSettings(BaseSettings):
     """Settings of Redis, the same for every process that counts."""
 
-    model_config = SettingsConfigDict(env_prefix="GATEWAY_", frozen=True)
+    # an error's text would have the password
+    model_config = SettingsConfigDict(env_prefix="GATEWAY_", frozen=True, hide_input_in_errors=True)
 
     redis_url: Annotated[str, AfterValidator(check_url)] = "redis://127.0.0.1:6379/0"
     """Redis of rates, limits, reservations and sessions: `redis://USER:PASSWORD@HOST:PORT/DB`, or
