@@ -56,7 +56,7 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
         raise kopf.PermanentError("the operator works in one namespace: name it with -n")
     own = Settings()  # pyright: ignore[reportCallIssue]
     configure_logging(own.log_level, own.log_format)
-    configure(settings, own.shards, own.lease)
+    configure(settings, own.shards, own.namespace, own.lease)
     # else each full collection visits the classes of `kubernetes`, which kopf imports
     gc.collect()
     gc.freeze()
@@ -122,7 +122,7 @@ async def hear_heartbeat(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> Non
         operator.hear()
 
 
-def configure(settings: kopf.OperatorSettings, shards: Shards, lease: str) -> None:
+def configure(settings: kopf.OperatorSettings, shards: Shards, namespace: str, lease: str) -> None:
     """Set what kopf watches and posts: no peering, few idle workers, quick and endless recovery."""
     settings.posting.reporting_component = "model-gateway"
     settings.posting.reporting_instance = socket.gethostname()
@@ -146,9 +146,12 @@ def configure(settings: kopf.OperatorSettings, shards: Shards, lease: str) -> No
     for resource in (TASKS, BATCHES, FILES, UPLOADS):
         if shards.selector:
             settings.watching.label_selectors[resource] = shards.selector
+    # with another namespace in `-n` kopf sees nothing, not the objects of another gateway
+    own = f"metadata.namespace={namespace}"
+    settings.watching.field_selectors[FILES] = own
     for resource in (TASKS, BATCHES, UPLOADS):
-        settings.watching.field_selectors[resource] = OPEN_SELECTOR
-    settings.watching.field_selectors[LEASES] = f"metadata.name={lease}"
+        settings.watching.field_selectors[resource] = f"{own},{OPEN_SELECTOR}"
+    settings.watching.field_selectors[LEASES] = f"{own},metadata.name={lease}"
 
 
 class Backoffs:

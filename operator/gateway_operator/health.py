@@ -71,7 +71,11 @@ class Heartbeat:
             await asyncio.sleep(self.seconds)
             # kopf cannot restart one watch, and a watch that hangs raises nothing
             if self.is_lost:
-                _log.error("the watch is dead: heartbeats are renewed and not shown; ending")
+                _log.error(
+                    "the watch is dead: heartbeats are renewed and not shown; ending",
+                    # then kopf may watch another namespace than the settings name
+                    was_ever_up=self._heard_at is not None,
+                )
                 end_process()
                 # the shutdown cancels this loop
                 await asyncio.Event().wait()

@@ -32,7 +32,7 @@ async def main(kubeconfig: Path, namespace: str, name: str) -> None:
 
     @kopf.on.startup(registry=registry)
     async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
-        configure(settings, Shards(), LEASE)
+        configure(settings, Shards(), namespace, LEASE)
 
     @kopf.on.login(registry=registry)
     async def log_in(**_: Any) -> kopf.AiohttpSession:

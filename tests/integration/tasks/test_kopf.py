@@ -117,3 +117,14 @@ async def test_unready_provider_and_waiting_task_are_events(world: World, client
     waiting = await wait_event(world, "gatewaytask", task, "WaitingForProvider")
     assert waiting.startswith(f"provider {provider}: ")
     assert "nosuch" in waiting
+
+
+async def test_operator_of_another_namespace_sees_no_work_and_ends(world: World) -> None:
+    replica = Replica(world, "operator", GATEWAY_HEARTBEAT_SECONDS="0.5")
+    command = (sys.executable, "-m", "kopf", "run", "-m", "gateway_operator.handlers")
+    replica.command = (*command, "--namespace", "kube-system")
+    replica.start()
+    assert replica.wait_ended(60) == 0
+    log = replica.log.read_text()
+    assert "was_ever_up=False" in log
+    assert "unexpected failure" not in log

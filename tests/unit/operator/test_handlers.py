@@ -28,7 +28,7 @@ KINDS = (TASKS, BATCHES, FILES, UPLOADS)
 
 def configured(shards: Shards) -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
-    configure(settings, shards, LEASE)
+    configure(settings, shards, "n", LEASE)
     return settings
 
 
@@ -49,12 +49,12 @@ def is_selected(selector: str, shard: str | None) -> bool:
     return (shard in listed) if operator == "in" else (shard not in listed)
 
 
-def test_finished_work_is_left_out() -> None:
-    settings = configured(Shards())
+def test_finished_work_and_other_namespaces_are_left_out() -> None:
+    selectors = configured(Shards()).watching.field_selectors
     for resource in (TASKS, BATCHES, UPLOADS):
-        assert settings.watching.field_selectors[resource] == "status.work!=Settled"
-    assert FILES not in settings.watching.field_selectors
-    assert settings.watching.field_selectors[LEASES] == "metadata.name=lease"
+        assert selectors[resource] == "metadata.namespace=n,status.work!=Settled"
+    assert selectors[FILES] == "metadata.namespace=n"
+    assert selectors[LEASES] == "metadata.namespace=n,metadata.name=lease"
 
 
 def test_one_replica_watches_everything() -> None:
