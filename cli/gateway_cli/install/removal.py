@@ -175,7 +175,9 @@ class InstallationRemoval:
             except JobLeft as left:
                 outcome.jobs_left.append({"task": meta["name"], "problem": str(left)})
                 self.report(f"! {name}: a job may run on at {left}")
-        charged = (obj.get("status") or {}).get("chargedMicros")
+        # an account shows the sum of its charges under the same name
+        is_run = kind in (GatewayTask, GatewayBatch)
+        charged = (obj.get("status") or {}).get("chargedMicros") if is_run else None
         if charged and not is_aggregated(obj) and meta["uid"] not in self._counted:
             outcome.uncounted_micros[obj["spec"]["request"]["accountName"]] += charged
         held = meta.get("finalizers") or []

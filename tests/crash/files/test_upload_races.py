@@ -222,6 +222,10 @@ async def test_only_one_of_concurrent_requests_wins(world, second, client, store
             await run_one()
 
     await asyncio.gather(*(run_in_turn() for _ in range(ROUNDS)))
+    # a race in which one side always wins proves nothing: the lead has not been found yet
+    is_even = race == "equal completions"
+    while len(outcomes) == 1 and not is_even and sum(outcomes.values()) < 10 * ROUNDS:
+        await run_in_turn()
     expected = kept["files"] * SIZE
 
     async def is_exact():
@@ -231,6 +235,4 @@ async def test_only_one_of_concurrent_requests_wins(world, second, client, store
     for outcome, count in outcomes.items():
         told.note(outcome, count)
     told.check()
-    assert sum(outcomes.values()) == ROUNDS
-    # a race in which one side always wins proves nothing
-    assert len(outcomes) > 1 or race == "equal completions", outcomes
+    assert len(outcomes) > 1 or is_even, outcomes
