@@ -113,6 +113,14 @@ class ListingGroup(TyperGroup):
             args = ["list", *args]
         return super().parse_args(ctx, args)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the arguments name. The error for an unknown one lists all."""
+        name = args[0]
+        is_known = name.startswith("-") or self.get_command(ctx, name) is not None
+        if not is_known and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {name!r}. Commands: {', '.join(self.commands)}.")
+        return super().resolve_command(ctx, args)
+
 
 def _show_display(obj: dict[str, Any]) -> tuple[str, str]:
     return obj["metadata"]["name"], obj["spec"].get("displayName", "")

@@ -134,7 +134,13 @@ def test_noun_without_a_command_lists(gatewayctl, create):
     assert name in gatewayctl("models").out
     rows = gatewayctl("models", "--action", "chat", "-o", "json").document["items"]
     assert name in [row["name"] for row in rows]
-    assert "No such command" in gatewayctl("models", "lst", code=2).err
+
+
+def test_unknown_command_of_a_noun_is_answered_with_its_commands(gatewayctl):
+    said = gatewayctl("models", "show", "sim-chat", code=2).refusal
+    assert "No such command 'show'" in said
+    for command in ("list", "describe", "set", "delete"):
+        assert command in said
 
 
 def test_kind_without_rules_of_its_own_has_all_commands(gatewayctl, control_plane, read):
