@@ -22,7 +22,7 @@ TABLE = "gateway_cli.admin.table"
 
 
 @dataclass(frozen=True, slots=True)
-class Noun:
+class NounEntry:
     """A command or group of commands: where its Typer app is, and its line in the help."""
 
     module: str
@@ -33,55 +33,59 @@ class Noun:
 
 
 NOUNS = {
-    "accounts": Noun(
+    "accounts": NounEntry(
         "gateway_cli.admin.webhooks", "Payers, their money and limits.", ADMIN, "accounts"
     ),
-    "users": Noun("gateway_cli.admin.users", "People and their roles in accounts.", ADMIN),
-    "keys": Noun("gateway_cli.admin.keys", "API keys and their limits.", ADMIN),
-    "guardrails": Noun(
+    "users": NounEntry("gateway_cli.admin.users", "People and their roles in accounts.", ADMIN),
+    "keys": NounEntry("gateway_cli.admin.keys", "API keys and their limits.", ADMIN),
+    "guardrails": NounEntry(
         "gateway_cli.admin.guardrails", "Limits that several keys of an account share.", ADMIN
     ),
-    "fund": Noun("gateway_cli.admin.funds", "Add money to an account.", ADMIN),
-    "usage": Noun("gateway_cli.admin.usage", "Calls and charges.", ADMIN),
-    "models": Noun(TABLE, "The catalog: prices, routes, health.", ADMIN, "models"),
-    "prompts": Noun(TABLE, "Examples that users find with the MCP tool.", ADMIN, "prompts"),
-    "clients": Noun(TABLE, "Applications that use OAuth.", ADMIN, "clients"),
-    "grants": Noun(TABLE, "Access that users gave to applications.", ADMIN, "grants"),
-    "providers": Noun(
+    "fund": NounEntry("gateway_cli.admin.funds", "Add money to an account.", ADMIN),
+    "usage": NounEntry("gateway_cli.admin.usage", "Calls and charges.", ADMIN),
+    "models": NounEntry(TABLE, "The catalog: prices, routes, health.", ADMIN, "models"),
+    "prompts": NounEntry(TABLE, "Examples that users find with the MCP tool.", ADMIN, "prompts"),
+    "clients": NounEntry(TABLE, "Applications that use OAuth.", ADMIN, "clients"),
+    "grants": NounEntry(TABLE, "Access that users gave to applications.", ADMIN, "grants"),
+    "providers": NounEntry(
         "gateway_cli.admin.providers", "Upstreams: readiness, health, a test call.", ADMIN
     ),
-    "apply": Noun(
+    "apply": NounEntry(
         "gateway_cli.install.apply",
         "Apply objects (server-side): create them, or change the fields in the files.",
         ADMIN,
     ),
-    "tasks": Noun(
+    "tasks": NounEntry(
         "gateway_cli.admin.tasks",
         "Create and follow tasks with a key; manage all as an admin.",
         TASKS,
     ),
-    "balance": Noun("gateway_cli.rest.balance", "The money of a key's account.", MODELS),
-    "chat": Noun("gateway_cli.rest.chat", "Talk to a language model.", MODELS),
-    "files": Noun("gateway_cli.rest.files", "Upload, download and delete Files.", STORAGE),
-    "uploads": Noun("gateway_cli.rest.uploads", "Upload files in parts, resumably.", STORAGE),
-    "batches": Noun("gateway_cli.rest.batches", "Run the moderations of a JSONL file.", STORAGE),
-    "status": Noun("gateway_cli.inspection.status", "A gateway at a glance.", OPERATION),
-    "doctor": Noun(
+    "balance": NounEntry("gateway_cli.rest.balance", "The money of a key's account.", MODELS),
+    "chat": NounEntry("gateway_cli.rest.chat", "Talk to a language model.", MODELS),
+    "files": NounEntry("gateway_cli.rest.files", "Upload, download and delete Files.", STORAGE),
+    "uploads": NounEntry("gateway_cli.rest.uploads", "Upload files in parts, resumably.", STORAGE),
+    "batches": NounEntry(
+        "gateway_cli.rest.batches", "Run the moderations of a JSONL file.", STORAGE
+    ),
+    "status": NounEntry("gateway_cli.inspection.status", "A gateway at a glance.", OPERATION),
+    "doctor": NounEntry(
         "gateway_cli.inspection.doctor", "Find what is wrong, and what to do.", OPERATION
     ),
-    "top": Noun("gateway_cli.inspection.top", "Rates, spending and errors, live.", OPERATION),
-    "record": Noun(
+    "top": NounEntry("gateway_cli.inspection.top", "Rates, spending and errors, live.", OPERATION),
+    "record": NounEntry(
         "gateway_cli.admin.record",
         "Save all custom resources, and restore them into an empty cluster.",
         OPERATION,
     ),
-    "local": Noun(
+    "local": NounEntry(
         "gateway_cli.local.commands",
         "Run the whole gateway on this machine with a real control plane.",
         OPERATION,
     ),
-    "completion": Noun("gateway_cli.completion", "Print the completion of a shell.", OPERATION),
-    "install": Noun(
+    "completion": NounEntry(
+        "gateway_cli.completion", "Print the completion of a shell.", OPERATION
+    ),
+    "install": NounEntry(
         "gateway_cli.install.commands",
         "Steps of an installation in a cluster; each may be repeated.",
         OPERATION,
