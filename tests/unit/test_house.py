@@ -117,7 +117,7 @@ def test_readme_opens_with_two_existing_commands() -> None:
 def test_documents_name_existing_make_targets() -> None:
     targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.M))
     for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / ".ci" / "run"):
-        for words in re.findall(r"(?:^|`)\s*make ([a-z][a-z0-9 -]*)", path.read_text(), re.M):
+        for words in re.findall(r"(?:^\s*|`)make ([a-z][a-z0-9 -]*)", path.read_text(), re.M):
             named = [word for word in words.split() if not word.startswith("-")]
             assert set(named[:1]) <= targets, f"{path.name}: make {words}"
 

@@ -113,7 +113,7 @@ def test_every_operation_requires_its_act_and_rate(gateway: Gateway) -> None:
         for operation in list_operations(gateway.app)
         if operation.access is not None
     }
-    assert required == ACCESS
+    assert required == ACCESS, "each operation that requires access has its row in ACCESS"
 
 
 async def test_key_of_too_low_a_role_or_another_class_is_refused_by_each_operation() -> None:
