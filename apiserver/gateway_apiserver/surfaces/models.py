@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticKnownError
 
 from gateway_core.files.files import LONGEST_SECONDS, SHORTEST_SECONDS, SHOWN_PURPOSES
 from gateway_core.tasks.schemas import NOT_BLANK as NOT_BLANK
@@ -80,6 +81,25 @@ def _require_text(value: Any) -> Any:
     if not isinstance(value, str):
         raise FieldProblem("must be a string", code="invalid_type")
     return value
+
+
+def at_most(entries: int) -> BeforeValidator:
+    """Refuse an object with more entries before any of them is validated.
+
+    Each would be a problem to make, and a hostile body has tens of thousands.
+    """
+
+    def check(value: Any) -> Any:
+        if isinstance(value, dict) and len(value) > entries:
+            context = {
+                "field_type": "Dictionary",
+                "max_length": entries,
+                "actual_length": len(value),
+            }
+            raise PydanticKnownError("too_long", context)
+        return value
+
+    return BeforeValidator(check)
 
 
 def drop_repeats(entries: Iterable[str]) -> list[str]:

@@ -227,6 +227,12 @@ async def test_invalid_patch_is_400(office: Office, patch: Any) -> None:
     assert "errors" in answer.json
 
 
+async def test_entries_of_too_large_metadata_are_not_validated(office: Office) -> None:
+    metadata = {str(n): n for n in range(30_000)}
+    answer = await office.ask("POST", "/keys", {"name": "x", "metadata": metadata})
+    assert answer.json["errors"] == {"metadata": ["must have at most 16 items"]}
+
+
 async def test_metadata_is_counted_after_merge(office: Office) -> None:
     made = await office.make(metadata={str(n): "" for n in range(16)})
     path = f"/keys/{made['id']}"

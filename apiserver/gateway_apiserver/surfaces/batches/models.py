@@ -4,7 +4,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from gateway_apiserver.surfaces.models import Count, ExpiresAfter, Lenient, Shape, Text, Word
+from gateway_apiserver.surfaces.models import (
+    Count,
+    ExpiresAfter,
+    Lenient,
+    Shape,
+    Text,
+    Word,
+    at_most,
+)
 from gateway_core.api.batch import MOST_METADATA_BYTES
 
 ENDPOINT = "/v1/moderations"
@@ -21,6 +29,7 @@ def _check_size(pairs: dict[str, str]) -> dict[str, str]:
 Metadata = Annotated[
     dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
     Field(max_length=16),
+    at_most(16),
     AfterValidator(_check_size),
 ]
 

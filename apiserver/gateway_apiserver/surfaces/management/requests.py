@@ -17,6 +17,7 @@ from gateway_apiserver.surfaces.models import (
     Query,
     Request,
     Whole,
+    at_most,
     drop_repeats,
 )
 from gateway_apiserver.surfaces.validation import refuse_fields
@@ -147,7 +148,10 @@ class KeyCreate(Creation, KeyLimits):
     name: Title
     disabled: bool | None = None
     expires_at: Moment | None = None
-    metadata: Annotated[dict[NoteName, Note], Field(max_length=MOST_METADATA)] | None = None
+    metadata: (
+        Annotated[dict[NoteName, Note], Field(max_length=MOST_METADATA), at_most(MOST_METADATA)]
+        | None
+    ) = None
 
 
 class KeyPatch(KeyLimits):
@@ -156,7 +160,9 @@ class KeyPatch(KeyLimits):
     name: Title = ""
     disabled: bool | None = None
     expires_at: Moment | None = None
-    metadata: Annotated[dict[NoteName, Note | None], Field(max_length=64)] | None = None
+    metadata: Annotated[dict[NoteName, Note | None], Field(max_length=64), at_most(64)] | None = (
+        None
+    )
 
 
 class Rotation(Request):
