@@ -18,15 +18,13 @@ from gateway_core.providers.upstream import (
 
 MOST_HEAD_BYTES = 64 * 1024
 """Bytes of a head, of trailers, or of anything else between two pieces of a body."""
-READ_BYTES = 64 * 1024
+READ_BYTES = 16 * 1024
+"""Received at once, into a buffer of the connection's own: as much as a TLS record has."""
 HIGH_WATER = 128 * 1024
 """Unread bytes of a response beyond which the connection is not read: at most 256 KiB are held of
 it, with the last piece and what waits for TLS."""
 WRITE_BYTES = 64 * 1024
 """A request body beyond this size is written in pieces, as the upstream takes them."""
-
-_BUFFER = memoryview(bytearray(READ_BYTES))
-"""Shared by all connections: the event loop fills it and has it parsed in one step."""
 
 _LATE = "The provider did not answer in time."
 _UNREADABLE = "The provider's response cannot be read."
@@ -70,6 +68,7 @@ class Connection(asyncio.BufferedProtocol):
         """The loop's time when the last response was whole."""
         self.is_paused = False
         self._loop = loop
+        self._buffer = memoryview(bytearray(READ_BYTES))
         self._on_free = on_free
         self._on_lost = on_lost
         # a callback of our own for each chunk of a stream would cost as much as all else
@@ -158,7 +157,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where to receive."""
-        return _BUFFER
+        return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Parse what has arrived."""
@@ -170,7 +169,7 @@ class Connection(asyncio.BufferedProtocol):
         self._quiet_bytes += nbytes
         is_readable, pieces = True, self._pieces
         try:
-            self._parser.feed_data(_BUFFER[:nbytes])
+            self._parser.feed_data(self._buffer[:nbytes])
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             is_readable = False
         if pieces:

@@ -206,7 +206,7 @@ async def test_slow_reader_bounds_what_is_buffered(is_tls, contexts):
         client.close()
 
 
-@pytest.mark.parametrize(("is_tls", "most"), [(False, 20_000), (True, 200_000)])
+@pytest.mark.parametrize(("is_tls", "most"), [(False, 40_000), (True, 200_000)])
 async def test_connection_takes_little_memory(is_tls, most, contexts):
     """Both ends are in this process."""
     count = 20
