@@ -21,7 +21,7 @@ from gateway_core.providers.catalog import Catalog
 from gateway_web.application import EndpointRoute
 from gateway_web.context import Header, RequestContext, get_context
 from gateway_web.errors import to_gateway_error
-from gateway_web.http1.exchange import EXCHANGE_KEY, ClientExchange
+from gateway_web.http1.exchange import EXCHANGE_KEY, Exchange
 from gateway_web.middleware.metrics import find_surface
 from gateway_web.responses import Response, send_response
 
@@ -56,7 +56,7 @@ class Call:
         self.scope = scope
         self.headers: Sequence[Header] = scope["headers"]
         # a test's client has none
-        self.exchange: ClientExchange = scope.get(EXCHANGE_KEY, _NO_CLIENT)
+        self.exchange: Exchange = scope.get(EXCHANGE_KEY, _NO_CLIENT)
         self.receive = receive
         self.send = send
         self.context = context

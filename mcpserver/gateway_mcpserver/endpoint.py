@@ -53,7 +53,7 @@ from gateway_mcpserver.tools.tool import Tool, ToolCall, ToolResult, render_fail
 from gateway_mcpserver.tools.toolbox import Toolbox
 from gateway_mcpserver.waiting import FindRefusal, Stop, Wait
 from gateway_web.context import RequestContext, get_context
-from gateway_web.http1.exchange import EXCHANGE_KEY, ClientExchange
+from gateway_web.http1.exchange import EXCHANGE_KEY, Exchange
 from gateway_web.middleware.bodies import RequestBody, read_json_body
 from gateway_web.responses import send_empty, send_response
 
@@ -321,8 +321,8 @@ def _too_many() -> Unavailable:
     return Unavailable("Too many large bodies are being handled.")
 
 
-def _find_client(scope: Scope) -> ClientExchange:
-    found: ClientExchange = scope[EXCHANGE_KEY]
+def _find_client(scope: Scope) -> Exchange:
+    found: Exchange = scope[EXCHANGE_KEY]
     return found
 
 

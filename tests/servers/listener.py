@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.server import ServerState
 
 from gateway_web.http1.connections import ConnectionTable
 from gateway_web.http1.protocol import Protocol
@@ -15,7 +14,7 @@ from gateway_web.http1.protocol import Protocol
 def build_protocol(app: ASGIApp, table: ConnectionTable) -> Protocol:
     config = uvicorn.Config(app, lifespan="off", log_config=None, proxy_headers=False)
     config.load()
-    state = ServerState()
+    state = uvicorn.Server(config).server_state
     return Protocol(config=config, server_state=state, app_state={}, table=table)
 
 

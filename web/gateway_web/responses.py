@@ -13,7 +13,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from gateway_core.api.errors import RateState
 from gateway_web.context import Drain, Header, RequestContext, get_context
-from gateway_web.http1.exchange import EXCHANGE_KEY, WITHOUT_BODY, ClientExchange
+from gateway_web.http1.exchange import EXCHANGE_KEY, WITHOUT_BODY, Exchange
 
 JSON: Header = (b"content-type", b"application/json")
 NO_STORE: Header = (b"cache-control", b"no-store")
@@ -85,7 +85,7 @@ class ResponseSender:
         self._send = send
         self._context = context
         # a test's client has none
-        self._exchange: ClientExchange | None = scope.get(EXCHANGE_KEY)
+        self._exchange: Exchange | None = scope.get(EXCHANGE_KEY)
         self._drain = drain
 
     async def __call__(self, message: Message) -> None:
@@ -142,7 +142,7 @@ async def send_head(send: Send, status: int, headers: Sequence[Header]) -> None:
     await send({"type": "http.response.start", "status": status, "headers": headers})
 
 
-async def send_end(send: Send, client: ClientExchange, data: bytes) -> None:
+async def send_end(send: Send, client: Exchange, data: bytes) -> None:
     """Send the last bytes of a chunked body that `client` gets."""
     if client.is_behind:
         await send({"type": "http.response.body", "body": data})

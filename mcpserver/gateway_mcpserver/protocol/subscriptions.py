@@ -19,7 +19,7 @@ from gateway_mcpserver.protocol.messages import (
 )
 from gateway_mcpserver.protocol.streaming import HEARTBEAT_SECONDS, Reply
 from gateway_mcpserver.waiting import FindRefusal, Stop, Wait
-from gateway_web.http1.exchange import ClientExchange
+from gateway_web.http1.exchange import Exchange
 
 STREAM_SECONDS = 300.0
 MOST_STREAMS = 500
@@ -40,7 +40,7 @@ class Subscriptions:
         self,
         message: Message,
         account: str,
-        client: ClientExchange,
+        client: Exchange,
         reply: Reply,
         find_refusal: FindRefusal,
     ) -> None:

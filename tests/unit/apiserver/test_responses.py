@@ -8,7 +8,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
 from gateway_web.http1.connections import ConnectionBounds, ConnectionTable
-from gateway_web.http1.stalls import StallWatch
+from gateway_web.http1.flow import Flow
 from gateway_web.responses import send_chunks, send_head
 from tests.fakes.clock import in_virtual_time
 from tests.servers.listener import listen
@@ -71,7 +71,7 @@ async def begin(port: int) -> asyncio.StreamWriter:
 
 def watch(transport: object, seconds: float) -> None:
     """Begin to watch a made-up transport."""
-    StallWatch(asyncio.get_running_loop(), transport, seconds).begin()  # type: ignore[arg-type]
+    Flow(transport, seconds).pause_writing()  # type: ignore[arg-type]
 
 
 async def test_content_is_not_read_on_for_a_client_that_has_left(

@@ -7,11 +7,11 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from gateway_web.http1.connections import ConnectionBounds, ConnectionTable
-from gateway_web.http1.protocol import MOST_DRAINED_BYTES
 from gateway_web.responses import Response, send_response
 from tests.servers.listener import listen
 
 BLOCK = b"a" * 65_536
+DRAINED_BYTES = ConnectionBounds().drained_bytes
 
 
 async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
@@ -42,13 +42,13 @@ async def test_large_rest_of_a_body_is_not_read(port: int) -> None:
             await writer.drain()
             sent += len(BLOCK)
     # and what the sockets hold
-    assert MOST_DRAINED_BYTES <= sent < MOST_DRAINED_BYTES + (16 << 20)
+    assert DRAINED_BYTES <= sent < DRAINED_BYTES + (16 << 20)
 
 
 async def test_small_rest_of_a_body_is_read_and_the_connection_stays(port: int) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for _ in range(3):
-        size = MOST_DRAINED_BYTES - 1
+        size = DRAINED_BYTES - 1
         await ask(writer, size)
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 413 ")
         assert await reader.readexactly(2) == b"{}"

@@ -1,4 +1,4 @@
-"""Heads and bodies of responses as `HttpExchange` writes them."""
+"""Heads and bodies of responses as `Exchange` writes them."""
 
 import asyncio
 from http import HTTPStatus
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway_web.context import Drain, RequestContext
-from gateway_web.http1.exchange import EXCHANGE_KEY, HttpExchange
+from gateway_web.http1.exchange import EXCHANGE_KEY, Exchange
 from gateway_web.http1.flow import Flow
 from gateway_web.responses import ResponseSender, send_end, send_head
 
@@ -25,29 +25,33 @@ class Transport:
     def close(self) -> None:
         self.is_closed = True
 
+    def get_write_buffer_size(self) -> int:
+        return 1
+
 
 def make(
     method: str = "GET", *, version: str = "1.1", keep_alive: bool = True
-) -> tuple[HttpExchange, Transport]:
+) -> tuple[Exchange, Transport]:
     transport: Any = Transport()
-    exchange = HttpExchange(
+    exchange = Exchange(
         {"method": method, "http_version": version},
         transport,
-        Flow(transport),
+        Flow(transport, 60.0),
         [(b"date", b"today")],
         expects_continue=False,
         keep_alive=keep_alive,
-        on_response=lambda: None,
+        unread_bytes=1 << 16,
+        on_end=lambda: None,
     )
     return exchange, transport
 
 
-async def start(exchange: HttpExchange, *headers: tuple[bytes, bytes], status: int = 200) -> None:
+async def start(exchange: Exchange, *headers: tuple[bytes, bytes], status: int = 200) -> None:
     message = {"type": "http.response.start", "status": status, "headers": headers}
     await exchange.send(message)
 
 
-async def send(exchange: HttpExchange, body: bytes, *, more: bool = False) -> None:
+async def send(exchange: Exchange, body: bytes, *, more: bool = False) -> None:
     await exchange.send({"type": "http.response.body", "body": body, "more_body": more})
 
 

@@ -15,7 +15,6 @@ from starlette.types import Receive, Scope, Send
 
 from gateway_web.context import get_context
 from gateway_web.errors import Dialect
-from gateway_web.http1 import protocol
 from gateway_web.http1.connections import ConnectionBounds, ConnectionTable
 from gateway_web.http1.protocol import Protocol
 from gateway_web.middleware import bodies
@@ -275,9 +274,8 @@ async def test_idle_connection_is_closed_whatever_it_had(first: bytes) -> None:
         writer.transport.abort()
 
 
-async def test_rest_of_an_answered_body_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "DRAIN_SECONDS", 0.3)
-    async with serve() as port:
+async def test_rest_of_an_answered_body_has_a_deadline() -> None:
+    async with serve(drain_seconds=0.3) as port:
         head = b"POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n"
         assert (await drip(port, head, b"a")).split()[1] == b"200"
 
@@ -347,10 +345,9 @@ async def test_flood_keeps_no_client_out(addresses: int, most: int) -> None:
             assert (await port.ask(source=source)).split()[1] == b"200"
 
 
-async def test_connections_with_requests_are_refused_beyond_the_bound(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with serve(connections=60, per_address=5) as port, AsyncExitStack() as stack:
+async def test_connections_with_requests_are_refused_beyond_the_bound() -> None:
+    bounds = {"connections": 60, "per_address": 5, "refusal_seconds": 0.5}
+    async with serve(**bounds) as port, AsyncExitStack() as stack:
         for _ in range(5):
             await port.hold(stack, b"GET /held HTTP/1.1\r\nHost: x\r\n\r\n")
         await wait_for(lambda: port.begun == 5, what="the requests")
@@ -359,7 +356,6 @@ async def test_connections_with_requests_are_refused_beyond_the_bound(
         assert b"retry-after: 5\r\n" in refused
         assert (await port.ask(source="127.0.0.2")).split()[1] == b"200"
         # a refused connection that sends nothing is closed as well
-        monkeypatch.setattr(protocol, "CROWDED_SECONDS", 0.1)
         reader = await port.hold(stack)
         assert await end_of(reader) == b""
         assert len(port.table) == 5

@@ -6,7 +6,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from gateway_web.http1.connections import ConnectionBounds, ConnectionTable
-from gateway_web.http1.exchange import EXCHANGE_KEY, ClientExchange
+from gateway_web.http1.exchange import EXCHANGE_KEY, Exchange
 from tests.servers.listener import listen
 
 SECONDS = 30
@@ -15,7 +15,7 @@ SECONDS = 30
 async def relay(scope: Scope, receive: Receive, send: Send) -> None:
     """Answers as a relayed stream does."""
     await receive()
-    exchange: ClientExchange = scope[EXCHANGE_KEY]
+    exchange: Exchange = scope[EXCHANGE_KEY]
     exchange.begin(200, [])
     for data in (b"", b"data: 1\n\n", b"data: 2\n\n"):
         exchange.write(data)

@@ -27,12 +27,30 @@ class ConnectionBounds:
     connections: int = 2000
     per_address: int = 1000
     """Connections of one peer, or requests at once of one client behind a trusted proxy."""
+    refusals: int = 128
+    """Connections beyond these bounds that are kept open until they can be answered with 503."""
+    refusal_seconds: float = 2.0
+    """How long such a connection waits for its first request."""
     headers: int = 100
     head_bytes: int = 32 * 1024
     head_seconds: float = 10.0
     """From the first byte of a head to its end."""
+    piece_bytes: int = 16 * 1024
+    """What is parsed at once: of a head that is too large, no more is kept beyond its bound."""
+    pipelined: int = 8
+    """Requests that wait for the response to one before them."""
+    unread_bytes: int = 64 * 1024
+    """Of a body that the application does not read: beyond it the connection is not read either."""
+    drained_bytes: int = 4 * 1024 * 1024
+    """Of a body that was answered before its end: read on, as a client that is still sending may
+    not see the answer otherwise, and then no further."""
+    drain_seconds: float = 10.0
+    """How long the rest of such a body may take."""
     idle_seconds: float = 60.0
     """Without a request: after the connect or after a response."""
+    send_buffer_bytes: int = 64 * 1024
+    """Of the kernel, which would take megabytes of a slow reader's response. It counts twice as
+    much for its own records."""
     stall_seconds: float = 60.0
     """A client that takes none of the bytes that are ready for it is cut off after this time."""
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()

@@ -8,12 +8,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any
 
 from starlette.types import ASGIApp, Message
 
 from gateway_web.context import Header
-from gateway_web.http1.flow import MOST_UNREAD_BYTES, Flow
+from gateway_web.http1.flow import Flow
 
 _ENDED: Any = {}
 _CLOSE: Header = (b"connection", b"close")
@@ -21,92 +21,21 @@ _HEAD_BYTES = b"\t\n\r" + bytes(range(0x20, 0x7F)) + bytes(range(0x80, 0x100))
 WITHOUT_BODY = frozenset({204, 304})
 """Statuses of responses without a body. 204 may have no length (RFC 9110, 8.6); that of a 304 would
 be the length of the 200, which is not known here."""
-_STATUS_LINES = {
-    status: b"HTTP/1.1 %d %b\r\n" % (status, phrase.encode())
-    for status, phrase in (
-        *((status.value, status.phrase) for status in HTTPStatus),
-        # a status without a phrase of its own has none on the wire
-        *((status, "") for status in range(100, 600) if status not in {*HTTPStatus}),
-    )
+_PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
+STATUS_LINES = {
+    status: b"HTTP/1.1 %d %b\r\n" % (status, _PHRASES.get(status, b""))
+    for status in range(100, 600)
 }
 _FAILED = b"Internal Server Error"
 _FAILED_HEADERS: tuple[Header, ...] = ((b"content-type", b"text/plain; charset=utf-8"),)
 EXCHANGE_KEY = "gateway.exchange"
-"""Where the scope of a request has its `ClientExchange`."""
+"""Where the scope of a request has its `Exchange`."""
 
 _log = logging.getLogger("uvicorn.error")
 
 
-class ClientExchange(Protocol):
-    """What bodies and relays need of a client beside ASGI."""
-
-    on_gone: Callable[[], None]
-    """Called when the client has left before the end of its response."""
-    on_drained: Callable[[], None]
-    """Called when the client has taken what was written."""
-
-    @property
-    def is_received(self) -> bool:
-        """Whether the whole request has arrived, so that `receive` does not wait."""
-        ...
-
-    def take_body(self) -> bytes | None:
-        """What has arrived of the body and was not received yet; None if the client has left."""
-        ...
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether the client has left."""
-        ...
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether earlier bytes still wait for the client: write no more."""
-        ...
-
-    def write(self, data: bytes) -> None:
-        """Send bytes of a body of unknown length at once. Empty bytes send the head alone."""
-        ...
-
-    def respond(self, status: int, headers: Iterable[Header], body: bytes) -> None:
-        """Send a whole response at once; adds its length. Not while `is_behind`."""
-        ...
-
-    def begin(self, status: int, headers: Iterable[Header]) -> None:
-        """Begin a response, whose head goes with the first bytes of its body. Not while
-        `is_behind`."""
-        ...
-
-    def finish(self, data: bytes) -> None:
-        """Send the last bytes of a body of unknown length, and end it. Not while `is_behind`."""
-        ...
-
-
-class HttpExchange:
-    """A request on a connection and its response."""
-
-    __slots__ = (
-        "_body",
-        "_default_headers",
-        "_event",
-        "_flow",
-        "_has_news",
-        "_head",
-        "_is_continued",
-        "_is_framed",
-        "_is_in_pieces",
-        "_left",
-        "_on_response",
-        "_transport",
-        "disconnected",
-        "keep_alive",
-        "more_body",
-        "on_drained",
-        "on_gone",
-        "response_complete",
-        "response_started",
-        "scope",
-    )
+class Exchange:
+    """A request on a connection and its response, by ASGI (`receive`, `send`) or by plain calls."""
 
     def __init__(
         self,
@@ -117,19 +46,25 @@ class HttpExchange:
         *,
         expects_continue: bool,
         keep_alive: bool,
-        on_response: Callable[[], None],
+        unread_bytes: int,
+        on_end: Callable[[], None],
     ) -> None:
         self.scope = scope
         self.on_gone: Callable[[], None] = ignore
+        """Called when the client has left before the end of its response."""
         self.on_drained: Callable[[], None] = ignore
-        self.disconnected = False
+        """Called when the client has taken what was written."""
+        self.is_gone = False
+        """Whether the client has left."""
+        self.is_received = False
+        """Whether the whole request has arrived, so that `receive` does not wait."""
         self.keep_alive = keep_alive
-        self.more_body = True
         self.response_started = self.response_complete = False
         self._transport = transport
         self._flow = flow
         self._default_headers = default_headers
-        self._on_response = on_response
+        self._unread_bytes = unread_bytes
+        self._on_end = on_end
         self._is_continued = not expects_continue
         """Whether the client sends the body without being asked to."""
         self._body: bytes | bytearray = b""
@@ -155,17 +90,17 @@ class HttpExchange:
         except BaseException as error:
             _log.error("Exception in ASGI application", exc_info=error)
         else:
-            if self.response_complete or self.disconnected:
+            if self.response_complete or self.is_gone:
                 return
             _log.error("The ASGI application has not completed the response.")
         finally:
             # it belongs to the connection, which refers to this exchange
-            self._on_response = ignore
+            self._on_end = ignore
             task: Any = asyncio.current_task()
             tasks.discard(task)
         if self.response_started:
             self._transport.close()
-        elif not self.disconnected:
+        elif not self.is_gone:
             self.keep_alive = False
             self.respond(500, _FAILED_HEADERS, _FAILED)
 
@@ -180,23 +115,18 @@ class HttpExchange:
             if isinstance(self._body, bytes):
                 self._body = bytearray(self._body)
             self._body += data
-        if len(self._body) > MOST_UNREAD_BYTES:
+        if len(self._body) > self._unread_bytes:
             self._flow.pause_reading()
         self._notify()
 
     def end_body(self) -> None:
         """Note that the whole request has arrived."""
-        self.more_body = False
+        self.is_received = True
         self._notify()
-
-    @property
-    def is_received(self) -> bool:
-        """Whether the whole request has arrived, so that `receive` does not wait."""
-        return not self.more_body
 
     def take_body(self) -> bytes | None:
         """What has arrived of the body and was not received yet; None if the client has left."""
-        if self.disconnected:
+        if self.is_gone:
             return None
         self._flow.resume_reading()
         body, self._body = self._body, b""
@@ -207,7 +137,7 @@ class HttpExchange:
         if not self._is_continued and not self._transport.is_closing():
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._is_continued = True
-        if not self.disconnected and not self.response_complete:
+        if not self.is_gone and not self.response_complete:
             self._flow.resume_reading()
             if not self._has_news:
                 if self._event is None:
@@ -216,10 +146,10 @@ class HttpExchange:
         self._has_news = False
         if self._event is not None:
             self._event.clear()
-        if self.disconnected or self.response_complete:
+        if self.is_gone or self.response_complete:
             return {"type": "http.disconnect"}
         body, self._body = self._body, b""
-        return {"type": "http.request", "body": bytes(body), "more_body": self.more_body}
+        return {"type": "http.request", "body": bytes(body), "more_body": not self.is_received}
 
     def _notify(self) -> None:
         self._has_news = True
@@ -229,27 +159,25 @@ class HttpExchange:
     # the client
 
     @property
-    def is_gone(self) -> bool:
-        """Whether the client has left."""
-        return self.disconnected
-
-    @property
     def is_behind(self) -> bool:
-        """Whether the client has not taken yet what was written."""
+        """Whether earlier bytes still wait for the client: write no more."""
         return self._flow.is_behind
 
     def leave(self) -> None:
         """Note that the client has left."""
         if not self.response_complete:
-            self.disconnected = True
+            self.is_gone = True
             self._notify()
             self.on_gone()
 
     # the response
 
     def write(self, data: bytes) -> None:
-        """Send bytes of a body of unknown length, with the head before the first of them."""
-        if self.disconnected:
+        """Send bytes of a body of unknown length at once, with the head before the first of them.
+
+        Empty bytes send the head alone.
+        """
+        if self.is_gone:
             return
         head, self._head = self._head, b""
         if not data or not self._is_framed:
@@ -259,8 +187,8 @@ class HttpExchange:
         self._transport.write(b"%b%x\r\n%b\r\n" % (head, len(data), data))
 
     def respond(self, status: int, headers: Iterable[Header], body: bytes) -> None:
-        """Send a whole response."""
-        if self.disconnected:
+        """Send a whole response at once; adds its length. Not while `is_behind`."""
+        if self.is_gone:
             return
         self._check_begin()
         head = self._make_head(status, headers, None if status in WITHOUT_BODY else len(body))
@@ -270,9 +198,9 @@ class HttpExchange:
 
     async def send(self, message: Any) -> None:
         """Send a part of the response, as ASGI has it."""
-        if self._flow.is_behind and not self.disconnected:
+        if self._flow.is_behind and not self.is_gone:
             await self._flow.wait_writable()
-        if self.disconnected:
+        if self.is_gone:
             return
         if self.response_complete:
             raise RuntimeError("The response is complete.")
@@ -298,8 +226,11 @@ class HttpExchange:
             self._end()
 
     def begin(self, status: int, headers: Iterable[Header]) -> None:
-        """Begin the response; its head is kept for the first bytes of the body."""
-        if self.disconnected:
+        """Begin the response, whose head goes with the first bytes of its body.
+
+        Not while `is_behind`.
+        """
+        if self.is_gone:
             return
         self._check_begin()
         found = [*headers]
@@ -313,8 +244,8 @@ class HttpExchange:
         self._head = self._make_head(status, found)
 
     def finish(self, data: bytes) -> None:
-        """Send the last bytes of a body of unknown length."""
-        if self.disconnected:
+        """Send the last bytes of a body of unknown length, and end it. Not while `is_behind`."""
+        if self.is_gone:
             return
         if not self._is_in_pieces:
             raise RuntimeError("The length of the body is known.")
@@ -333,12 +264,12 @@ class HttpExchange:
         self, status: int, headers: Iterable[Header], length: int | None = None
     ) -> bytes:
         """The bytes of the head; marks the response as begun. `length` adds a Content-Length."""
-        if not (self._is_continued or self._body) and self.more_body:
+        if not (self._is_continued or self._body) and not self.is_received:
             # the client waits for 100 Continue, and may send another request instead of the body
             self.keep_alive = False
         self.response_started = self._is_continued = True
         found = [*self._default_headers, *headers]
-        lines = [_STATUS_LINES[status], *[b"%b: %b\r\n" % header for header in found]]
+        lines = [STATUS_LINES[status], *[b"%b: %b\r\n" % header for header in found]]
         if length is not None:
             lines.append(b"content-length: %d\r\n" % length)
         if _CLOSE in found:
@@ -367,8 +298,8 @@ class HttpExchange:
         self.scope = _ENDED
         if not self.keep_alive:
             self._transport.close()
-        on_response, self._on_response = self._on_response, ignore
-        on_response()
+        on_end, self._on_end = self._on_end, ignore
+        on_end()
 
 
 def ignore() -> None:

@@ -1,32 +1,16 @@
 """One HTTP/1.1 connection, bounded in time and memory before and after authentication.
 
-uvicorn makes a `Protocol` for each connection (its setting `http`) and ends it by `shutdown`. The
-connection is always in one of the states of `State`:
-
-| State | Event | Next |
-|---|---|---|
-| IDLE | a head begins | HEAD |
-| HEAD | it is complete | BODY |
-| BODY | the body is complete | ANSWERING; IDLE if the response is complete, too |
-| BODY | the response is complete | DRAINING |
-| ANSWERING | a head begins: a pipelined request | HEAD |
-| ANSWERING | the last response is complete | IDLE |
-| DRAINING | the body is complete | IDLE |
-| HEAD, BODY | it is refused while responses before it are under way | ENDING |
-| CROWDED | its first bytes come, and are answered with 503 | CLOSED |
-| any | the connection is lost | CLOSED |
-
-Each state has what the client may take for it (`_wait`): a head, idle time, the rest of a body that
-was answered early. A client that takes nothing of its response is cut off by `stalls`. `refusals`
-answers requests that `framing` or the parser refuses, with a request id (contract §0.8), and no
-later byte is parsed.
+uvicorn makes a `Protocol` for each connection (its setting `http`) and ends it by `shutdown`.
+`states` has what it does and what changes that, `ConnectionBounds` its bounds. `refusals` answers
+requests that `framing` or the parser refuses, with a request id (contract §0.8), and no later byte
+is parsed.
 """
 
 import asyncio
 import socket
 from collections import deque
-from enum import Enum, auto
 from typing import Any
+from typing import Protocol as Interface
 from urllib.parse import unquote
 
 import httptools
@@ -34,72 +18,41 @@ import structlog
 import uvicorn
 
 from gateway_core.api.ids import mint_request_id
-from gateway_web.context import SCOPE_KEY, RequestContext
+from gateway_web.context import SCOPE_KEY, Header, RequestContext
 from gateway_web.http1.connections import ConnectionTable
-from gateway_web.http1.exchange import EXCHANGE_KEY, HttpExchange
+from gateway_web.http1.exchange import EXCHANGE_KEY, Exchange
 from gateway_web.http1.flow import Flow
 from gateway_web.http1.framing import Refused, check_head, read_target, write_without_upgrade
 from gateway_web.http1.refusals import write_refusal
-from gateway_web.http1.stalls import StallWatch
-
-MOST_DRAINED_BYTES = 4 * 1024 * 1024
-"""Of a body that was answered before its end: read on, as a client that is still sending may not
-see the answer otherwise, and then no further."""
-DRAIN_SECONDS = 10.0
-"""How long the rest of such a body may take."""
-PIECE_BYTES = 16 * 1024
-"""What is parsed at once: of a head that is too large, no more is kept beyond its bound."""
-MOST_PIPELINED = 8
-"""Requests that wait for the response to one before them."""
-MOST_CROWDED = 128
-"""Refused connections that are kept open until their request can be answered with 503."""
-CROWDED_SECONDS = 2.0
-
-SEND_BUFFER_BYTES = 64 * 1024
-"""Of the kernel for each connection, which would take megabytes of a slow reader's response. The
-kernel counts twice as much for its own records."""
+from gateway_web.http1.states import TRANSITIONS, Event, State
 
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 _TOO_LARGE = (431, "The headers are too large.")
+_WITH_HEAD = (State.HEAD, State.NEXT_HEAD)
+_UNFINISHED = (State.HEAD, State.NEXT_HEAD, State.BODY, State.DRAINING)
 
 _log = structlog.get_logger(__name__)
 
 
-class State(Enum):
-    """What a connection does; the module's docstring has the transitions."""
+class ServerState(Interface):
+    """What uvicorn shares with the connections of a server."""
 
-    IDLE = auto()
-    """No request is under way."""
-    HEAD = auto()
-    """A head arrives, perhaps while requests before it are answered."""
-    BODY = auto()
-    """The body of the latest request arrives, and its response is not complete."""
-    ANSWERING = auto()
-    """All requests have arrived, and a response is under way."""
-    DRAINING = auto()
-    """The body of a request arrives that is answered."""
-    ENDING = auto()
-    """The responses under way are the last: further bytes are dropped."""
-    CROWDED = auto()
-    """Beyond the bounds of the table: nothing is served."""
-    CLOSED = auto()
-    """The connection is lost."""
-
-
-_IN_BODY = (State.BODY, State.DRAINING)
+    connections: set[Any]
+    tasks: set[asyncio.Task[None]]
+    """Requests under way: the server awaits them when it shuts down."""
+    default_headers: list[Header]
 
 
 class Protocol(asyncio.Protocol):
     """One connection of those in `table`; the other arguments are uvicorn's."""
 
-    transport: asyncio.Transport
-    _stall: StallWatch
+    _transport: asyncio.Transport
     _flow: Flow
 
     def __init__(
         self,
         config: uvicorn.Config,
-        server_state: Any,
+        server_state: ServerState,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
@@ -108,24 +61,28 @@ class Protocol(asyncio.Protocol):
         self._app: Any = config.loaded_app
         self._server = server_state
         self._loop = _loop or asyncio.get_running_loop()
+        self._table = table
+        self._bounds = bounds = table.bounds
         self._parser: Any = self._make_parser()
         self._state = State.IDLE
-        self._watched: State | None = None
-        """The state whose deadline is watched; None while there is none."""
+        self._exchanges = deque[Exchange]()
+        """Those whose response is not complete; the application serves the first."""
         self._url = b""
-        self._headers = list[tuple[bytes, bytes]]()
-        self._pipelined = deque[HttpExchange]()
-        self._running: HttpExchange | None = None
-        """The exchange whose response is under way."""
-        self._latest: HttpExchange | None = None
-        """The exchange of the latest request."""
-        self._table = table
-        self._bounds = table.bounds
+        self._headers = list[Header]()
         self._plain_head = b""
         """A head without its Upgrade, to be parsed in place of the head that has it."""
         self._raw_bytes = 0
         """Bytes of an unfinished head, or of unfinished trailers, beyond their first piece."""
         self._dropped_bytes = self._trailers = 0
+        self._seconds = {
+            State.IDLE: bounds.idle_seconds,
+            State.HEAD: bounds.head_seconds,
+            State.DRAINING: bounds.drain_seconds,
+            State.CROWDED: bounds.refusal_seconds,
+        }
+        """What the client may take for its next step; in other states it has none to take."""
+        self._watched: State | None = None
+        """The state whose time is measured."""
         self._deadline = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -139,89 +96,78 @@ class Protocol(asyncio.Protocol):
 
     def shutdown(self) -> None:
         """Close the connection, after the responses under way."""
-        if self._latest is None or self._latest.response_complete:
-            self.transport.close()
+        if self._exchanges:
+            self._exchanges[-1].keep_alive = False
         else:
-            self._latest.keep_alive = False
+            self._transport.close()
 
     # asyncio.Protocol
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Admit the connection, or refuse it at the bounds of the table."""
-        self.transport = transport
+        assert isinstance(transport, asyncio.Transport)
+        bounds = self._bounds
+        self._transport = transport
+        self._flow = Flow(transport, bounds.stall_seconds)
         self._server.connections.add(self)
-        self._flow = Flow(transport)
         transport.set_write_buffer_limits(high=0)
-        self._stall = StallWatch(self._loop, transport, self._bounds.stall_seconds)
         if (raw := transport.get_extra_info("socket")) is not None:
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, bounds.send_buffer_bytes)
         self._address = _read_address(transport, "sockname")
         self._client = _read_address(transport, "peername")
         self._scheme = "http" if transport.get_extra_info("sslcontext") is None else "https"
-        if self._table.admit(self, self._client[0] if self._client else ""):
-            self._watch()
-            return
-        self._state = State.CROWDED
-        if self._table.pending_refusals >= MOST_CROWDED:
-            transport.abort()
-            return
-        self._table.pending_refusals += 1
+        if not self._table.admit(self, self._client[0] if self._client else ""):
+            if self._table.pending_refusals >= bounds.refusals:
+                transport.abort()
+                return
+            self._table.pending_refusals += 1
+            self._state = State.CROWDED
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Ends the timers with the connection."""
+        """End the timers, and what is under way."""
         self._table.remove(self)
-        if self._watched is State.CROWDED:
+        if self._state is State.CROWDED:
             self._table.pending_refusals -= 1
-        self._state, self._watched = State.CLOSED, None
-        self._cancel_timer()
-        self._stall.end()
         self._server.connections.discard(self)
+        self._cancel_timer()
         self._flow.resume_writing()
-        if exc is None:
-            self.transport.close()
-        for exchange in dict.fromkeys((self._running, self._latest)):
-            if exchange is not None:
-                exchange.leave()
+        for exchange in self._exchanges:
+            exchange.leave()
         # the parser and the exchanges refer to this connection
         self._parser = None
-        self._running = self._latest = None
-        self._pipelined.clear()
+        self._exchanges.clear()
 
     def data_received(self, data: bytes) -> None:
-        """Parses what has come, and refuses a head that is too large."""
+        """Parse what has come, unless nothing more is served."""
         if self._state is State.CROWDED:
             self._refuse(Refused(503, "Too many connections."))
-            return
-        if self._state is State.ENDING:
-            self._drop(data)
-            return
-        view = memoryview(data)
-        for start in range(0, len(data), PIECE_BYTES):
-            piece = view[start : start + PIECE_BYTES]
-            self._raw_bytes += len(piece)
+        elif self._state is State.ENDING:
+            self._dropped_bytes += len(data)
+            if self._dropped_bytes > self._bounds.drained_bytes:
+                self._transport.close()
+        else:
             try:
-                self._parse(piece)
+                self._parse(memoryview(data))
+            except Refused as refusal:
+                self._refuse(refusal)
             except httptools.HttpParserError as error:
                 # the exception of a callback
                 cause = error.__context__
                 self._refuse(cause if isinstance(cause, Refused) else Refused())
-                return
-            if self.transport.is_closing():
-                return
-            has_more = self._state is State.HEAD or self._state in _IN_BODY
-            if has_more and self._is_beyond_bounds():
-                self._refuse(Refused(*_TOO_LARGE))
-                return
-        self._watch()
+            self._watch()
 
-    def _drop(self, data: bytes) -> None:
-        """Drop bytes that nobody reads any more; close the connection if they do not end."""
-        self._dropped_bytes += len(data)
-        if self._dropped_bytes > MOST_DRAINED_BYTES:
-            self.transport.close()
+    def _parse(self, data: memoryview) -> None:
+        """Parse in pieces. Raise Refused, or HttpParserError also for Refused of a callback."""
+        size = self._bounds.piece_bytes
+        for start in range(0, len(data), size):
+            piece = data[start : start + size]
+            self._raw_bytes += len(piece)
+            self._parse_piece(piece)
+            if self._state in _UNFINISHED and self._is_beyond_bounds():
+                raise Refused(*_TOO_LARGE)
 
-    def _parse(self, piece: memoryview) -> None:
+    def _parse_piece(self, piece: memoryview) -> None:
         """Parse a piece. An Upgrade changes nothing, as no other protocol is spoken here."""
         while True:
             try:
@@ -237,20 +183,18 @@ class Protocol(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Back-pressure: the application waits, for a bounded time without progress."""
         self._flow.pause_writing()
-        self._stall.begin()
 
     def resume_writing(self) -> None:
         """End of back-pressure."""
-        self._stall.end()
         self._flow.resume_writing()
-        if self._running is not None:
-            self._running.on_drained()
+        if self._exchanges:
+            self._exchanges[0].on_drained()
 
     # httptools
 
     def on_message_begin(self) -> None:
         """A head begins."""
-        self._state = State.HEAD
+        self._advance(Event.HEAD_BEGINS)
         self._url = b""
         self._headers = []
 
@@ -260,7 +204,7 @@ class Protocol(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header. Trailers are dropped: the request is answered by its head."""
-        if self._state is State.HEAD:
+        if self._state in _WITH_HEAD:
             self._headers.append((name.lower(), value.rstrip(b" ")))
             return
         self._trailers += 1
@@ -272,98 +216,53 @@ class Protocol(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         """A request begins, unless its head is to be parsed again without an Upgrade."""
-        parser, headers, values = self._parser, self._headers, dict(self._headers)
-        is_large = self._is_beyond_bounds(PIECE_BYTES) and not self._bounds.fit(self._url, headers)
-        if is_large or len(self._pipelined) >= MOST_PIPELINED:
+        parser, url, headers, bounds = self._parser, self._url, self._headers, self._bounds
+        is_large = self._is_beyond_bounds(bounds.piece_bytes) and not bounds.fit(url, headers)
+        # the first is served
+        if is_large or len(self._exchanges) > bounds.pipelined:
             raise Refused(*_TOO_LARGE)
-        method, version = parser.get_method(), parser.get_http_version()
+        method, version, values = parser.get_method(), parser.get_http_version(), dict(headers)
         check_head(method, version, headers, values)
         if b"upgrade" in values and parser.should_upgrade():
-            self._plain_head = write_without_upgrade(method, self._url, version, headers)
+            self._plain_head = write_without_upgrade(method, url, version, headers)
             return
         exchange = self._make_exchange(method, version, expects=b"expect" in values)
-        self._state = State.BODY
+        self._advance(Event.HEAD_ENDS)
         self._raw_bytes = self._dropped_bytes = self._trailers = 0
         self._table.set_receiving(self)
-        before, self._latest = self._latest, exchange
-        if before is None or before.response_complete:
-            self._start(exchange)
+        self._exchanges.append(exchange)
+        if len(self._exchanges) == 1:
+            self._serve(exchange)
         else:
             # pipelined
             self._flow.pause_reading()
-            self._pipelined.appendleft(exchange)
 
     def on_body(self, body: bytes) -> None:
-        """Pass on a chunk; close the connection if too much of an answered body is left."""
+        """Pass on a chunk, or drop it where the response is complete. Raise Refused."""
         self._raw_bytes = 0
-        if self._state is State.DRAINING:
-            self._drop(body)
-        elif self._latest is not None:
-            self._latest.add_body(body)
+        if self._state is State.BODY:
+            self._exchanges[-1].add_body(body)
+            return
+        self._dropped_bytes += len(body)
+        if self._dropped_bytes > self._bounds.drained_bytes:
+            raise Refused
 
     def on_message_complete(self) -> None:
         """The next head may come."""
-        if self._state is State.HEAD:
+        if self._state in _WITH_HEAD:
             # of a head with an Upgrade
             return
         # the request has them; the connection keeps none of them
         self._headers, self._url = [], b""
-        self._table.set_busy(self)
         self._raw_bytes = 0
         if self._state is State.BODY:
-            self._state = State.ANSWERING
-            assert self._latest is not None
-            self._latest.end_body()
-        else:
-            self._state = State.IDLE
+            self._table.set_busy(self)
+            self._exchanges[-1].end_body()
+        self._advance(Event.BODY_ENDS)
 
     # exchanges
 
-    def _end_response(self) -> None:
-        """The connection waits for its next request, or for the rest of the body."""
-        self._server.total_requests += 1
-        if self.transport.is_closing():
-            return
-        self._flow.resume_reading()
-        if self._pipelined:
-            self._start(self._pipelined.pop())
-        elif not self._is_busy():
-            if self._state is State.BODY:
-                self._state = State.DRAINING
-            elif self._state is State.ANSWERING:
-                self._state = State.IDLE
-            self._table.set_waiting(self)
-            self._watch()
-
-    def _start(self, exchange: HttpExchange) -> None:
-        self._running = exchange
-        # awaited at shutdown
-        tasks = self._server.tasks
-        tasks.add(self._loop.create_task(exchange.run(self._app, tasks)))
-
-    # the table of connections
-
-    def is_authenticated(self) -> bool:
-        """Whether the account of the latest request is known, or a response to it has begun."""
-        if self._latest is None or self._pipelined or self._latest.response_started:
-            return True
-        return self.account is not None
-
-    @property
-    def account(self) -> str | None:
-        """The account of the latest request, where it is known and not answered yet."""
-        context = None if self._latest is None else self._latest.scope.get(SCOPE_KEY)
-        return context.account if isinstance(context, RequestContext) else None
-
-    def evict(self) -> None:
-        """Closes the connection for another one."""
-        if self.transport.get_write_buffer_size():
-            # its client does not take the last response: the buffer would stay
-            self.transport.abort()
-        else:
-            self.transport.close()
-
-    def _make_exchange(self, method: bytes, version: str, *, expects: bool) -> HttpExchange:
+    def _make_exchange(self, method: bytes, version: str, *, expects: bool) -> Exchange:
         """The exchange of the request whose head is complete. Refused."""
         raw_path, query = read_target(method, self._url, self._headers)
         path = raw_path.decode("ascii")
@@ -381,22 +280,63 @@ class Protocol(asyncio.Protocol):
             "raw_path": raw_path,
             "query_string": query,
         }
-        exchange = scope[EXCHANGE_KEY] = HttpExchange(
+        exchange = scope[EXCHANGE_KEY] = Exchange(
             scope,
-            self.transport,
+            self._transport,
             self._flow,
             self._server.default_headers,
             # whichever expectation: a proxy may read it as 100-continue
             expects_continue=version != "1.0" and expects,
             keep_alive=version != "1.0" and self._parser.should_keep_alive(),
-            on_response=self._end_response,
+            unread_bytes=self._bounds.unread_bytes,
+            on_end=self._end_exchange,
         )
         return exchange
 
-    def _is_busy(self) -> bool:
-        """Whether a request is under way."""
-        latest = self._latest
-        return latest is not None and (not latest.response_complete or bool(self._pipelined))
+    def _serve(self, exchange: Exchange) -> None:
+        tasks = self._server.tasks
+        tasks.add(self._loop.create_task(exchange.run(self._app, tasks)))
+
+    def _end_exchange(self) -> None:
+        """Serve the next request, or wait for it or for the rest of the body."""
+        self._exchanges.popleft()
+        if self._transport.is_closing():
+            return
+        self._flow.resume_reading()
+        if self._exchanges:
+            self._serve(self._exchanges[0])
+        else:
+            self._advance(Event.ANSWERED)
+            self._table.set_waiting(self)
+            self._watch()
+
+    # the table of connections
+
+    def is_authenticated(self) -> bool:
+        """Whether the account of the latest request is known, or its turn has not come."""
+        exchanges = self._exchanges
+        if len(exchanges) != 1 or exchanges[0].response_started:
+            return True
+        return self.account is not None
+
+    @property
+    def account(self) -> str | None:
+        """The account of the latest request, where it is known and not answered yet."""
+        context = self._exchanges[-1].scope.get(SCOPE_KEY) if self._exchanges else None
+        return context.account if isinstance(context, RequestContext) else None
+
+    def evict(self) -> None:
+        """Close the connection for another one."""
+        if self._transport.get_write_buffer_size():
+            # its client does not take the last response: the buffer would stay
+            self._transport.abort()
+        else:
+            self._transport.close()
+
+    # states and their time
+
+    def _advance(self, event: Event) -> None:
+        self._state = TRANSITIONS[event][self._state]
 
     def _is_beyond_bounds(self, more: int = 0) -> bool:
         """Whether head or trailers may be over a bound; `_raw_bytes` has missed at most `more`."""
@@ -404,42 +344,31 @@ class Protocol(asyncio.Protocol):
         return self._raw_bytes + more > bounds.head_bytes or len(self._headers) > bounds.headers
 
     def _watch(self) -> None:
-        """Begin the time that the client may take for the state; nothing puts it off later."""
+        """Begin the time that the client may take in this state; nothing puts it off later."""
         state = self._state
-        if state is State.BODY or state is State.ANSWERING or state is State.ENDING:
-            # the usual case; the timer stays, as most requests end before it
-            self._watched = None
-        elif state is not self._watched:
-            self._begin_wait(state)
-
-    def _begin_wait(self, state: State) -> None:
+        if state is self._watched:
+            return
         self._watched = state
-        self._deadline = self._loop.time() + self._find_seconds(state)
+        seconds = self._seconds.get(state)
+        if seconds is None:
+            # the timer stays, as most requests end before it
+            return
+        self._deadline = self._loop.time() + seconds
         if self._timer is not None and self._timer.when() > self._deadline:
             self._cancel_timer()
         if self._timer is None:
             self._timer = self._loop.call_at(self._deadline, self._check_deadline)
 
-    def _find_seconds(self, state: State) -> float:
-        if state is State.HEAD:
-            return self._bounds.head_seconds
-        if state is State.DRAINING:
-            return DRAIN_SECONDS
-        return CROWDED_SECONDS if state is State.CROWDED else self._bounds.idle_seconds
-
     def _check_deadline(self) -> None:
         self._timer = None
-        if self._watched is None or self.transport.is_closing():
+        if self._state not in self._seconds or self._transport.is_closing():
             return
         if self._loop.time() < self._deadline:
             self._timer = self._loop.call_at(self._deadline, self._check_deadline)
-        elif self._watched is not State.HEAD:
-            self.evict()
-        elif self._is_busy():
-            # the response to the request before must not be broken by another one
-            self._begin_wait(State.HEAD)
-        else:
+        elif self._state is State.HEAD:
             self._refuse(Refused(408, "The head of the request did not come in time."))
+        else:
+            self.evict()
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -448,30 +377,31 @@ class Protocol(asyncio.Protocol):
 
     def _refuse(self, refusal: Refused) -> None:
         """Answer in place of the application and close."""
-        if self.transport.is_closing():
-            return
-        in_body, exchange = self._state in _IN_BODY, self._latest
-        if in_body and self._pipelined:
+        transport, exchanges = self._transport, self._exchanges
+        if self._state is State.BODY and len(exchanges) > 1:
             # it has not begun
-            self._pipelined.popleft()
-            exchange = self._latest = self._pipelined[0] if self._pipelined else self._running
-            in_body = False
-        is_behind = not in_body and self._is_busy()
-        if is_behind and refusal.status != 431:
-            # requests before this one are whole and get their responses
-            assert exchange is not None
-            exchange.keep_alive, self._state = False, State.ENDING
+            exchanges.pop()
+            self._table.set_busy(self)
+            self._advance(Event.BODY_ENDS)
+        if transport.is_closing():
             return
-        if is_behind or (in_body and exchange is not None and exchange.response_started):
+        if self._state in TRANSITIONS[Event.UNREADABLE] and refusal.status != 431:
+            # the requests before this one are whole and get their responses
+            exchanges[-1].keep_alive = False
+            self._advance(Event.UNREADABLE)
+            return
+        if self._state not in (State.IDLE, State.HEAD, State.CROWDED) and (
+            self._state is not State.BODY or exchanges[0].response_started
+        ):
             # a second response would stand in the middle of the first, or behind it
-            self.transport.close()
+            transport.close()
             return
-        if in_body and exchange is not None:
-            exchange.disconnected = True
+        for exchange in exchanges:
+            exchange.is_gone = True
         request_id, target = mint_request_id(), self._url
         method = self._parser.get_method().decode("ascii") if target else ""
-        self.transport.write(write_refusal(refusal, request_id, method, target, self._headers))
-        self.transport.close()
+        transport.write(write_refusal(refusal, request_id, method, target, self._headers))
+        transport.close()
         _log.info("refused", request_id=request_id, status=refusal.status)
 
 

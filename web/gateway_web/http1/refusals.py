@@ -6,18 +6,18 @@ from urllib.parse import unquote
 from gateway_core.api.errors import GatewayError
 from gateway_web.context import Header
 from gateway_web.errors import choose_dialect, render_error
+from gateway_web.http1.exchange import STATUS_LINES
 from gateway_web.http1.framing import Refused
 
 RETRY_SECONDS = 5
-_KINDS = {
-    400: ("Bad Request", "invalid_http"),
-    408: ("Request Timeout", "request_timeout"),
-    431: ("Request Header Fields Too Large", "headers_too_large"),
-    501: ("Not Implemented", "not_implemented"),
-    503: ("Service Unavailable", "service_unavailable"),
-    505: ("HTTP Version Not Supported", "version_not_supported"),
+_CODES = {
+    400: "invalid_http",
+    408: "request_timeout",
+    431: "headers_too_large",
+    501: "not_implemented",
+    503: "service_unavailable",
+    505: "version_not_supported",
 }
-"""Reason phrase and code of each status."""
 
 
 def write_refusal(
@@ -28,8 +28,7 @@ def write_refusal(
     In the dialect of the request's path (contract §0.1).
     """
     status = refusal.status
-    phrase, code = _KINDS[status]
-    error = GatewayError(str(refusal), code=code)
+    error = GatewayError(str(refusal), code=_CODES[status])
     error.status = status
     path, _, query = target.partition(b"?")
     known = {"path": unquote(path.decode("latin-1")), "query_string": query}
@@ -37,7 +36,6 @@ def write_refusal(
     body = render_error(error, dialect).body
     retry = f"retry-after: {RETRY_SECONDS}\r\n" if status == 503 else ""
     head = (
-        f"HTTP/1.1 {status} {phrase}\r\n"
         "content-type: application/json\r\n"
         "cache-control: no-store\r\n"
         f"content-length: {len(body)}\r\n"
@@ -45,4 +43,4 @@ def write_refusal(
         f"{retry}"
         "connection: close\r\n\r\n"
     )
-    return head.encode() + body
+    return STATUS_LINES[status] + head.encode() + body

@@ -9,7 +9,7 @@ from starlette.types import Message, Receive, Scope
 from gateway_core.api.errors import TooLarge, Unavailable, UnsupportedMediaType
 from gateway_core.concurrency import FairSemaphore
 from gateway_web.context import Header, get_context
-from gateway_web.http1.exchange import EXCHANGE_KEY, ClientExchange
+from gateway_web.http1.exchange import EXCHANGE_KEY, Exchange
 
 JSON_TYPE = "application/json"
 _JSON_TYPE = JSON_TYPE.encode()
@@ -81,7 +81,7 @@ class RequestBody:
 
     def take_whole(self) -> bytes | None:
         """The whole body where it came with its head, the usual case; else None. Unavailable."""
-        exchange: ClientExchange | None = self._scope.get(EXCHANGE_KEY)
+        exchange: Exchange | None = self._scope.get(EXCHANGE_KEY)
         if exchange is None or not exchange.is_received or self._ended or self._got:
             return None
         body = exchange.take_body()

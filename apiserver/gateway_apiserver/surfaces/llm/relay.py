@@ -9,7 +9,7 @@ import asyncio
 
 from gateway_core.llm.formats.streams import LlmStream
 from gateway_core.llm.response import Response
-from gateway_web.http1.exchange import ClientExchange, ignore
+from gateway_web.http1.exchange import Exchange, ignore
 
 KEEP_ALIVE_SECONDS = 15.0
 
@@ -34,7 +34,7 @@ class Relay:
     )
 
     def __init__(
-        self, response: Response, stream: LlmStream, client: ClientExchange, keep_alive: bytes
+        self, response: Response, stream: LlmStream, client: Exchange, keep_alive: bytes
     ) -> None:
         self.first = 0.0
         self._response = response
