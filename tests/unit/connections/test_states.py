@@ -1,6 +1,7 @@
 """The transitions of a connection's states."""
 
-from gateway_web.http1.states import TRANSITIONS, Event, State
+from gateway_web.http1 import states
+from gateway_web.http1.states import State
 
 
 def test_docstring_has_the_transitions() -> None:
@@ -10,15 +11,13 @@ def test_docstring_has_the_transitions() -> None:
         for line in State.__doc__.splitlines()
         if line.strip().startswith("|")
     ]
-    (_, *events), _, *states = rows
-    documented = {
-        (Event[event], State[state], State[after])
-        for state, *cells in states
-        for event, after in zip(events, cells, strict=True)
-        if after
-    }
-    assert documented == {
-        (event, before, after)
-        for event, table in TRANSITIONS.items()
-        for before, after in table.items()
+    (_, *events), _, *cells_of_states = rows
+    documented: dict[str, dict[State, State]] = {event: {} for event in events}
+    for before, *cells in cells_of_states:
+        for event, after in zip(events, cells, strict=True):
+            if after:
+                documented[event][State[before]] = State[after]
+    assert documented == {event: getattr(states, event) for event in documented}
+    assert {*documented} == {
+        name for name, value in vars(states).items() if name.isupper() and isinstance(value, dict)
     }

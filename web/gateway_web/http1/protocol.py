@@ -24,12 +24,26 @@ from gateway_web.http1.exchange import EXCHANGE_KEY, Exchange
 from gateway_web.http1.flow import Flow
 from gateway_web.http1.framing import Refused, check_head, read_target, write_without_upgrade
 from gateway_web.http1.refusals import write_refusal
-from gateway_web.http1.states import TRANSITIONS, Event, State
+from gateway_web.http1.states import (
+    ANSWERED,
+    BODY,
+    BODY_ENDS,
+    CROWDED,
+    DRAINING,
+    ENDING,
+    HEAD,
+    HEAD_BEGINS,
+    HEAD_ENDS,
+    IDLE,
+    NEXT_HEAD,
+    UNREADABLE,
+    State,
+)
 
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 _TOO_LARGE = (431, "The headers are too large.")
-_WITH_HEAD = (State.HEAD, State.NEXT_HEAD)
-_UNFINISHED = (State.HEAD, State.NEXT_HEAD, State.BODY, State.DRAINING)
+_WITH_HEAD = (HEAD, NEXT_HEAD)
+_UNFINISHED = (HEAD, NEXT_HEAD, BODY, DRAINING)
 
 _log = structlog.get_logger(__name__)
 
@@ -64,7 +78,7 @@ class Protocol(asyncio.Protocol):
         self._table = table
         self._bounds = bounds = table.bounds
         self._parser: Any = self._make_parser()
-        self._state = State.IDLE
+        self._state = IDLE
         self._exchanges = deque[Exchange]()
         """Those whose response is not complete; the application serves the first."""
         self._url = b""
@@ -75,10 +89,10 @@ class Protocol(asyncio.Protocol):
         """Bytes of an unfinished head, or of unfinished trailers, beyond their first piece."""
         self._dropped_bytes = self._trailers = 0
         self._seconds = {
-            State.IDLE: bounds.idle_seconds,
-            State.HEAD: bounds.head_seconds,
-            State.DRAINING: bounds.drain_seconds,
-            State.CROWDED: bounds.refusal_seconds,
+            IDLE: bounds.idle_seconds,
+            HEAD: bounds.head_seconds,
+            DRAINING: bounds.drain_seconds,
+            CROWDED: bounds.refusal_seconds,
         }
         """What the client may take for its next step; in other states it has none to take."""
         self._watched: State | None = None
@@ -121,13 +135,13 @@ class Protocol(asyncio.Protocol):
                 transport.abort()
                 return
             self._table.pending_refusals += 1
-            self._state = State.CROWDED
+            self._state = CROWDED
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the timers, and what is under way."""
         self._table.remove(self)
-        if self._state is State.CROWDED:
+        if self._state is CROWDED:
             self._table.pending_refusals -= 1
         self._server.connections.discard(self)
         self._cancel_timer()
@@ -140,9 +154,9 @@ class Protocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what has come, unless nothing more is served."""
-        if self._state is State.CROWDED:
+        if self._state is CROWDED:
             self._refuse(Refused(503, "Too many connections."))
-        elif self._state is State.ENDING:
+        elif self._state is ENDING:
             self._dropped_bytes += len(data)
             if self._dropped_bytes > self._bounds.drained_bytes:
                 self._transport.close()
@@ -194,7 +208,7 @@ class Protocol(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """A head begins."""
-        self._advance(Event.HEAD_BEGINS)
+        self._state = HEAD_BEGINS[self._state]
         self._url = b""
         self._headers = []
 
@@ -227,7 +241,7 @@ class Protocol(asyncio.Protocol):
             self._plain_head = write_without_upgrade(method, url, version, headers)
             return
         exchange = self._make_exchange(method, version, expects=b"expect" in values)
-        self._advance(Event.HEAD_ENDS)
+        self._state = HEAD_ENDS[self._state]
         self._raw_bytes = self._dropped_bytes = self._trailers = 0
         self._table.set_receiving(self)
         self._exchanges.append(exchange)
@@ -240,7 +254,7 @@ class Protocol(asyncio.Protocol):
     def on_body(self, body: bytes) -> None:
         """Pass on a chunk, or drop it where the response is complete. Raise Refused."""
         self._raw_bytes = 0
-        if self._state is State.BODY:
+        if self._state is BODY:
             self._exchanges[-1].add_body(body)
             return
         self._dropped_bytes += len(body)
@@ -255,10 +269,10 @@ class Protocol(asyncio.Protocol):
         # the request has them; the connection keeps none of them
         self._headers, self._url = [], b""
         self._raw_bytes = 0
-        if self._state is State.BODY:
+        if self._state is BODY:
             self._table.set_busy(self)
             self._exchanges[-1].end_body()
-        self._advance(Event.BODY_ENDS)
+        self._state = BODY_ENDS[self._state]
 
     # exchanges
 
@@ -306,7 +320,7 @@ class Protocol(asyncio.Protocol):
         if self._exchanges:
             self._serve(self._exchanges[0])
         else:
-            self._advance(Event.ANSWERED)
+            self._state = ANSWERED[self._state]
             self._table.set_waiting(self)
             self._watch()
 
@@ -335,9 +349,6 @@ class Protocol(asyncio.Protocol):
 
     # states and their time
 
-    def _advance(self, event: Event) -> None:
-        self._state = TRANSITIONS[event][self._state]
-
     def _is_beyond_bounds(self, more: int = 0) -> bool:
         """Whether head or trailers may be over a bound; `_raw_bytes` has missed at most `more`."""
         bounds = self._bounds
@@ -365,7 +376,7 @@ class Protocol(asyncio.Protocol):
             return
         if self._loop.time() < self._deadline:
             self._timer = self._loop.call_at(self._deadline, self._check_deadline)
-        elif self._state is State.HEAD:
+        elif self._state is HEAD:
             self._refuse(Refused(408, "The head of the request did not come in time."))
         else:
             self.evict()
@@ -378,20 +389,20 @@ class Protocol(asyncio.Protocol):
     def _refuse(self, refusal: Refused) -> None:
         """Answer in place of the application and close."""
         transport, exchanges = self._transport, self._exchanges
-        if self._state is State.BODY and len(exchanges) > 1:
+        if self._state is BODY and len(exchanges) > 1:
             # it has not begun
             exchanges.pop()
             self._table.set_busy(self)
-            self._advance(Event.BODY_ENDS)
+            self._state = BODY_ENDS[self._state]
         if transport.is_closing():
             return
-        if self._state in TRANSITIONS[Event.UNREADABLE] and refusal.status != 431:
+        if self._state in UNREADABLE and refusal.status != 431:
             # the requests before this one are whole and get their responses
             exchanges[-1].keep_alive = False
-            self._advance(Event.UNREADABLE)
+            self._state = UNREADABLE[self._state]
             return
-        if self._state not in (State.IDLE, State.HEAD, State.CROWDED) and (
-            self._state is not State.BODY or exchanges[0].response_started
+        if self._state not in (IDLE, HEAD, CROWDED) and (
+            self._state is not BODY or exchanges[0].response_started
         ):
             # a second response would stand in the middle of the first, or behind it
             transport.close()
