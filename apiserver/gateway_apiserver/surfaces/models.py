@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic_core import PydanticKnownError
 
 from gateway_core.files.files import LONGEST_SECONDS, SHORTEST_SECONDS, SHOWN_PURPOSES
 from gateway_core.tasks.schemas import NOT_BLANK as NOT_BLANK
@@ -91,12 +90,7 @@ def at_most(entries: int) -> BeforeValidator:
 
     def check(value: Any) -> Any:
         if isinstance(value, dict) and len(value) > entries:
-            context = {
-                "field_type": "Dictionary",
-                "max_length": entries,
-                "actual_length": len(value),
-            }
-            raise PydanticKnownError("too_long", context)
+            raise ValueError(f"must have at most {entries} items")
         return value
 
     return BeforeValidator(check)
