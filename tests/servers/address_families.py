@@ -26,6 +26,8 @@ from tests.servers.control_plane import ROOT
 
 SECONDS = 30.0
 IPV4, IPV6 = "10.9.8.7", "fd00::5"
+POD_ADDRESS = "{pod address}"
+"""Stands for the pod's first address in its variables."""
 KUBECONFIG = """
 current-context: away
 contexts: [{name: away, context: {cluster: away, user: away}}]
@@ -99,7 +101,7 @@ def check_pod(pod: dict[str, Any], addresses: tuple[str, ...], folder: str) -> l
     command = [*container.get("command", ()), *container.get("args", ())]
 
     def localize(text: str) -> str:
-        return text.replace("/tmp", folder)
+        return text.replace("/tmp", folder).replace(POD_ADDRESS, addresses[0])
 
     env = {name: localize(value) for name, value in pod["env"].items()}
     env |= {"KUBECONFIG": f"{folder}/kube.yaml", "PATH": os.environ["PATH"]}
@@ -109,6 +111,9 @@ def check_pod(pod: dict[str, Any], addresses: tuple[str, ...], folder: str) -> l
         return subprocess.Popen(local, env=env, start_new_session=True, **options)
 
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    # kopf's endpoint listens once the operator has started, which takes a control plane
+    if ports.pop("liveness", None) is not None:
+        container["livenessProbe"] = {"httpGet": {"path": "/healthz", "port": "health"}}
     deadline = time.monotonic() + SECONDS
     with Path(folder, "log").open("w+b") as log:
         process = start(command, stdout=log, stderr=log)
