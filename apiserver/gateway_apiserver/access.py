@@ -1,4 +1,4 @@
-"""Who calls: checks before the body is read, in the order of contract §0.9.
+"""Checks of the caller before the body is read, in the order of contract §0.9.
 
 Route and method, maintenance, credential, class and role, free rate; only then a body is read. An
 endpoint declares what it requires by `requires`, and `routes.GatewayRoute` checks it.
@@ -22,7 +22,7 @@ _REPLAYED = "idempotent-replayed"
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 _PAID = Access(Act.CREATE)
-"""Of operations that pass `admission`, which checks the rest."""
+"""The requirements of operations that pass `admission`, which checks the rest."""
 
 
 def requires(access: Access | None, label: str) -> Callable[[Endpoint], Endpoint]:
@@ -61,7 +61,7 @@ def _find_authorizer(scope: Scope) -> Authorizer:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls an operation, and the request that it is."""
+    """The caller of an operation, and the context of the request."""
 
     principal: Principal
     context: RequestContext
@@ -78,7 +78,7 @@ class Caller:
 
 
 async def get_caller(request: Request) -> Caller:
-    """Who calls."""
+    """Return the caller of the operation."""
     principal: Principal | None = request.state.caller
     assert principal is not None, "the operation requires a credential"
     return Caller(principal, get_context(request.scope))

@@ -142,7 +142,7 @@ class ApiDocument:
         return document
 
     def _describe_functions(self) -> dict[str, Any]:
-        """What FastAPI says of the functions of `routers`, which is the same for all catalogs."""
+        """Return FastAPI's description of the functions of `routers`, the same for all catalogs."""
         document = get_openapi(
             title="Model Gateway",
             version="v1",
@@ -165,7 +165,7 @@ class ApiDocument:
 
 
 def describe_function(route: APIRoute) -> tuple[dict[int | str, Any], Schema]:
-    """What a route that is a function adds to FastAPI's description of it.
+    """Describe what follows from the requirements of a route that is a function.
 
     The responses beside those of its decorator, and further members of its operation.
     """
