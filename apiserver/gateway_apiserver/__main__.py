@@ -9,8 +9,6 @@ import sys
 
 from pydantic import ValidationError
 
-from gateway_apiserver.processes import serve_api, serve_media
-from gateway_apiserver.settings import ApiSettings, MediaSettings
 from gateway_core.kube.connection import NoCluster
 from gateway_core.kube.secrets import SecretsUnusable
 
@@ -21,9 +19,16 @@ def main() -> int:
     parser.add_argument("process", choices=("api", "media"))
     process = parser.parse_args().process
     try:
+        # each process imports its own part: the media host's pod is small
         if process == "api":
+            from gateway_apiserver.processes import serve_api
+            from gateway_apiserver.settings import ApiSettings
+
             asyncio.run(serve_api(ApiSettings()))  # pyright: ignore[reportCallIssue]
         else:
+            from gateway_apiserver.media_process import serve_media
+            from gateway_apiserver.settings import MediaSettings
+
             asyncio.run(serve_media(MediaSettings()))  # pyright: ignore[reportCallIssue]
     except ValidationError as error:
         for problem in error.errors(include_input=False):

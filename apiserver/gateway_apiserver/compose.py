@@ -1,4 +1,4 @@
-"""The composition root of both processes: the only module that names adapters."""
+"""The composition root of the API process: the only module of it that names adapters."""
 
 import asyncio
 import signal
@@ -10,9 +10,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from gateway_apiserver.media import MediaParts
 from gateway_apiserver.parts import ApiParts
-from gateway_apiserver.settings import ApiSettings, MediaSettings
+from gateway_apiserver.settings import ApiSettings
 from gateway_apiserver.surfaces.pages.sso import CALLBACK_PATH
 from gateway_apiserver.tables import Tables
 from gateway_core.accounts.key_use import KeyUse
@@ -30,7 +29,7 @@ from gateway_core.callbacks.orders import OrderLink, OrderSigner
 from gateway_core.concurrency import Supervisor
 from gateway_core.egress.addresses import DECLARED, AddressPolicy
 from gateway_core.egress.connector import GuardedSession, use_proxy
-from gateway_core.files.addresses import MediaSigner, Sealer, TemporaryAddresses
+from gateway_core.files.addresses import Sealer
 from gateway_core.files.fetching import Fetcher
 from gateway_core.files.quota_counters import PartLedger, StorageLedger
 from gateway_core.kube.client import KubernetesClient
@@ -229,29 +228,3 @@ def _scale(spec: ProviderSpec, *, replicas: int) -> ProviderSpec:
     rate = spec.requests_per_second
     part = None if rate is None else rate / replicas
     return spec.model_copy(update={"max_concurrent_requests": limit, "requests_per_second": part})
-
-
-@asynccontextmanager
-async def open_media(settings: MediaSettings) -> AsyncIterator[MediaParts]:
-    """The media host's parts. SecretsUnusable."""
-    key = load_key(settings.secrets_dir, "media-key")
-    registry = CollectorRegistry()
-    process = ProcessMetrics(registry, "media")
-    supervisor = Supervisor(process.count_failure)
-    supervisor.watch_event_loop()
-    watching = asyncio.create_task(supervisor.keep("event_loop_lag", process.watch_loop))
-    try:
-        async with open_store(settings, supervisor) as store:
-            with open_access_log(settings) as access:
-                yield MediaParts(
-                    store,
-                    MediaSigner(key),
-                    TemporaryAddresses(Sealer(key)),
-                    access,
-                    ConnectionTable(settings.connection_bounds),
-                    settings.download_bounds,
-                    registry if settings.metrics_enabled else None,
-                )
-    finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)

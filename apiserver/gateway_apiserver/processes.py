@@ -1,14 +1,13 @@
-"""The API process and the media host, from their settings to the end of their drain."""
+"""The API process, from its settings to the end of its drain."""
 
 import asyncio
 import gc
 from socket import socket
 
 from gateway_apiserver.app import build_readiness, create_app, create_health_app
-from gateway_apiserver.compose import configure_logging, open_api, open_media
-from gateway_apiserver.media import create_media_app, create_media_health_app
+from gateway_apiserver.compose import configure_logging, open_api
 from gateway_apiserver.parts import ApiParts
-from gateway_apiserver.settings import ApiSettings, MediaSettings
+from gateway_apiserver.settings import ApiSettings
 from gateway_web.context import Drain
 from gateway_web.server import listen_shared, serve, serve_health
 
@@ -64,21 +63,3 @@ def _collect_rarely() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_OBJECTS_BEFORE_COLLECTION, 10, 10)
-
-
-async def serve_media(settings: MediaSettings) -> None:
-    """Serve the media host until a signal. SecretsUnusable."""
-    configure_logging(settings.log_level, settings.log_format)
-    drain = Drain()
-    async with open_media(settings) as parts:
-        app = create_media_app(parts, drain=drain)
-        health = create_media_health_app(parts, drain)
-        async with serve_health(health, settings.health_host, settings.health_port):
-            await serve(
-                app,
-                settings.media_host,
-                settings.media_port,
-                drain,
-                settings.linger_seconds,
-                parts.connections,
-            )

@@ -51,7 +51,7 @@ def _loaded_keys(module, function):
     [
         ("Deployment", "api", "apiserver/gateway_apiserver/compose.py", "open_api"),
         ("Deployment", "mcp", "mcpserver/gateway_mcpserver/compose.py", "open_mcp"),
-        ("Deployment", "media", "apiserver/gateway_apiserver/compose.py", "open_media"),
+        ("Deployment", "media", "apiserver/gateway_apiserver/media_process.py", "open_media"),
         ("StatefulSet", "operator", "operator/gateway_operator/compose.py", "start_operator"),
     ],
 )

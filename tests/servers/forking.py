@@ -26,6 +26,7 @@ from tests.servers.server import execute
 ROOT = Path(__file__).resolve().parents[2]
 
 PRELOADED = (
+    "gateway_apiserver.media_process",
     "gateway_apiserver.processes",
     "gateway_mcpserver.app",
     "gateway_mcpserver.compose",

@@ -9,6 +9,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 import resource
 import secrets
 import sys
@@ -31,6 +32,7 @@ from tests.servers.server import ServerProcess, find_free_port
 from tests.servers.world import wait_for
 
 VALUES = Path(__file__).resolve().parents[3] / "charts/model-gateway/values.yaml"
+DEPLOYMENT = VALUES.parent / "templates/media/deployment.yaml"
 CONTENT = hashlib.shake_256(b"media").digest(50_000_000)
 ITEM = MediaItem("0f0e0d0c-0b0a-4908-8706-050403020100", 0)
 SLOW = 500
@@ -57,6 +59,7 @@ class MediaHost(ServerProcess):
     def environment(self) -> dict[str, str]:
         return {
             **os.environ,
+            "MALLOC_ARENA_MAX": _read_chart_arenas(),
             "GATEWAY_SECRETS_DIR": str(self.folder),
             "GATEWAY_MEDIA_PORT": str(self.port),
             "GATEWAY_HEALTH_PORT": str(self.health_port),
@@ -85,6 +88,13 @@ class MediaHost(ServerProcess):
         local = f":{self.port:04X}"
         queues = [line.split()[4] for line in state if line.split()[1].endswith(local)]
         return sum(int(part, 16) for queue in queues for part in queue.split(":"))
+
+
+def _read_chart_arenas() -> str:
+    """Return the number of the allocator's arenas that the chart gives the pod."""
+    found = re.search(r'MALLOC_ARENA_MAX, value: "(\d+)"', DEPLOYMENT.read_text())
+    assert found is not None
+    return found[1]
 
 
 @pytest.fixture(params=["directory", "s3"])
