@@ -1,6 +1,8 @@
 """A scripted provider of LLM calls on a real socket: each request gets the next script."""
 
 import asyncio
+import socket
+import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Self
@@ -48,7 +50,17 @@ class Reply:
         self._writer.write(data)
         await self._writer.drain()
 
+    def close(self) -> None:
+        """End the connection after what was written."""
+        self._writer.close()
+
     def cut(self) -> None:
+        self._writer.transport.abort()
+
+    def reset(self) -> None:
+        """End the connection by RST."""
+        raw = self._writer.get_extra_info("socket")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._writer.transport.abort()
 
     @staticmethod
