@@ -3,31 +3,11 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from gateway_cli.cluster.flags import (
-    PANEL,
-    AsExtraOption,
-    AsGroupOption,
-    AsOption,
-    AsUidOption,
-    AuthorityOption,
-    CertificateOption,
-    ClusterOption,
-    CompressionOption,
-    InsecureOption,
-    PasswordOption,
-    PrivateKeyOption,
-    RequestTimeoutOption,
-    ServerNameOption,
-    ServerOption,
-    TokenOption,
-    UsernameOption,
-    UserOption,
-    select_cluster,
-)
+from gateway_cli.cluster.flags import PANEL, add_flags, select_cluster
 from gateway_cli.nouns import NounGroup
 from gateway_cli.output import print_error, print_plain
 from gateway_cli.session import EXIT_FAILED, SELECTED
@@ -58,40 +38,18 @@ def show_version(wanted: bool) -> None:
 
 
 @app.callback()
+@add_flags
 def choose_cluster(
     ctx: typer.Context,
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(help="A kubeconfig file instead of $KUBECONFIG or ~/.kube/config."),
-    ] = None,
-    context: Annotated[
-        str | None, typer.Option(help="A context of the kubeconfig instead of its current one.")
-    ] = None,
-    cluster: ClusterOption = None,
-    user: UserOption = None,
     namespace: Annotated[
         str | None,
         typer.Option("--namespace", "-n", help="The gateway's namespace.", rich_help_panel=PANEL),
     ] = None,
-    server: ServerOption = None,
-    certificate_authority: AuthorityOption = None,
-    insecure_skip_tls_verify: InsecureOption = None,
-    tls_server_name: ServerNameOption = None,
-    disable_compression: CompressionOption = None,
-    token: TokenOption = None,
-    username: UsernameOption = None,
-    password: PasswordOption = None,
-    client_certificate: CertificateOption = None,
-    client_key: PrivateKeyOption = None,
-    as_user: AsOption = None,
-    as_group: AsGroupOption = None,
-    as_uid: AsUidOption = None,
-    as_user_extra: AsExtraOption = None,
-    request_timeout: RequestTimeoutOption = None,
     _version: Annotated[
         bool,
         typer.Option("--version", callback=show_version, is_eager=True, help="Print the version."),
     ] = False,
+    **_flags: Any,
 ) -> None:
     """Model Gateway on the command line."""
     SELECTED.set(select_cluster(ctx.params))

@@ -1,8 +1,9 @@
 """kubectl's global flags, with kubectl's meaning; they stand before the noun or after it."""
 
 import copy
+import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,10 +12,43 @@ import typer
 from gateway_cli.session import SELECTED, Selection
 
 PANEL = "Cluster and identity, as with kubectl"
+FILE, EXTRA, TIMEOUT = "--kubeconfig", "--as-user-extra", "--request-timeout"
+CHOICES: dict[str, tuple[Any, str]] = {
+    FILE: (Path, "A kubeconfig file instead of $KUBECONFIG or ~/.kube/config."),
+    "--context": (str, "A context of the kubeconfig instead of its current one."),
+    "--cluster": (str, "A cluster of the kubeconfig."),
+    "--user": (str, "A user of the kubeconfig."),
+    TIMEOUT: (str, "Time limit of one call to the Kubernetes API, e.g. 30s; 0 is the default."),
+}
+"""Types and help of the flags that choose; those below replace a field of the kubeconfig."""
+CLUSTER_FLAGS: dict[str, tuple[Any, str]] = {
+    "--server": (str, "The API server's address."),
+    "--certificate-authority": (Path, "File of the certificate authority to trust."),
+    "--insecure-skip-tls-verify": (bool, "Do not verify the server's certificate."),
+    "--tls-server-name": (str, "Name in the server's certificate."),
+    "--disable-compression": (bool, "Ask for uncompressed responses."),
+}
+USER_FLAGS: dict[str, tuple[Any, str]] = {
+    "--token": (str, "Bearer token for the API server."),
+    "--username": (str, "User name for basic authentication."),
+    "--password": (str, "Password for basic authentication."),
+    "--client-certificate": (Path, "File of the client certificate."),
+    "--client-key": (Path, "File of the client's private key."),
+    "--as": (str, "User or service account to impersonate."),
+    "--as-group": (list[str], "Group to impersonate; may be repeated."),
+    "--as-uid": (str, "UID to impersonate."),
+    EXTRA: (list[str], "Extra information to impersonate; may be repeated."),
+}
+_MORE_NAMES = {"--server": ("-s",)}
+_METAVARS = {EXTRA: "KEY=VALUE", TIMEOUT: "DURATION"}
+_FIELDS = {"--as-group": "as-groups"}
+"""Fields of a kubeconfig that are not called as the flag."""
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _DURATION = re.compile(rf"(?:{_PART.pattern})+")
+_TRUE = {"1", "t", "T", "true", "TRUE", "True"}
+_FALSE = {"0", "f", "F", "false", "FALSE", "False"}
 
 
 def parse_timeout(text: str) -> float:
@@ -26,121 +60,63 @@ def parse_timeout(text: str) -> float:
     return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
 
 
-ClusterOption = Annotated[
-    str | None, typer.Option(help="A cluster of the kubeconfig.", rich_help_panel=PANEL)
-]
-UserOption = Annotated[
-    str | None, typer.Option(help="A user of the kubeconfig.", rich_help_panel=PANEL)
-]
-ServerOption = Annotated[
-    str | None,
-    typer.Option("--server", "-s", help="The API server's address.", rich_help_panel=PANEL),
-]
-AuthorityOption = Annotated[
-    Path | None,
-    typer.Option(help="File of the certificate authority to trust.", rich_help_panel=PANEL),
-]
-InsecureOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--insecure-skip-tls-verify",
-        help="Do not verify the server's certificate.",
-        rich_help_panel=PANEL,
-    ),
-]
-ServerNameOption = Annotated[
-    str | None, typer.Option(help="Name in the server's certificate.", rich_help_panel=PANEL)
-]
-CompressionOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--disable-compression", help="Ask for uncompressed responses.", rich_help_panel=PANEL
-    ),
-]
-TokenOption = Annotated[
-    str | None, typer.Option(help="Bearer token for the API server.", rich_help_panel=PANEL)
-]
-UsernameOption = Annotated[
-    str | None, typer.Option(help="User name for basic authentication.", rich_help_panel=PANEL)
-]
-PasswordOption = Annotated[
-    str | None, typer.Option(help="Password for basic authentication.", rich_help_panel=PANEL)
-]
-CertificateOption = Annotated[
-    Path | None, typer.Option(help="File of the client certificate.", rich_help_panel=PANEL)
-]
-PrivateKeyOption = Annotated[
-    Path | None, typer.Option(help="File of the client's private key.", rich_help_panel=PANEL)
-]
-AsOption = Annotated[
-    str | None,
-    typer.Option("--as", help="User or service account to impersonate.", rich_help_panel=PANEL),
-]
-AsGroupOption = Annotated[
-    list[str] | None,
-    typer.Option(help="Group to impersonate; may be repeated.", rich_help_panel=PANEL),
-]
-AsUidOption = Annotated[str | None, typer.Option(help="UID to impersonate.", rich_help_panel=PANEL)]
-AsExtraOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="KEY=VALUE",
-        help="Extra information to impersonate; may be repeated.",
-        rich_help_panel=PANEL,
-    ),
-]
-RequestTimeoutOption = Annotated[
-    float | None,
-    typer.Option(
-        parser=parse_timeout,
-        metavar="DURATION",
-        help="Time limit of one call to the Kubernetes API, e.g. 30s; 0 is the default.",
-        rich_help_panel=PANEL,
-    ),
-]
-
-_FLAGS = ("--insecure-skip-tls-verify", "--disable-compression")
-_TRUE = {"1", "t", "T", "true", "TRUE", "True"}
-_FALSE = {"0", "f", "F", "false", "FALSE", "False"}
-_CLUSTER_FIELDS = {
-    "server": "server",
-    "certificate_authority": "certificate-authority",
-    "insecure_skip_tls_verify": "insecure-skip-tls-verify",
-    "tls_server_name": "tls-server-name",
-    "disable_compression": "disable-compression",
-}
-_USER_FIELDS = {
-    "token": "token",
-    "username": "username",
-    "password": "password",
-    "client_certificate": "client-certificate",
-    "client_key": "client-key",
-    "as_user": "as",
-    "as_group": "as-groups",
-    "as_uid": "as-uid",
-}
+def add_flags(callback: Callable[..., None]) -> Callable[..., None]:
+    """Give the callback of the root command an option for each flag."""
+    signature = inspect.signature(callback)
+    parameters = [each for each in signature.parameters.values() if each.kind != each.VAR_KEYWORD]
+    for flag, (kind, text) in (CHOICES | CLUSTER_FLAGS | USER_FLAGS).items():
+        option = typer.Option(
+            *(flag, *_MORE_NAMES.get(flag, ())),
+            help=text,
+            metavar=_METAVARS.get(flag),
+            rich_help_panel=PANEL,
+        )
+        annotation = Annotated[kind | None, option]  # type: ignore[valid-type]
+        parameters.append(
+            inspect.Parameter(
+                _name(flag), inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=None
+            )
+        )
+    callback.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return callback
 
 
 def select_cluster(options: Mapping[str, Any]) -> Selection:
     """Return the cluster and identity that the options of the root command choose."""
-    kubeconfig = options.get("kubeconfig")
-    user_fields = _rename(options, _USER_FIELDS)
-    extra: dict[str, list[str]] = {}
-    for entry in options.get("as_user_extra") or ():
-        key, equals, value = entry.partition("=")
-        if not equals or not key:
-            raise typer.BadParameter(f"--as-user-extra {entry!r} is written KEY=VALUE")
-        extra.setdefault(key, []).append(value)
-    if extra:
-        user_fields["as-user-extra"] = extra
-    overrides = {name: options.get(name) for name in ("context", "cluster", "user")}
-    cluster_fields = _rename(options, _CLUSTER_FIELDS)
+    user_fields = _list_fields(options, USER_FLAGS)
+    if entries := user_fields.pop("as-user-extra", None):
+        extra = user_fields["as-user-extra"] = dict[str, list[str]]()
+        for entry in entries:
+            key, equals, value = entry.partition("=")
+            if not equals or not key:
+                raise typer.BadParameter(f"--as-user-extra {entry!r} is written KEY=VALUE")
+            extra.setdefault(key, []).append(value)
     return Selection(
-        kubeconfig=Path(kubeconfig) if kubeconfig else None,
-        overrides={**overrides, "cluster_fields": cluster_fields, "user_fields": user_fields},
+        kubeconfig=options.get(_name(FILE)),
+        overrides={
+            **{name: options.get(_name(f"--{name}")) for name in ("context", "cluster", "user")},
+            "cluster_fields": _list_fields(options, CLUSTER_FLAGS),
+            "user_fields": user_fields,
+        },
         namespace=options.get("namespace"),
-        call_seconds=options.get("request_timeout") or None,
+        call_seconds=parse_timeout(options.get(_name(TIMEOUT)) or "0") or None,
     )
+
+
+def _name(flag: str) -> str:
+    """Return the name of a flag's parameter, which no argument of a command has."""
+    return f"kubectl_{flag.removeprefix('--').replace('-', '_')}"
+
+
+def _list_fields(options: Mapping[str, Any], flags: Iterable[str]) -> dict[str, Any]:
+    """Return the options that are set as fields of a kubeconfig, with absolute paths."""
+    return {
+        _FIELDS.get(flag, flag.removeprefix("--")): str(value.absolute())
+        if isinstance(value, Path)
+        else value
+        for flag in flags
+        if (value := options.get(_name(flag)))
+    }
 
 
 def take_flags(command: Any, options: Sequence[Any]) -> bool:
@@ -170,8 +146,6 @@ def _copy(option: Any) -> Any:
             SELECTED.set(select_cluster(chosen))
 
     repeated = copy.copy(option)
-    # the command may have an argument of the same name
-    repeated.name = f"kubectl_{option.name}"
     repeated.hidden, repeated.expose_value, repeated.callback = True, False, select
     return repeated
 
@@ -180,16 +154,7 @@ def spell_out(arguments: Iterable[str]) -> Iterator[str]:
     """The arguments with kubectl's `--flag=true` and `--flag=false` as a flag, or without it."""
     for argument in arguments:
         name, _, value = argument.partition("=")
-        if name not in _FLAGS or value not in _TRUE | _FALSE:
+        if CLUSTER_FLAGS.get(name, (str,))[0] is not bool or value not in _TRUE | _FALSE:
             yield argument
         elif value in _TRUE:
             yield name
-
-
-def _rename(options: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the options that are set as fields of a kubeconfig, with absolute paths."""
-    chosen = {names[name]: options[name] for name in names if options.get(name)}
-    return {
-        name: str(value.absolute()) if isinstance(value, Path) else value
-        for name, value in chosen.items()
-    }
