@@ -1,34 +1,43 @@
 """`gatewayctl doctor`: what is wrong with a gateway, and what to do."""
 
 import asyncio
+import contextlib
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from datetime import datetime
+from functools import partial
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from gateway_cli import options as opt
-from gateway_cli.cluster.client import open_cluster
-from gateway_cli.cluster.errors import ClusterError
-from gateway_cli.inspection.findings import Check, Level, error
-from gateway_cli.inspection.overview import (
-    Look,
-    Processes,
-    check_control_plane,
-    check_processes,
-    list_object_checks,
-    look_at_definitions,
-    look_inside,
+from gateway_cli.cluster.client import Cluster, Kind, open_cluster
+from gateway_cli.cluster.errors import ClusterError, NotThere
+from gateway_cli.inspection.findings import Check, Finding, Level, bound, error, note, warning
+from gateway_cli.inspection.metrics import SKEW_SECONDS, check_metrics, check_shards
+from gateway_cli.inspection.processes import (
+    ClusterProcesses,
+    LocalProcesses,
+    Process,
+    find_local_run,
 )
-from gateway_cli.inspection.processes import ClusterProcesses, LocalProcesses, find_local_run
+from gateway_cli.inspection.rules import OBJECT_RULES, Rule, check_definitions, check_ready
 from gateway_cli.install.trial import check_calls, check_readiness
 from gateway_cli.output import Output, make_console, print_data
 from gateway_cli.rest.client import RestApi
 from gateway_cli.session import EXIT_FAILED, CommandError, exit_on_error
+from gateway_core.api.crd import KINDS
+from gateway_core.api.ids import GROUP
+from gateway_core.api.resource import Object
+from gateway_core.api.task import GatewayTask
 from gateway_core.kube.clock import CLOCK
 
+BETWEEN_SECONDS = 2.0
+"""Between two looks at counters."""
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+MOST_RESTARTS = 3
 MARKS = {
     "ok": ("✓", "green"),
     "note": ("·", ""),
@@ -36,6 +45,8 @@ MARKS = {
     "error": ("✗", "red"),
     "skipped": ("-", "dim"),
 }
+
+Processes = ClusterProcesses | LocalProcesses
 
 app = typer.Typer(add_completion=False)
 
@@ -71,17 +82,14 @@ def doctor(
 
 
 async def _examine(namespace: str | None, base_url: str | None, key: str | None) -> list[Check]:
-    """All checks, in order; one that cannot look is skipped, with the reason."""
+    """Return all checks in order; one that cannot look is skipped, with the reason."""
     local = find_local_run()
-    checks: list[Check] = []
-    if local is not None:
-        checks.append(_check_local(local))
+    checks = [_check_local(local)] if local else []
     try:
         async with open_cluster(namespace) as cluster:
-            checks.append(await check_control_plane(cluster))
-            looks: dict[str, Look] = {"definitions": lambda: look_at_definitions(cluster)}
-            looks |= list_object_checks(cluster, CLOCK.now())
-            checks += [await _try(name, look) for name, look in looks.items()]
+            checks.append(await _check_control_plane(cluster))
+            checks.append(await _try("definitions", lambda: _look_at_definitions(cluster)))
+            checks += await _look_at_objects(cluster, CLOCK.now())
             checks += await _look_at_processes(local or ClusterProcesses(cluster))
     except ClusterError as failure:
         action = (
@@ -98,6 +106,13 @@ async def _examine(namespace: str | None, base_url: str | None, key: str | None)
     return checks
 
 
+async def _try(name: str, look: Callable[[], Awaitable[Check]]) -> Check:
+    try:
+        return await look()
+    except ClusterError as failure:
+        return Check(name, skipped=str(failure))
+
+
 def _check_local(local: LocalProcesses) -> Check:
     if local.is_running:
         return Check("local run", f"a run is up in {local.folder}")
@@ -105,17 +120,97 @@ def _check_local(local: LocalProcesses) -> Check:
     return Check("local run", "", [error("local run", text, "start it: `make up`")])
 
 
+async def _check_control_plane(cluster: Cluster) -> Check:
+    """Check the Kubernetes API and its clock. ClusterError if it does not answer."""
+    version = await cluster.call("GET", "/version")
+    skew = CLOCK.skew
+    found = []
+    if abs(skew) > SKEW_SECONDS:
+        text = f"this machine's clock differs from the cluster's by {skew:.0f} s"
+        found.append(warning("clock", text, "synchronise the clocks (NTP)"))
+    server = f"{cluster.server} answers ({version.get('gitVersion')})"
+    return Check("control plane", f"{server}, namespace {cluster.namespace}", found)
+
+
+async def _look_at_definitions(cluster: Cluster) -> Check:
+    installed: dict[str, Object] = {}
+    for kind in KINDS:
+        name = f"{kind.plural}.{GROUP}"
+        with contextlib.suppress(NotThere):
+            installed[name] = await cluster.call("GET", f"{CRDS}/{name}")
+    found = bound(check_definitions(installed), "`kubectl get crd`")
+    return Check("definitions", f"{len(installed)} of {len(KINDS)} CRDs are installed", found)
+
+
+async def _look_at_objects(cluster: Cluster, now: datetime) -> list[Check]:
+    async def look(name: str, kind: Kind, rule: Rule) -> Check:
+        # a task is never Ready; settled ones need no attention
+        is_task = kind is GatewayTask
+        fields = {"status.work": ""} if is_task else {}
+        objects = await cluster.list_all(kind, **fields)
+        found = [] if is_task else list(check_ready(objects, name.removesuffix("s"), now))
+        found += rule(objects, now)
+        return Check(name, f"{len(objects)} {name}", bound(found, f"`kubectl get {kind.plural}`"))
+
+    return [await _try(name, partial(look, name, *entry)) for name, entry in OBJECT_RULES.items()]
+
+
 async def _look_at_processes(source: Processes) -> list[Check]:
     try:
         processes = await source.read()
     except ClusterError as failure:
         return [Check("processes", skipped=str(failure))]
-    inside = await _try("inside", lambda: look_inside(source, processes))
+    inside = await _try("inside", lambda: _look_inside(source, processes))
     return [check_processes(processes, source.place), inside]
+
+
+def check_processes(processes: list[Process], place: str) -> Check:
+    """Check that every process is there and ready."""
+    found = []
+    for process in processes:
+        subject = f"{process.component} {process.instance}"
+        if not process.ready:
+            found.append(error(subject, process.problem or "not ready", "see its log and events"))
+        elif process.restarts > MOST_RESTARTS:
+            text = f"ready, but restarted {process.restarts} times"
+            found.append(note(subject, text, "`kubectl logs --previous` has the reason"))
+    if not processes:
+        text = f"there are no {place} of the gateway"
+        found.append(error("gateway", text, "install the chart (docs/install.md), or `make up`"))
+    ready = sum(process.ready for process in processes)
+    return Check("processes", f"{ready} of {len(processes)} are ready", found)
+
+
+async def _look_inside(source: Processes, processes: list[Process]) -> Check:
+    """Look twice at the processes' own metrics, whose counters grow in between."""
+    ready = [process for process in processes if process.ready and process.serves_metrics]
+
+    async def read() -> list[object]:
+        return await asyncio.gather(*map(source.read_metrics, ready), return_exceptions=True)
+
+    earlier = await read()
+    await asyncio.sleep(BETWEEN_SECONDS)
+    later = await read()
+    found: list[Finding] = []
+    read_processes = []
+    for process, before, after in zip(ready, earlier, later, strict=True):
+        subject = f"{process.component} {process.instance}"
+        if isinstance(before, dict) and isinstance(after, dict):
+            found += check_metrics(subject, after, before)
+            read_processes.append((process.component, after))
+        else:
+            text = f"its metrics cannot be read: {after}"
+            found.append(note(subject, text, "allow it in networkPolicies.metricsFrom"))
+    operators = [samples for component, samples in read_processes if component == "operator"]
+    if len(operators) == sum(process.component == "operator" for process in processes) > 0:
+        found += check_shards(operators)
+    summary = f"metrics of {len(read_processes)} of {len(ready)} processes"
+    return Check("inside", summary, bound(found, "the processes' /metrics"))
 
 
 async def _check_api(base_url: str, key: str | None) -> Check:
     told: list[str] = []
+    found = []
     try:
         async with RestApi(base_url, key or "", lambda _: None) as api:
             await check_readiness(api, told.append, seconds=0.0)
@@ -124,15 +219,7 @@ async def _check_api(base_url: str, key: str | None) -> Check:
     except CommandError as failure:
         action = "is the address right, and does the way to it (Ingress, Service) work?"
         found = [error(base_url, str(failure), action)]
-        return Check("API from here", "; ".join(told), found)
-    return Check("API from here", "; ".join(told))
-
-
-async def _try(name: str, look: Callable[[], Awaitable[Check]]) -> Check:
-    try:
-        return await look()
-    except ClusterError as failure:
-        return Check(name, skipped=str(failure))
+    return Check("API from here", "; ".join(told), found)
 
 
 def _print(check: Check) -> None:

@@ -1,8 +1,9 @@
 """What `doctor` reports: checks, and what each of them found."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from functools import partial
 
 from gateway_cli.output import Document
 
@@ -27,14 +28,9 @@ class Finding:
     text: str
     action: str
 
-    def describe(self) -> Document:
-        """As a document."""
-        return {
-            "level": self.level.value,
-            "subject": self.subject,
-            "text": self.text,
-            "action": self.action,
-        }
+
+error, warning, note = (partial(Finding, level) for level in Level)
+"""A finding that breaks calls now, soon or some of them, and none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,37 +54,15 @@ class Check:
         return next((level.value for level in Level if level in found), "ok")
 
     def describe(self) -> Document:
-        """As a document."""
-        return {
-            "name": self.name,
-            "state": self.state,
-            "summary": self.summary,
-            "skipped": self.skipped,
-            "findings": [finding.describe() for finding in self.findings],
-        }
-
-
-def error(subject: str, text: str, action: str) -> Finding:
-    """A finding that breaks calls now."""
-    return Finding(Level.ERROR, subject, text, action)
-
-
-def warning(subject: str, text: str, action: str) -> Finding:
-    """A finding that breaks calls soon, or some of them."""
-    return Finding(Level.WARNING, subject, text, action)
-
-
-def note(subject: str, text: str, action: str) -> Finding:
-    """A finding that breaks nothing."""
-    return Finding(Level.NOTE, subject, text, action)
+        """Return the document for scripts."""
+        return {**asdict(self), "state": self.state}
 
 
 def bound(findings: Iterable[Finding], where: str) -> list[Finding]:
-    """The worst `MOST` findings, and how many more there are; `where` lists them all."""
-    order = list(Level)
-    ordered = sorted(findings, key=lambda finding: order.index(finding.level))
-    if len(ordered) <= MOST:
-        return ordered
-    rest = ordered[MOST:]
-    more = Finding(rest[0].level, "and more", f"{len(rest)} further findings of this kind", where)
-    return [*ordered[:MOST], more]
+    """Return the worst `MOST` findings and how many more there are; `where` lists them all."""
+    ordered = sorted(findings, key=lambda finding: list(Level).index(finding.level))
+    shown, rest = ordered[:MOST], ordered[MOST:]
+    if rest:
+        text = f"{len(rest)} further findings of this kind"
+        shown.append(Finding(rest[0].level, "and more", text, where))
+    return shown

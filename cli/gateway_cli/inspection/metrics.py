@@ -1,15 +1,14 @@
-"""Metrics of the gateway's processes: their text, and what is wrong by them."""
+"""What is wrong with a process of the gateway by its own metrics."""
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from gateway_cli.inspection.findings import Finding, error, note, warning
 from gateway_core.api.ids import SHARDS
 
-_LINE = re.compile(r"(gateway_\w+)(?:\{(.*)\})? (\S+)(?: \d+)?")
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 SKEW_SECONDS = 2.0
 SILENCE_SECONDS = 30.0
 QUOTA_SHARE = 0.8
@@ -23,30 +22,16 @@ INTAKE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One value and its labels."""
-
-    labels: Mapping[str, str]
-    value: float
-
-
 Samples = Mapping[str, list[Sample]]
 
 
 def parse_metrics(text: str) -> Samples:
-    """The gateway's own metrics in the text format; buckets of histograms are left out."""
-    found: defaultdict[str, list[Sample]] = defaultdict(list)
-    for line in text.splitlines():
-        match = _LINE.fullmatch(line)
-        if match is None or match[1].endswith("_bucket"):
-            continue
-        try:
-            value = float(match[3])
-        except ValueError:
-            continue
-        found[match[1]].append(Sample(dict(_LABEL.findall(match[2] or "")), value))
-    return found
+    """Return the samples by name. ValueError if the text is not of Prometheus's format."""
+    samples: defaultdict[str, list[Sample]] = defaultdict(list)
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            samples[sample.name].append(sample)
+    return samples
 
 
 def check_metrics(instance: str, samples: Samples, earlier: Samples) -> Iterator[Finding]:
@@ -62,7 +47,7 @@ def check_metrics(instance: str, samples: Samples, earlier: Samples) -> Iterator
             yield error(
                 instance, text, "read its Ready condition; chart value moderation.providerSecrets"
             )
-    skew = _worst(samples, "gateway_clock_skew_seconds")
+    skew = _sum(samples, "gateway_clock_skew_seconds")
     if abs(skew) > SKEW_SECONDS:
         text = f"the clock of its machine differs from the control plane's by {skew:.1f} s"
         yield warning(instance, text, "synchronise the clocks (NTP)")
@@ -71,13 +56,9 @@ def check_metrics(instance: str, samples: Samples, earlier: Samples) -> Iterator
             text = f"its watch of {sample.labels.get('kind')} is silent for {sample.value:.0f} s"
             yield error(instance, text, "look at the Kubernetes API, then restart the pod")
     yield from _check_counters(instance, samples, earlier)
-    if _worst(samples, "gateway_counters_evict"):
+    if _sum(samples, "gateway_counters_evict"):
         text = "Redis may evict keys: sums are rebuilt again and again, users are signed out"
         yield warning(instance, text, "set its maxmemory-policy to noeviction")
-    if _worst(samples, "gateway_tasks_overdue"):
-        count = _sum(samples, "gateway_tasks_overdue")
-        text = f"{count:.0f} tasks are unfinished after their deadline"
-        yield error(instance, text, "see the findings about tasks, and the operator's log")
     yield from _check_storage(instance, samples)
 
 
@@ -108,11 +89,17 @@ def _check_counters(instance: str, samples: Samples, earlier: Samples) -> Iterat
 
 
 def _check_storage(instance: str, samples: Samples) -> Iterator[Finding]:
-    size, quota = (_worst(samples, f"gateway_record_{name}_bytes") for name in ("size", "quota"))
+    size, quota = (_sum(samples, f"gateway_record_{name}_bytes") for name in ("size", "quota"))
     if quota and size > QUOTA_SHARE * quota:
         text = f"etcd uses {100 * size / quota:.0f} % of its quota"
         yield warning(instance, text, INTAKE["quota"])
     for name, bound, text, action in (
+        (
+            "gateway_tasks_overdue",
+            0,
+            "{} tasks are unfinished after their deadline",
+            "see the findings about tasks, and the operator's log",
+        ),
         (
             "gateway_journal_unstored_records",
             UNSTORED_RECORDS,
@@ -149,8 +136,3 @@ def _check_storage(instance: str, samples: Samples) -> Iterator[Finding]:
 
 def _sum(samples: Samples, name: str) -> float:
     return sum(sample.value for sample in samples.get(name, ()))
-
-
-def _worst(samples: Samples, name: str) -> float:
-    """The value that is farthest from zero."""
-    return max((sample.value for sample in samples.get(name, ())), key=abs, default=0.0)

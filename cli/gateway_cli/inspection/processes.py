@@ -15,9 +15,7 @@ from gateway_cli.cluster.client import Cluster
 from gateway_cli.cluster.errors import ClusterError
 from gateway_cli.inspection.metrics import Samples, parse_metrics
 from gateway_cli.local.config import LOOPBACK
-from gateway_cli.local.processes import redis_answers
 from gateway_cli.local.supervisor import RUN_FILE, RunDirectory
-from gateway_cli.output import Document
 from gateway_cli.session import SELECTED
 from gateway_core.api.resource import Object
 
@@ -45,17 +43,6 @@ class Process:
     def serves_metrics(self) -> bool:
         """Whether it is one of the gateway's own; `api-2` is an API process of a local run."""
         return self.component.partition("-")[0] in PROCESSES
-
-    def describe(self) -> Document:
-        """As a document."""
-        return {
-            "component": self.component,
-            "instance": self.instance,
-            "ready": self.ready,
-            "problem": self.problem,
-            "version": self.version,
-            "restarts": self.restarts,
-        }
 
 
 class ClusterProcesses:
@@ -162,40 +149,40 @@ class LocalProcesses:
         return list(await asyncio.gather(*map(self._look, self._names)))
 
     async def read_metrics(self, process: Process) -> Samples:
-        """From its health port. ClusterError."""
-        url = f"http://{LOOPBACK}:{self._find_port(process.component)}/metrics"
-        try:
-            async with _session() as session, session.get(url) as answer:
-                return parse_metrics(await answer.text())
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise ClusterError(f"{url} is not answered: {type(error).__name__}") from error
+        """Return the metrics of its health port. ClusterError."""
+        status, text = await self._ask(process.component, "metrics")
+        if status != 200:
+            raise ClusterError(f"/metrics answers {status}")
+        return parse_metrics(text)
 
     async def _look(self, name: str) -> Process:
+        import psutil  # in no image, as the local run
+
         pid = RunDirectory(self.folder / "run").read_pid(name)
-        log = self.folder / "log" / f"{name}.log"
-        if pid is None or not _is_alive(pid):
-            problem: str | None = f"not running: the end of {log} says why"
-        else:
-            problem = await self._probe(name)
+        problem: str | None = None
+        if pid is None or not psutil.pid_exists(pid):
+            problem = f"not running: the end of {self.folder / 'log' / name}.log says why"
+        elif name.partition("-")[0] in (*PROCESSES, "simulator"):
+            try:
+                status, _ = await self._ask(name, "healthz" if name == "simulator" else "readyz")
+                problem = None if status == 200 else f"its probe is answered with {status}"
+            except ClusterError as error:
+                problem = str(error)
         return Process(name, f"pid {pid}" if pid else "-", problem is None, problem)
 
-    async def _probe(self, name: str) -> str | None:
-        """What is wrong with a process that runs; None if it is ready or has no probe."""
-        port = self._find_port(name)
-        if name == "redis":
-            return None if await redis_answers(port)() else f"no answer to PING at port {port}"
-        if name.partition("-")[0] not in (*PROCESSES, "simulator"):
-            return None
-        url = f"http://{LOOPBACK}:{port}/{'healthz' if name == 'simulator' else 'readyz'}"
-        try:
-            async with _session() as session, session.get(url) as answer:
-                return None if answer.status == 200 else f"{url} answers {answer.status}"
-        except (aiohttp.ClientError, TimeoutError) as error:
-            return f"{url} is not answered: {type(error).__name__}"
-
-    def _find_port(self, name: str) -> int:
+    async def _ask(self, name: str, path: str) -> tuple[int, str]:
+        """Return status and text of an answer at its health port. ClusterError."""
         field = name.replace("-", "_")
-        return self._ports.get(f"{field}_health") or self._ports[field]
+        port = self._ports.get(f"{field}_health") or self._ports[field]
+        url, timeout = f"http://{LOOPBACK}:{port}/{path}", aiohttp.ClientTimeout(ANSWER_SECONDS)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=timeout) as session,
+                session.get(url) as answer,
+            ):
+                return answer.status, await answer.text()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ClusterError(f"{url} is not answered: {type(error).__name__}") from error
 
 
 def find_local_run() -> LocalProcesses | None:
@@ -210,17 +197,3 @@ def find_local_run() -> LocalProcesses | None:
         with contextlib.suppress(OSError, ValueError, KeyError):
             return LocalProcesses(place)
     return None
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _session() -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=ANSWER_SECONDS))

@@ -1,7 +1,8 @@
-"""What is wrong with objects, as of their specs and statuses."""
+"""What is wrong with objects, as of their specs and statuses, and with their CRDs."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from gateway_cli.admin.documents import (
@@ -12,8 +13,15 @@ from gateway_cli.admin.documents import (
     describe_state,
 )
 from gateway_cli.inspection.findings import Finding, error, note, warning
-from gateway_core.api.resource import Object
-from gateway_core.api.task import SETTLED
+from gateway_core.api.account import GatewayAccount
+from gateway_core.api.crd import KINDS, build_crd
+from gateway_core.api.guardrail import GatewayGuardrail
+from gateway_core.api.ids import GROUP
+from gateway_core.api.key import GatewayKey
+from gateway_core.api.model import GatewayModel
+from gateway_core.api.provider import GatewayProvider
+from gateway_core.api.resource import RELEASE, Object, Resource
+from gateway_core.api.task import SETTLED, GatewayTask
 
 KEY_DAYS = 7
 """A key that ends within so many days is reported."""
@@ -25,6 +33,17 @@ SUBMITTING_SECONDS = 600
 LATE_SECONDS = 300
 """Beyond its deadline, after which the operator should have failed a task."""
 LEFTOVER_SECONDS = 3600
+APPLY = (
+    "upgrade the chart with crds.install=true, or `kubectl apply --server-side -f crds/` of the"
+    " release that the processes run"
+)
+MOST_NAMES = 5
+FIRST_STEPS = {
+    "provider": "docs/providers.md",
+    "model": "docs/providers.md",
+    "account": "`gatewayctl accounts create`",
+}
+"""Kinds without which no call can be answered, and where their making is described."""
 CHOSEN = ("Suspended", "Disabled", "Revoked", "Expired")
 """Reasons for which an object is not Ready by an admin's or client's own choice, or with time."""
 
@@ -44,8 +63,11 @@ ACTIONS = {
 }
 
 
-def check_ready(objects: Iterable[Object], word: str, now: datetime) -> Iterator[Finding]:
-    """Objects that should be Ready and are not."""
+def check_ready(objects: list[Object], word: str, now: datetime) -> Iterator[Finding]:
+    """Return objects that should be Ready and are not, and the lack of any."""
+    if not objects and word in FIRST_STEPS:
+        text = f"there is no {word} yet: no call can be served"
+        yield note("installation", text, FIRST_STEPS[word])
     for obj in objects:
         state, name = describe_state(obj), obj["metadata"]["name"]
         if state["ready"] == "True" or state["reason"] in CHOSEN:
@@ -60,8 +82,8 @@ def check_ready(objects: Iterable[Object], word: str, now: datetime) -> Iterator
         yield error(f"{word} {name}", text, action)
 
 
-def check_health(objects: Iterable[Object], word: str) -> Iterator[Finding]:
-    """Providers and models whose calls fail, or whose circuits are open."""
+def check_health(objects: Iterable[Object], now: datetime, word: str) -> Iterator[Finding]:
+    """Return providers and models whose calls fail, or whose circuits are open."""
     for obj in objects:
         health, name = describe_health(obj), obj["metadata"]["name"]
         if health["health"] not in ("Degraded", "Failing"):
@@ -75,7 +97,7 @@ def check_health(objects: Iterable[Object], word: str) -> Iterator[Finding]:
         yield make(f"{word} {name}", text, f"{look}; the logs of operator and API have the errors")
 
 
-def check_accounts(objects: Iterable[Object]) -> Iterator[Finding]:
+def check_accounts(objects: Iterable[Object], now: datetime) -> Iterator[Finding]:
     """Accounts whose funds are spent or nearly so."""
     for obj in objects:
         account = describe_account(obj)
@@ -109,7 +131,7 @@ def check_keys(objects: Iterable[Object], now: datetime) -> Iterator[Finding]:
         yield from _check_limit(key, subject, f"`gatewayctl keys limit set {key['name']} …`")
 
 
-def check_guardrails(objects: Iterable[Object]) -> Iterator[Finding]:
+def check_guardrails(objects: Iterable[Object], now: datetime) -> Iterator[Finding]:
     """Guardrails whose limits are nearly used up."""
     for obj in objects:
         guardrail = describe_guardrail(obj)
@@ -145,17 +167,29 @@ def check_tasks(objects: Iterable[Object], now: datetime) -> Iterator[Finding]:
             yield warning(subject, text, action)
 
 
-def check_catalog(
-    providers: list[Object], models: list[Object], accounts: list[Object]
-) -> Iterator[Finding]:
-    """What a gateway needs to answer any call."""
-    for found, word, where in (
-        (providers, "provider", "docs/providers.md"),
-        (models, "model", "docs/providers.md"),
-        (accounts, "account", "`gatewayctl accounts create`"),
-    ):
-        if not found:
-            yield note("installation", f"there is no {word} yet: no call can be served", where)
+def check_definitions(installed: Mapping[str, Object]) -> Iterator[Finding]:
+    """What differs between the CRDs, by name, and those of this release.
+
+    A field that is missing is lost silently when a process writes it.
+    """
+    for kind in KINDS:
+        name = f"{kind.plural}.{GROUP}"
+        found = installed.get(name)
+        if found is None:
+            yield error(name, "the CRD is not installed", APPLY)
+            continue
+        conditions = {c["type"]: c for c in (found.get("status") or {}).get("conditions") or ()}
+        established = conditions.get("Established", {})
+        if established.get("status") != "True":
+            text = established.get("message") or "no reason is given"
+            yield error(name, f"the CRD is not established: {text}", APPLY)
+        wanted, served = set(_list_fields(build_crd(kind))), set(_list_fields(found))
+        if missing := sorted(wanted - served):
+            text = f"the CRD is older than gatewayctl {RELEASE}: it lacks {_shorten(missing)}"
+            yield error(name, text, APPLY)
+        elif extra := sorted(served - wanted):
+            text = f"the CRD is newer than gatewayctl {RELEASE}: it has {_shorten(extra)}"
+            yield note(name, text, "use the gatewayctl of the release that is installed")
 
 
 def _check_limit(document: Mapping[str, Any], subject: str, action: str) -> Iterator[Finding]:
@@ -173,3 +207,34 @@ def _age(obj: Object, now: datetime) -> int:
 
 def _seconds(time: str, now: datetime) -> int:
     return int((now.astimezone(UTC) - datetime.fromisoformat(time)).total_seconds())
+
+
+def _list_fields(crd: Object) -> Iterator[str]:
+    for version in crd["spec"]["versions"]:
+        if version.get("served"):
+            yield from _walk(version["schema"]["openAPIV3Schema"], "")
+
+
+def _walk(schema: Mapping[str, Any], path: str) -> Iterator[str]:
+    for name, child in (schema.get("properties") or {}).items():
+        yield f"{path}.{name}"
+        yield from _walk(child, f"{path}.{name}")
+    if isinstance(items := schema.get("items"), Mapping):
+        yield from _walk(items, f"{path}[]")
+
+
+def _shorten(paths: list[str]) -> str:
+    more = f" and {len(paths) - MOST_NAMES} more" if len(paths) > MOST_NAMES else ""
+    return ", ".join(paths[:MOST_NAMES]) + more
+
+
+Rule = Callable[[list[Object], datetime], Iterable[Finding]]
+OBJECT_RULES: dict[str, tuple[type[Resource], Rule]] = {
+    "providers": (GatewayProvider, partial(check_health, word="provider")),
+    "models": (GatewayModel, partial(check_health, word="model")),
+    "accounts": (GatewayAccount, check_accounts),
+    "keys": (GatewayKey, check_keys),
+    "guardrails": (GatewayGuardrail, check_guardrails),
+    "open tasks": (GatewayTask, check_tasks),
+}
+"""What may be wrong with objects of a kind, beside that they are not Ready."""

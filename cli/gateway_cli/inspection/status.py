@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from dataclasses import asdict
 from typing import Any
 
 import typer
@@ -54,10 +55,9 @@ app = typer.Typer(add_completion=False)
 def status(namespace: opt.Namespace = None, output: Output = "table") -> None:
     """Show processes, objects, open tasks and today's calls; `doctor` says what is wrong."""
     document = on_cluster(namespace, _read)
-    if output != "table":
-        print_one(document, LINES, output)
-        return
     print_one(document, LINES, output)
+    if output != "table":
+        return
     print_list(document["processes"], PROCESS_COLUMNS, output, noun="processes")
     if not all(process["ready"] for process in document["processes"]):
         print_note("! not all processes are ready: `gatewayctl doctor` says more")
@@ -68,7 +68,7 @@ async def _read(cluster: Cluster) -> Document:
     counts = await asyncio.gather(*(_count(cluster, kind) for kind in KINDS.values()))
     source = find_local_run() or ClusterProcesses(cluster)
     try:
-        processes = [process.describe() for process in await source.read()]
+        processes = [asdict(process) for process in await source.read()]
     except ClusterError as error:
         print_note(f"! {error}")
         processes = []

@@ -34,6 +34,8 @@ from gateway_core.kube.clock import CLOCK
 MINUTES = 5
 """Whole minutes before the present one, of which rates are computed."""
 
+INTERVAL_SECONDS = 5
+"""Between two looks."""
 ACCOUNTS = (
     Column("ACCOUNT", "account"),
     Column("CALLS/MIN", "calls_per_minute", right=True),
@@ -56,11 +58,6 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def top(
-    interval: Annotated[
-        int,
-        typer.Option(parser=opt.parse_period, metavar="PERIOD", help="Between two looks."),
-    ] = 5,
-    once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
     limit: Annotated[int, typer.Option(min=1, help="Rows of each table.")] = 10,
     namespace: opt.Namespace = None,
     output: Output = "table",
@@ -77,13 +74,12 @@ def top(
                 if output != "table":
                     print_data(found, output)
                     return
-                live = sys.stdout.isatty() and not once
-                if live:
+                if sys.stdout.isatty():
                     clear_screen()
                 _print(found, limit)
-                if not live:
+                if not sys.stdout.isatty():
                     return
-                await asyncio.sleep(max(1, interval))
+                await asyncio.sleep(INTERVAL_SECONDS)
 
     with exit_on_error(interrupted=""):
         asyncio.run(run())

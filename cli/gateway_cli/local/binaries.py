@@ -16,7 +16,7 @@ import os
 import platform
 import shutil
 import tarfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,25 +88,24 @@ def current_platform() -> str:
 
 
 def find_kubectl(env: Mapping[str, str]) -> Path | None:
-    """`kubectl` from PATH, for a source that has none of its own."""
-    found = shutil.which("kubectl", path=env.get("PATH"))
-    return Path(found) if found else None
+    """Return `kubectl` from PATH, for a source that has none of its own."""
+    path = shutil.which("kubectl", path=env.get("PATH"))
+    return Path(path) if path else None
 
 
 class BinaryCache:
     """The folder that keeps downloaded and built binaries between runs and checkouts."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
-        home = env.get("XDG_CACHE_HOME")
-        base = Path(home) if home else Path.home() / ".cache"
+        base = Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         self.folder = base / "model-gateway" / "controlplane"
 
     def entry(self, version: str) -> Path:
-        """The folder that a version has or would have."""
+        """Return the folder that a version has or would have."""
         return self.folder / f"{version}-{current_platform()}"
 
     def staging(self, version: str) -> Path:
-        """The folder in which a version is put together.
+        """Return the folder in which a version is put together.
 
         It outlives an interrupted run, so that the next one continues with the binaries it has.
         """
@@ -124,6 +123,13 @@ class BinaryCache:
         os.replace(staging, entry)
         return entry
 
+    def find(self) -> ControlPlaneBinaries:
+        """Return the complete entry of a version. SourceUnavailableError if there is none."""
+        for version in (BUILD_VERSION, ARCHIVE_VERSION):
+            with contextlib.suppress(SourceUnavailableError):
+                return _collect(self.entry(version), f"cache ({version})")
+        raise SourceUnavailableError(f"nothing for {current_platform()} in {self.folder}")
+
     @contextlib.asynccontextmanager
     async def lock(self, reporter: Reporter) -> AsyncIterator[None]:
         """Held while the cache is filled; a second run waits for the first and reports it."""
@@ -139,7 +145,7 @@ class BinaryCache:
 async def resolve_binaries(
     modules: Path, env: Mapping[str, str], reporter: Reporter
 ) -> ControlPlaneBinaries:
-    """The binaries of the first source that has them, downloaded or built if need be.
+    """Return the binaries of the first source that has them, downloaded or built if need be.
 
     Args:
         modules: folder with the go.mod of the build.
@@ -151,37 +157,36 @@ async def resolve_binaries(
         BinariesNotFoundError: lists the sources tried, with the reason of each.
     """
     cache, tried = BinaryCache(env), list[str]()
-    assets = env.get("KUBEBUILDER_ASSETS")
-    if assets:
-        try:
-            return _collect(Path(assets), "$KUBEBUILDER_ASSETS", find_kubectl(env))
-        except SourceUnavailableError as error:
-            reporter.line(f"$KUBEBUILDER_ASSETS is set and does not serve: {error}")
-            tried.append(f"$KUBEBUILDER_ASSETS: {error}")
-    else:
-        tried.append("$KUBEBUILDER_ASSETS: not set")
-    found = _look_in(cache)
-    if found is not None:
-        return found
-    tried.append(f"cache: nothing for {current_platform()} in {cache.folder}")
+
+    async def take_first(
+        *sources: tuple[str, Callable[[], Awaitable[ControlPlaneBinaries]]],
+    ) -> ControlPlaneBinaries | None:
+        for name, source in sources:
+            try:
+                return await source()
+            except (BuildError, SourceUnavailableError) as error:
+                tried.append(f"{name}: {error}")
+        return None
+
+    async def take_assets() -> ControlPlaneBinaries:
+        if not (folder := env.get("KUBEBUILDER_ASSETS")):
+            raise SourceUnavailableError("not set")
+        return _collect(Path(folder), "$KUBEBUILDER_ASSETS", find_kubectl(env))
+
+    async def look_in_cache() -> ControlPlaneBinaries:
+        return cache.find()
+
+    if binaries := await take_first(("$KUBEBUILDER_ASSETS", take_assets), ("cache", look_in_cache)):
+        return binaries
     async with cache.lock(reporter):
-        # another run may have filled it while this one waited
-        found = _look_in(cache)
-        if found is not None:
-            return found
-        try:
-            base_url = env.get("GATEWAY_ENVTEST_URL", ARCHIVE_BASE_URL)
-            folder = await _download_archive(cache, base_url, reporter)
-            return _collect(folder, f"envtest archive {ARCHIVE_VERSION}")
-        except SourceUnavailableError as error:
-            reporter.line(f"  not to be had: {error}")
-            tried.append(f"published archive: {error}")
-        try:
-            folder = await _build(cache, modules, env, reporter)
-            return _collect(folder, f"built from Go modules ({BUILD_VERSION})")
-        except (BuildError, SourceUnavailableError) as error:
-            tried.append(f"build from Go modules: {error}")
-    listing = "\n".join(f"  - {line}" for line in tried)
+        # another run may have filled the cache while this one waited
+        if binaries := await take_first(
+            ("cache", look_in_cache),
+            ("published archive", lambda: _download_archive(cache, env, reporter)),
+            ("build from Go modules", lambda: _build(cache, modules, env, reporter)),
+        ):
+            return binaries
+    listing = "\n".join(f"  - {line}" for line in dict.fromkeys(tried))
     raise BinariesNotFoundError(
         "No etcd, kube-apiserver and kubectl could be found or made. Tried, in this order:\n"
         f"{listing}\n"
@@ -190,28 +195,22 @@ async def resolve_binaries(
 
 
 def _collect(folder: Path, origin: str, kubectl: Path | None = None) -> ControlPlaneBinaries:
-    """The binaries in `folder`; `kubectl` is used if the folder has none."""
-    found = {name: path for name in NAMES if os.access(path := folder / name, os.X_OK)}
+    """Return the binaries in `folder`; `kubectl` is used if the folder has none."""
+    paths = {name: path for name in NAMES if os.access(path := folder / name, os.X_OK)}
     if kubectl is not None:
-        found.setdefault("kubectl", kubectl)
-    missing = [name for name in NAMES if name not in found]
-    if missing:
+        paths.setdefault("kubectl", kubectl)
+    if missing := [name for name in NAMES if name not in paths]:
         raise SourceUnavailableError(f"{folder} has no executable {', '.join(missing)}")
-    return ControlPlaneBinaries(found["etcd"], found["kube-apiserver"], found["kubectl"], origin)
+    return ControlPlaneBinaries(paths["etcd"], paths["kube-apiserver"], paths["kubectl"], origin)
 
 
-def _look_in(cache: BinaryCache) -> ControlPlaneBinaries | None:
-    for version in (BUILD_VERSION, ARCHIVE_VERSION):
-        with contextlib.suppress(SourceUnavailableError):
-            return _collect(cache.entry(version), f"cache ({version})")
-    return None
-
-
-async def _download_archive(cache: BinaryCache, base_url: str, reporter: Reporter) -> Path:
+async def _download_archive(
+    cache: BinaryCache, env: Mapping[str, str], reporter: Reporter
+) -> ControlPlaneBinaries:
     """Download the archive of this platform; nothing is kept of one that is not as pinned."""
+    base_url, platform = env.get("GATEWAY_ENVTEST_URL", ARCHIVE_BASE_URL), current_platform()
     if not base_url:
         raise SourceUnavailableError("switched off by an empty address")
-    platform = current_platform()
     if platform not in ARCHIVE_SHA512:
         raise SourceUnavailableError(f"no envtest archive is pinned for {platform}")
     url = f"{base_url}/envtest-{ARCHIVE_VERSION}/envtest-{ARCHIVE_VERSION}-{platform}.tar.gz"
@@ -220,11 +219,20 @@ async def _download_archive(cache: BinaryCache, base_url: str, reporter: Reporte
     try:
         async with reporter.stage(f"Downloading the control plane ({ARCHIVE_VERSION}, {platform})"):
             await _download(url, archive, ARCHIVE_SHA512[platform])
-        _unpack(archive, staging)
+        with tarfile.open(archive, "r:gz") as content:
+            # the three programs by name, and nothing else of the archive
+            for member in content:
+                name = Path(member.name).name
+                source = content.extractfile(member) if name in NAMES else None
+                if source is not None:
+                    (staging / name).write_bytes(source.read())
+                    (staging / name).chmod(0o755)
+        origin = f"envtest archive {ARCHIVE_VERSION}"
+        _collect(staging, origin)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
-    return cache.install(ARCHIVE_VERSION)
+    return _collect(cache.install(ARCHIVE_VERSION), origin)
 
 
 async def _download(url: str, target: Path, wanted: str) -> None:
@@ -232,42 +240,26 @@ async def _download(url: str, target: Path, wanted: str) -> None:
     checksum = hashlib.sha512()
     try:
         async with (
-            aiohttp.ClientSession(timeout=_TIMEOUT, trust_env=True) as session,
+            aiohttp.ClientSession(
+                timeout=_TIMEOUT, trust_env=True, raise_for_status=True
+            ) as session,
             session.get(url) as answer,
         ):
-            if answer.status != 200:
-                raise SourceUnavailableError(f"{url} answers {answer.status}")
             with target.open("wb") as file:
                 async for chunk in answer.content.iter_chunked(_CHUNK):
                     checksum.update(chunk)
                     file.write(chunk)
     except (aiohttp.ClientError, TimeoutError) as error:
         raise SourceUnavailableError(f"{url}: {error or type(error).__name__}") from error
-    found = checksum.hexdigest()
-    if found != wanted:
+    if (actual := checksum.hexdigest()) != wanted:
         raise SourceUnavailableError(
-            f"{url} has SHA-512 {found[:16]}…, pinned is {wanted[:16]}…: not used"
+            f"{url} has SHA-512 {actual[:16]}…, pinned is {wanted[:16]}…: not used"
         )
-
-
-def _unpack(archive: Path, folder: Path) -> None:
-    """Extract the three programs by name, and nothing else of the archive."""
-    with tarfile.open(archive, "r:gz") as content:
-        for member in content:
-            name = Path(member.name).name
-            source = content.extractfile(member) if name in NAMES and member.isfile() else None
-            if source is not None:
-                with (folder / name).open("wb") as target:
-                    shutil.copyfileobj(source, target)
-                (folder / name).chmod(0o755)
-    missing = [name for name in NAMES if not (folder / name).is_file()]
-    if missing:
-        raise SourceUnavailableError(f"the archive has no {', '.join(missing)}")
 
 
 async def _build(
     cache: BinaryCache, modules: Path, env: Mapping[str, str], reporter: Reporter
-) -> Path:
+) -> ControlPlaneBinaries:
     """Build the three programs into the cache from the go.mod and go.sum in `modules`."""
     if not (modules / "go.mod").is_file():
         raise SourceUnavailableError(f"{modules} has no go.mod")
@@ -288,4 +280,4 @@ async def _build(
         if not (staging / name).is_file():
             async with reporter.stage(f"Building {name} ({number} of {len(GO_PACKAGES)})"):
                 await build_go_program(modules, package, staging / name, env, variables)
-    return cache.install(BUILD_VERSION)
+    return _collect(cache.install(BUILD_VERSION), f"built from Go modules ({BUILD_VERSION})")

@@ -175,7 +175,7 @@ async def test_archive_that_lacks_a_program_is_refused(
     env["GATEWAY_ENVTEST_URL"] = releases.url
     releases.content = _make_archive("etcd", "kubectl")
     monkeypatch.setitem(ARCHIVE_SHA512, PLATFORM, hashlib.sha512(releases.content).hexdigest())
-    with pytest.raises(BinariesNotFoundError, match="no kube-apiserver"):
+    with pytest.raises(BinariesNotFoundError, match="no executable kube-apiserver"):
         await _resolve(modules, env)
 
 

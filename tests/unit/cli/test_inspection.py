@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from gateway_cli.inspection.definitions import check_definitions
+from gateway_cli.inspection.doctor import check_processes
 from gateway_cli.inspection.findings import MOST, Check, Finding, Level, bound, error, note
 from gateway_cli.inspection.metrics import check_metrics, check_shards, parse_metrics
-from gateway_cli.inspection.overview import check_processes
 from gateway_cli.inspection.processes import (
     Process,
     describe_pod,
@@ -22,7 +21,7 @@ from gateway_cli.inspection.processes import (
 )
 from gateway_cli.inspection.rules import (
     check_accounts,
-    check_catalog,
+    check_definitions,
     check_guardrails,
     check_health,
     check_keys,
@@ -82,7 +81,7 @@ def test_failing_provider_is_an_error_and_degraded_one_a_warning() -> None:
 
     names = {"a": "Healthy", "b": "Degraded", "c": "Failing"}
     objects = [make(name, status=health(state)) for name, state in names.items()]
-    found = list(check_health([*objects, make("quiet")], "provider"))
+    found = list(check_health([*objects, make("quiet")], NOW, "provider"))
     assert show(found) == [("warning", "provider b"), ("error", "provider c")]
     assert "60 % of 9 calls" in found[1].text
 
@@ -101,13 +100,13 @@ def test_account_near_the_end_of_its_funds(
     balance: int, spec: dict[str, Any], expected: str | None
 ) -> None:
     declared = {"displayName": "A", "owner": {}, "funds": {"paidMicros": 100_000_000}, **spec}
-    found = list(check_accounts([make("acme", declared, {"balanceMicros": balance})]))
+    found = list(check_accounts([make("acme", declared, {"balanceMicros": balance})], NOW))
     assert [expected in finding.text for finding in found] == ([True] if expected else [])
 
 
 def test_account_without_funds_is_left_alone() -> None:
     spec = {"displayName": "A", "owner": {}}
-    assert list(check_accounts([make("free", spec, {"balanceMicros": 0})])) == []
+    assert list(check_accounts([make("free", spec, {"balanceMicros": 0})], NOW)) == []
 
 
 def test_keys_that_end_soon_or_are_used_up() -> None:
@@ -137,7 +136,7 @@ def test_guardrail_that_is_used_up() -> None:
         "limit": {"micros": 1000, "window": "1h"},
     }
     status = {"usedMicros": 1000, "resetTime": "2026-11-21T13:00:00Z"}
-    [found] = check_guardrails([make("grd-a", spec, status)])
+    [found] = check_guardrails([make("grd-a", spec, status)], NOW)
     assert "resets at 2026-11-21T13:00:00Z" in found.text
 
 
@@ -170,9 +169,9 @@ def test_tasks_that_stand_still(status: Any, created: str, expected: str | None)
 
 
 def test_gateway_without_a_model_is_noted() -> None:
-    assert [finding.text for finding in check_catalog([{}], [], [{}])] == [
-        "there is no model yet: no call can be served"
-    ]
+    [found] = check_ready([], "model", NOW)
+    assert found.text == "there is no model yet: no call can be served"
+    assert list(check_ready([], "key", NOW)) == []
 
 
 # definitions
@@ -232,8 +231,6 @@ process_cpu_seconds_total 12.0
 
 def test_sound_metrics_have_no_finding() -> None:
     samples = parse_metrics(SOUND)
-    assert "process_cpu_seconds_total" not in samples
-    assert "gateway_counters_round_trip_seconds_bucket" not in samples
     assert list(check_metrics("api", samples, samples)) == []
 
 
@@ -241,7 +238,7 @@ def test_sound_metrics_have_no_finding() -> None:
     ("line", "expected"),
     [
         ('gateway_intake_stopped{reason="quota"} 1.0', "error: requests that create are refused"),
-        ('gateway_provider_usable{provider="a\\"b"} 0', 'error: cannot use provider a\\"b'),
+        ('gateway_provider_usable{provider="a\\"b"} 0', 'error: cannot use provider a"b'),
         ("gateway_clock_skew_seconds -7", "warning: the clock of its machine differs"),
         ("gateway_counters_evict 1", "warning: Redis may evict keys"),
         ('gateway_watch_silence_seconds{kind="GatewayKey"} +Inf', "error: its watch of GatewayKey"),
