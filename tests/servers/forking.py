@@ -14,13 +14,14 @@ import signal
 import subprocess
 import sys
 import threading
+from asyncio.subprocess import Process
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from gateway_cli.local.processes import ProcessSpec
-from gateway_cli.local.supervisor import ChildProcess, Supervisor
+from gateway_cli.local.supervisor import Supervisor
 from tests.servers.server import execute
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -107,7 +108,7 @@ class ForkedChild:
 class ForkingSupervisor(Supervisor):
     """Forks the processes of the gateway; other programs are executed."""
 
-    async def spawn(self, spec: ProcessSpec) -> ChildProcess:
+    async def spawn(self, spec: ProcessSpec) -> Process | ForkedChild:
         """Start a process with its output appended to its log."""
         log = self.log_of(spec.name)
         # the first one waits for the parent's imports

@@ -57,10 +57,6 @@ Workers = Annotated[
         help="API processes on the one port.",
     ),
 ]
-Only = Annotated[
-    list[str] | None,
-    typer.Option(help="Start only this process; may be repeated. Default: all."),
-]
 
 
 @app.command()
@@ -70,12 +66,11 @@ def up(
     allow_remote: AllowRemote = False,
     store: StoreOption = "directory",
     workers: Workers = 1,
-    only: Only = None,
 ) -> None:
     """Start everything and keep it running until Ctrl-C or `gatewayctl local down`."""
     with exit_on_error(exit_code=EXIT_FAILED):
         config = read_config(os.environ, port_base, use_kubeconfig, allow_remote, store, workers)
-        _run_until_signal(_stay_up(config, Reporter(), only or []))
+        _run_until_signal(_stay_up(config, Reporter()))
 
 
 @app.command()
@@ -126,10 +121,10 @@ def binaries() -> None:
         reporter.line(f"✓ {found.origin}")
 
 
-async def _stay_up(config: LocalConfig, reporter: Reporter, only: list[str]) -> None:
+async def _stay_up(config: LocalConfig, reporter: Reporter) -> None:
     run = LocalRun(config, reporter)
     try:
-        await run.start(*only)
+        await run.start()
         reporter.line(describe_run(config, run.variables, run.kubectl_path))
         await asyncio.Event().wait()
     finally:

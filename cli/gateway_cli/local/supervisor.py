@@ -10,10 +10,12 @@ import json
 import os
 import signal
 import time
+from asyncio.subprocess import Process
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from gateway_cli.local.config import LocalRunError
 from gateway_cli.local.processes import ProcessSpec
@@ -36,20 +38,11 @@ class ProcessFailedError(LocalRunError):
 
     def __init__(self, process: str, text: str, log: Path) -> None:
         self.process = process
-        self.log_tail = _read_tail(log)
+        self.log_tail = list[str]()
+        with contextlib.suppress(OSError), log.open(errors="replace") as file:
+            self.log_tail = [line.rstrip("\n") for line in deque(file, TAIL_LINES)]
         quoted = "".join(f"\n  {process} | {line}" for line in self.log_tail)
         super().__init__(f"{process} {text} (log: {log}){quoted}")
-
-
-def _read_tail(log: Path) -> list[str]:
-    """The last lines of a log file; none if there is no such file."""
-    try:
-        with log.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - 65536))
-            return file.read().decode(errors="replace").splitlines()[-TAIL_LINES:]
-    except OSError:
-        return []
 
 
 class RunDirectory:
@@ -128,18 +121,18 @@ class RunDirectory:
         Raises:
             LocalRunError: if it cannot be told to stop, or does not in time.
         """
+        import psutil  # in no image, as the local run
+
         if not self.is_running():
             return False
         pid = self.read_pid(SUPERVISOR)
         if pid is None:
             raise LocalRunError(f"a run is up in {self.folder.parent}, but has no pid file")
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
-        deadline = time.monotonic() + timeout_seconds
-        while self.is_running():
-            if time.monotonic() > deadline:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
+            process.terminate()
+            if psutil.wait_procs([process], timeout_seconds)[1]:
                 raise LocalRunError(f"the supervisor (pid {pid}) did not stop in time")
-            time.sleep(0.05)
         return True
 
 
@@ -152,9 +145,8 @@ def end_process(pid: int, recorded: float, grace_seconds: float = 10.0) -> bool:
 
     try:
         process = psutil.Process(pid)
-        if process.create_time() > recorded + CLOCK_STEP_SECONDS:
-            return False
-        if process.status() == psutil.STATUS_ZOMBIE:
+        is_later = process.create_time() > recorded + CLOCK_STEP_SECONDS
+        if is_later or process.status() == psutil.STATUS_ZOMBIE:
             return False
         process.terminate()
         for left in psutil.wait_procs([process], timeout=grace_seconds)[1]:
@@ -165,30 +157,10 @@ def end_process(pid: int, recorded: float, grace_seconds: float = 10.0) -> bool:
     return True
 
 
-class ChildProcess(Protocol):
-    """What the supervisor needs of a process that it has started."""
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        ...
-
-    @property
-    def returncode(self) -> int | None:
-        """Its exit status, negative for a signal; None while it runs."""
-
-    async def wait(self) -> int:
-        """Wait for its end, and return the exit status."""
-        ...
-
-    def terminate(self) -> None:
-        """Send SIGTERM."""
-
-
 @dataclass(slots=True)
 class _Child:
     spec: ProcessSpec
-    process: ChildProcess
+    process: Process
     started: float
     watcher: asyncio.Task[None] | None = None
     stopping: bool = False
@@ -242,8 +214,8 @@ class Supervisor:
         if self.is_alive(spec.name):
             raise LocalRunError(f"{spec.name} is already running")
         self._log_directory.mkdir(parents=True, exist_ok=True)
-        process = await self._spawn(spec)
-        child = self._children[spec.name] = _Child(spec, process, time.monotonic())
+        child = _Child(spec, await self._spawn(spec), time.monotonic())
+        self._children[spec.name] = child
         try:
             await self._await_ready(child, child.started)
         except BaseException:
@@ -281,7 +253,7 @@ class Supervisor:
             await self._end(child)
         self._children.clear()
 
-    async def spawn(self, spec: ProcessSpec) -> ChildProcess:
+    async def spawn(self, spec: ProcessSpec) -> Process:
         """Starts a process with its output appended to its log.
 
         It gets a session of its own, so that Ctrl-C reaches the supervisor alone, which ends the
@@ -299,7 +271,7 @@ class Supervisor:
                 preexec_fn=tie_to_parent(),
             )
 
-    async def _spawn(self, spec: ProcessSpec) -> ChildProcess:
+    async def _spawn(self, spec: ProcessSpec) -> Process:
         process = await self.spawn(spec)
         self._run_directory.record(spec.name, process.pid)
         return process
