@@ -10,7 +10,7 @@ import random
 import time
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import aiohttp
@@ -37,6 +37,7 @@ MAX_UNDER_WAY = 64
 WAVE_SECONDS = 150.0
 OUTAGE = 0.45, 0.6
 """Shares of the time between which the provider fails many calls of language models."""
+ACCEPT = "application/json, text/event-stream"
 _FILE_BYTES = 96_000
 _REFUSAL = {"behaviour": "fail", "code": "content_policy", "message": "Refused."}
 _FAILURE = {"behaviour": "status", "status": 503}
@@ -78,10 +79,10 @@ class Load:
             # more than the key may send in a minute
             lambda: self.create_task("TRIALS", FAST): 1.5,
             lambda: self._ask(f"{self._prompt()} [[words=9]]", LARGE, "TRIALS"): 0.2,
-            self._poll: 3.0,
+            lambda: self._read(TASKS, self._tasks): 3.0,
             self._fetch_video: 0.6,
             self._store_file: 0.5,
-            self._read_file: 0.6,
+            lambda: self._read("/v1/files", self._files, "/content"): 0.6,
             self._upload_parts: 0.05,
             self._run_batch: 0.03,
             self._call_tools: 0.5,
@@ -122,11 +123,7 @@ class Load:
         return ""
 
     async def _repeat(
-        self,
-        work: Callable[[], Awaitable[Any]],
-        rate: float,
-        seconds: float,
-        slots: asyncio.Semaphore,
+        self, work: Callable[[], Awaitable[Any]], rate: float, seconds: float, slots: Any
     ) -> None:
         async def call() -> None:
             async with slots:
@@ -176,9 +173,9 @@ class Load:
         body = {"model": MODERATION, "input": self._draw.choices(PROMPTS, k=3)}
         await self.send("POST", "/v1/moderations", "NIGHTLY", json=body)
 
-    async def _poll(self) -> None:
-        if self._tasks:
-            await self.send("GET", f"{TASKS}/{self._draw.choice(self._tasks)}")
+    async def _read(self, path: str, ids: Sequence[str], rest: str = "") -> None:
+        if ids:
+            await self.send("GET", f"{path}/{self._draw.choice(ids)}{rest}")
 
     async def _fetch_video(self) -> None:
         if self._tasks:
@@ -203,10 +200,6 @@ class Load:
         if len(self._files) == self._files.maxlen and self._draw.random() < 0.5:
             await self.send("DELETE", f"/v1/files/{self._files.popleft()}")
 
-    async def _read_file(self) -> None:
-        if self._files:
-            await self.send("GET", f"/v1/files/{self._draw.choice(self._files)}/content")
-
     async def _upload_parts(self) -> None:
         about = {"purpose": "user_data", "filename": "clip.bin", "bytes": 3 * _FILE_BYTES}
         about |= {"mime_type": "application/octet-stream"}
@@ -227,12 +220,8 @@ class Load:
 
     async def _call_tools(self) -> None:
         operation = {"service": "aurora", "action": "reference_to_video"}
-        params = self._describe(VIDEO)
-        task = {
-            "model": params.pop("model"),
-            "params": params,
-            "idempotency_key": f"{uuid.uuid4()}",
-        }
+        params, key = self._describe(VIDEO), f"{uuid.uuid4()}"
+        task = {"model": params.pop("model"), "params": params, "idempotency_key": key}
         tools: list[tuple[str, dict[str, Any]]] = [
             ("list_models", {}),
             ("get_task", {**operation, "task_id": self._tasks[-1] if self._tasks else ""}),
@@ -240,9 +229,6 @@ class Load:
         ]
         name, arguments = self._draw.choice(tools)
         called = {"method": "tools/call", "params": {"name": name, "arguments": arguments}}
-        headers = {
-            "MCP-Protocol-Version": "2025-11-25",
-            "Accept": "application/json, text/event-stream",
-        }
+        headers = {"MCP-Protocol-Version": "2025-11-25", "Accept": ACCEPT}
         body, base = {"jsonrpc": "2.0", "id": 1, **called}, self._config.mcp_url
         await self.send("POST", "/mcp", base=base, json=body, headers=headers)
