@@ -19,7 +19,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Writes `content` to `path` with mode 0600, whole or not at all."""
+    """Write `content` to `path` with mode 0600, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     partial.unlink(missing_ok=True)
@@ -31,7 +31,7 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def try_lock(file: IO[Any]) -> bool:
-    """Whether this process now has the lock of an open file; it ends with the file."""
+    """Return whether this process now has the lock of an open file, which ends with the file."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -65,7 +65,7 @@ class Finished:
 async def run_program(
     *command: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> Finished:
-    """Runs a program without input to its end; kills it and its children when cancelled."""
+    """Run a program without input to its end; kill it and its children when cancelled."""
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=cwd,
@@ -98,7 +98,7 @@ async def build_go_program(
     variables: Mapping[str, str] | None = None,
     tags: str = "",
 ) -> None:
-    """Builds `package`, as pinned by the go.mod and go.sum in `modules`, to the file `target`.
+    """Build `package`, as pinned by the go.mod and go.sum in `modules`, to the file `target`.
 
     The Go module proxy and the checksum database of `env` apply; `variables` are Go variables of
     packages to set, by qualified name; `tags` are build tags, joined by commas. BuildError.

@@ -132,7 +132,7 @@ class Api:
     async def watch(
         self, *place: str, seconds: int, **options: Any
     ) -> AsyncIterator[dict[str, Any]]:
-        """Events of the custom objects at `place`, until the server ends the stream."""
+        """Yield events of the custom objects at `place`, until the server ends the stream."""
         watcher: Any = watch.Watch(return_type="object")
         events = watcher.stream(
             self.objects.list_namespaced_custom_object,

@@ -61,7 +61,7 @@ async def open_cluster(
     call_seconds: float = CALL_SECONDS,
     kubeconfig: Path | None = None,
 ) -> AsyncIterator["Cluster"]:
-    """The cluster of `kubeconfig`, else the one selected; `patience` as in `Cluster`.
+    """Open the cluster of `kubeconfig`, else the one selected; `patience` as in `Cluster`.
 
     Raises:
         ClusterError: no configuration names a cluster, or its credentials cannot be read.
@@ -109,17 +109,17 @@ class Cluster:
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
     ) -> Object:
-        """The answer to one request. ClusterError."""
+        """Return the answer to one request. ClusterError."""
         with _explaining(f"{method} {path}"):
             return await self._api.call(method, path, body, query, content_type)
 
     async def read_text(self, path: str) -> str:
-        """The text at a path of the API server, such as a pod's proxy. ClusterError."""
+        """Return the text at a path of the API server, such as a pod's proxy. ClusterError."""
         with _explaining(f"GET {path}"):
             return await self._api.read_text(path)
 
     async def _run(self, work: Callable[..., Any], *place: Any, **options: Any) -> Object:
-        """The object or list that a method of the package returns. ClusterError."""
+        """Return the object or list that a method of the package returns. ClusterError."""
         verb, _, resource = work.__name__.partition("_namespaced_")
         with _explaining(f"{verb} {place[3] if resource == 'custom_object' else resource}"):
             return await self._api.run(work, *place, **options)
@@ -128,7 +128,7 @@ class Cluster:
         return GROUP, API_VERSION.partition("/")[2], self.namespace, kind.plural
 
     async def get(self, kind: Kind, name: str) -> Object:
-        """The object. NotThere if there is none; the text has names that are like it."""
+        """Return the object. NotThere if there is none; the text has names that are like it."""
         try:
             return await self._run(
                 self._api.objects.get_namespaced_custom_object, *self._place(kind), name
@@ -137,7 +137,7 @@ class Cluster:
             raise await self._describe_missing(kind, name) from error
 
     async def list_all(self, kind: Kind, labels: str = "", **fields: str | None) -> list[Object]:
-        """All objects whose fields are as given, e.g. `**{"spec.accountName": "acme"}`.
+        """Return all objects whose fields are as given, e.g. `**{"spec.accountName": "acme"}`.
 
         A field that is None is not asked for; "" is one that is absent. `labels` is a selector.
         """
@@ -146,7 +146,7 @@ class Cluster:
     async def follow(
         self, kind: Kind, labels: str = "", **fields: str | None
     ) -> AsyncIterator[tuple[list[Object], list[str]]]:
-        """All such objects, then each change as it comes, without end.
+        """Yield all such objects, then each change as it comes, without end.
 
         A step is the objects that are new or changed, and the names of those that no longer match.
         An object may be repeated without a change.
@@ -172,7 +172,7 @@ class Cluster:
                             yield [event["object"]], []
 
     async def list_moment(self, kinds: Iterable[Kind]) -> list[Object]:
-        """All objects of these kinds as they were at one moment."""
+        """Return all objects of these kinds as they were at one moment."""
         found: list[Object] = []
         version = ""
         for kind in kinds:
@@ -183,7 +183,7 @@ class Cluster:
     async def _list(
         self, kind: Kind, selector: str, at_version: str = "", labels: str = ""
     ) -> tuple[list[Object], str]:
-        """All objects, and the resourceVersion of the list."""
+        """Return all objects, and the resourceVersion of the list."""
         found: list[Object] = []
         asked = {"field_selector": selector, "label_selector": labels, "limit": PAGE}
         options: dict[str, Any] = asked
@@ -201,7 +201,7 @@ class Cluster:
             options = {**asked, "_continue": token}
 
     async def create(self, kind: Kind, name: str, spec: Change, **metadata: Any) -> Object:
-        """Makes an object; fields of `spec` that are None are left out. AlreadyThere."""
+        """Create an object; fields of `spec` that are None are left out. AlreadyThere."""
         given = {"spec": {key: value for key, value in spec.items() if value is not None}}
         head = skeleton(kind, name, **metadata)
         return await self._run(
@@ -214,7 +214,7 @@ class Cluster:
     async def change(
         self, kind: Kind, name: str, decide: Callable[[Object], Change | None]
     ) -> Object:
-        """The object after the merge patch that `decide` makes of what was read.
+        """Return the object after the merge patch that `decide` makes of what was read.
 
         Compare-and-set: it is decided anew where another writer changed the object meanwhile. None
         changes nothing.
@@ -242,14 +242,14 @@ class Cluster:
         return await _retry_conflicts(f"{kind.kind_name} {name}", attempt)
 
     async def delete(self, kind: Kind, name: str) -> None:
-        """Deletes the object. NotThere."""
+        """Delete the object. NotThere."""
         await self.get(kind, name)
         await self._run(self._api.objects.delete_namespaced_custom_object, *self._place(kind), name)
 
     async def apply(
         self, obj: Object, adapt: Callable[[Object | None], Object] | None = None
     ) -> None:
-        """Server-side apply: makes or changes the fields given, leaves all others.
+        """Apply on the server: make or change the fields given, leave all others.
 
         With `adapt`, what it makes of the object that is there (or None) is applied in place of
         `obj`; if that names the version that it was made of, it is made anew after a change.
@@ -271,11 +271,11 @@ class Cluster:
         await self._retry(send)
 
     async def get_secret(self, name: str) -> Object:
-        """A Secret. NotThere."""
+        """Return a Secret. NotThere."""
         return await self._run(self._api.core.read_namespaced_secret, name, self.namespace)
 
     async def list_secrets(self, labels: Mapping[str, str]) -> list[Object]:
-        """All Secrets that have those labels."""
+        """Return all Secrets that have those labels."""
         selector = ",".join(f"{name}={value}" for name, value in labels.items())
         listed = await self._run(
             self._api.core.list_namespaced_secret, self.namespace, label_selector=selector
@@ -285,7 +285,7 @@ class Cluster:
     async def create_secret(
         self, name: str, content: Mapping[str, str], labels: Mapping[str, str]
     ) -> None:
-        """Makes a Secret. AlreadyThere."""
+        """Create a Secret. AlreadyThere."""
         body = {
             "metadata": {"name": name, "labels": dict(labels)},
             "type": "Opaque",
@@ -299,7 +299,7 @@ class Cluster:
     async def ensure_secret(
         self, name: str, content: Mapping[str, str], labels: Mapping[str, str]
     ) -> bool:
-        """Makes a Secret unless there is one of that name, which is not read; whether it did."""
+        """Create a Secret unless there is one, which is not read; return whether it did."""
         try:
             await self.create_secret(name, content, labels)
         except AlreadyThere:
@@ -307,7 +307,7 @@ class Cluster:
         return True
 
     async def delete_secret(self, name: str) -> None:
-        """Deletes a Secret. NotThere."""
+        """Delete a Secret. NotThere."""
         await self._run(self._api.core.delete_namespaced_secret, name, self.namespace)
 
     async def _find(self, path: str) -> Object | None:
@@ -317,7 +317,7 @@ class Cluster:
             return None
 
     async def _find_path(self, obj: Object) -> str:
-        """The path of the collection that `obj` belongs to, by the API server's discovery."""
+        """Return the path of the collection of `obj`, by the API server's discovery."""
         group, kind = str(obj["apiVersion"]), str(obj["kind"])
         root = f"/apis/{group}" if "/" in group else f"/api/{group}"
         if (group, kind) not in self._resources:
@@ -334,7 +334,7 @@ class Cluster:
         return f"{root}/namespaces/{obj['metadata'].get('namespace', self.namespace)}/{plural}"
 
     async def _retry(self, work: Callable[[], Awaitable[Result]]) -> Result:
-        """The result of `work`, repeated while its refusal may pass."""
+        """Return the result of `work`, repeated while its refusal may pass."""
         deadline = time.monotonic() + self._patience
         while True:
             try:
@@ -356,7 +356,7 @@ class Cluster:
 
 
 def _select(fields: Mapping[str, str | None]) -> str:
-    """The field selector; a field that is None is not asked for."""
+    """Return the field selector; a field that is None is not asked for."""
     return ",".join(f"{path}={value}" for path, value in fields.items() if value is not None)
 
 
@@ -366,7 +366,7 @@ def on_cluster(
     *,
     interrupted: str | None = None,
 ) -> Result:
-    """Runs `work` on the selected cluster; a CommandError ends the command.
+    """Run `work` on the selected cluster; a CommandError ends the command.
 
     `interrupted`: the note after Ctrl-C, as of `exit_on_error`.
     """
@@ -380,7 +380,7 @@ def on_cluster(
 
 
 async def _retry_conflicts(what: str, attempt: Callable[[], Awaitable[Result]]) -> Result:
-    """The result of `attempt` (read, decide, write) once no other writer comes between."""
+    """Return the result of `attempt` (read, decide, write) once no other writer comes between."""
     for _ in range(MOST_ATTEMPTS):
         try:
             return await attempt()
@@ -401,7 +401,7 @@ def _explaining(call: str) -> Iterator[None]:
 
 
 def _suggest(name: str, known: Iterable[Object]) -> str:
-    """Suggestions: similar names, or objects whose display name it is."""
+    """Return suggestions: similar names, or objects whose display name it is."""
     shown = {obj["metadata"]["name"]: obj["spec"].get("displayName") for obj in known}
     called = [found for found, display in shown.items() if display == name]
     alike = called or difflib.get_close_matches(name, shown, SUGGESTIONS)

@@ -74,7 +74,7 @@ class OutcomeUnknown(Unreachable):
 
 
 def explain_refusal(error: KubernetesError, call: str) -> ClusterError:
-    """The error for the user. `call` is the method and path, e.g. `GET /api/v1/…`."""
+    """Return the error for the user. `call` is the method and path, e.g. `GET /api/v1/…`."""
     told = f"{call}: {error.status} {error.message}"
     match error:
         case KubernetesError(status=401):
@@ -118,7 +118,7 @@ def explain_stay(obj: Object) -> str:
 
 
 def explain_silence(error: Exception, call: str) -> str:
-    """The text for a call without an answer that can be read."""
+    """Return the text for a call without an answer that can be read."""
     cause = error.__cause__ or error
     return (
         f"the Kubernetes API does not answer {call} ({cause or type(cause).__name__}). Is this the"
@@ -127,7 +127,7 @@ def explain_silence(error: Exception, call: str) -> str:
 
 
 def _explain_denial(message: str) -> str:
-    """The right that is missing, and how it is checked and given; else the server's own words."""
+    """Return the right that is missing and how to give it, else the server's own words."""
     match = _DENIED.search(message)
     if match is None:
         return message

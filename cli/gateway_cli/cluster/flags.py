@@ -135,7 +135,7 @@ def take_flags(command: Any, options: Sequence[Any]) -> bool:
 
 
 def _copy(option: Any) -> Any:
-    """The hidden copy of a root command's option, which sets the selection like the original."""
+    """Return the hidden copy of a root command's option, which also sets the selection."""
 
     def select(ctx: Any, parameter: Any, value: Any) -> None:
         source = ctx.get_parameter_source(parameter.name)
@@ -151,7 +151,7 @@ def _copy(option: Any) -> Any:
 
 
 def spell_out(arguments: Iterable[str]) -> Iterator[str]:
-    """The arguments with kubectl's `--flag=true` and `--flag=false` as a flag, or without it."""
+    """Yield the arguments with kubectl's `--flag=true` as a flag, without `--flag=false`."""
     for argument in arguments:
         name, _, value = argument.partition("=")
         if CLUSTER_FLAGS.get(name, (str,))[0] is not bool or value not in _TRUE | _FALSE:

@@ -17,7 +17,7 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_manifests(paths: Iterable[Path]) -> list[Object]:
-    """Every object of the files, `-` being standard input, and of the folders' *.yaml and *.json.
+    """Return the objects of files (`-`: standard input) and of folders' *.yaml and *.json.
 
     Raises:
         ClusterError: a file cannot be read, or holds something that is no object.
@@ -34,7 +34,7 @@ def read_manifests(paths: Iterable[Path]) -> list[Object]:
 
 
 def parse_manifests(text: str, source: str) -> list[Object]:
-    """Every object of a YAML text; of lists the items. ClusterError, which names `source`."""
+    """Return the objects of a YAML text, of lists their items. ClusterError names `source`."""
     try:
         documents = list(yaml.load_all(text, Loader=_Loader))
     except yaml.YAMLError as error:

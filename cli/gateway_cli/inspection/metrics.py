@@ -35,7 +35,7 @@ def parse_metrics(text: str) -> Samples:
 
 
 def check_metrics(instance: str, samples: Samples, earlier: Samples) -> Iterator[Finding]:
-    """What is wrong with one process; `earlier` are its samples of a moment before."""
+    """Yield what is wrong with one process; `earlier` are its samples of a moment before."""
     for sample in samples.get("gateway_intake_stopped", ()):
         if sample.value:
             reason = sample.labels.get("reason", "")
@@ -63,7 +63,7 @@ def check_metrics(instance: str, samples: Samples, earlier: Samples) -> Iterator
 
 
 def check_shards(samples: Iterable[Samples]) -> Iterator[Finding]:
-    """Shards that no operator owns; `samples` are those of all operators."""
+    """Yield a finding about shards that no operator owns; `samples` are those of all operators."""
     owned = {
         sample.labels["shard"]
         for each in samples

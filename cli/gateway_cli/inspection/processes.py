@@ -54,7 +54,7 @@ class ClusterProcesses:
         self._cluster = cluster
 
     async def read(self) -> list[Process]:
-        """The pods, and components that have fewer than they should. ClusterError."""
+        """Return the pods, and components that have fewer than they should. ClusterError."""
         core, apps = (
             f"{root}/namespaces/{self._cluster.namespace}" for root in ("/api/v1", "/apis/apps/v1")
         )
@@ -66,7 +66,7 @@ class ClusterProcesses:
         return found
 
     async def read_metrics(self, process: Process) -> Samples:
-        """Through the API server's proxy. ClusterError."""
+        """Return metrics through the API server's proxy. ClusterError."""
         path = (
             f"/api/v1/namespaces/{self._cluster.namespace}/pods/{process.instance}:{HEALTH_PORT}"
             "/proxy/metrics"
@@ -80,7 +80,7 @@ class ClusterProcesses:
 
 
 def describe_pod(pod: Object) -> Process:
-    """A pod, with the reason for which it is not ready."""
+    """Return a pod as a process, with the reason for which it is not ready."""
     status = pod.get("status") or {}
     containers = status.get("containerStatuses") or ()
     conditions = {c["type"]: c for c in status.get("conditions") or ()}
@@ -97,7 +97,7 @@ def describe_pod(pod: Object) -> Process:
 
 
 def describe_shortage(workload: Object, pods: list[Process]) -> list[Process]:
-    """A process that is not there, for a workload with fewer pods than it should have."""
+    """Return a process that is not there, for a workload with fewer pods than it should have."""
     wanted = workload["spec"].get("replicas", 1)
     component = (workload["metadata"].get("labels") or {}).get(COMPONENT, "?")
     there = sum(process.component == component for process in pods)
@@ -145,7 +145,7 @@ class LocalProcesses:
         return RunDirectory(self.folder / "run").is_running()
 
     async def read(self) -> list[Process]:
-        """The processes that the run has started."""
+        """Return the processes that the run has started."""
         return list(await asyncio.gather(*map(self._look, self._names)))
 
     async def read_metrics(self, process: Process) -> Samples:
@@ -186,7 +186,7 @@ class LocalProcesses:
 
 
 def find_local_run() -> LocalProcesses | None:
-    """The local run whose kubeconfig is in use, or whose folder the environment names."""
+    """Return the local run whose kubeconfig is in use, or whose folder the environment names."""
     folder = os.environ.get("GATEWAY_LOCAL_DIR")
     if folder:
         places = [Path(folder)]

@@ -64,7 +64,7 @@ ACTIONS = {
 
 
 def check_ready(objects: list[Object], word: str, now: datetime) -> Iterator[Finding]:
-    """Return objects that should be Ready and are not, and the lack of any."""
+    """Yield objects that should be Ready and are not, and the lack of any."""
     if not objects and word in FIRST_STEPS:
         text = f"there is no {word} yet: no call can be served"
         yield note("installation", text, FIRST_STEPS[word])
@@ -83,7 +83,7 @@ def check_ready(objects: list[Object], word: str, now: datetime) -> Iterator[Fin
 
 
 def check_health(objects: Iterable[Object], now: datetime, word: str) -> Iterator[Finding]:
-    """Return providers and models whose calls fail, or whose circuits are open."""
+    """Yield providers and models whose calls fail, or whose circuits are open."""
     for obj in objects:
         health, name = describe_health(obj), obj["metadata"]["name"]
         if health["health"] not in ("Degraded", "Failing"):
@@ -98,7 +98,7 @@ def check_health(objects: Iterable[Object], now: datetime, word: str) -> Iterato
 
 
 def check_accounts(objects: Iterable[Object], now: datetime) -> Iterator[Finding]:
-    """Accounts whose funds are spent or nearly so."""
+    """Yield accounts whose funds are spent or nearly so."""
     for obj in objects:
         account = describe_account(obj)
         balance, paid = account["balance_micros"], account["paid_micros"] + account["bonus_micros"]
@@ -115,7 +115,7 @@ def check_accounts(objects: Iterable[Object], now: datetime) -> Iterator[Finding
 
 
 def check_keys(objects: Iterable[Object], now: datetime) -> Iterator[Finding]:
-    """Active keys that end soon, or whose limits are nearly used up."""
+    """Yield active keys that end soon, or whose limits are nearly used up."""
     soon = now + timedelta(days=KEY_DAYS)
     for obj in objects:
         key = describe_key(obj)
@@ -132,7 +132,7 @@ def check_keys(objects: Iterable[Object], now: datetime) -> Iterator[Finding]:
 
 
 def check_guardrails(objects: Iterable[Object], now: datetime) -> Iterator[Finding]:
-    """Guardrails whose limits are nearly used up."""
+    """Yield guardrails whose limits are nearly used up."""
     for obj in objects:
         guardrail = describe_guardrail(obj)
         name = guardrail["name"]
@@ -141,7 +141,7 @@ def check_guardrails(objects: Iterable[Object], now: datetime) -> Iterator[Findi
 
 
 def check_tasks(objects: Iterable[Object], now: datetime) -> Iterator[Finding]:
-    """Unsettled tasks that have stopped moving."""
+    """Yield unsettled tasks that have stopped moving."""
     for obj in objects:
         name, status = obj["metadata"]["name"], obj.get("status") or {}
         age, phase = _age(obj, now), status.get("phase")
@@ -168,7 +168,7 @@ def check_tasks(objects: Iterable[Object], now: datetime) -> Iterator[Finding]:
 
 
 def check_definitions(installed: Mapping[str, Object]) -> Iterator[Finding]:
-    """What differs between the CRDs, by name, and those of this release.
+    """Yield differences between the CRDs, by name, and those of this release.
 
     A field that is missing is lost silently when a process writes it.
     """

@@ -64,7 +64,7 @@ def status(namespace: opt.Namespace = None, output: Output = "table") -> None:
 
 
 async def _read(cluster: Cluster) -> Document:
-    """Counts are null where the right to read them is missing."""
+    """Return the document; counts are null where the right to read them is missing."""
     counts = await asyncio.gather(*(_count(cluster, kind) for kind in KINDS.values()))
     source = find_local_run() or ClusterProcesses(cluster)
     try:
@@ -86,13 +86,13 @@ async def _read(cluster: Cluster) -> Document:
 
 
 def count_phases(tasks: list[Object]) -> dict[str, int]:
-    """Unsettled tasks by phase; without one they are Pending."""
+    """Return unsettled tasks by phase; without one they are Pending."""
     phases = Counter((task.get("status") or {}).get("phase") or "Pending" for task in tasks)
     return dict(sorted(phases.items()))
 
 
 def sum_day(usage: list[Object]) -> Document:
-    """All accounts' calls of the day."""
+    """Return all accounts' calls of the day."""
     rows = [row for obj in usage for row in list_rows(obj)]
     if not rows:
         return {"requests": 0, "failed": 0, "cost": dollars(0), "cost_micros": 0}
@@ -101,7 +101,7 @@ def sum_day(usage: list[Object]) -> Document:
 
 
 def count_ready(objects: list[Object]) -> dict[str, int]:
-    """How many there are, and how many are Ready."""
+    """Return the number of objects, and of those that are Ready."""
     ready = sum(describe_state(obj)["ready"] == "True" for obj in objects)
     return {"total": len(objects), "ready": ready}
 

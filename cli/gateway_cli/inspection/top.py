@@ -103,7 +103,7 @@ async def _look(cluster: Cluster) -> Document:
 
 
 def describe_rates(obj: Object, now: datetime) -> Document:
-    """Rates of one account in the last whole minutes of its day, and its sums of the day.
+    """Return rates of an account in the last whole minutes of its day, and sums of the day.
 
     In the first minutes of a day there are fewer.
     """
@@ -129,7 +129,7 @@ def describe_rates(obj: Object, now: datetime) -> Document:
 
 
 def sort_busiest(rows: Iterable[Document]) -> list[Document]:
-    """Rows by calls a minute, the most first; then by name."""
+    """Return rows by calls a minute, the most first; then by name."""
     return sorted(rows, key=lambda row: (-(row["calls_per_minute"] or 0), next(iter(row.values()))))
 
 

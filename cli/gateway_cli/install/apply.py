@@ -77,7 +77,7 @@ def apply(
 
 
 def keep_funds(obj: Object, report: Callable[[str], None], present: Object | None) -> Object:
-    """The account to apply, none of its funds lower than in `present`; tells `report` what it kept.
+    """Return the account to apply with no funds lower than in `present`; report what was kept.
 
     Funds that an earlier file named and this one does not stay in it, since what is applied no more
     is taken away. It bears the version that was read, so that a payment in between is a conflict.
@@ -101,8 +101,7 @@ def keep_funds(obj: Object, report: Callable[[str], None], present: Object | Non
     adapted = copy.deepcopy(obj)
     if kept:
         adapted["spec"]["funds"] = {**given, **kept}
-    version = present["metadata"]["resourceVersion"]
-    adapted["metadata"].setdefault("resourceVersion", version)
+    adapted["metadata"].setdefault("resourceVersion", present["metadata"]["resourceVersion"])
     return adapted
 
 
@@ -112,7 +111,7 @@ def _is_account(obj: Object) -> bool:
 
 
 def _is_lower(given: dict[str, Any], pot: str, there: dict[str, int], applied: set[str]) -> bool:
-    """Whether applying `given` would leave less in the pot than is there."""
+    """Return whether applying `given` would leave less in the pot than is there."""
     if given.get(pot) is None:
         return pot in applied and there[pot] > 0
     # what is no number is for the API server to refuse
@@ -120,7 +119,7 @@ def _is_lower(given: dict[str, Any], pot: str, there: dict[str, int], applied: s
 
 
 def _list_applied(present: Object) -> set[str]:
-    """The pots that an earlier `gatewayctl apply` named."""
+    """Return the pots that an earlier `gatewayctl apply` named."""
     return {
         pot
         for entry in present["metadata"].get("managedFields") or ()

@@ -1,4 +1,4 @@
-"""Stops upstream jobs from this machine, where no operator does it any more."""
+"""Upstream jobs that are stopped from this machine, where no operator does it any more."""
 
 import asyncio
 from base64 import b64decode
@@ -75,7 +75,7 @@ class JobStopper:
         return True
 
     async def _open(self, obj: dict[str, object]) -> Upstream | str:
-        """The provider's adapter, or why there is none."""
+        """Return the provider's adapter, or why there is none."""
         try:
             spec = GatewayProvider.load(obj).spec
             if spec.type != "http":

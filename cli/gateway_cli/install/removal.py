@@ -7,13 +7,13 @@ uninstall`, in a terminating namespace and with terminating CRDs alike. It may b
 """
 
 import asyncio
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
-from urllib.parse import quote
 
 from gateway_cli.cluster.client import MERGE_PATCH, Cluster, Kind
 from gateway_cli.cluster.errors import ClusterError, Forbidden, NotServed, NotThere
@@ -63,7 +63,7 @@ class Outcome:
     remains: list[str] = field(default_factory=list)
 
     def show(self) -> dict[str, Any]:
-        """The document for scripts."""
+        """Return the document for scripts."""
         return {
             "deleted": dict(self.deleted),
             "released": self.released,
@@ -86,7 +86,7 @@ class InstallationRemoval:
     _counted: set[str] = field(default_factory=set, init=False)
 
     async def count(self) -> Counter[str]:
-        """The numbers of objects by kind."""
+        """Return the numbers of objects by kind."""
         counts = Counter[str]()
         for kind in KINDS:
             counts[kind.plural] = len(await self._list(kind))
@@ -143,7 +143,7 @@ class InstallationRemoval:
         is_released = False
         while left:
             # again each time: requests that began before may have made more
-            await self._delete_all(kind)
+            await self._delete(self._path(kind))
             left = await self._list(kind)
             if len(left) < least:
                 least, deadline = len(left), time.monotonic() + patience
@@ -184,16 +184,10 @@ class InstallationRemoval:
         kept = [finalizer for finalizer in held if not finalizer.startswith(f"{GROUP}/")]
         if kept == held:
             return
-        try:
-            await self.cluster.call(
-                "PATCH",
-                f"{self._path(kind)}/{quote(meta['name'], safe='')}",
-                {"metadata": {"finalizers": kept}},
-                content_type=MERGE_PATCH,
-            )
-        except NotThere:
-            return
-        outcome.released.append(name)
+        path, change = f"{self._path(kind)}/{meta['name']}", {"metadata": {"finalizers": kept}}
+        with contextlib.suppress(NotThere):
+            await self.cluster.call("PATCH", path, change, content_type=MERGE_PATCH)
+            outcome.released.append(name)
 
     async def _list_abandoned(self, begun: datetime) -> None:
         """Note the jobs that the operator could not stop, which it reports by Events."""
@@ -206,11 +200,9 @@ class InstallationRemoval:
                 self.outcome.jobs_left.append({"task": task, "problem": problem})
                 self.report(f"! GatewayTask/{task}: {problem}")
 
-    async def _delete_all(self, kind: Kind) -> None:
-        try:
-            await self.cluster.call("DELETE", self._path(kind))
-        except (NotServed, NotThere):
-            return
+    async def _delete(self, path: str) -> None:
+        with contextlib.suppress(NotServed, NotThere):
+            await self.cluster.call("DELETE", path)
 
     async def _list(self, kind: Kind) -> list[Object]:
         try:
@@ -223,13 +215,15 @@ class InstallationRemoval:
         elsewhere = set[str]()
         try:
             for kind in KINDS:
-                for obj in await self._list_everywhere(kind):
-                    elsewhere.add(obj["metadata"]["namespace"])
+                with contextlib.suppress(NotServed, NotThere):
+                    path = f"/apis/{API_VERSION}/{kind.plural}"
+                    listed = await self.cluster.call("GET", path, query={"limit": "1"})
+                    elsewhere |= {obj["metadata"]["namespace"] for obj in listed["items"]}
             if elsewhere:
                 self.outcome.crds = f"kept: {', '.join(sorted(elsewhere))} has a gateway too"
                 return
             for kind in KINDS:
-                await self._delete_crd(kind)
+                await self._delete(f"{_CRDS}/{kind.plural}.{GROUP}")
         except Forbidden as error:
             self.outcome.crds = f"kept: {error}"
             return
@@ -241,36 +235,17 @@ class InstallationRemoval:
             await asyncio.sleep(PAUSE_SECONDS)
         self.outcome.crds = "removed"
 
-    async def _list_everywhere(self, kind: Kind) -> list[Object]:
-        try:
-            path = f"/apis/{API_VERSION}/{kind.plural}"
-            items: list[Object] = (await self.cluster.call("GET", path, query={"limit": "1"}))[
-                "items"
-            ]
-        except (NotServed, NotThere):
-            return []
-        return items
-
-    async def _delete_crd(self, kind: Kind) -> None:
-        try:
-            await self.cluster.call("DELETE", f"{_CRDS}/{kind.plural}.{GROUP}")
-        except NotThere:
-            return
-
     async def _list_crds(self) -> list[str]:
         ours = {f"{kind.plural}.{GROUP}" for kind in KINDS}
-        names = [
-            crd["metadata"]["name"] for crd in (await self.cluster.call("GET", _CRDS))["items"]
+        listed = await self.cluster.call("GET", _CRDS)
+        return [
+            crd["metadata"]["name"] for crd in listed["items"] if crd["metadata"]["name"] in ours
         ]
-        return [name for name in names if name in ours]
 
     async def _list_remains(self) -> None:
         """Note what an admin may still want to remove: Secrets, volumes, and bytes in a bucket."""
-        for plural, title in (
-            ("secrets", "Secret"),
-            ("persistentvolumeclaims", "PersistentVolumeClaim"),
-        ):
-            path = f"/api/v1/namespaces/{self.cluster.namespace}/{plural}"
+        for title in ("Secret", "PersistentVolumeClaim"):
+            path = f"/api/v1/namespaces/{self.cluster.namespace}/{title.lower()}s"
             try:
                 found = await self.cluster.call("GET", path, query={"labelSelector": PART_OF})
             except ClusterError as error:

@@ -6,11 +6,10 @@ key that the installation made for it.
 """
 
 import asyncio
-import hmac
+import contextlib
 import os
 import tempfile
 import time
-from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -22,12 +21,11 @@ from aiohttp import web
 from gateway_cli.rest.client import RestApi
 from gateway_cli.rest.errors import RestError
 from gateway_cli.rest.sample import SampleFailed, blame, create_sample, fetch_video, wait_completed
+from gateway_core.callbacks.signing import read_secret, sign
 
 TASK_SECONDS = 120.0
 CALLBACK_SECONDS = 200.0
 """Four attempts of the default schedule: names may not resolve while a cluster is busy."""
-
-
 FILE_BYTES = 65_536
 READY_SECONDS = 60.0
 PAUSE_SECONDS = 1.0
@@ -46,7 +44,7 @@ class Trial:
 async def check_readiness(
     api: RestApi, report: Callable[[str], None], *, seconds: float = READY_SECONDS
 ) -> None:
-    """Waits for a ready API, and checks that a call without a key is refused. SampleFailed."""
+    """Wait for a ready API, and check that a call without a key is refused. SampleFailed."""
     with blame("api"):
         status = await _wait_ready(api, seconds)
         if status != 200:
@@ -59,22 +57,18 @@ async def check_readiness(
 
 
 async def _wait_ready(api: RestApi, seconds: float) -> int:
-    """The last status of `/readyz`. Names may not resolve at once in a new installation."""
+    """Return the last status of `/readyz`. Names may not resolve at once after an installation."""
     deadline = time.monotonic() + seconds
-    while True:
-        late = time.monotonic() > deadline
-        try:
-            status = await api.probe("/readyz")
-            if status == 200 or late:
-                return status
-        except RestError:
-            if late:
-                raise
+    while time.monotonic() < deadline:
+        with contextlib.suppress(RestError):
+            if await api.probe("/readyz") == 200:
+                return 200
         await asyncio.sleep(PAUSE_SECONDS)
+    return await api.probe("/readyz")
 
 
 async def check_calls(api: RestApi, report: Callable[[str], None]) -> None:
-    """The key, a free call, the store; leaves nothing and costs nothing. SampleFailed."""
+    """Check the key, a free call and the store; leave and cost nothing. SampleFailed."""
     with blame("api"):
         balance = await api.get("/api/v1/me/balance", member="balance_cents")
         report(f"the key opens an account with a balance of {balance['balance_cents']} cents")
@@ -99,7 +93,7 @@ async def _check_store(api: RestApi, report: Callable[[str], None]) -> None:
 
 
 async def run_trial(trial: Trial, api: RestApi, report: Callable[[str], None]) -> None:
-    """One task to its end; tells `report` of each step.
+    """Run one task to its end, and tell `report` of each step.
 
     Raises:
         SampleFailed: something is not as it should be.
@@ -124,7 +118,7 @@ async def run_trial(trial: Trial, api: RestApi, report: Callable[[str], None]) -
 async def _listen(
     host: str | None,
 ) -> AsyncIterator[tuple[str | None, asyncio.Queue[tuple[web.Request, bytes]]]]:
-    """A receiver of callbacks on a free port, and its URL; none without a host to be reached at."""
+    """Open a receiver of callbacks on a free port; without a host there is none."""
     received: asyncio.Queue[tuple[web.Request, bytes]] = asyncio.Queue()
     if not host:
         yield None, received
@@ -151,7 +145,7 @@ async def _listen(
 async def _check_callback(
     received: asyncio.Queue[tuple[web.Request, bytes]], task_id: str, secret: str | None
 ) -> None:
-    """Waits for the callback; its body must be the task's and its signature the account's."""
+    """Wait for the callback; its body must be the task's and its signature the account's."""
     try:
         async with asyncio.timeout(CALLBACK_SECONDS):
             request, body = await received.get()
@@ -163,8 +157,7 @@ async def _check_callback(
         raise SampleFailed(f"the callback is of something else: {answer}", "operator")
     if secret is None:
         return
-    head = f"{request.headers['webhook-id']}.{request.headers['webhook-timestamp']}."
-    key = b64decode(secret.removeprefix("whsec_"))
-    expected = "v1," + b64encode(hmac.digest(key, head.encode() + body, "sha256")).decode()
+    time_sent = int(request.headers["webhook-timestamp"])
+    expected = sign([read_secret(secret)], request.headers["webhook-id"], time_sent, body)
     if expected not in request.headers["webhook-signature"].split(" "):
         raise SampleFailed("the callback's signature is not the account's", "operator")

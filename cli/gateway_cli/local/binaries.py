@@ -81,7 +81,7 @@ class ControlPlaneBinaries:
 
 
 def current_platform() -> str:
-    """This machine as the archives name it, e.g. `linux-amd64`."""
+    """Return this machine as the archives name it, e.g. `linux-amd64`."""
     machine = platform.machine().lower()
     arch = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
     return f"{platform.system().lower()}-{arch}"
@@ -132,7 +132,7 @@ class BinaryCache:
 
     @contextlib.asynccontextmanager
     async def lock(self, reporter: Reporter) -> AsyncIterator[None]:
-        """Held while the cache is filled; a second run waits for the first and reports it."""
+        """Hold the cache while it is filled; a second run waits for the first and reports it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / ".lock").open("w") as handle:
             if not try_lock(handle):

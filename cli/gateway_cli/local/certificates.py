@@ -6,8 +6,8 @@ the admin's token are made anew at every start, so that none expires.
 
 import base64
 import secrets
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 
@@ -19,34 +19,19 @@ _NAMES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterKeys:
+class ClusterKeys(NamedTuple):
     """The files that kube-apiserver and its admin need."""
 
-    folder: Path
-
-    @property
-    def certificate(self) -> Path:
-        """The server's certificate, and after it the CA that signed it."""
-        return self.folder / "apiserver.crt"
-
-    @property
-    def key(self) -> Path:
-        """The server's private key."""
-        return self.folder / "apiserver.key"
-
-    @property
-    def service_account_key(self) -> Path:
-        """The private key that service-account tokens are signed and verified with."""
-        return self.folder / "service-accounts.key"
-
-    @property
-    def tokens(self) -> Path:
-        """The admin's token in kube-apiserver's format: token, user, uid, groups."""
-        return self.folder / "tokens.csv"
+    certificate: Path
+    """The server's certificate, and after it the CA that signed it."""
+    key: Path
+    service_account_key: Path
+    """The private key that service-account tokens are signed and verified with."""
+    tokens: Path
+    """The admin's token in kube-apiserver's format: token, user, uid, groups."""
 
     def read_token(self) -> str:
-        """The admin's token."""
+        """Return the admin's token."""
         return self.tokens.read_text().partition(",")[0]
 
 
@@ -54,7 +39,8 @@ def write_cluster_keys(folder: Path) -> ClusterKeys:
     """Make the certificate and the token, and the service-account key if there is none."""
     import trustme  # in no image, as the local run
 
-    keys = ClusterKeys(folder)
+    names = ("apiserver.crt", "apiserver.key", "service-accounts.key", "tokens.csv")
+    keys = ClusterKeys(*(folder / name for name in names))
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     ca = trustme.CA()
@@ -70,7 +56,7 @@ def write_cluster_keys(folder: Path) -> ClusterKeys:
 
 
 def write_kubeconfig(path: Path, keys: ClusterKeys, server: str, namespace: str) -> None:
-    """Writes a kubeconfig that holds all it needs, for the admin of the local cluster."""
+    """Write a kubeconfig that holds all it needs, for the admin of the local cluster."""
     name = "model-gateway-local"
     ca = base64.b64encode(keys.certificate.read_bytes()).decode()
     cluster = {"server": server, "certificate-authority-data": ca}

@@ -132,7 +132,7 @@ async def _stay_up(config: LocalConfig, reporter: Reporter) -> None:
 
 
 def _run_until_signal(work: Coroutine[Any, Any, None]) -> bool:
-    """Runs `work`; SIGINT, SIGTERM and SIGHUP cancel it. Returns whether it came to its end."""
+    """Run `work`, which signals cancel; return whether it came to its end."""
 
     async def guard() -> bool:
         task = asyncio.ensure_future(work)

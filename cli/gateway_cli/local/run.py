@@ -9,6 +9,7 @@ Used by `gatewayctl local` and by the tests with real processes.
 """
 
 import asyncio
+import contextlib
 import ipaddress
 import os
 import time
@@ -19,7 +20,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gateway_cli.cluster.client import Cluster, open_cluster
+from gateway_cli.cluster.client import open_cluster
 from gateway_cli.cluster.errors import ClusterError
 from gateway_cli.cluster.manifests import read_manifests
 from gateway_cli.local.binaries import ControlPlaneBinaries, find_kubectl, resolve_binaries
@@ -58,7 +59,7 @@ from gateway_cli.machine import run_program
 from gateway_cli.progress import Reporter, format_seconds
 
 APPLY_SECONDS = 30.0
-_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_ESTABLISHED = f"--timeout={APPLY_SECONDS:.0f}s"
 
 _T = TypeVar("_T")
 
@@ -101,7 +102,7 @@ class LocalRun:
         return _started(self._kubectl)
 
     async def start(self, *names: str) -> None:
-        """Starts all processes, or those of `names`, and returns when all are ready.
+        """Start all processes, or those of `names`, and return when all are ready.
 
         Raises:
             LocalRunError: its subclasses say what is wrong. What was started stays for `stop`.
@@ -133,14 +134,14 @@ class LocalRun:
         self._reporter.line(f"✓ all {len(wanted)} processes are ready ({took})")
 
     async def stop(self) -> None:
-        """Ends all processes in reverse order of their start; harmless when there is none."""
+        """End all processes in reverse order of their start; harmless when there is none."""
         if self.supervisor.names:
             async with self._reporter.stage("Stopping everything"):
                 await self.supervisor.stop_all()
         self._run_directory.release()
 
     async def restart(self, name: str, env: Mapping[str, str] | None = None) -> None:
-        """Ends a process if it runs and starts it again; returns when it is ready.
+        """End a process if it runs and start it again; return when it is ready.
 
         `env`, if given, replaces the process's extra environment from now on.
         """
@@ -150,7 +151,7 @@ class LocalRun:
         await self.supervisor.start(self._describe(name))
 
     async def kubectl(self, *arguments: str) -> str:
-        """The output of kubectl for the cluster in use, in the run's namespace.
+        """Return the output of kubectl for the cluster in use, in the run's namespace.
 
         Raises:
             ClusterError: if it fails; the text is what it says.
@@ -221,8 +222,8 @@ class LocalRun:
         async with self._open_cluster() as cluster:
             for obj in (namespace, *crds):
                 await cluster.apply(obj)
-            for crd in crds:
-                await _wait_established(cluster, crd["metadata"]["name"])
+            names = (f"crd/{crd['metadata']['name']}" for crd in crds)
+            await self.kubectl("wait", "--for=condition=Established", _ESTABLISHED, *names)
             if config.first_objects:
                 for obj in read_first_objects(config, self.credentials):
                     await cluster.apply(obj)
@@ -255,14 +256,11 @@ class LocalRun:
 
 
 def is_loopback(server: str) -> bool:
-    """Whether the host of the URL `server` is this machine's loopback."""
+    """Return whether the host of the URL `server` is this machine's loopback."""
     host = urllib.parse.urlsplit(server).hostname or ""
-    if host == "localhost":
-        return True
-    try:
+    with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return host == "localhost"
 
 
 def _refuse_remote(kubeconfig: Path, server: str) -> None:
@@ -273,19 +271,6 @@ def _refuse_remote(kubeconfig: Path, server: str) -> None:
         )
 
 
-async def _wait_established(cluster: Cluster, name: str) -> None:
-    """Waits until the API server serves the kind of a CRD."""
-    deadline = time.monotonic() + APPLY_SECONDS
-    while True:
-        crd = await cluster.call("GET", f"{_CRDS}/{name}")
-        conditions = (crd.get("status") or {}).get("conditions") or ()
-        if any((c["type"], c["status"]) == ("Established", "True") for c in conditions):
-            return
-        if time.monotonic() > deadline:
-            raise LocalRunError(f"the cluster does not serve {name} in time")
-        await asyncio.sleep(0.05)
-
-
 def _started(value: _T | None) -> _T:
     if value is None:
         raise LocalRunError("the run has not been started, or has no such process")
@@ -293,7 +278,7 @@ def _started(value: _T | None) -> _T:
 
 
 async def _run_together(*works: Coroutine[Any, Any, None]) -> None:
-    """Awaits all; when one fails the others are cancelled and its error alone is raised."""
+    """Await all; when one fails the others are cancelled and its error alone is raised."""
     try:
         async with asyncio.TaskGroup() as group:
             for work in works:

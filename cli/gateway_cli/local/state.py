@@ -5,7 +5,6 @@ the plaintext of the API keys above all. All are made at the first `up` and kept
 """
 
 import base64
-import binascii
 import secrets
 import shlex
 import string
@@ -62,7 +61,7 @@ class Credentials(BaseModel):
 
 
 def ensure_shared_secrets(folder: Path) -> None:
-    """Makes the files that the processes read: 32 random bytes each, urlsafe base64."""
+    """Make the files that the processes read: 32 random bytes each, urlsafe base64."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     for name in SHARED_SECRETS:
@@ -71,24 +70,17 @@ def ensure_shared_secrets(folder: Path) -> None:
 
 
 def read_shared_secret(folder: Path, name: str) -> bytes:
-    """The bytes of one shared secret.
-
-    Raises:
-        ValueError: if the file holds something else than 32 bytes in urlsafe base64.
-    """
-    try:
-        value = base64.urlsafe_b64decode((folder / name).read_bytes())
-    except binascii.Error as error:
-        raise ValueError(f"{folder / name} is not urlsafe base64") from error
+    """Return the 32 bytes of one shared secret. ValueError if the file holds something else."""
+    value = base64.urlsafe_b64decode((folder / name).read_bytes())
     if len(value) != 32:
         raise ValueError(f"{folder / name} must hold 32 bytes")
     return value
 
 
 def ensure_credentials(path: Path, secrets_folder: Path) -> Credentials:
-    """The credentials kept at `path`, made if there are none; missing keys are added.
+    """Return the credentials kept at `path`, made if there are none; missing keys are added.
 
-    Needs the shared secrets: the names of keys carry a tag under the id key.
+    It needs the shared secrets: the names of keys carry a tag under the id key.
     """
     mint = IdMint(read_shared_secret(secrets_folder, ID_KEY))
     try:
@@ -100,27 +92,27 @@ def ensure_credentials(path: Path, secrets_folder: Path) -> Credentials:
             provider_token=secrets.token_urlsafe(32),
         )
     missing = {name: _make_key(mint, *KEYS[name]) for name in KEYS if name not in kept.keys}
-    if missing or not kept.s3_secret or not kept.user_password:
-        password = kept.user_password or generate_password()
-        added = {
-            "keys": {**kept.keys, **missing},
-            "s3_secret": kept.s3_secret or secrets.token_urlsafe(24),
-            "user_password": password,
-            # kept too: another hash of the same password would end the user's sessions
-            "user_password_hash": kept.user_password_hash or hash_password(password),
-        }
-        kept = kept.model_copy(update=added)
-        write_private(path, kept.model_dump_json(indent=2).encode())
-    return kept
+    password = kept.user_password or generate_password()
+    added = {
+        "keys": {**kept.keys, **missing},
+        "s3_secret": kept.s3_secret or secrets.token_urlsafe(24),
+        "user_password": password,
+        # kept too: another hash of the same password would end the user's sessions
+        "user_password_hash": kept.user_password_hash or hash_password(password),
+    }
+    credentials = kept.model_copy(update=added)
+    if credentials != kept:
+        write_private(path, credentials.model_dump_json(indent=2).encode())
+    return credentials
 
 
 def digest_key(key: ApiKey, secrets_folder: Path) -> str:
-    """The digest that a GatewayKey stores of the key."""
+    """Return the digest that a GatewayKey stores of the key."""
     return digest(key.plaintext, read_shared_secret(secrets_folder, PEPPER))
 
 
 def list_variables(config: LocalConfig, credentials: Credentials) -> dict[str, str]:
-    """The variables of `gateway.env`, which clients need, in its order."""
+    """Return the variables of `gateway.env`, which clients need, in its order."""
     variables = {
         "GATEWAY_BASE_URL": config.base_url,
         "GATEWAY_API_KEY": credentials.keys["demo"].plaintext,
@@ -142,7 +134,7 @@ def list_variables(config: LocalConfig, credentials: Credentials) -> dict[str, s
     if config.store == "s3":
         # as boto3 and the aws command read them
         variables |= {
-            "AWS_ENDPOINT_URL_S3": config.s3_url,
+            "AWS_ENDPOINT_URL_S3": config.url("s3"),
             "AWS_REGION": S3_REGION,
             "AWS_ACCESS_KEY_ID": S3_ACCESS_KEY,
             "AWS_SECRET_ACCESS_KEY": credentials.s3_secret,
@@ -151,17 +143,13 @@ def list_variables(config: LocalConfig, credentials: Credentials) -> dict[str, s
 
 
 def write_env_file(path: Path, variables: dict[str, str]) -> None:
-    """Writes the file with mode 0600; `set -a; . FILE` reads it."""
+    """Write the file with mode 0600; `set -a; . FILE` reads it."""
     lines = [f"{name}={shlex.quote(value)}\n" for name, value in variables.items()]
     write_private(path, "".join(lines).encode())
 
 
 def read_first_objects(config: LocalConfig, credentials: Credentials) -> list[Object]:
-    """The objects of examples/local, filled in.
-
-    Raises:
-        LocalRunError: a file has a placeholder that the run has no value for.
-    """
+    """Return the objects of examples/local, filled in. LocalRunError for a strange placeholder."""
     values = {
         "PROVIDER_URL": config.simulator_url,
         "PROVIDER_TOKEN": credentials.provider_token,
@@ -170,11 +158,9 @@ def read_first_objects(config: LocalConfig, credentials: Credentials) -> list[Ob
         "USER_PASSWORD_HASH": credentials.user_password_hash,
     }
     for name, key in credentials.keys.items():
-        head = f"{name.upper()}_KEY"
-        values[f"{head}_NAME"] = key.name
-        values[f"{head}_ID"] = key.id
-        values[f"{head}_HINT"] = key.hint
-        values[f"{head}_DIGEST"] = digest_key(key, config.secrets_directory)
+        digest_text = digest_key(key, config.secrets_directory)
+        fields = {"NAME": key.name, "ID": key.id, "HINT": key.hint, "DIGEST": digest_text}
+        values |= {f"{name.upper()}_KEY_{field}": value for field, value in fields.items()}
     objects = []
     for path in sorted((config.root / "examples" / "local").glob("*.yaml")):
         try:
@@ -187,9 +173,5 @@ def read_first_objects(config: LocalConfig, credentials: Credentials) -> list[Ob
 
 def _make_key(mint: IdMint, account: str, key_class: KeyClass) -> ApiKey:
     minted = mint_key(key_class)
-    return ApiKey(
-        name=id_to_name(mint.mint_random("key", account)),
-        id=minted.id,
-        hint=minted.hint,
-        plaintext=minted.plaintext,
-    )
+    name = id_to_name(mint.mint_random("key", account))
+    return ApiKey(name=name, id=minted.id, hint=minted.hint, plaintext=minted.plaintext)

@@ -53,7 +53,7 @@ class RunDirectory:
         self._lock: IO[str] | None = None
 
     def acquire(self) -> None:
-        """Makes this process the supervisor. LocalRunError if another one is."""
+        """Make this process the supervisor. LocalRunError if another one is."""
         self.folder.mkdir(parents=True, exist_ok=True)
         lock = (self.folder / "supervisor.lock").open("w")
         if not try_lock(lock):
@@ -65,14 +65,14 @@ class RunDirectory:
         self._lock = lock
 
     def release(self) -> None:
-        """Ends being the supervisor."""
+        """End being the supervisor."""
         if self._lock is not None:
             self.remove(SUPERVISOR)
             self._lock.close()
             self._lock = None
 
     def is_running(self) -> bool:
-        """Whether some process is the supervisor of this folder now."""
+        """Return whether some process is the supervisor of this folder now."""
         path = self.folder / "supervisor.lock"
         if self._lock is not None:
             return True
@@ -82,29 +82,29 @@ class RunDirectory:
             return not try_lock(probe)
 
     def describe(self, processes: Sequence[str], ports: Mapping[str, int]) -> None:
-        """Writes which processes the run has, and all ports by the names of `Ports`."""
+        """Write which processes the run has, and all ports by the names of `Ports`."""
         text = json.dumps({"processes": list(processes), "ports": dict(ports)})
         write_private(self.folder / RUN_FILE, text.encode())
 
     def record(self, name: str, pid: int) -> None:
-        """Writes the pid file of a process that was just started."""
+        """Write the pid file of a process that was just started."""
         write_private(self.folder / f"{name}.pid", f"{pid}\n".encode())
 
     def remove(self, name: str) -> None:
-        """Removes the pid file of a process that has ended."""
+        """Remove the pid file of a process that has ended."""
         (self.folder / f"{name}.pid").unlink(missing_ok=True)
 
     def read_pid(self, name: str) -> int | None:
-        """The pid in `NAME.pid`, whether or not there is such a process."""
+        """Return the pid in `NAME.pid`, whether or not there is such a process."""
         try:
             return int((self.folder / f"{name}.pid").read_text())
         except (OSError, ValueError):
             return None
 
     def clear_stale(self) -> list[str]:
-        """Removes what a run left that did not end in order; ends the processes that it left.
+        """End the processes that a killed run left, and remove its files.
 
-        Returns the names of processes that were ended. Only for the supervisor, or when none is.
+        Return the names of processes that were ended. Only for the supervisor, or when none is.
         """
         ended = []
         files = sorted(self.folder.glob("*.pid"), key=lambda path: path.stat().st_mtime)
@@ -116,7 +116,7 @@ class RunDirectory:
         return ended
 
     def stop_supervisor(self, timeout_seconds: float = 60.0) -> bool:
-        """Asks the supervisor to stop and waits until it has; False if there is none.
+        """Ask the supervisor to stop and wait until it has; return False if there is none.
 
         Raises:
             LocalRunError: if it cannot be told to stop, or does not in time.
@@ -137,7 +137,7 @@ class RunDirectory:
 
 
 def end_process(pid: int, recorded: float, grace_seconds: float = 10.0) -> bool:
-    """Ends the process whose pid was recorded then, in epoch seconds: SIGTERM, then SIGKILL.
+    """End the process whose pid was recorded then, in epoch seconds: SIGTERM, then SIGKILL.
 
     Returns whether there was one to end.
     """
@@ -191,22 +191,22 @@ class Supervisor:
         return list(self._children)
 
     def log_of(self, name: str) -> Path:
-        """The log of the process `name`."""
+        """Return the log of the process `name`."""
         return self._log_directory / f"{name}.log"
 
     def pid_of(self, name: str) -> int:
-        """The pid the process has now. LocalRunError if it is not running."""
+        """Return the pid that the process has now. LocalRunError if it is not running."""
         if not self.is_alive(name):
             raise LocalRunError(f"{name} is not running")
         return self._children[name].process.pid
 
     def is_alive(self, name: str) -> bool:
-        """Whether the process is running now."""
+        """Return whether the process is running now."""
         child = self._children.get(name)
         return child is not None and child.process.returncode is None
 
     async def start(self, spec: ProcessSpec) -> None:
-        """Starts a process and waits until it is ready; from then on it is watched.
+        """Start a process and wait until it is ready; from then on it is watched.
 
         Raises:
             ProcessFailedError: if it ends before, or is not ready in time (then it is ended).
@@ -224,7 +224,7 @@ class Supervisor:
         child.watcher = asyncio.create_task(self._watch(child), name=f"watch {spec.name}")
 
     async def wait_ready(self, name: str) -> None:
-        """Waits until the process is running and ready, also over a restart.
+        """Wait until the process is running and ready, also over a restart.
 
         Raises:
             ProcessFailedError: if it is not ready in the time of its spec.
@@ -232,7 +232,7 @@ class Supervisor:
         await self._await_ready(self._child(name), time.monotonic(), may_restart=True)
 
     async def kill(self, name: str, signal_number: int = signal.SIGKILL) -> None:
-        """Sends a signal to the process and, for SIGKILL, waits until it is gone.
+        """Send a signal to the process and, for SIGKILL, wait until it is gone.
 
         The restart policy decides whether it comes back.
         """
@@ -242,19 +242,19 @@ class Supervisor:
             await process.wait()
 
     async def stop(self, name: str) -> None:
-        """Ends one process for good: SIGTERM, then SIGKILL after its grace time."""
+        """End one process for good: SIGTERM, then SIGKILL after its grace time."""
         child = self._children.get(name)
         if child is not None:
             await self._end(child)
 
     async def stop_all(self) -> None:
-        """Ends all processes, the last started first; returns when all are gone."""
+        """End all processes, the last started first; return when all are gone."""
         for child in reversed(list(self._children.values())):
             await self._end(child)
         self._children.clear()
 
     async def spawn(self, spec: ProcessSpec) -> Process:
-        """Starts a process with its output appended to its log.
+        """Start a process with its output appended to its log.
 
         It gets a session of its own, so that Ctrl-C reaches the supervisor alone, which ends the
         processes in order. On Linux the kernel kills it when the thread that started it ends.
@@ -283,7 +283,7 @@ class Supervisor:
         return child
 
     async def _await_ready(self, child: _Child, since: float, *, may_restart: bool = False) -> None:
-        """Waits until the process is ready. ProcessFailedError if it ends or takes too long."""
+        """Wait until the process is ready. ProcessFailedError if it ends or takes too long."""
         name, limit = child.spec.name, child.spec.ready_timeout_seconds
         while True:
             code = child.process.returncode
@@ -298,7 +298,7 @@ class Supervisor:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _watch(self, child: _Child) -> None:
-        """Reports the end of a process, and starts it again by the policy."""
+        """Report the end of a process, and start it again by the policy."""
         name = child.spec.name
         while True:
             code = await child.process.wait()
@@ -348,7 +348,7 @@ class Supervisor:
 
 
 def _describe_exit(code: int) -> str:
-    """An exit code in words: `exit code 3`, `killed by SIGKILL`."""
+    """Return an exit code in words: `exit code 3`, `killed by SIGKILL`."""
     if code >= 0:
         return f"exit code {code}"
     try:
