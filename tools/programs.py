@@ -7,7 +7,6 @@ environment. What is made lies below the user's cache and serves every checkout.
 are installed with apt-get where this runs as root; Playwright brings no browser of its own.
 """
 
-import asyncio
 import fcntl
 import hashlib
 import os
@@ -20,8 +19,9 @@ from pathlib import Path
 
 from tools.processes import CommandFailed, run_command
 
-from gateway_cli.machine import BuildError, build_go_program
+from gateway_cli.local.binaries import BUILD_VERSION, find_cache
 
+CONTROL_PLANE = "controlplane"
 TOOLS = Path(__file__).resolve().parent
 DEBIAN = {
     "chromium": ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome"),
@@ -57,10 +57,15 @@ class Program:
 
 
 PROGRAMS = {
+    "etcd": Program("go.etcd.io/etcd/server/v3", CONTROL_PLANE, is_for_tests=False),
     "etcdutl": Program("go.etcd.io/etcd/etcdutl/v3", "etcd", any_version=True),
     "go-proxy": Program(".", "goproxy"),
     "helm": Program("helm.sh/helm/v3/cmd/helm", "helm", any_version=True),
     "helm-unittest": Program("github.com/helm-unittest/helm-unittest/cmd/helm-unittest", "helm"),
+    "kube-apiserver": Program(
+        "k8s.io/kubernetes/cmd/kube-apiserver", CONTROL_PLANE, is_for_tests=False
+    ),
+    "kubectl": Program("k8s.io/kubernetes/cmd/kubectl", CONTROL_PLANE, is_for_tests=False),
     "mcp-clients": Program(None, "mcp"),
     "node-sdks": Program(None, "node"),
     "oidc-provider": Program(None, "oidc"),
@@ -76,6 +81,16 @@ PROGRAMS = {
         "github.com/versity/versitygw/cmd/versitygw", "s3server", any_version=True
     ),
 }
+
+_MAJOR, _MINOR, _ = BUILD_VERSION.removeprefix("v").split(".")
+_VARIABLES = {
+    "k8s.io/component-base/version.gitVersion": BUILD_VERSION,
+    "k8s.io/component-base/version.gitMajor": _MAJOR,
+    "k8s.io/component-base/version.gitMinor": _MINOR,
+    "k8s.io/client-go/pkg/version.gitVersion": BUILD_VERSION,
+}
+"""Of the control plane, whose clients see the version v0.0.0 without them."""
+_GO = {"CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -mod=readonly"}
 
 
 def find_program(name: str) -> Path:
@@ -112,7 +127,7 @@ def ensure_program(name: str) -> Path:
                 _install_debian_package(name)
             else:
                 _build(name, _place(name))
-        except (BuildError, CommandFailed) as error:
+        except CommandFailed as error:
             raise ProgramMissingError(f"no {name}: {error}") from error
         print(f"✓ {name} built in {time.monotonic() - begin:.0f} s", flush=True)
         return find_program(name)
@@ -121,6 +136,9 @@ def ensure_program(name: str) -> Path:
 def _place(name: str) -> Path:
     """Return the file in the cache that these very pins have or would have."""
     modules = TOOLS / PROGRAMS[name].modules
+    if modules.name == CONTROL_PLANE:
+        # the local run looks there; a folder of a version has all three
+        return find_cache(os.environ, BUILD_VERSION) / name
     pins = b"".join((modules / file).read_bytes() for file in PROGRAMS[name].pins)
     digest = hashlib.sha256(pins).hexdigest()[:12]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -131,18 +149,20 @@ def _place(name: str) -> Path:
 def _build(name: str, target: Path) -> None:
     program, modules = PROGRAMS[name], TOOLS / PROGRAMS[name].modules
     target.parent.mkdir(parents=True, exist_ok=True)
-    with (target.parent / ".lock").open("w") as lock:
+    with (target.parent.parent / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         # another checkout may have built it while this one waited
         if target.exists():
             return
-        if program.package:
-            build = build_go_program(
-                modules, program.package, target, os.environ, tags=program.tags
-            )
-            asyncio.run(build)
-            return
         partial = target.with_name(f"{target.name}.partial")
+        if program.package:
+            variables = _VARIABLES if program.modules == CONTROL_PLANE else {}
+            link = ["-s", "-w", *(f"-X {name}={value}" for name, value in variables.items())]
+            flags = ("-ldflags", " ".join(link), "-tags", program.tags, "-o", str(partial))
+            env = {**os.environ, **_GO}
+            run_command("go", "build", *flags, program.package, cwd=modules, env=env)
+            partial.rename(target)
+            return
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
         for pin in program.pins:

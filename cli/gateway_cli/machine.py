@@ -5,7 +5,6 @@ import contextlib
 import ctypes
 import fcntl
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -84,36 +83,3 @@ async def run_program(
             await process.wait()
     told = errors.decode(errors="replace").strip()
     return Finished(process.returncode, output.decode(errors="replace"), told)
-
-
-class BuildError(Exception):
-    """A program could not be built; the text says why."""
-
-
-async def build_go_program(
-    modules: Path,
-    package: str,
-    target: Path,
-    env: Mapping[str, str],
-    variables: Mapping[str, str] | None = None,
-    tags: str = "",
-) -> None:
-    """Build `package`, as pinned by the go.mod and go.sum in `modules`, to the file `target`.
-
-    The Go module proxy and the checksum database of `env` apply; `variables` are Go variables of
-    packages to set, by qualified name; `tags` are build tags, joined by commas. BuildError.
-    """
-    go = shutil.which("go", path=env.get("PATH"))
-    if go is None:
-        raise BuildError("there is no `go` in PATH")
-    flags = ["-s", "-w", *(f"-X {name}={value}" for name, value in (variables or {}).items())]
-    partial = target.with_name(f"{target.name}.partial")
-    done = await run_program(
-        *(go, "build", "-ldflags", " ".join(flags), "-tags", tags, "-o", str(partial), package),
-        cwd=modules,
-        env={**env, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -mod=readonly"},
-    )
-    if done.code != 0:
-        tail = " / ".join(done.errors.splitlines()[-5:])
-        raise BuildError(f"`go build {package}` failed: {tail}")
-    os.replace(partial, target)

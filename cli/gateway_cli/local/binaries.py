@@ -1,28 +1,25 @@
 """etcd, kube-apiserver and kubectl for the local run: found, downloaded, or built once and cached.
 
 The first source that has them is used: `$KUBEBUILDER_ASSETS`, the cache, the published archive, a
-build from Go modules. The archives are pinned by the SHA-512 of their release index
-(envtest-releases.yaml of kubernetes-sigs/controller-tools), the build by the go.mod and go.sum of
-tools/controlplane.
-
-Layout of the cache: `<cache home>/model-gateway/controlplane/<version>-<os>-<arch>/`. A folder of
-that name is complete: it gets the name by one rename when all is in it.
+build from Go modules by tools/programs.py. The archives are pinned by the SHA-512 of their release
+index (envtest-releases.yaml of kubernetes-sigs/controller-tools).
 """
 
-import asyncio
 import contextlib
 import hashlib
 import os
 import platform
 import shutil
+import sys
 import tarfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
 
-from gateway_cli.machine import BuildError, build_go_program, try_lock
+from gateway_cli.machine import run_program
 from gateway_cli.progress import Reporter
 from gateway_cli.session import CommandError
 
@@ -49,17 +46,12 @@ ARCHIVE_SHA512 = {
         "1afe51c1f368b67756cdb40b10de9b205609e1726e5f27f7c6d824dd9c6649ac"
     ),
 }
-GO_PACKAGES = {
-    "etcd": "go.etcd.io/etcd/server/v3",
-    "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
-    "kubectl": "k8s.io/kubernetes/cmd/kubectl",
-}
-"""Binary to the Go package it is built from, in the order of building."""
-NAMES = tuple(GO_PACKAGES)
+NAMES = ("etcd", "kube-apiserver", "kubectl")
 
 # where the network drops packets, the download must fail in seconds, not minutes
 _TIMEOUT = aiohttp.ClientTimeout(total=None, connect=5, sock_connect=5, sock_read=30)
 _CHUNK = 1 << 20
+_NOT_SET = "not set"
 
 
 class SourceUnavailableError(Exception):
@@ -93,62 +85,19 @@ def find_kubectl(env: Mapping[str, str]) -> Path | None:
     return Path(path) if path else None
 
 
-class BinaryCache:
-    """The folder that keeps downloaded and built binaries between runs and checkouts."""
-
-    def __init__(self, env: Mapping[str, str]) -> None:
-        base = Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        self.folder = base / "model-gateway" / "controlplane"
-
-    def entry(self, version: str) -> Path:
-        """Return the folder that a version has or would have."""
-        return self.folder / f"{version}-{current_platform()}"
-
-    def staging(self, version: str) -> Path:
-        """Return the folder in which a version is put together.
-
-        It outlives an interrupted run, so that the next one continues with the binaries it has.
-        """
-        folder = self.folder / f".{self.entry(version).name}.partial"
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
-
-    def install(self, version: str) -> Path:
-        """Give the complete staging folder its name, with only the binaries in it."""
-        staging, entry = self.staging(version), self.entry(version)
-        for item in staging.iterdir():
-            if item.name not in NAMES:
-                shutil.rmtree(item) if item.is_dir() else item.unlink()
-        shutil.rmtree(entry, ignore_errors=True)
-        os.replace(staging, entry)
-        return entry
-
-    def find(self) -> ControlPlaneBinaries:
-        """Return the complete entry of a version. SourceUnavailableError if there is none."""
-        for version in (BUILD_VERSION, ARCHIVE_VERSION):
-            with contextlib.suppress(SourceUnavailableError):
-                return _collect(self.entry(version), f"cache ({version})")
-        raise SourceUnavailableError(f"nothing for {current_platform()} in {self.folder}")
-
-    @contextlib.asynccontextmanager
-    async def lock(self, reporter: Reporter) -> AsyncIterator[None]:
-        """Hold the cache while it is filled; a second run waits for the first and reports it."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / ".lock").open("w") as handle:
-            if not try_lock(handle):
-                async with reporter.stage("Another run is preparing the control plane; waiting"):
-                    while not try_lock(handle):  # noqa: ASYNC110  it is another process
-                        await asyncio.sleep(0.5)
-            yield
+def find_cache(env: Mapping[str, str], version: str) -> Path:
+    """Return the folder of a version in the user's cache, which all checkouts share."""
+    base = Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "model-gateway" / "controlplane" / f"{version}-{current_platform()}"
 
 
 async def resolve_binaries(
-    modules: Path, env: Mapping[str, str], reporter: Reporter
+    root: Path, env: Mapping[str, str], reporter: Reporter
 ) -> ControlPlaneBinaries:
     """Return the binaries of the first source that has them, downloaded or built if need be.
 
     Args:
-        modules: folder with the go.mod of the build.
+        root: the checkout, whose tools build them.
         env: the environment; beside what is named above, `GATEWAY_ENVTEST_URL` replaces the
             address of the archives (a mirror), and empty switches the download off.
         reporter: reports what takes long.
@@ -156,42 +105,43 @@ async def resolve_binaries(
     Raises:
         BinariesNotFoundError: lists the sources tried, with the reason of each.
     """
-    cache, tried = BinaryCache(env), list[str]()
-
-    async def take_first(
-        *sources: tuple[str, Callable[[], Awaitable[ControlPlaneBinaries]]],
-    ) -> ControlPlaneBinaries | None:
-        for name, source in sources:
-            try:
-                return await source()
-            except (BuildError, SourceUnavailableError) as error:
-                tried.append(f"{name}: {error}")
-        return None
-
-    async def take_assets() -> ControlPlaneBinaries:
-        if not (folder := env.get("KUBEBUILDER_ASSETS")):
-            raise SourceUnavailableError("not set")
-        return _collect(Path(folder), "$KUBEBUILDER_ASSETS", find_kubectl(env))
-
-    async def look_in_cache() -> ControlPlaneBinaries:
-        return cache.find()
-
-    if binaries := await take_first(("$KUBEBUILDER_ASSETS", take_assets), ("cache", look_in_cache)):
-        return binaries
-    async with cache.lock(reporter):
-        # another run may have filled the cache while this one waited
-        if binaries := await take_first(
-            ("cache", look_in_cache),
-            ("published archive", lambda: _download_archive(cache, env, reporter)),
-            ("build from Go modules", lambda: _build(cache, modules, env, reporter)),
-        ):
-            return binaries
-    listing = "\n".join(f"  - {line}" for line in dict.fromkeys(tried))
+    tried = []
+    sources: dict[str, Callable[[], Awaitable[ControlPlaneBinaries]]] = {
+        "$KUBEBUILDER_ASSETS": lambda: _take_assets(env),
+        "cache": lambda: _look_in_cache(env),
+        "published archive": lambda: _download_archive(env, reporter),
+        "build from Go modules": lambda: _build(root, env, reporter),
+    }
+    for name, find in sources.items():
+        try:
+            return await find()
+        except SourceUnavailableError as error:
+            tried.append(f"  - {name}: {error}")
+            if str(error) != _NOT_SET:
+                reporter.line(f"  {name}: {error}")
     raise BinariesNotFoundError(
-        "No etcd, kube-apiserver and kubectl could be found or made. Tried, in this order:\n"
-        f"{listing}\n"
-        "Set KUBEBUILDER_ASSETS to a folder that has them, or install a Go toolchain."
+        "\n".join(
+            (
+                "No etcd, kube-apiserver and kubectl could be found or made. Tried, in this order:",
+                *tried,
+                "Set KUBEBUILDER_ASSETS to a folder that has them, or install a Go toolchain.",
+            )
+        )
     )
+
+
+async def _take_assets(env: Mapping[str, str]) -> ControlPlaneBinaries:
+    if not (folder := env.get("KUBEBUILDER_ASSETS")):
+        raise SourceUnavailableError(_NOT_SET)
+    return _collect(Path(folder), "$KUBEBUILDER_ASSETS", find_kubectl(env))
+
+
+async def _look_in_cache(env: Mapping[str, str]) -> ControlPlaneBinaries:
+    for version in (BUILD_VERSION, ARCHIVE_VERSION):
+        with contextlib.suppress(SourceUnavailableError):
+            return _collect(find_cache(env, version), f"cache ({version})")
+    folder = find_cache(env, "").parent
+    raise SourceUnavailableError(f"nothing for {current_platform()} in {folder}")
 
 
 def _collect(folder: Path, origin: str, kubectl: Path | None = None) -> ControlPlaneBinaries:
@@ -204,9 +154,7 @@ def _collect(folder: Path, origin: str, kubectl: Path | None = None) -> ControlP
     return ControlPlaneBinaries(paths["etcd"], paths["kube-apiserver"], paths["kubectl"], origin)
 
 
-async def _download_archive(
-    cache: BinaryCache, env: Mapping[str, str], reporter: Reporter
-) -> ControlPlaneBinaries:
+async def _download_archive(env: Mapping[str, str], reporter: Reporter) -> ControlPlaneBinaries:
     """Download the archive of this platform; nothing is kept of one that is not as pinned."""
     base_url, platform = env.get("GATEWAY_ENVTEST_URL", ARCHIVE_BASE_URL), current_platform()
     if not base_url:
@@ -214,28 +162,34 @@ async def _download_archive(
     if platform not in ARCHIVE_SHA512:
         raise SourceUnavailableError(f"no envtest archive is pinned for {platform}")
     url = f"{base_url}/envtest-{ARCHIVE_VERSION}/envtest-{ARCHIVE_VERSION}-{platform}.tar.gz"
-    staging = cache.staging(ARCHIVE_VERSION)
-    archive = staging / "archive.tar.gz"
-    try:
+    folder = find_cache(env, ARCHIVE_VERSION)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".") as name:
+        archive = os.path.join(name, "archive.tar.gz")
         async with reporter.stage(f"Downloading the control plane ({ARCHIVE_VERSION}, {platform})"):
             await _download(url, archive, ARCHIVE_SHA512[platform])
-        with tarfile.open(archive, "r:gz") as content:
-            # the three programs by name, and nothing else of the archive
-            for member in content:
-                name = Path(member.name).name
-                source = content.extractfile(member) if name in NAMES else None
-                if source is not None:
-                    (staging / name).write_bytes(source.read())
-                    (staging / name).chmod(0o755)
-        origin = f"envtest archive {ARCHIVE_VERSION}"
-        _collect(staging, origin)
-    except BaseException:
-        shutil.rmtree(staging, ignore_errors=True)
-        raise
-    return _collect(cache.install(ARCHIVE_VERSION), origin)
+        _unpack(archive, Path(name), folder)
+    return _collect(folder, f"envtest archive {ARCHIVE_VERSION}")
 
 
-async def _download(url: str, target: Path, wanted: str) -> None:
+def _unpack(archive: str, place: Path, folder: Path) -> None:
+    """Make `folder` of the three programs by name, and of nothing else of the archive."""
+    unpacked = place / "unpacked"
+    unpacked.mkdir()
+    with tarfile.open(archive, "r:gz") as content:
+        for member in content:
+            program = unpacked / Path(member.name).name
+            source = content.extractfile(member) if program.name in NAMES else None
+            if source is not None:
+                program.write_bytes(source.read())
+                program.chmod(0o755)
+    _collect(unpacked, "the archive")
+    # another run may have made the folder meanwhile
+    with contextlib.suppress(OSError):
+        unpacked.rename(folder)
+
+
+async def _download(url: str, target: str, wanted: str) -> None:
     """Write the content of `url`, whose SHA-512 in hex must be `wanted`, to `target`."""
     checksum = hashlib.sha512()
     try:
@@ -245,7 +199,7 @@ async def _download(url: str, target: Path, wanted: str) -> None:
             ) as session,
             session.get(url) as answer,
         ):
-            with target.open("wb") as file:
+            with open(target, "wb") as file:  # noqa: ASYNC230 - of its own folder
                 async for chunk in answer.content.iter_chunked(_CHUNK):
                     checksum.update(chunk)
                     file.write(chunk)
@@ -257,27 +211,12 @@ async def _download(url: str, target: Path, wanted: str) -> None:
         )
 
 
-async def _build(
-    cache: BinaryCache, modules: Path, env: Mapping[str, str], reporter: Reporter
-) -> ControlPlaneBinaries:
-    """Build the three programs into the cache from the go.mod and go.sum in `modules`."""
-    if not (modules / "go.mod").is_file():
-        raise SourceUnavailableError(f"{modules} has no go.mod")
-    staging = cache.staging(BUILD_VERSION)
-    reporter.line(
-        f"Building the control plane {BUILD_VERSION} from Go modules: once, then it is cached "
-        "(3 to 5 minutes on 2 cores)"
-    )
-    major, minor = BUILD_VERSION.removeprefix("v").split(".")[:2]
-    # without them clients see the version v0.0.0
-    variables = {
-        "k8s.io/component-base/version.gitVersion": BUILD_VERSION,
-        "k8s.io/component-base/version.gitMajor": major,
-        "k8s.io/component-base/version.gitMinor": minor,
-        "k8s.io/client-go/pkg/version.gitVersion": BUILD_VERSION,
-    }
-    for number, (name, package) in enumerate(GO_PACKAGES.items(), start=1):
-        if not (staging / name).is_file():
-            async with reporter.stage(f"Building {name} ({number} of {len(GO_PACKAGES)})"):
-                await build_go_program(modules, package, staging / name, env, variables)
-    return _collect(cache.install(BUILD_VERSION), f"built from Go modules ({BUILD_VERSION})")
+async def _build(root: Path, env: Mapping[str, str], reporter: Reporter) -> ControlPlaneBinaries:
+    """Build what the cache lacks; a second run waits for the first."""
+    text = f"Building the control plane {BUILD_VERSION}, once: 3 to 5 minutes on 2 cores"
+    async with reporter.stage(text):
+        done = await run_program(sys.executable, "-m", "tools.programs", *NAMES, cwd=root, env=env)
+    if done.code:
+        raise SourceUnavailableError(done.errors)
+    origin = f"built from Go modules ({BUILD_VERSION})"
+    return _collect(find_cache(env, BUILD_VERSION), origin)

@@ -115,8 +115,7 @@ def binaries() -> None:
     """Find or build the control plane's binaries, and print their folder."""
     reporter = Reporter()
     with exit_on_error(exit_code=EXIT_FAILED):
-        modules = find_root() / "tools" / "controlplane"
-        found = asyncio.run(resolve_binaries(modules, os.environ, reporter))
+        found = asyncio.run(resolve_binaries(find_root(), os.environ, reporter))
         reporter.line(f"{found.etcd}\n{found.kube_apiserver}\n{found.kubectl}")
         reporter.line(f"✓ {found.origin}")
 

@@ -194,9 +194,8 @@ class LocalRun:
 
     async def _find_programs(self, wanted: list[str]) -> None:
         self._kubectl = find_kubectl(os.environ)
-        modules = self.config.root / "tools" / "controlplane"
         if self.config.kubeconfig is None or self._kubectl is None:
-            self._binaries = await resolve_binaries(modules, os.environ, self._reporter)
+            self._binaries = await resolve_binaries(self.config.root, os.environ, self._reporter)
             self._kubectl = self._binaries.kubectl
             if self.config.kubeconfig is None:
                 self._reporter.line(f"✓ control plane: {self._binaries.origin}")

@@ -19,13 +19,14 @@ from gateway_cli.local.binaries import (
     BUILD_VERSION,
     NAMES,
     BinariesNotFoundError,
-    BinaryCache,
     ControlPlaneBinaries,
     current_platform,
+    find_cache,
     resolve_binaries,
 )
 from gateway_cli.progress import Reporter
 
+ROOT = Path(__file__).resolve().parents[3]
 PLATFORM = current_platform()
 FAKE_GO = """#!/bin/sh
 echo "$CGO_ENABLED $GOFLAGS $*" >> "$GO_CALLS"
@@ -88,15 +89,6 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def modules(tmp_path: Path) -> Path:
-    folder = tmp_path / "modules"
-    folder.mkdir()
-    (folder / "go.mod").write_text("module x\n")
-    (folder / "go.sum").write_text("")
-    return folder
-
-
-@pytest.fixture
 def go(tmp_path: Path, env: dict[str, str]) -> dict[str, str]:
     folder = tmp_path / "go"
     folder.mkdir()
@@ -111,45 +103,43 @@ def _read_calls(go: dict[str, str]) -> list[str]:
     return Path(go["GO_CALLS"]).read_text().splitlines()
 
 
-async def _resolve(modules: Path, env: dict[str, str]) -> ControlPlaneBinaries:
-    return await resolve_binaries(modules, env, Reporter.quiet())
+async def _resolve(env: dict[str, str]) -> ControlPlaneBinaries:
+    return await resolve_binaries(ROOT, env, Reporter.quiet())
 
 
 def _entry(env: dict[str, str], version: str) -> Path:
-    return BinaryCache(env).entry(version)
+    return find_cache(env, version)
 
 
-async def test_assets_come_first(tmp_path: Path, modules: Path, env: dict[str, str]) -> None:
+async def test_assets_come_first(tmp_path: Path, env: dict[str, str]) -> None:
     env["KUBEBUILDER_ASSETS"] = str(_make_programs(tmp_path / "assets", *NAMES))
     _make_programs(_entry(env, BUILD_VERSION), *NAMES)
-    found = await _resolve(modules, env)
+    found = await _resolve(env)
     assert found.etcd == tmp_path / "assets" / "etcd"
 
 
 async def test_assets_without_kubectl_take_that_of_path(
-    tmp_path: Path, modules: Path, env: dict[str, str]
+    tmp_path: Path, env: dict[str, str]
 ) -> None:
     env["KUBEBUILDER_ASSETS"] = str(_make_programs(tmp_path / "assets", "etcd", "kube-apiserver"))
     env["PATH"] = str(_make_programs(tmp_path / "path", "kubectl"))
-    found = await _resolve(modules, env)
+    found = await _resolve(env)
     assert found.kubectl == tmp_path / "path" / "kubectl"
 
 
 async def test_incomplete_assets_fall_through_to_the_cache(
-    tmp_path: Path, modules: Path, env: dict[str, str]
+    tmp_path: Path, env: dict[str, str]
 ) -> None:
     env["KUBEBUILDER_ASSETS"] = str(_make_programs(tmp_path / "assets", "etcd"))
     _make_programs(_entry(env, ARCHIVE_VERSION), *NAMES)
-    found = await _resolve(modules, env)
+    found = await _resolve(env)
     assert found.etcd == _entry(env, ARCHIVE_VERSION) / "etcd"
 
 
-async def test_archive_is_downloaded_once(
-    modules: Path, env: dict[str, str], releases: Releases
-) -> None:
+async def test_archive_is_downloaded_once(env: dict[str, str], releases: Releases) -> None:
     env["GATEWAY_ENVTEST_URL"] = releases.url
-    first = await _resolve(modules, env)
-    second = await _resolve(modules, env)
+    first = await _resolve(env)
+    second = await _resolve(env)
     assert releases.requests == [
         f"/envtest-{ARCHIVE_VERSION}/envtest-{ARCHIVE_VERSION}-{PLATFORM}.tar.gz"
     ]
@@ -160,29 +150,30 @@ async def test_archive_is_downloaded_once(
 
 
 async def test_archive_of_another_hash_is_refused_and_nothing_of_it_kept(
-    modules: Path, env: dict[str, str], releases: Releases
+    env: dict[str, str], releases: Releases
 ) -> None:
     env["GATEWAY_ENVTEST_URL"] = releases.url
     releases.content = _make_archive(*NAMES, "and-more")
     with pytest.raises(BinariesNotFoundError, match="SHA-512"):
-        await _resolve(modules, env)
-    assert list(BinaryCache(env).folder.glob(f"*{ARCHIVE_VERSION}*")) == []
+        await _resolve(env)
+    left = {path.name for path in _entry(env, ARCHIVE_VERSION).parent.iterdir()}
+    assert left <= {".lock", _entry(env, BUILD_VERSION).name}
 
 
 async def test_archive_that_lacks_a_program_is_refused(
-    modules: Path, env: dict[str, str], releases: Releases, monkeypatch: pytest.MonkeyPatch
+    env: dict[str, str], releases: Releases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     env["GATEWAY_ENVTEST_URL"] = releases.url
     releases.content = _make_archive("etcd", "kubectl")
     monkeypatch.setitem(ARCHIVE_SHA512, PLATFORM, hashlib.sha512(releases.content).hexdigest())
     with pytest.raises(BinariesNotFoundError, match="no executable kube-apiserver"):
-        await _resolve(modules, env)
+        await _resolve(env)
 
 
-async def test_closed_network_falls_through_to_the_build(modules: Path, go: dict[str, str]) -> None:
+async def test_closed_network_falls_through_to_the_build(go: dict[str, str]) -> None:
     go["GATEWAY_ENVTEST_URL"] = "http://127.0.0.1:9"
     begin = time.monotonic()
-    found = await _resolve(modules, go)
+    found = await _resolve(go)
     assert time.monotonic() - begin < 20
     assert found.etcd == _entry(go, BUILD_VERSION) / "etcd"
     assert sorted(path.name for path in found.etcd.parent.iterdir()) == sorted(NAMES)
@@ -193,26 +184,24 @@ async def test_closed_network_falls_through_to_the_build(modules: Path, go: dict
         assert f"version.gitVersion={BUILD_VERSION}" in call
 
 
-async def test_interrupted_build_resumes(modules: Path, go: dict[str, str]) -> None:
-    _make_programs(BinaryCache(go).staging(BUILD_VERSION), "etcd", "kube-apiserver")
-    await _resolve(modules, go)
+async def test_interrupted_build_resumes(go: dict[str, str]) -> None:
+    _make_programs(_entry(go, BUILD_VERSION), "etcd", "kube-apiserver")
+    await _resolve(go)
     calls = _read_calls(go)
     assert [call.rsplit("/", 1)[-1] for call in calls] == ["kubectl"]
 
 
-async def test_two_runs_build_once(modules: Path, go: dict[str, str]) -> None:
-    first, second = await asyncio.gather(_resolve(modules, go), _resolve(modules, go))
+async def test_two_runs_build_once(go: dict[str, str]) -> None:
+    first, second = await asyncio.gather(_resolve(go), _resolve(go))
     assert first.etcd == second.etcd
     assert len(_read_calls(go)) == len(NAMES)
 
 
-async def test_error_lists_all_sources_tried(
-    modules: Path, go: dict[str, str], tmp_path: Path
-) -> None:
+async def test_error_lists_all_sources_tried(go: dict[str, str], tmp_path: Path) -> None:
     go["KUBEBUILDER_ASSETS"] = str(tmp_path / "missing")
     go["GO_FAILS"] = "yes"
     with pytest.raises(BinariesNotFoundError) as caught:
-        await _resolve(modules, go)
+        await _resolve(go)
     text = str(caught.value)
     for part in (
         "$KUBEBUILDER_ASSETS",
