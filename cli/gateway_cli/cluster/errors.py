@@ -1,15 +1,4 @@
-"""Refusals of the Kubernetes API as errors that say what to do.
-
-ClusterError
-├── AlreadyThere     an object of that name is there
-├── BeingRemoved     an object of that name is there, and is being deleted
-├── NotThere         no object of that name
-├── NotServed        the cluster has no such kind
-├── Conflict         the object was changed between its reading and its writing
-├── Forbidden        the credentials lack a right; the text names the verb
-└── Unreachable      no answer, too many requests, or an error of the server
-    └── OutcomeUnknown   the same to a write: it may have been done, or be done later
-"""
+"""Refusals of the Kubernetes API as errors that say what to do."""
 
 import re
 
