@@ -217,29 +217,20 @@ class Supervisor:
         child = _Child(spec, await self._spawn(spec), time.monotonic())
         self._children[spec.name] = child
         try:
-            await self._await_ready(child, child.started)
+            await self._await_ready(child)
         except BaseException:
             await self._end(child)
             raise
         child.watcher = asyncio.create_task(self._watch(child), name=f"watch {spec.name}")
-
-    async def wait_ready(self, name: str) -> None:
-        """Wait until the process is running and ready, also over a restart.
-
-        Raises:
-            ProcessFailedError: if it is not ready in the time of its spec.
-        """
-        await self._await_ready(self._child(name), time.monotonic(), may_restart=True)
 
     async def kill(self, name: str, signal_number: int = signal.SIGKILL) -> None:
         """Send a signal to the process and, for SIGKILL, wait until it is gone.
 
         The restart policy decides whether it comes back.
         """
-        process = self._child(name).process
         os.kill(self.pid_of(name), signal_number)
         if signal_number == signal.SIGKILL:
-            await process.wait()
+            await self._children[name].process.wait()
 
     async def stop(self, name: str) -> None:
         """End one process for good: SIGTERM, then SIGKILL after its grace time."""
@@ -276,23 +267,17 @@ class Supervisor:
         self._run_directory.record(spec.name, process.pid)
         return process
 
-    def _child(self, name: str) -> _Child:
-        child = self._children.get(name)
-        if child is None:
-            raise LocalRunError(f"{name} is not part of this run")
-        return child
-
-    async def _await_ready(self, child: _Child, since: float, *, may_restart: bool = False) -> None:
+    async def _await_ready(self, child: _Child) -> None:
         """Wait until the process is ready. ProcessFailedError if it ends or takes too long."""
         name, limit = child.spec.name, child.spec.ready_timeout_seconds
         while True:
-            code = child.process.returncode
-            if code is not None and not may_restart:
-                how = _describe_exit(code)
-                raise ProcessFailedError(name, f"ended while starting: {how}", self.log_of(name))
-            if code is None and await child.spec.is_ready():
+            # first: another process may answer at its port
+            if (code := child.process.returncode) is not None:
+                text = f"ended while starting: {_describe_exit(code)}"
+                raise ProcessFailedError(name, text, self.log_of(name))
+            if await child.spec.is_ready():
                 return
-            if time.monotonic() > since + limit:
+            if time.monotonic() > child.started + limit:
                 text = f"is not ready after {format_seconds(limit)}"
                 raise ProcessFailedError(name, text, self.log_of(name))
             await asyncio.sleep(_POLL_SECONDS)
@@ -324,7 +309,7 @@ class Supervisor:
                 self._reporter.line(f"! {name} cannot be started: {error}", style="yellow")
                 continue
             with contextlib.suppress(ProcessFailedError):
-                await self._await_ready(child, child.started)
+                await self._await_ready(child)
                 self._reporter.line(f"✓ {name} is up again (pid {child.process.pid})")
 
     async def _end(self, child: _Child) -> None:
@@ -349,9 +334,4 @@ class Supervisor:
 
 def _describe_exit(code: int) -> str:
     """Return an exit code in words: `exit code 3`, `killed by SIGKILL`."""
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return f"killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"killed by signal {-code}"
+    return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
