@@ -25,6 +25,7 @@ from tools.pictures.gateway import receive_callbacks, run_gateway
 from tools.reference.tables import build_table
 
 from gateway_cli.local.config import MODEL, SERVICE
+from gateway_cli.rest.sample import ACTION, SAMPLE_INPUT
 from gateway_cli.session import CommandError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,11 +35,8 @@ MAX_SECONDS = 60.0
 ENDING_SECONDS = 0.3
 CLOSING_SECONDS = 3.0
 """For the operator to record and archive a task after its callback."""
-_TASK = {
-    "model": MODEL,
-    "prompt": "a paper boat",
-    "reference_image_urls": ["https://example.com/reference.png"],
-}
+_TASKS = f"/api/v1/{SERVICE}/{ACTION}"
+_TASK = {"model": MODEL, **SAMPLE_INPUT}
 _CHAT = {
     "model": "sim-chat",
     "stream": True,
@@ -81,10 +79,7 @@ def summarize(windows: Sequence[Calls], idle: Sequence[Calls] = ({},)) -> Calls:
 
 def show(paths: Sequence[MeasuredPath]) -> str:
     """Return the table of the paths."""
-    rows = [
-        (path.title, path.process, f"{len(path.modules)}", f"{path.modules.total()}")
-        for path in paths
-    ]
+    rows = ((p.title, p.process, f"{len(p.modules)}", f"{p.modules.total()}") for p in paths)
     return build_table(("Path", "Process", "Modules", "Calls of functions"), rows)
 
 
@@ -133,11 +128,7 @@ async def measure(folder: Path) -> list[MeasuredPath]:
                         raise CommandError(f"POST {path} answers {answer.status}: {text}")
 
             async def create(**more: str) -> None:
-                path, key = (
-                    f"/api/v1/{SERVICE}/reference_to_video",
-                    {"Idempotency-Key": f"{uuid4()}"},
-                )
-                await post(path, {**_TASK, **more}, **key)
+                await post(_TASKS, {**_TASK, **more}, **{"Idempotency-Key": f"{uuid4()}"})
 
             async def chat() -> None:
                 await post("/v1/chat/completions", _CHAT)
