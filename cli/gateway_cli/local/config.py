@@ -167,10 +167,9 @@ def find_root() -> Path:
     Raises:
         LocalRunError: neither is one; an installed wheel alone has no CRDs to apply.
     """
-    for place in (Path(__file__).resolve(), Path.cwd() / "here"):
-        for folder in place.parents:
-            if (folder / "crds").is_dir() and (folder / "examples" / "local").is_dir():
-                return folder
+    for folder in (*Path(__file__).resolve().parents, Path.cwd(), *Path.cwd().parents):
+        if (folder / "crds").is_dir() and (folder / "examples" / "local").is_dir():
+            return folder
     raise LocalRunError("the local run needs a checkout of the repository; none is here")
 
 
@@ -193,9 +192,10 @@ def read_config(
     root = find_root()
     kubeconfig = None
     if use_kubeconfig:
-        kubeconfig = Path(env.get("KUBECONFIG", "")).expanduser().resolve()
+        named = env.get("KUBECONFIG", "")
+        kubeconfig = Path(named).expanduser().resolve()
         if not kubeconfig.is_file():
-            raise LocalRunError(f"--use-kubeconfig needs KUBECONFIG, and {kubeconfig} is no file")
+            raise LocalRunError(f"--use-kubeconfig needs one file in KUBECONFIG, not {named!r}")
     return LocalConfig(
         root=root,
         directory=Path(env.get("GATEWAY_LOCAL_DIR") or root / ".local").expanduser().resolve(),

@@ -87,3 +87,9 @@ def test_two_processes_on_one_port_are_refused() -> None:
     free = free_ports()
     with pytest.raises(LocalRunError, match="both media and api"):
         check_ports(replace(free, api=free.media), ["media", "api"])
+
+
+@pytest.mark.parametrize("env", [{}, {"KUBECONFIG": "/nowhere/config"}])
+def test_cluster_of_a_kubeconfig_needs_its_file(env: dict[str, str]) -> None:
+    with pytest.raises(LocalRunError, match=repr(env.get("KUBECONFIG", ""))):
+        read_config(env, use_kubeconfig=True)
