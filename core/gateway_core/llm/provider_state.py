@@ -25,7 +25,12 @@ def check_items(items: list[Any]) -> None:
         kind = item.get("type")
         # an item with an id alone is a reference, too: its type is optional
         if kind == "item_reference" or (kind is None and "id" in item and "role" not in item):
-            raise unsupported("input", f"input[{place}]", "of type item_reference is not supported")
+            raise unsupported(
+                "input",
+                f"input[{place}]",
+                "of type item_reference is not supported: nothing is stored here. Send the item"
+                " itself; SDKs do so with `store: false`",
+            )
         if as_object(item.get("output")).get("file_id") is not None:
             raise unsupported("input", f"input[{place}].output.file_id")
 

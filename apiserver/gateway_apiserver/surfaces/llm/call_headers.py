@@ -27,6 +27,7 @@ _OVERHEAD = b"x-gateway-overhead-ms"
 _COST = b"x-gateway-cost"
 _ROUTE = b"x-gateway-route"
 _CACHE = b"x-gateway-cache"
+_DROPPED = b"x-gateway-dropped"
 HIT: Header = (_CACHE, b"hit")
 MISS: Header = (_CACHE, b"miss")
 
@@ -37,6 +38,11 @@ ShownHeaders = Literal["off", "public", "routes"]
 def has_events(call: LlmCall) -> bool:
     """Whether the call's stream consists of server-sent events."""
     return call.format is not Format.GOOGLE or call.event_stream
+
+
+def name_dropped(paths: Sequence[str]) -> Header:
+    """The header that names the fields of a call which its provider was not sent."""
+    return _DROPPED, ", ".join(paths).encode()
 
 
 def choose_stream_head(call: LlmCall) -> Sequence[Header]:
@@ -94,7 +100,13 @@ class CallHeaders:
 def describe_headers(shown: ShownHeaders, *, has_cache: bool) -> dict[str, HeaderDocs]:
     """The headers that successful calls have; `has_cache`: some may be answered from the cache."""
     milliseconds, text = {"type": "number", "minimum": 0}, {"type": "string", "minLength": 1}
-    described: dict[bytes, HeaderDocs] = {}
+    described: dict[bytes, HeaderDocs] = {
+        _DROPPED: HeaderDocs(
+            "Fields that the model's provider does not know, left out as the answer means the same"
+            " without them; absent where there are none, and from kept answers.",
+            text,
+        )
+    }
     if shown != "off":
         described |= {
             _MODEL: HeaderDocs("The model that answered.", text, always=True),

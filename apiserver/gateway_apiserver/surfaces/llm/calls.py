@@ -20,6 +20,7 @@ from gateway_apiserver.surfaces.llm.call_headers import (
     CallHeaders,
     choose_stream_head,
     has_events,
+    name_dropped,
 )
 from gateway_apiserver.surfaces.llm.content_log import log_content, show_prompt
 from gateway_apiserver.surfaces.llm.credentials import read_credentials
@@ -201,6 +202,8 @@ class _RunningCall:
             # the body is sent and dropped, so another large one may come while the answer streams
             self._priced = self._opened.priced
             self._slots.release()
+            if self._opened.exchange.dropped:
+                self._call.context.headers.append(name_dropped(self._opened.exchange.dropped))
             if self._priced.call.stream:
                 await self._stream(self._opened)
                 return None

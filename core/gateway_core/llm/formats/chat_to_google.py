@@ -5,12 +5,14 @@ from itertools import groupby
 from typing import Any
 
 from gateway_core.llm.formats.calls import as_object, as_objects
-from gateway_core.llm.formats.requests import invalid
+from gateway_core.llm.formats.media import is_media
+from gateway_core.llm.formats.requests import invalid, read_limit
 from gateway_core.llm.formats.translation import (
     IGNORED,
     find_word,
     is_in_subset,
     join_texts,
+    leave_out,
     list_items,
     parse_arguments,
     refuse,
@@ -29,8 +31,23 @@ _CONFIG = {
     "top_k": "topK",
     "top_p": "topP",
 }
+_HARMLESS = frozenset(
+    {
+        "frequency_penalty_range",
+        "include_reasoning",
+        "min_p",
+        "prediction",
+        "reasoning_format",
+        "repetition_penalty",
+        "top_a",
+        "typical_p",
+        "verbosity",
+    }
+)
+"""Fields without which the answer means the same: sampling, speed, and how much it says."""
 _KNOWN = IGNORED | {
     *_CONFIG,
+    *_HARMLESS,
     "max_tokens",
     "messages",
     "modalities",
@@ -38,6 +55,7 @@ _KNOWN = IGNORED | {
     "reasoning_effort",
     "response_format",
     "stop",
+    "thinking",
     "tool_choice",
     "tools",
 }
@@ -51,18 +69,21 @@ _THINKING_BUDGETS = {
     "xhigh": 24_576,
 }
 """Google's own equivalents of `reasoning_effort`, in tokens."""
+_THINKING = {"adaptive": None, "disabled": 0, "enabled": None}
+"""Budgets of the `thinking` of some clients; None where its own field says it."""
 _EMPTY = frozenset(
     {"$schema", "additionalProperties", "description", "properties", "required", "title", "type"}
 )
 """Keywords that say nothing of parameters where there are none."""
 
 
-def to_google(body: Mapping[str, Any]) -> dict[str, Any]:
+def to_google(body: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
     """The generateContent body of a valid chat body.
 
-    InvalidRequest names what cannot be translated.
+    Adds to `dropped` the fields that are left out. InvalidRequest names what cannot be translated.
     """
     refuse_others(body, _KNOWN)
+    leave_out(body, _HARMLESS, dropped)
     for name in CHAT_FIELDS & body.keys():
         # an empty object turns a search on
         if body[name] == {}:
@@ -87,11 +108,13 @@ def to_google(body: Mapping[str, Any]) -> dict[str, Any]:
         _to_declaration(tool, f"tools[{place}]")
         for place, tool in enumerate(list_items(body.get("tools"), "tools"))
     ]
+    choice, allowed = _read_choice(body.get("tool_choice"))
+    if allowed is not None:
+        declarations = [each for each in declarations if each["name"] in allowed]
     if declarations:
         result["tools"] = [{"functionDeclarations": declarations}]
-    choice = body.get("tool_choice")
-    if choice is not None and declarations:
-        result["toolConfig"] = {"functionCallingConfig": _to_calling_config(choice)}
+        if choice is not None:
+            result["toolConfig"] = {"functionCallingConfig": _to_calling_config(choice)}
     return result
 
 
@@ -132,7 +155,10 @@ def _add_message(
     content = message.get("content")
     match message.get("role"):
         case "system" | "developer":
-            system.append({"text": join_texts(content, f"{path}.content")})
+            media = _list_media(content, f"{path}.content")
+            system.append({"text": join_texts(_drop_media(content), f"{path}.content")})
+            if media:
+                contents.append({"role": "user", "parts": media})
         case "user":
             contents.append({"role": "user", "parts": _to_parts(content, f"{path}.content")})
         case "assistant":
@@ -145,14 +171,16 @@ def _add_message(
             )
             if not isinstance(name, str):
                 raise invalid("messages", f"has {path}.tool_call_id of no earlier tool call")
-            text = join_texts(content, f"{path}.content")
+            media = _list_media(content, f"{path}.content")
+            text = join_texts(_drop_media(content), f"{path}.content")
             result = parse_arguments(text) or {"result": text}
-            part = {"functionResponse": {"name": name, "response": result}}
+            # models that know no parts in a result see what stands beside it
+            parts = [{"functionResponse": {"name": name, "response": result}}, *media]
             # results of parallel calls have to be in one content
-            if contents and "functionResponse" in contents[-1]["parts"][-1]:
-                contents[-1]["parts"].append(part)
+            if contents and "functionResponse" in contents[-1]["parts"][0]:
+                contents[-1]["parts"] += parts
             else:
-                contents.append({"role": "user", "parts": [part]})
+                contents.append({"role": "user", "parts": parts})
         case _:
             raise invalid("messages", f"has {path}.role that is not supported")
 
@@ -163,11 +191,26 @@ def _to_parts(content: Any, path: str) -> list[dict[str, Any]]:
     return [_to_part(part, f"{path}[{place}]") for place, part in enumerate(content)]
 
 
+def _list_media(content: Any, path: str) -> list[dict[str, Any]]:
+    """The parts of a message of another role than the user's that are no text."""
+    if not isinstance(content, list):
+        return []
+    return [
+        _to_part(part, f"{path}[{place}]") for place, part in enumerate(content) if is_media(part)
+    ]
+
+
+def _drop_media(content: Any) -> Any:
+    if not isinstance(content, list):
+        return content
+    return [part for part in content if not is_media(part)]
+
+
 def _to_part(part: Any, path: str) -> dict[str, Any]:
     match part:
         case {"type": "text", "text": str(text)}:
             return {"text": text}
-        case {"type": "image_url", "image_url": {"url": url}}:
+        case {"type": "image_url", "image_url": {"url": url} | str(url)}:
             media_type, data = split_data_url(url, f"{path}.image_url.url")
         case {"type": "file", "file": {"file_data": url}}:
             media_type, data = split_data_url(url, f"{path}.file.file_data")
@@ -184,9 +227,11 @@ def _to_model_parts(
     if message.get("function_call") or message.get("audio"):
         raise refuse(f"{path}.{'function_call' if message.get('function_call') else 'audio'}")
     parts: list[dict[str, Any]] = []
-    text = join_texts(message.get("content") or message.get("refusal"), f"{path}.content")
+    content = message.get("content") or message.get("refusal")
+    text = join_texts(_drop_media(content), f"{path}.content")
     if text:
         parts.append({"text": text})
+    parts += _list_media(content, f"{path}.content")
     for place, call in enumerate(list_items(message.get("tool_calls"), f"{path}.tool_calls")):
         function = as_object(as_object(call).get("function"))
         name = function.get("name")
@@ -210,9 +255,14 @@ def _to_config(body: Mapping[str, Any]) -> dict[str, Any]:
     stop = body.get("stop")
     if stop:
         config["stopSequences"] = [stop] if isinstance(stop, str) else stop
-    effort = body.get("reasoning_effort")
+    effort, thinking = body.get("reasoning_effort"), as_object(body.get("thinking"))
     if effort is not None:
         budget = find_word(_THINKING_BUDGETS, effort, "reasoning_effort")
+        config["thinkingConfig"] = {"thinkingBudget": budget}
+    elif thinking:
+        budget = find_word(_THINKING, thinking.get("type"), "thinking.type")
+        if budget is None:
+            budget = read_limit(thinking, "budget_tokens", within="thinking") or -1
         config["thinkingConfig"] = {"thinkingBudget": budget}
     wanted = as_object(body.get("response_format"))
     match wanted.get("type", "text"):
@@ -251,6 +301,16 @@ def _is_empty(schema: Any) -> bool:
         and schema.keys() <= _EMPTY
         and not schema.get("additionalProperties")
     )
+
+
+def _read_choice(choice: Any) -> tuple[Any, frozenset[str] | None]:
+    """A `tool_choice`, and the functions that it allows besides; None for all of them."""
+    match choice:
+        case {"type": "allowed_tools", "allowed_tools": {"tools": list(tools), **rest}}:
+            functions = (as_object(each.get("function")) for each in as_objects(tools))
+            return rest.get("mode", "auto"), frozenset(str(each.get("name")) for each in functions)
+        case _:
+            return choice, None
 
 
 def _to_calling_config(choice: Any) -> dict[str, Any]:

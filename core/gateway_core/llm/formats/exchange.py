@@ -1,7 +1,7 @@
 """A call as it is made to a provider of any format, and what its answer becomes for the client."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -14,6 +14,8 @@ from gateway_core.llm.formats.chat_from_google import ChatFromGoogle, to_complet
 from gateway_core.llm.formats.chat_stream import ChatStream
 from gateway_core.llm.formats.google_from_chat import GoogleFromChat, to_generated
 from gateway_core.llm.formats.google_stream import GoogleStream
+from gateway_core.llm.formats.media import move_media
+from gateway_core.llm.formats.names import NameRestorer, replace_names, restore_names
 from gateway_core.llm.formats.responses_from_chat import ResponsesFromChat, to_response
 from gateway_core.llm.formats.responses_stream import ResponsesStream
 from gateway_core.llm.formats.streams import LlmStream
@@ -40,6 +42,10 @@ class Exchange:
     created: int
     most_calls: int | None = None
     """Most function calls in an answer of Google, which cannot be told the limit."""
+    dropped: Sequence[str] = ()
+    """Paths of the client's fields that the provider's format lacks, and that were left out."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """The client's names of functions, by those that the provider is told instead."""
 
     def drop_bodies(self) -> None:
         """Keep nothing of the prompt, which may be large, but what the response repeats of it."""
@@ -63,11 +69,14 @@ class Exchange:
         document = parse_answer(raw)
         usage = complete_answer(self.call, document, self.upstream)
         model_id = self.call.model_id
+        if self.upstream is Format.GOOGLE:
+            restore_names(document, self.names)
         match self.call.format, self.upstream:
             case Format.CHAT, Format.GOOGLE:
                 document = to_completion(document, model_id, self.created, self.most_calls)
             case Format.GOOGLE, Format.CHAT:
                 document = to_generated(document, model_id)
+                restore_names(document, self.names)
             case Format.RESPONSES, Format.CHAT | Format.GOOGLE:
                 if self.upstream is Format.GOOGLE:
                     document = to_completion(document, model_id, self.created, self.most_calls)
@@ -86,6 +95,8 @@ class Exchange:
                 return GoogleStream(call.model_id, event_stream=call.event_stream)
         translators: list[ChunkTranslator] = []
         if self.upstream is Format.GOOGLE:
+            if self.names:
+                translators.append(NameRestorer(self.names))
             translators.append(
                 ChatFromGoogle(
                     call.model_id,
@@ -98,6 +109,8 @@ class Exchange:
             translators.append(ResponsesFromChat(call.body, call.model_id, self.created))
         elif call.format is Format.GOOGLE:
             translators.append(GoogleFromChat(call.model_id))
+            if self.names:
+                translators.append(NameRestorer(self.names))
         return TranslatedStream(call, self.upstream, translators)
 
 
@@ -107,7 +120,11 @@ def plan_exchange(call: LlmCall, upstream: Format, upstream_model: str, created:
     The call's files must be inlined. InvalidRequest names a field that the provider's format
     cannot express.
     """
-    body = call.body if call.format is upstream else _translate(call, upstream)
+    dropped: list[str] = []
+    names: Mapping[str, str] = {}
+    body = call.body
+    if call.format is not upstream:
+        body, names = _translate(call, upstream, dropped)
     path = (
         google_path(upstream_model, stream=call.stream)
         if upstream is Format.GOOGLE
@@ -115,17 +132,23 @@ def plan_exchange(call: LlmCall, upstream: Format, upstream_model: str, created:
     )
     sent = to_upstream(body, upstream, upstream_model, stream=call.stream)
     most_calls = 1 if call.body.get("parallel_tool_calls") is False else None
-    return Exchange(call, upstream, path, sent, created, most_calls)
+    return Exchange(call, upstream, path, sent, created, most_calls, dropped, names)
 
 
-def _translate(call: LlmCall, upstream: Format) -> Mapping[str, Any]:
+def _translate(
+    call: LlmCall, upstream: Format, dropped: list[str]
+) -> tuple[Mapping[str, Any], Mapping[str, str]]:
+    """The body, and the client's names of functions by those in it."""
     body = call.body
     if upstream is Format.RESPONSES:
         raise refuse("model", "is served only by a provider of the Responses format")
     if call.format is Format.RESPONSES:
-        body = responses_to_chat.to_chat(body)
+        body = responses_to_chat.to_chat(body, dropped)
     elif call.format is Format.GOOGLE:
-        body = google_to_chat.to_chat(body)
+        body = google_to_chat.to_chat(body, dropped)
+    names: Mapping[str, str] = {}
+    if Format.GOOGLE in (call.format, upstream):
+        body, names = replace_names(body, upstream)
     if upstream is Format.GOOGLE:
-        body = chat_to_google.to_google(body)
-    return body
+        return chat_to_google.to_google(body, dropped), names
+    return move_media(body), names

@@ -10,6 +10,7 @@ from gateway_core.llm.formats.calls import as_object, as_objects
 from gateway_core.llm.formats.requests import invalid, pick, to_camel
 from gateway_core.llm.formats.translation import (
     find_word,
+    leave_out,
     list_items,
     refuse,
     refuse_others,
@@ -33,14 +34,30 @@ _KNOWN = frozenset(
         "labels",
         "model",
         "safetySettings",
+        "serviceTier",
         "systemInstruction",
         "toolConfig",
         "tools",
     }
 )
+_HARMLESS_CONFIG = frozenset(
+    {
+        "audioTimestamp",
+        "enableAffectiveDialog",
+        "enableEnhancedCivicAnswers",
+        "imageConfig",
+        "mediaResolution",
+        "modelSelectionConfig",
+        "routingConfig",
+        "speechConfig",
+        "topK",
+    }
+)
+"""Fields without which the answer means the same: sampling, and forms of what is no text."""
 _KNOWN_CONFIG = frozenset(
     {
         *_CONFIG,
+        *_HARMLESS_CONFIG,
         "responseJsonSchema",
         "responseMimeType",
         "responseModalities",
@@ -48,9 +65,25 @@ _KNOWN_CONFIG = frozenset(
         "thinkingConfig",
     }
 )
-_NO_FILTER: Mapping[str, None] = dict.fromkeys(
-    ("BLOCK_NONE", "OFF", "HARM_BLOCK_THRESHOLD_UNSPECIFIED")
+_FILTERS: Mapping[str, None] = dict.fromkeys(
+    (
+        "BLOCK_LOW_AND_ABOVE",
+        "BLOCK_MEDIUM_AND_ABOVE",
+        "BLOCK_NONE",
+        "BLOCK_ONLY_HIGH",
+        "HARM_BLOCK_THRESHOLD_UNSPECIFIED",
+        "OFF",
+    )
 )
+_LEVELS = {
+    "HIGH": "high",
+    "LOW": "low",
+    "MEDIUM": "medium",
+    "MINIMAL": "minimal",
+    "THINKING_LEVEL_UNSPECIFIED": None,
+}
+_BUDGETS = ((1024, "low"), (8192, "medium"))
+"""Most tokens of thinking that are less than a high `reasoning_effort`."""
 _MODES = {
     "ANY": "required",
     "AUTO": "auto",
@@ -61,15 +94,18 @@ _MODES = {
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mp3": "mp3", "audio/mpeg": "mp3"}
 
 
-def to_chat(body: Mapping[str, Any]) -> dict[str, Any]:
+def to_chat(body: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
     """The chat body, without model, of a valid generateContent body.
 
-    InvalidRequest names what cannot be translated.
+    Results of functions and turns of the model may have pictures. Adds to `dropped` the fields
+    that are left out. InvalidRequest names what cannot be translated.
     """
     body = _to_camel_keys(body)
     refuse_others(body, _KNOWN)
     for place, setting in enumerate(as_objects(body.get("safetySettings"))):
-        find_word(_NO_FILTER, setting.get("threshold"), f"safetySettings[{place}].threshold")
+        find_word(_FILTERS, setting.get("threshold"), f"safetySettings[{place}].threshold")
+    # the providers of chat have filters of their own
+    leave_out(body, ("safetySettings",), dropped)
     messages: list[dict[str, Any]] = []
     system = as_object(body.get("systemInstruction"))
     parts = list_items(system.get("parts"), "systemInstruction.parts")
@@ -87,7 +123,7 @@ def to_chat(body: Mapping[str, Any]) -> dict[str, Any]:
         else:
             messages += _to_user(parts, path, calls)
     result: dict[str, Any] = {"messages": messages}
-    result |= _from_config(_to_camel_keys(as_object(body.get("generationConfig"))))
+    result |= _from_config(_to_camel_keys(as_object(body.get("generationConfig"))), dropped)
     result |= _from_tools(body)
     return result
 
@@ -117,7 +153,7 @@ class _Calls:
 
 
 def _to_assistant(parts: list[dict[str, Any]], path: str, calls: _Calls) -> dict[str, Any]:
-    texts: list[str] = []
+    shown: list[dict[str, Any]] = []
     tool_calls: list[dict[str, Any]] = []
     for place, part in enumerate(parts):
         call = pick(part, "functionCall")
@@ -128,8 +164,8 @@ def _to_assistant(parts: list[dict[str, Any]], path: str, calls: _Calls) -> dict
             function = {"name": call.get("name"), "arguments": arguments}
             tool_calls.append({"id": calls.add(call), "type": "function", "function": function})
         else:
-            texts.append(_read_text(part, f"{path}[{place}]"))
-    message: dict[str, Any] = {"role": "assistant", "content": "".join(texts) or None}
+            shown.append(_to_part(part, f"{path}[{place}]"))
+    message: dict[str, Any] = {"role": "assistant", "content": _join_parts(shown, "") or None}
     if tool_calls:
         message["tool_calls"] = tool_calls
     elif message["content"] is None:
@@ -145,18 +181,29 @@ def _to_user(parts: list[dict[str, Any]], path: str, calls: _Calls) -> list[dict
         if not isinstance(response, dict):
             shown.append(_to_part(part, f"{path}[{place}]"))
             continue
-        if response.get("parts"):
-            raise refuse(f"{path}[{place}].functionResponse.parts")
         call_id = calls.take(response)
         if call_id is None:
             raise invalid("contents", f"has {path}[{place}] without an earlier function call")
-        content = orjson.dumps(response.get("response")).decode()
+        result = {"type": "text", "text": orjson.dumps(response.get("response")).decode()}
+        within = f"{path}[{place}].functionResponse.parts"
+        media = [
+            _to_part(item, f"{within}[{index}]")
+            for index, item in enumerate(as_objects(response.get("parts")))
+        ]
+        content = _join_parts([result, *media], "")
         messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
     if len(shown) == 1 and shown[0]["type"] == "text":
         messages.append({"role": "user", "content": shown[0]["text"]})
     elif shown or not messages:
         messages.append({"role": "user", "content": shown})
     return messages
+
+
+def _join_parts(parts: list[dict[str, Any]], separator: str) -> str | list[dict[str, Any]]:
+    """The content of a message: a string where all parts are texts."""
+    if any(part["type"] != "text" for part in parts):
+        return parts
+    return separator.join(part["text"] for part in parts)
 
 
 def _to_part(part: Mapping[str, Any], path: str) -> dict[str, Any]:
@@ -185,22 +232,21 @@ def _read_text(part: Any, path: str) -> str:
     return text
 
 
-def _from_config(config: Mapping[str, Any]) -> dict[str, Any]:
+def _from_config(config: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
     refuse_others(config, _KNOWN_CONFIG, "generationConfig.")
+    leave_out(config, _HARMLESS_CONFIG, dropped, "generationConfig.")
     result = {
         chat: config[google] for google, chat in _CONFIG.items() if config.get(google) is not None
     }
     if config.get("responseModalities") not in (None, [], ["TEXT"]):
         raise refuse("generationConfig.responseModalities")
     thinking = _to_camel_keys(as_object(config.get("thinkingConfig")))
-    if thinking.get("thinkingBudget") == -1:
-        # the model is to choose
-        del thinking["thinkingBudget"]
     # thoughts are shown beside the answer and do not change it
-    known = ("includeThoughts", "thinkingLevel")
+    known = ("includeThoughts", "thinkingBudget", "thinkingLevel")
     refuse_others(thinking, known, "generationConfig.thinkingConfig.")
-    if thinking.get("thinkingLevel"):
-        result["reasoning_effort"] = str(thinking["thinkingLevel"]).lower()
+    effort = _find_effort(thinking, "generationConfig.thinkingConfig", dropped)
+    if effort is not None:
+        result["reasoning_effort"] = effort
     schema = config.get("responseJsonSchema") or to_json_schema(config.get("responseSchema"))
     match config.get("responseMimeType"):
         case None | "text/plain":
@@ -216,6 +262,23 @@ def _from_config(config: Mapping[str, Any]) -> dict[str, Any]:
         case _:
             raise refuse("generationConfig.responseMimeType")
     return result
+
+
+def _find_effort(thinking: Mapping[str, Any], path: str, dropped: list[str]) -> str | None:
+    level, budget = thinking.get("thinkingLevel"), thinking.get("thinkingBudget")
+    if level:
+        word = level.upper() if isinstance(level, str) else level
+        return find_word(_LEVELS, word, f"{path}.thinkingLevel")
+    if budget is None or budget == -1:
+        # the model is to choose
+        return None
+    if isinstance(budget, bool) or not isinstance(budget, int | float):
+        raise invalid("generationConfig", f"has {path}.thinkingBudget that is no number")
+    if budget <= 0:
+        # many models without thoughts refuse a word for none
+        dropped.append(f"{path}.thinkingBudget")
+        return None
+    return next((word for most, word in _BUDGETS if budget <= most), "high")
 
 
 def _from_tools(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,20 +3,25 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gateway_core.llm.formats.calls import as_object
+from gateway_core.llm.formats.calls import as_object, as_objects
+from gateway_core.llm.formats.media import is_media
 from gateway_core.llm.formats.requests import invalid
 from gateway_core.llm.formats.translation import (
     IGNORED,
     find_word,
     join_texts,
+    leave_out,
     list_items,
     refuse,
     refuse_others,
 )
 
 _SAME = ("parallel_tool_calls", "temperature", "top_p")
+_HARMLESS = frozenset({"context_management", "max_tool_calls"})
+"""Fields that concern tools and state of a provider of Responses alone."""
 _KNOWN = IGNORED | {
     *_SAME,
+    *_HARMLESS,
     "include",
     "input",
     "instructions",
@@ -29,21 +34,25 @@ _KNOWN = IGNORED | {
 }
 _ROLES = {name: name for name in ("user", "assistant", "system", "developer")}
 _CHOICES = {name: name for name in ("none", "auto", "required")}
-_INCLUDED = {"reasoning.encrypted_content": None}
+_INCLUDED = ("reasoning.encrypted_content",)
 _TEXTS = ("input_text", "output_text", "text")
 
 
-def to_chat(body: Mapping[str, Any]) -> dict[str, Any]:
+def to_chat(body: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
     """The chat body, without model, of a valid Responses body.
 
+    Messages of all roles may have pictures. Adds to `dropped` the fields that are left out.
     InvalidRequest names what cannot be translated. Reasoning of earlier turns is left out: chat
     has no place for it.
     """
     refuse_others(body, _KNOWN)
+    leave_out(body, _HARMLESS, dropped)
     if body.get("truncation") not in (None, "disabled"):
-        raise refuse("truncation")
-    for place, name in enumerate(list_items(body.get("include"), "include")):
-        find_word(_INCLUDED, name, f"include[{place}]")
+        # a prompt that is too long is refused by the provider
+        dropped.append("truncation")
+    if any(name not in _INCLUDED for name in list_items(body.get("include"), "include")):
+        # it stands beside the answer
+        dropped.append("include")
     messages: list[dict[str, Any]] = []
     instructions = body.get("instructions")
     if instructions:
@@ -67,11 +76,17 @@ def to_chat(body: Mapping[str, Any]) -> dict[str, Any]:
         _to_tool(tool, f"tools[{place}]")
         for place, tool in enumerate(list_items(body.get("tools"), "tools"))
     ]
+    choice = body.get("tool_choice")
+    match choice:
+        case {"type": "allowed_tools", "tools": list(allowed)}:
+            # few providers of chat know such a choice
+            names = {each.get("name") for each in as_objects(allowed)}
+            tools = [tool for tool in tools if tool["function"].get("name") in names]
+            choice = choice.get("mode", "auto")
     if not tools:
         result.pop("parallel_tool_calls", None)
         return result
     result["tools"] = tools
-    choice = body.get("tool_choice")
     match choice:
         case None:
             pass
@@ -104,9 +119,13 @@ def _add_item(item: Any, path: str, messages: list[dict[str, Any]]) -> None:
                 {
                     "role": "tool",
                     "tool_call_id": item.get("call_id"),
-                    "content": join_texts(item.get("output"), f"{path}.output"),
+                    "content": _to_output(item.get("output"), f"{path}.output"),
                 }
             )
+        case "image_generation_call":
+            url = f"data:image/png;base64,{item.get('result') or ''}"
+            image = {"type": "image_url", "image_url": {"url": url}}
+            messages.append({"role": "assistant", "content": [image]})
         case "reasoning":
             pass
         case _:
@@ -119,11 +138,19 @@ def _to_content(content: Any, path: str, role: str) -> Any:
     parts = [
         _to_part(part, f"{path}[{place}]") for place, part in enumerate(list_items(content, path))
     ]
-    if role != "user":
+    if role != "user" and not any(map(is_media, parts)):
         return join_texts(parts, path)
     if len(parts) == 1 and parts[0]["type"] == "text":
         return parts[0]["text"]
     return parts
+
+
+def _to_output(output: Any, path: str) -> Any:
+    """The content of a tool's message."""
+    if not isinstance(output, list):
+        return join_texts(output, path)
+    parts = [_to_part(part, f"{path}[{place}]") for place, part in enumerate(output)]
+    return parts if any(map(is_media, parts)) else join_texts(parts, path)
 
 
 def _to_part(part: Any, path: str) -> dict[str, Any]:

@@ -61,6 +61,8 @@ _COUNTS = frozenset(
 )
 """Keywords that Google's JSON has as strings, being 64-bit integers."""
 _MOST_DEPTH = 50
+_NOTHING: tuple[Any, ...] = (None, False, 0, "", [], {})
+"""Values that ask for nothing."""
 
 
 def refuse(path: str, reason: str = CANNOT) -> InvalidRequest:
@@ -72,8 +74,17 @@ def refuse(path: str, reason: str = CANNOT) -> InvalidRequest:
 def refuse_others(body: Mapping[str, Any], known: Collection[str], within: str = "") -> None:
     """Refuse the fields that are not in `known`, unless their value asks for nothing."""
     for name, value in body.items():
-        if name not in known and value not in (None, False, 0, "", [], {}):
+        if name not in known and value not in _NOTHING:
             raise refuse(within + name)
+
+
+def leave_out(
+    body: Mapping[str, Any], harmless: Collection[str], dropped: list[str], within: str = ""
+) -> None:
+    """Note in `dropped` the fields that are in `harmless`, unless their value asks for nothing."""
+    dropped += [
+        within + name for name, value in body.items() if name in harmless and value not in _NOTHING
+    ]
 
 
 def list_items(value: Any, path: str) -> list[Any]:

@@ -1,0 +1,121 @@
+"""Pictures in results of tools and in other messages that are no user's, translated."""
+
+from typing import Any
+
+import pytest
+
+from gateway_core.llm.formats.calls import Format
+from tests.fakes.llm_calls import USER, translate
+
+C, R, G = Format.CHAT, Format.RESPONSES, Format.GOOGLE
+URL = "data:image/png;base64,iVBORw=="
+BLOB = {"inlineData": {"mimeType": "image/png", "data": "iVBORw=="}}
+IMAGE = {"type": "image_url", "image_url": {"url": URL}}
+CALL = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+CALLED = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+
+
+def responses(*output: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        USER,
+        {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": list(output)},
+    ]
+
+
+TEXT, SHOWN = {"type": "input_text", "text": "a cat"}, {"type": "input_image", "image_url": URL}
+RESULT = {"functionResponse": {"name": "look", "response": {"result": "a cat"}}}
+
+
+def test_picture_of_a_tool_reaches_google_beside_its_result() -> None:
+    body = translate(R, G, input=responses(TEXT, SHOWN))
+    assert body["contents"][-1] == {"role": "user", "parts": [RESULT, BLOB]}
+    messages = [
+        USER,
+        CALLED,
+        {
+            "role": "tool",
+            "tool_call_id": "c",
+            "content": [{"type": "text", "text": "a cat"}, IMAGE],
+        },
+    ]
+    assert translate(C, G, messages=messages) == body
+
+
+def test_picture_of_a_tool_reaches_chat_in_a_message_of_the_user() -> None:
+    *_, result, shown = translate(R, C, input=responses(TEXT, SHOWN))["messages"]
+    assert result == {"role": "tool", "tool_call_id": "c", "content": "a cat"}
+    assert shown == {"role": "user", "content": [IMAGE]}
+    alone = translate(R, C, input=responses(SHOWN))["messages"]
+    assert alone[-2]["content"]
+    assert alone[-1] == shown
+
+
+def test_pictures_of_parallel_calls_come_after_the_last_result() -> None:
+    items = responses(SHOWN)
+    items[2:2] = [items[1] | {"call_id": "d"}]
+    items.append({"type": "function_call_output", "call_id": "d", "output": [TEXT, SHOWN]})
+    messages = translate(R, C, input=[*items, USER])["messages"]
+    assert [each["role"] for each in messages] == [
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "user",
+        "user",
+    ]
+    assert messages[-2]["content"] == [IMAGE, IMAGE]
+    parts = translate(R, G, input=items)["contents"][-1]["parts"]
+    assert [next(iter(part)) for part in parts] == [
+        "functionResponse",
+        "inlineData",
+        "functionResponse",
+        "inlineData",
+    ]
+
+
+@pytest.mark.parametrize("role", ["system", "developer"])
+def test_picture_of_an_instruction_is_the_users(role: str) -> None:
+    given = [{"role": role, "content": [TEXT, SHOWN]}, USER]
+    body = translate(R, G, input=given)
+    assert body["systemInstruction"] == {"parts": [{"text": "a cat"}]}
+    assert body["contents"][0] == {"role": "user", "parts": [BLOB]}
+    messages = translate(R, C, input=given)["messages"]
+    assert messages == [
+        {"role": role, "content": "a cat"},
+        {"role": "user", "content": [IMAGE]},
+        USER,
+    ]
+
+
+def test_picture_that_the_model_drew_stays_in_the_conversation() -> None:
+    drawn = {"type": "image_generation_call", "id": "ig_1", "result": "iVBORw=="}
+    body = translate(R, G, input=[USER, drawn, USER])
+    assert body["contents"][1] == {"role": "model", "parts": [BLOB]}
+    messages = translate(R, C, input=[USER, drawn, USER])["messages"]
+    assert messages[1:3] == [
+        {"role": "assistant", "content": ""},
+        {"role": "user", "content": [IMAGE]},
+    ]
+    turn = {"role": "model", "parts": [{"text": "A cat."}, BLOB]}
+    asked = {"role": "user", "parts": [{"text": "hi"}]}
+    messages = translate(G, C, contents=[asked, turn, asked])["messages"]
+    assert messages[1:3] == [
+        {"role": "assistant", "content": "A cat."},
+        {"role": "user", "content": [IMAGE]},
+    ]
+
+
+def test_picture_in_a_result_of_google_reaches_chat() -> None:
+    contents = [
+        {"role": "model", "parts": [{"functionCall": {"name": "look", "args": {}}}]},
+        {
+            "role": "user",
+            "parts": [
+                {"functionResponse": {"name": "look", "response": {"n": 1}, "parts": [BLOB]}}
+            ],
+        },
+    ]
+    *_, result, shown = translate(G, C, contents=contents)["messages"]
+    assert result["content"] == '{"n":1}'
+    assert shown == {"role": "user", "content": [IMAGE]}
