@@ -1,13 +1,22 @@
 """Answers and streams of providers that keep their format loosely, translated."""
 
+import re
 from typing import Any
 
 import orjson
 import pytest
 
-from gateway_core.llm.formats.calls import Format, InvalidAnswer
+from gateway_core.llm.formats.calls import Format, InvalidAnswer, TokenUsage
+from gateway_core.llm.formats.sse import StreamError
 from tests.fakes.llm_calls import exchange
-from tests.fakes.llm_streams import chat_chunks, read_frames, run_stream, write_frames
+from tests.fakes.llm_streams import (
+    chat_chunks,
+    google_chunks,
+    read_frames,
+    responses_events,
+    run_stream,
+    write_frames,
+)
 
 C, R, G = Format.CHAT, Format.RESPONSES, Format.GOOGLE
 ARGUMENTS = f'{{"a":{600 * "["}{600 * "]"}}}'
@@ -80,3 +89,121 @@ ANSWERS: dict[Format, Any] = {
 def test_answer_nested_too_deeply_to_encode_is_invalid(format_: Format, upstream: Format) -> None:
     with pytest.raises(InvalidAnswer):
         exchange(format_, upstream).complete(orjson.dumps(ANSWERS[upstream]))
+
+
+PINGS = [
+    b'event: ping\ndata: {"type": "ping"}\n\n',
+    b"event: ping\ndata: now\n\n",
+    b'data: {"cost": 3}\n\n',
+    b"data: null\n\n",
+    b"data: []\n\n",
+    b'data: "ping"\n\n',
+]
+WIRES = {
+    C: write_frames([*chat_chunks("Hel", "lo"), b"[DONE]"]),
+    R: write_frames(responses_events("Hel", "lo"), named=True),
+    G: write_frames(google_chunks("Hel", "lo")),
+}
+PAIRS = [(C, C), (C, G), (R, C), (R, R), (R, G), (G, C), (G, G)]
+
+
+@pytest.mark.parametrize(("format_", "upstream"), PAIRS)
+@pytest.mark.parametrize("ping", PINGS)
+def test_frame_that_is_no_chunk_is_skipped(format_: Format, upstream: Format, ping: bytes) -> None:
+    wire = WIRES[upstream]
+
+    def run(pieces: bytes) -> list[Any]:
+        sent = exchange(format_, upstream, stream=True)
+        return mask_ids(read_frames(run_stream(sent.open_stream(), [pieces])))
+
+    first, rest = wire.split(b"\n\n", 1)
+    assert run(first + b"\n\n" + ping + rest) == run(wire)
+    assert run(ping + wire) == run(wire)
+
+
+def mask_ids(frames: list[Any]) -> list[Any]:
+    """Frames without the ids that the gateway makes at random."""
+    text = orjson.dumps(frames).decode()
+    return list(orjson.loads(re.sub(r"(resp|msg|chatcmpl)[_-][0-9a-f]{24,}", "id", text)))
+
+
+def test_error_in_an_array_is_an_error() -> None:
+    stream = exchange(G, G, stream=True).open_stream()
+    with pytest.raises(StreamError):
+        stream.feed(b'data: [{"error": {"code": 503, "message": "no", "status": "X"}}]\n\n')
+
+
+TOTALS = {"prompt_tokens": 9, "completion_tokens": 5, "total_tokens": 14}
+
+
+@pytest.mark.parametrize("place", ["usage", "choice", "x_groq", "alone", "event"])
+def test_usage_of_chat_is_read_wherever_it_stands(place: str) -> None:
+    *chunks, last = chat_chunks("Hi", usage=False)
+    extra = b""
+    match place:
+        case "usage":
+            last["usage"] = TOTALS
+        case "choice":
+            last["choices"][0]["usage"] = TOTALS
+        case "x_groq":
+            last["x_groq"] = {"usage": TOTALS}
+        case "alone":
+            extra = write_frames([{"usage": TOTALS}])
+        case _:
+            extra = b"event: usage\n" + write_frames([{"usage": TOTALS}])
+    wire = write_frames([*chunks, last]) + extra + write_frames([b"[DONE]"])
+    for format_ in (C, R, G):
+        options = {"stream_options": {"include_usage": True}} if format_ is C else {}
+        stream = exchange(format_, C, stream=True, **options).open_stream()
+        frames = read_frames(run_stream(stream, [wire]))
+        assert stream.usage == TokenUsage(9, 5)
+        if format_ is C:
+            assert frames[-2]["usage"]["total_tokens"] == 14
+            assert frames[-2]["id"] == "chatcmpl-1"
+    answer = {"choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}]}
+    document: dict[str, Any] = {"id": "x", **answer}
+    if place == "choice":
+        document["choices"][0]["usage"] = TOTALS
+    elif place == "x_groq":
+        document["x_groq"] = {"usage": TOTALS}
+    else:
+        document["usage"] = TOTALS
+    made, usage = exchange(C, C).complete(orjson.dumps(document))
+    assert (usage, made["usage"]["total_tokens"]) == (TokenUsage(9, 5), 14)
+
+
+def test_stream_that_is_done_gets_a_reason_for_each_choice() -> None:
+    first, *_ = chat_chunks()
+    call = {"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}}
+    deltas: list[tuple[int, dict[str, Any], str | None]] = [
+        (0, {"content": "A"}, None),
+        (1, {"content": "B"}, None),
+        (2, {"tool_calls": [call]}, None),
+        (1, {}, "length"),
+        (3, {"content": "C"}, None),
+    ]
+    chunks = [
+        first | {"choices": [{"index": index, "delta": delta, "finish_reason": reason}]}
+        for index, delta, reason in deltas
+    ]
+    stream = exchange(C, C, stream=True, n=4).open_stream()
+    *_, ends, done = read_frames(run_stream(stream, [write_frames([first, *chunks, b"[DONE]"])]))
+    assert done == "[DONE]"
+    reasons = {each["index"]: each["finish_reason"] for each in ends["choices"]}
+    assert reasons == {0: "stop", 2: "tool_calls", 3: "stop"}
+    assert (ends["id"], ends["model"]) == ("chatcmpl-1", "m")
+
+
+def test_google_stream_that_is_done_gets_a_reason_in_chat() -> None:
+    [chunk] = google_chunks("Hi")
+    del chunk["candidates"][0]["finishReason"]
+    stream = exchange(C, G, stream=True).open_stream()
+    frames = read_frames(run_stream(stream, [write_frames([chunk, b"[DONE]"])]))
+    assert [frames[-2]["choices"][0]["finish_reason"], frames[-1]] == ["stop", "[DONE]"]
+
+
+def test_calls_without_a_reason_end_for_calls() -> None:
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    answer = {"choices": [{"message": {"tool_calls": [call]}, "finish_reason": None}]}
+    made, _ = exchange(C, C).complete(orjson.dumps(answer))
+    assert made["choices"][0]["finish_reason"] == "tool_calls"

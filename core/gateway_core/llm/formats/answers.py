@@ -5,15 +5,23 @@ from typing import Any
 
 import orjson
 
-from gateway_core.llm.formats.calls import Format, InvalidAnswer, LlmCall, TokenUsage, as_objects
+from gateway_core.llm.formats.calls import (
+    Format,
+    InvalidAnswer,
+    LlmCall,
+    TokenUsage,
+    as_object,
+    as_objects,
+)
 from gateway_core.llm.formats.usage import (
     estimate_usage,
     fill_responses_usage,
+    find_chat_usage,
     hide_failure,
     measure_answer,
-    read_chat_usage,
     read_google_usage,
     read_responses_usage,
+    to_chat_usage,
 )
 
 FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
@@ -23,8 +31,8 @@ MOST_REASONS = 16
 MOST_REASON_LENGTH = 64
 """What is kept of a provider's finish reasons for traces."""
 
-_GOOGLE = frozenset({"candidates", "promptFeedback", "usageMetadata"})
-"""Fields of which each answer of Google has one."""
+GOOGLE_FIELDS = frozenset({"candidates", "promptFeedback", "usageMetadata"})
+"""Fields of which each answer and each chunk of Google has one."""
 _REQUIRED = {Format.CHAT: "choices", Format.RESPONSES: "output"}
 
 
@@ -68,10 +76,15 @@ def complete_answer(call: LlmCall, document: dict[str, Any], upstream: Format) -
         raise InvalidAnswer(f"The answer has no {required}.")
     match upstream:
         case Format.CHAT:
-            usage = read_chat_usage(document.get("usage"))
+            usage = find_chat_usage(document)
+            if usage is not None and not document.get("usage"):
+                document["usage"] = to_chat_usage(usage)
             document["model"] = call.model_id
             for choice in as_objects(document["choices"]):
-                choice["finish_reason"] = choose_reason(choice.get("finish_reason"))
+                reason = choice.get("finish_reason")
+                if not reason and as_object(choice.get("message")).get("tool_calls"):
+                    reason = "tool_calls"
+                choice["finish_reason"] = choose_reason(reason)
         case Format.RESPONSES:
             usage = read_responses_usage(document.get("usage"))
             document["model"] = call.model_id
@@ -84,7 +97,9 @@ def complete_answer(call: LlmCall, document: dict[str, Any], upstream: Format) -
             if "error" in document:
                 raise InvalidAnswer("The answer is an error.")
             # a prompt that is blocked has no candidates
-            if not isinstance(document.get("candidates", []), list) or _GOOGLE.isdisjoint(document):
+            if not isinstance(document.get("candidates", []), list) or GOOGLE_FIELDS.isdisjoint(
+                document
+            ):
                 raise InvalidAnswer("The answer has no candidates.")
             usage = read_google_usage(document.get("usageMetadata"))
             document["modelVersion"] = call.model_id

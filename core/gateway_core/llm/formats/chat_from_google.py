@@ -91,6 +91,8 @@ class ChatFromGoogle(ChunkTranslator):
         self._id = ""
         self._calls: dict[int, int] = {}
         """Number of function calls so far, by candidate."""
+        self._open: set[int] = set()
+        """Candidates without a finish reason."""
 
     def translate(self, chunk: dict[str, Any]) -> list[dict[str, Any]]:
         """The chunks that one becomes."""
@@ -107,18 +109,24 @@ class ChatFromGoogle(ChunkTranslator):
             if is_first:
                 delta = {"role": "assistant", "content": "", **delta}
             self._calls[index] = before + len(delta.get("tool_calls", ()))
+            self._open.add(index)
             if delta:
                 chunks.append(self._make(index, delta, None))
             if candidate.get("finishReason"):
+                self._open.discard(index)
                 reason = _find_reason(candidate, has_calls=self._calls[index] > 0)
                 chunks.append(self._make(index, {}, reason))
         return chunks
 
     def end(self, usage: TokenUsage | None) -> list[dict[str, Any]]:
-        """The chunk with the usage."""
-        if not self._extra or usage is None:
-            return []
-        return [self._shape([]) | {"usage": to_chat_usage(usage)}]
+        """The reasons that the provider has not given, and the chunk with the usage."""
+        chunks = [
+            self._make(index, {}, "tool_calls" if self._calls[index] else "stop")
+            for index in sorted(self._open)
+        ]
+        if self._extra and usage is not None:
+            chunks.append(self._shape([]) | {"usage": to_chat_usage(usage)})
+        return chunks
 
     def _make(self, index: int, delta: dict[str, Any], reason: str | None) -> dict[str, Any]:
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 
 from gateway_core.llm.formats.answers import choose_reason
-from gateway_core.llm.formats.calls import Format, as_objects
+from gateway_core.llm.formats.calls import Format, as_object, as_objects, read_index
 from gateway_core.llm.formats.sse import (
     DONE,
     ErrorForm,
@@ -22,7 +22,12 @@ from gateway_core.llm.formats.streams import (
     parse_usual,
     write_field,
 )
-from gateway_core.llm.formats.usage import measure_delta, read_chat_usage
+from gateway_core.llm.formats.usage import (
+    find_chat_usage,
+    measure_delta,
+    read_chat_usage,
+    to_chat_usage,
+)
 
 _DONE_FRAME = DONE.removesuffix(b"\n\n")
 _MOST_LESSONS = 4
@@ -32,12 +37,18 @@ _MOST_LESSONS = 4
 class ChatStream(LlmStream):
     """A chat stream (§7.2). The usage comes last, or not at all where the client did not ask."""
 
-    def __init__(self, model_id: str, *, include_usage: bool) -> None:
+    def __init__(self, model_id: str, *, include_usage: bool, choices: int = 1) -> None:
         super().__init__()
         self._model_id = model_id
         self._include_usage = include_usage
         self._finished = False
-        self._usage_chunk: dict[str, Any] | None = None
+        self._choices = choices
+        self._open: dict[int, bool] = {}
+        """Choices without a finish reason, and whether they have function calls."""
+        self._head: dict[str, Any] = {}
+        """The fields of the last parsed chunk beside its choices."""
+        self._shown_usage: Any = None
+        """The usage as the client sees it."""
         self._model = NEVER
         self._public_model = NEVER
         self._null_usage = self._unfinished = self._content = NEVER
@@ -160,6 +171,9 @@ class ChatStream(LlmStream):
         if not documents or not all(isinstance(chunk.get("choices"), list) for chunk in documents):
             return None
         self.text_bytes += sum(map(measure_chunk, documents))
+        if self._choices > 1 or block.count(b'"tool_calls"'):
+            for document in documents:
+                self._note_choices(document)
         passed = block.replace(self._model, self._public_model)
         if usages:
             if not self._include_usage:
@@ -173,34 +187,60 @@ class ChatStream(LlmStream):
     def _pass_document(self, document: dict[str, Any], frame: bytes) -> bytes:
         if not frame.count(self._model):
             self._learn(frame, document.get("model"))
+        usage = find_chat_usage(document)
+        if usage is not None:
+            self.usage = usage
+            shown = document.get("usage")
+            self._shown_usage = shown if read_chat_usage(shown) else to_chat_usage(usage)
         if not isinstance(document.get("choices"), list):
-            raise StreamBroken("A chunk of the provider has no choices.")
+            return b""
+        choices = as_objects(document["choices"])
+        if not choices and usage is not None:
+            self._head = {**self._head, **document}
+            return b""
+        self._head = document
         document["model"] = self._model_id
         self.text_bytes += measure_chunk(document)
         self._note_reasons(document, Format.CHAT)
-        choices = as_objects(document["choices"])
+        self._note_choices(document)
         for choice in choices:
+            choice.pop("usage", None)
             reason = choice.get("finish_reason")
             if reason is not None:
                 self._finished = True
                 choice["finish_reason"] = choose_reason(reason)
-        usage = read_chat_usage(document.get("usage"))
-        if usage is not None:
-            self.usage = usage
-            self._usage_chunk = {**document, "choices": []}
-            if not choices:
-                return b""
         if self._include_usage:
             document["usage"] = None
         else:
             document.pop("usage", None)
         return data_frame(document)
 
+    def _note_choices(self, document: dict[str, Any]) -> None:
+        """Note which choices in a chunk go on, and which of them have function calls."""
+        for place, choice in enumerate(as_objects(document["choices"])):
+            index = read_index(choice, place)
+            if choice.get("finish_reason"):
+                self._open.pop(index, None)
+                continue
+            has_calls = bool(as_object(choice.get("delta")).get("tool_calls"))
+            self._open[index] = has_calls or self._open.get(index, False)
+
     def _pass_done(self) -> bytes:
+        """The reasons that the provider has not given, the usage, and [DONE]."""
         self.ended = True
-        if self._include_usage and self._usage_chunk is not None:
-            return data_frame(self._usage_chunk) + DONE
-        return DONE
+        head = {name: value for name, value in self._head.items() if name != "usage"}
+        head["model"] = self._model_id
+        ends: list[dict[str, Any]] = [
+            {"index": index, "delta": {}, "finish_reason": "tool_calls" if has_calls else "stop"}
+            for index, has_calls in sorted(self._open.items())
+        ]
+        frames = []
+        if ends:
+            extra = {"usage": None} if self._include_usage else {}
+            frames.append(data_frame({**head, "choices": ends, **extra}))
+        if self._include_usage and self._shown_usage is not None:
+            frames.append(data_frame({**head, "choices": [], "usage": self._shown_usage}))
+        return b"".join((*frames, DONE))
 
     def _complete(self) -> bytes:
         if self.ended:

@@ -260,10 +260,7 @@ def _to_config(body: Mapping[str, Any]) -> dict[str, Any]:
         budget = find_word(_THINKING_BUDGETS, effort, "reasoning_effort")
         config["thinkingConfig"] = {"thinkingBudget": budget}
     elif thinking:
-        budget = find_word(_THINKING, thinking.get("type"), "thinking.type")
-        if budget is None:
-            budget = read_limit(thinking, "budget_tokens", within="thinking") or -1
-        config["thinkingConfig"] = {"thinkingBudget": budget}
+        config["thinkingConfig"] = {"thinkingBudget": _find_budget(thinking)}
     wanted = as_object(body.get("response_format"))
     match wanted.get("type", "text"):
         case "text":
@@ -277,6 +274,14 @@ def _to_config(body: Mapping[str, Any]) -> dict[str, Any]:
         case _:
             raise refuse("response_format.type")
     return config
+
+
+def _find_budget(thinking: Mapping[str, Any]) -> int:
+    """Tokens of thinking; -1 where the model is to choose."""
+    budget = find_word(_THINKING, thinking.get("type"), "thinking.type")
+    if budget is not None:
+        return budget
+    return read_limit(thinking, "budget_tokens", within="thinking") or -1
 
 
 def _to_declaration(tool: Any, path: str) -> dict[str, Any]:

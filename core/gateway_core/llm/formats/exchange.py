@@ -88,7 +88,9 @@ class Exchange:
         call = self.call
         match call.format, self.upstream:
             case Format.CHAT, Format.CHAT:
-                return ChatStream(call.model_id, include_usage=call.include_usage)
+                return ChatStream(
+                    call.model_id, include_usage=call.include_usage, choices=call.choices
+                )
             case Format.RESPONSES, Format.RESPONSES:
                 return ResponsesStream(call.model_id)
             case Format.GOOGLE, Format.GOOGLE:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from gateway_core.llm.formats.answers import GOOGLE_FIELDS
 from gateway_core.llm.formats.calls import Format, as_object, as_objects
 from gateway_core.llm.formats.sse import (
     ErrorForm,
@@ -83,6 +84,8 @@ class GoogleStream(LlmStream):
         return self._writer.write(block.replace(self._model, self._public_model))
 
     def _pass_document(self, document: dict[str, Any], frame: bytes) -> bytes:
+        if GOOGLE_FIELDS.isdisjoint(document):
+            return b""
         for space in SPACES:
             written = write_field(b"modelVersion", space, document.get("modelVersion"))
             if written in frame:

@@ -18,6 +18,9 @@ from gateway_core.llm.formats.usage import (
     read_responses_usage,
 )
 
+_KINDS = ("response.", "error", "keepalive")
+"""Beginnings of the types of events."""
+
 
 class ResponsesStream(LlmStream):
     """A Responses stream (§7.3): only the model inside `response`, and its usage, change.
@@ -63,14 +66,15 @@ class ResponsesStream(LlmStream):
 
     def _pass_document(self, document: dict[str, Any], frame: bytes) -> bytes:
         kind = document.get("type")
-        if not isinstance(kind, str) or not kind.isprintable():
-            raise StreamBroken("An event of the provider has no type.")
+        if not isinstance(kind, str) or not kind.isprintable() or not kind.startswith(_KINDS):
+            return b""
         response = document.get("response")
         if isinstance(response, dict):
             response["model"] = self._model_id
             hide_failure(response)
             fill_responses_usage(response)
-            self.usage = read_responses_usage(response.get("usage")) or self.usage
+            usages = (response.get("usage"), document.get("usage"))
+            self.usage = next(filter(None, map(read_responses_usage, usages)), self.usage)
         self.ended = kind in ("response.completed", "response.incomplete", "response.failed")
         if self.ended and not isinstance(response, dict):
             raise StreamBroken("The last event of the provider has no response.")

@@ -82,7 +82,7 @@ def to_chat(body: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
             # few providers of chat know such a choice
             names = {each.get("name") for each in as_objects(allowed)}
             tools = [tool for tool in tools if tool["function"].get("name") in names]
-            choice = choice.get("mode", "auto")
+            choice = as_object(choice).get("mode", "auto")
     if not tools:
         result.pop("parallel_tool_calls", None)
         return result

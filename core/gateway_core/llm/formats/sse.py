@@ -12,6 +12,8 @@ from gateway_core.llm.formats.calls import Format, as_object
 MOST_FRAME_BYTES = 1024 * 1024
 DONE = b"data: [DONE]\n\n"
 """Last frame of a chat stream."""
+_EVENTS = (b"", b"error", b"message")
+"""Names of events of chat and Google streams."""
 _DOCUMENTS = (b"{", b"[", b"<")
 """How JSON and HTML begin, and no line of a stream does."""
 _STATUSES = {
@@ -138,15 +140,25 @@ def read_data(frame: bytes) -> bytes:
     return b"\n".join(lines)
 
 
+def has_own_name(frame: bytes) -> bool:
+    """Whether a frame is named by an event of the provider's own, such as a ping."""
+    start = 0 if frame.startswith(b"event:") else frame.find(b"\nevent:") + 1
+    if not start and not frame.startswith(b"event:"):
+        return False
+    name = frame[start + len(b"event:") : frame.find(b"\n", start)].strip()
+    return name not in _EVENTS and not name.startswith(b"response.")
+
+
 def parse_data(data: bytes) -> dict[str, Any]:
-    """The object in the data of a frame. StreamBroken if there is none."""
+    """The object in the data of a frame, or in an array there, as Google has errors.
+
+    It is empty for other JSON. StreamBroken if it is no JSON.
+    """
     try:
         document = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise StreamBroken("A frame of the provider is not JSON.") from error
-    if not isinstance(document, dict):
-        raise StreamBroken("A frame of the provider is no object.")
-    return document
+    return as_object(document[0] if isinstance(document, list) and document else document)
 
 
 def find_error(document: dict[str, Any]) -> StreamError | None:
@@ -206,7 +218,8 @@ def find_refusal(data: bytes) -> StreamError | None:
             error = find_error(as_object(found)) or error
         else:
             frames = split_frames(FrameSplitter().feed(data))
-            first = next(filter(None, map(read_data, frames)), b"")
+            own = (frame for frame in frames if not has_own_name(frame))
+            first = next(filter(None, map(read_data, own)), b"")
             if first and first != b"[DONE]":
                 document = parse_data(first)
                 if document.get("type") == "response.failed":

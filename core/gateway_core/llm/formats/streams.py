@@ -24,6 +24,7 @@ from gateway_core.llm.formats.sse import (
     StreamError,
     StreamFailed,
     find_error,
+    has_own_name,
     parse_data,
     read_data,
     split_frames,
@@ -93,7 +94,10 @@ class LlmStream(ABC):
 
     @abstractmethod
     def _pass_document(self, document: dict[str, Any], frame: bytes) -> bytes:
-        """The client's bytes for a frame of any shape, and the document in it; may be empty."""
+        """The client's bytes for a frame of any shape, and the document in it.
+
+        They are empty for what is no chunk of the format, such as a ping.
+        """
 
     def _pass_done(self) -> bytes:
         """The client's bytes for a [DONE]."""
@@ -115,7 +119,12 @@ class LlmStream(ABC):
             return b""
         if data == b"[DONE]":
             return self._pass_done()
-        document = parse_data(data)
+        try:
+            document = parse_data(data)
+        except StreamBroken:
+            if has_own_name(frame):
+                return b""
+            raise
         error = self._find_error(document)
         if error is not None:
             raise error

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gateway_core.llm.formats.answers import GOOGLE_FIELDS
 from gateway_core.llm.formats.calls import (
     Format,
     InvalidAnswer,
@@ -23,7 +24,7 @@ from gateway_core.llm.formats.sse import (
     responses_error,
 )
 from gateway_core.llm.formats.streams import LlmStream
-from gateway_core.llm.formats.usage import measure_candidates, read_chat_usage, read_google_usage
+from gateway_core.llm.formats.usage import find_chat_usage, measure_candidates, read_google_usage
 
 
 class ChunkTranslator(ABC):
@@ -84,10 +85,12 @@ class TranslatedStream(LlmStream):
             self._note_reasons(document, Format.GOOGLE)
             finished = has_finished(document)
         else:
-            usage = read_chat_usage(document.get("usage"))
+            usage = find_chat_usage(document)
             finished = self._note_reasons(document, Format.CHAT)
         self.usage = usage or self.usage
         self._finished = self._finished or finished
+        if GOOGLE_FIELDS.isdisjoint(document) and not isinstance(document.get("choices"), list):
+            return b""
         chunks = [document]
         try:
             for translator in self._translators:

@@ -1,5 +1,6 @@
 """Token usage as each format reports it, and the text of an answer where none is reported."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -44,6 +45,15 @@ def read_chat_usage(usage: Any) -> TokenUsage | None:
     if details:
         cached = read_count(as_object(details).get("cached_tokens"))
     return TokenUsage(prompt, completion, min(cached, prompt), min(reasoning, completion))
+
+
+def find_chat_usage(document: Mapping[str, Any]) -> TokenUsage | None:
+    """The usage of a chat completion or chunk, wherever providers put it; None without one."""
+    usage = read_chat_usage(document.get("usage"))
+    if usage is not None:
+        return usage
+    holders = (as_object(document.get("x_groq")), *as_objects(document.get("choices")))
+    return next(filter(None, (read_chat_usage(each.get("usage")) for each in holders)), None)
 
 
 def read_responses_usage(usage: Any) -> TokenUsage | None:
