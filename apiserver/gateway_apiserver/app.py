@@ -3,12 +3,13 @@
 Made by `__main__` of what `compose` puts together, and by tests of fakes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
@@ -116,6 +117,7 @@ from gateway_core.tasks.creation import TaskRecorder, TaskService
 from gateway_core.tasks.finder import TaskFinder
 from gateway_web.application import add_error_handler, create_application
 from gateway_web.context import Drain
+from gateway_web.middleware.cors import CrossOriginMiddleware
 from gateway_web.middleware.metrics import ConnectionMetrics
 from gateway_web.middleware.observers import RequestSpans
 from gateway_web.middleware.requests import Observers
@@ -123,6 +125,8 @@ from gateway_web.server import HealthApp, expose
 
 PUBLIC_BOUNDS = DownloadBounds(downloads=256, per_address=128, per_link=256)
 """Of what is read without a key: such readers take no places of accounts."""
+CROSS_ORIGIN = ("/v1/", "/v1beta/", "/api/v1/")
+"""What pages of allowed origins may call."""
 
 
 def create_app(parts: ApiParts, drain: Drain | None = None) -> FastAPI:
@@ -141,11 +145,19 @@ def create_app(parts: ApiParts, drain: Drain | None = None) -> FastAPI:
         observers=Observers(parts.access, metrics, spans),
         bounds=parts.settings.connection_bounds,
         drain=draining,
+        inner=_list_middlewares(parts.settings.cors_allowed_origins),
     )
     add_error_handler(app, RequestValidationError, refuse_invalid)
     app.state.metrics = metrics
     _add_routes(app, parts, intake, metrics, build_readiness(parts, draining))
     return app
+
+
+def _list_middlewares(origins: Sequence[str]) -> list[Middleware]:
+    """What stands between the outermost middleware and the routes."""
+    if not origins:
+        return []
+    return [Middleware(CrossOriginMiddleware, origins=origins, prefixes=CROSS_ORIGIN)]
 
 
 def _add_routes(

@@ -12,6 +12,7 @@ from gateway_web.settings import (
     Count,
     HeaderName,
     Networks,
+    Origin,
     Port,
     ProcessSettings,
     ServiceSettings,
@@ -81,6 +82,10 @@ class ApiSettings(ServiceSettings):
     """Batches that have not ended which one account may have, at most."""
     pricing_anonymous: bool = True
     """Whether prices are shown without a credential (§2.6)."""
+    cors_allowed_origins: Annotated[
+        tuple[Origin, ...], NoDecode, BeforeValidator(split_commas)
+    ] = ()
+    """Origins of web pages that may call `/v1`, `/v1beta` and `/api/v1` (§0.11)."""
     docs_enabled: bool = True
     """Whether `/docs` shows the operations in a browser; `/openapi.json` is always served."""
     task_id_header: HeaderName = "X-Task-Id"
