@@ -43,6 +43,7 @@ from gateway_apiserver.surfaces.files.writing import FileWriter
 from gateway_apiserver.surfaces.llm.cached import CachedCalls
 from gateway_apiserver.surfaces.llm.call_headers import describe_headers, make_call_headers
 from gateway_apiserver.surfaces.llm.calls import LlmCalls
+from gateway_apiserver.surfaces.llm.linked_media import LinkedMedia
 from gateway_apiserver.surfaces.llm.models import ModelLists
 from gateway_apiserver.surfaces.llm.prompt_files import PromptFiles
 from gateway_apiserver.surfaces.llm.routes import LlmRoutes
@@ -240,6 +241,7 @@ def _add_routes(
         parts.llm_providers,
         parts.calls,
         LlmMetrics(parts.registry, parts.health),
+        LinkedMedia(parts.fetcher).inline,
     )
     LlmRoutes(
         LlmCalls(

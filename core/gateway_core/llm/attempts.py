@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from gateway_core.admission.admission import Payer
 from gateway_core.api.errors import GatewayError, InvalidRequest, UpstreamTimeout
-from gateway_core.concurrency import WaitLimit
+from gateway_core.concurrency import HeldUnits, WaitLimit
 from gateway_core.llm.metrics import CallTimes
 from gateway_core.llm.service import (
     Attempts,
@@ -50,7 +50,7 @@ def plan_attempts(
 
 
 async def open_first(
-    service: LlmService, priced: PricedCall, account: str, times: CallTimes
+    service: LlmService, priced: PricedCall, account: str, times: CallTimes, held: HeldUnits
 ) -> OpenCall:
     """Open the call at the first of its models that answers.
 
@@ -62,7 +62,7 @@ async def open_first(
     failure: GatewayError | None = None
     for candidate in (priced, *attempts.fallbacks):
         try:
-            return await _open_in_time(service, candidate, account, times, attempts)
+            return await _open_in_time(service, candidate, account, times, held, attempts)
         except InvalidRequest:
             raise
         except GatewayError as error:
@@ -76,6 +76,7 @@ async def _open_in_time(
     candidate: PricedCall,
     account: str,
     times: CallTimes,
+    held: HeldUnits,
     attempts: Attempts,
 ) -> OpenCall:
     """Open the call at one model; raises UpstreamTimeout where the client's time has passed."""
@@ -84,7 +85,7 @@ async def _open_in_time(
     try:
         times.limit = None if seconds is None else WaitLimit(seconds)
         async with times.limit or nullcontext():
-            opened = await service.open(candidate, account, times)
+            opened = await service.open(candidate, account, times, held)
             if seconds is not None:
                 await _await_first_byte(service, opened, times)
             return opened

@@ -1,7 +1,7 @@
 """LLM calls from their model to their charge: price, reservation, route, fallback, settlement."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -13,6 +13,7 @@ from gateway_core.api.model import Price, Route
 from gateway_core.billing.counters import Hold
 from gateway_core.billing.journal import CallRecord
 from gateway_core.billing.prices import charge_tokens, floor_moment, quote_tokens, select_price
+from gateway_core.concurrency import HeldUnits
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import KubernetesUnavailable
 from gateway_core.llm.bounds import bound_input
@@ -61,6 +62,9 @@ class PricedCall:
     """None where the client leaves it at one model and the gateway's times."""
 
 
+InlineLinks = Callable[[LlmCall, Format, str, HeldUnits], Awaitable[bool]]
+"""Puts into a call's body what a provider of a format cannot fetch, for an account."""
+
 MOST_ALLOWED = 10_000
 """Allowed models that are remembered, some 200 bytes each."""
 
@@ -100,8 +104,10 @@ class LlmService:
         providers: Providers[LlmUpstream],
         calls: LiveCalls,
         metrics: LlmMetrics,
+        inline_links: InlineLinks,
         clock: Callable[[], datetime] = CLOCK.now,
     ) -> None:
+        self._inline_links = inline_links
         self.metrics = metrics
         self._catalog = catalog
         self._providers = providers
@@ -183,8 +189,12 @@ class LlmService:
             await self._calls.end(record)
         return micros
 
-    async def open(self, priced: PricedCall, account: str, times: CallTimes) -> OpenCall:
+    async def open(
+        self, priced: PricedCall, account: str, times: CallTimes, held: HeldUnits
+    ) -> OpenCall:
         """Send the call to the providers of its model until one answers; notes when, in `times`.
+
+        Content that is fetched for it takes memory of `held`.
 
         A provider that fails before the first byte of its answer, or whose stream begins with an
         error, is followed by another, of the same priority by weight, then of the next one, and in
@@ -216,6 +226,10 @@ class LlmService:
             upstream = upstreams[route.provider_name]
             tries[route.name] = tries.get(route.name, 0) + 1
             try:
+                format_ = choose_format(priced.call, upstream)
+                if format_ is not priced.call.format:
+                    inlined = await self._inline_links(priced.call, format_, account, held)
+                    priced.is_large = priced.is_large or inlined
                 if priced.is_large:
                     exchange, body = await asyncio.to_thread(self._plan, priced, route, upstream)
                 else:
@@ -273,11 +287,7 @@ class LlmService:
 
         InvalidRequest where the provider's format lacks a field.
         """
-        format_ = Format.CHAT
-        if upstream.dialect == "google":
-            format_ = Format.GOOGLE
-        elif priced.call.format is Format.RESPONSES and upstream.has_responses:
-            format_ = Format.RESPONSES
+        format_ = choose_format(priced.call, upstream)
         # only translated answers say when they were created
         created = 0 if format_ is priced.call.format else int(self._clock().timestamp())
         exchange = plan_exchange(priced.call, format_, route.upstream_model, created)
@@ -306,6 +316,15 @@ class LlmService:
         return charge_tokens(
             priced.price, used.input, used.cached, used.output, reserved=priced.micros
         )
+
+
+def choose_format(call: LlmCall, upstream: LlmUpstream) -> Format:
+    """Return the format in which a provider is sent the call."""
+    if upstream.dialect == "google":
+        return Format.GOOGLE
+    if call.format is Format.RESPONSES and upstream.has_responses:
+        return Format.RESPONSES
+    return Format.CHAT
 
 
 def price_call(

@@ -223,11 +223,10 @@ class _RunningCall:
             raise ClientDisconnect
         task = self._opening = asyncio.current_task()
         try:
+            account = self._payer.account.name
             if self._priced.attempts is None:
-                return await self._service.open(self._priced, self._payer.account.name, self._times)
-            return await open_first(
-                self._service, self._priced, self._payer.account.name, self._times
-            )
+                return await self._service.open(self._priced, account, self._times, self._slots)
+            return await open_first(self._service, self._priced, account, self._times, self._slots)
         except asyncio.CancelledError:
             if not self._is_gone and not self._is_late:
                 raise

@@ -54,7 +54,7 @@ def read_chat(body: Mapping[str, Any], size: int) -> LlmCall:
     check_messages(messages)
     bound = PromptBound(size, len(messages))
     files: list[FileReference] = []
-    for path, part in _list_parts("messages", messages, ("content",)):
+    for path, part in list_parts("messages", messages, ("content",)):
         match part.get("type"):
             case "image_url":
                 bound.add_image(as_object(part.get("image_url")).get("url"))
@@ -115,7 +115,7 @@ def read_responses(body: Mapping[str, Any], size: int) -> LlmCall:
     files: list[FileReference] = []
     if isinstance(given, list):
         check_items(given)
-        for path, part in _list_parts("input", given, ("content", "output")):
+        for path, part in list_parts("input", given, ("content", "output")):
             reference = _read_responses_part(part, path, bound)
             files += [reference] if reference else []
         for item in given:
@@ -147,15 +147,13 @@ def read_generate(
     bound = PromptBound(size, len(contents))
     instruction = pick(body, "systemInstruction")
     parts = [
-        *_list_parts("contents", contents, ("parts",)),
-        *_list_parts("systemInstruction", [instruction], ("parts",)),
+        *list_parts("contents", contents, ("parts",)),
+        *list_parts("systemInstruction", [instruction], ("parts",)),
     ]
     for path, part in list(parts):
         # results of functions may have media parts of their own
         result = as_object(pick(part, "functionResponse"))
-        parts += [
-            ((*path, *inner), media) for inner, media in _list_parts("", [result], ("parts",))
-        ]
+        parts += [((*path, *inner), media) for inner, media in list_parts("", [result], ("parts",))]
     for path, part in parts:
         file = pick(part, "fileData")
         if file is not None:
@@ -305,7 +303,7 @@ def _check_arrays(body: Mapping[str, Any], contents: list[Any]) -> None:
             )
 
 
-def _list_parts(
+def list_parts(
     name: str, items: list[Any], keys: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
     """The objects in the arrays `keys` of the items of the field `name`, each with its path."""
