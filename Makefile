@@ -67,6 +67,9 @@ lock: ## Pin the newest dependencies with hashes in requirements/ (needs uv)
 		--universal --python-version 3.11 \
 		--constraint $(LOCK) --generate-hashes --no-strip-extras --no-annotate --no-header \
 		--no-emit-index-url --no-emit-find-links --quiet --output-file $(RUNTIME_LOCK)
+	uv pip compile tools/agents/requirements.in --universal --python-version 3.11 \
+		--upgrade --generate-hashes --no-strip-extras --no-annotate --no-header \
+		--no-emit-index-url --no-emit-find-links --quiet --output-file tools/agents/requirements.txt
 
 ##@ Local run
 

@@ -38,8 +38,8 @@ class ProgramMissingError(Exception):
 class Program:
     """One program: its Go package, the folder of tools/ that pins it, and whether PATH's will do.
 
-    Without a package it is a folder of npm's packages. One that is not for tests is made when it is
-    asked for.
+    Without a package it is a folder of npm's packages, or of PyPI's where requirements are what
+    pins it. One that is not for tests is made when it is asked for.
     """
 
     package: str | None
@@ -51,12 +51,16 @@ class Program:
     @property
     def pins(self) -> tuple[str, ...]:
         """The files that pin its versions."""
+        if (TOOLS / self.modules / "requirements.txt").exists():
+            return ("requirements.txt",)
         if self.package is None:
             return ("package.json", "package-lock.json")
         return ("go.mod", "go.sum", "main.go") if self.package == "." else ("go.mod", "go.sum")
 
 
 PROGRAMS = {
+    # of their own, as they want older versions of what tests use
+    "agent-packages": Program(None, "agents"),
     "etcd": Program("go.etcd.io/etcd/server/v3", CONTROL_PLANE, is_for_tests=False),
     "etcdutl": Program("go.etcd.io/etcd/etcdutl/v3", "etcd", any_version=True),
     "go-proxy": Program(".", "goproxy"),
@@ -143,6 +147,8 @@ def _place(name: str) -> Path:
     digest = hashlib.sha256(pins).hexdigest()[:12]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     system = f"{platform.system()}-{platform.machine()}"
+    if PROGRAMS[name].pins == ("requirements.txt",):
+        system += f"-{sys.implementation.cache_tag}"
     return cache / "model-gateway" / "programs" / f"{name}-{digest}-{system}".lower()
 
 
@@ -167,7 +173,13 @@ def _build(name: str, target: Path) -> None:
         partial.mkdir()
         for pin in program.pins:
             shutil.copy(modules / pin, partial)
-        run_command("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", cwd=partial)
+        if program.pins == ("requirements.txt",):
+            install = ("install", "--quiet", "--require-hashes", "--no-deps", "--target", ".")
+            run_command(
+                sys.executable, "-m", "pip", *install, "-r", "requirements.txt", cwd=partial
+            )
+        else:
+            run_command("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", cwd=partial)
         partial.rename(target)
 
 

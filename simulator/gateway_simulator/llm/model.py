@@ -126,7 +126,8 @@ def read_directives(ask: Ask) -> Directives:
 
 def write_reply(ask: Ask, directives: Directives) -> Reply:
     """The model's answer to an ask."""
-    calls = [] if ask.has_result else _choose_calls(ask)
+    is_answer = ask.has_result and ask.must_call is None
+    calls = [] if is_answer else _choose_calls(ask)
     text = "" if calls else _write_text(ask, directives)
     for stop in ask.stops:
         text = text.partition(stop)[0] if stop else text

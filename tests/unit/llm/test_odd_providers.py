@@ -100,9 +100,9 @@ PINGS = [
     b'data: "ping"\n\n',
 ]
 WIRES = {
-    C: write_frames([*chat_chunks("Hel", "lo"), b"[DONE]"]),
-    R: write_frames(responses_events("Hel", "lo"), named=True),
-    G: write_frames(google_chunks("Hel", "lo")),
+    C: write_frames([*chat_chunks("Go", "od"), b"[DONE]"]),
+    R: write_frames(responses_events("Go", "od"), named=True),
+    G: write_frames(google_chunks("Go", "od")),
 }
 PAIRS = [(C, C), (C, G), (R, C), (R, R), (R, G), (G, C), (G, G)]
 

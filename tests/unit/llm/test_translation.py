@@ -411,6 +411,7 @@ REFUSED: list[tuple[Format, Format, dict[str, Any], str]] = [
         "contents",
     ),
     (R, C, {"tools": [{"type": "web_search"}]}, "tools"),
+    (R, C, {"include": ["message.output_text.logprobs"]}, "include"),
     (R, C, {"input": [{"type": "computer_call"}]}, "input"),
     (R, C, {"input": [{"role": "user", "content": [{"type": "input_video"}]}]}, "input"),
     (R, C, {"text": {"format": {"type": "grammar"}}}, "text"),

@@ -1,6 +1,7 @@
 """Programs for tests are found in order, and built once for all checkouts."""
 
 import stat
+import sys
 import threading
 
 import pytest
@@ -129,3 +130,15 @@ def test_packages_of_npm_are_installed_from_their_lock_file_once(calls, tmp_path
         "package-lock.json",
     }
     assert len(calls.read_text().splitlines()) == 2
+
+
+def test_packages_of_pypi_are_installed_with_their_hashes_once(calls, tmp_path, monkeypatch):
+    commands = []
+    monkeypatch.setattr(programs, "run_command", lambda *command, cwd: commands.append(command))
+    path = programs.ensure_program("agent-packages")
+    assert programs.ensure_program("agent-packages") == path
+    assert sys.implementation.cache_tag in path.name
+    [command] = commands
+    assert command[:4] == (sys.executable, "-m", "pip", "install")
+    assert "--require-hashes" in command
+    assert [file.name for file in path.iterdir()] == ["requirements.txt"]

@@ -34,7 +34,18 @@ _KNOWN = IGNORED | {
 }
 _ROLES = {name: name for name in ("user", "assistant", "system", "developer")}
 _CHOICES = {name: name for name in ("none", "auto", "required")}
-_INCLUDED = ("reasoning.encrypted_content",)
+_INCLUDED: Mapping[str, None] = dict.fromkeys(
+    (
+        "code_interpreter_call.outputs",
+        "computer_call_output.output.image_url",
+        "file_search_call.results",
+        "message.input_image.image_url",
+        "reasoning.encrypted_content",
+        "web_search_call.action.sources",
+        "web_search_call.results",
+    )
+)
+"""What may be asked for beside the answer, and is in it or concerns tools of the provider."""
 _TEXTS = ("input_text", "output_text", "text")
 
 
@@ -50,9 +61,8 @@ def to_chat(body: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
     if body.get("truncation") not in (None, "disabled"):
         # a prompt that is too long is refused by the provider
         dropped.append("truncation")
-    if any(name not in _INCLUDED for name in list_items(body.get("include"), "include")):
-        # it stands beside the answer
-        dropped.append("include")
+    for place, name in enumerate(list_items(body.get("include"), "include")):
+        find_word(_INCLUDED, name, f"include[{place}]")
     messages: list[dict[str, Any]] = []
     instructions = body.get("instructions")
     if instructions:
