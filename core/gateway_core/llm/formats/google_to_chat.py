@@ -1,5 +1,6 @@
 """generateContent requests for a provider that speaks Chat Completions."""
 
+import mimetypes
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
@@ -210,8 +211,10 @@ def _to_part(part: Mapping[str, Any], path: str) -> dict[str, Any]:
     blob = as_object(pick(part, "inlineData"))
     if not blob:
         file = as_object(pick(part, "fileData"))
-        if str(pick(file, "mimeType")).startswith("image/"):
-            return {"type": "image_url", "image_url": {"url": pick(file, "fileUri")}}
+        url = str(pick(file, "fileUri") or "")
+        kind = pick(file, "mimeType") or mimetypes.guess_type(url.partition("?")[0])[0]
+        if str(kind).startswith("image/"):
+            return {"type": "image_url", "image_url": {"url": url}}
         return {"type": "text", "text": _read_text(part, path)}
     kind, data = str(pick(blob, "mimeType")), blob.get("data")
     url = f"data:{kind};base64,{data}"

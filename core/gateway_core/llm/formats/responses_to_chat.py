@@ -173,6 +173,8 @@ def _to_part(part: Any, path: str) -> dict[str, Any]:
             detail = part.get("detail")
             image = {"url": url} | ({"detail": detail} if detail else {})
             return {"type": "image_url", "image_url": image}
+        case {"type": "input_audio", "input_audio": {"data": str(data), "format": str(kind)}}:
+            return {"type": "input_audio", "input_audio": {"data": data, "format": kind}}
         case {"type": "input_file", "file_data": str(data)}:
             file = {"filename": part.get("filename") or "file", "file_data": data}
             return {"type": "file", "file": file}
