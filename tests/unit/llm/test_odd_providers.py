@@ -133,6 +133,14 @@ def test_error_in_an_array_is_an_error() -> None:
         stream.feed(b'data: [{"error": {"code": 503, "message": "no", "status": "X"}}]\n\n')
 
 
+@pytest.mark.parametrize(("format_", "upstream"), PAIRS)
+@pytest.mark.parametrize("data", [{"message": "Overloaded"}, {}, None])
+def test_event_that_is_named_an_error_is_one(format_: Format, upstream: Format, data: Any) -> None:
+    stream = exchange(format_, upstream, stream=True).open_stream()
+    with pytest.raises(StreamError, match="Overloaded" if data else "failed"):
+        stream.feed(b"event: error\n" + write_frames([data]))
+
+
 TOTALS = {"prompt_tokens": 9, "completion_tokens": 5, "total_tokens": 14}
 
 

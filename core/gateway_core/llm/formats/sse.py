@@ -140,12 +140,17 @@ def read_data(frame: bytes) -> bytes:
     return b"\n".join(lines)
 
 
+def find_event(frame: bytes) -> bytes:
+    """Return the name of the event in a frame; empty without one."""
+    start = frame.find(b"event:")
+    if start < 0 or (start and frame[start - 1 : start] != b"\n"):
+        return b""
+    return frame[start + len(b"event:") : frame.find(b"\n", start)].strip()
+
+
 def has_own_name(frame: bytes) -> bool:
-    """Whether a frame is named by an event of the provider's own, such as a ping."""
-    start = 0 if frame.startswith(b"event:") else frame.find(b"\nevent:") + 1
-    if not start and not frame.startswith(b"event:"):
-        return False
-    name = frame[start + len(b"event:") : frame.find(b"\n", start)].strip()
+    """Return whether a frame has an event of the provider's own, such as a ping."""
+    name = find_event(frame)
     return name not in _EVENTS and not name.startswith(b"response.")
 
 

@@ -24,6 +24,7 @@ from gateway_core.llm.formats.sse import (
     StreamError,
     StreamFailed,
     find_error,
+    find_event,
     has_own_name,
     parse_data,
     read_data,
@@ -126,6 +127,8 @@ class LlmStream(ABC):
                 return b""
             raise
         error = self._find_error(document)
+        if error is None and find_event(frame) == b"error":
+            error = find_error({"error": document or "The provider failed."})
         if error is not None:
             raise error
         return self._pass_document(document, frame)
