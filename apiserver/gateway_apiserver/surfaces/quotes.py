@@ -138,7 +138,13 @@ def _assume_call(model: Model) -> LlmCall:
     """A call with the longest prompt and answer that the model declares."""
     bound = model.input_token_limit or model.output_token_limit
     return LlmCall(
-        Format.CHAT, model.model_id, stream=False, body={}, input_bound=bound, input_estimate=bound
+        Format.CHAT,
+        model.model_id,
+        stream=False,
+        body={},
+        input_bound=bound,
+        input_estimate=bound,
+        has_media=True,
     )
 
 

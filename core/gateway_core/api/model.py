@@ -143,11 +143,98 @@ class SecondPrice(Part):
     micros: Annotated[Micros, Field(description="Price of one second of output, in micro-dollars.")]
 
 
-class Price(Part):
+class TokenRates(Part):
+    """Prices of a million tokens, in micro-dollars (1,000,000 = 1 dollar), by kind of token."""
+
+    input_per_million_micros: Annotated[
+        Micros | None, Field(description="Price of a million input tokens, in micro-dollars.")
+    ] = None
+    output_per_million_micros: Annotated[
+        Micros | None,
+        Field(
+            description="Price of a million output tokens, in micro-dollars; reasoning is output."
+        ),
+    ] = None
+    cached_per_million_micros: Annotated[
+        Micros | None,
+        Field(
+            description="Price of a million input tokens that were read from the provider's cache,"
+            " in micro-dollars. Absent: the rate of other input."
+        ),
+    ] = None
+    cached_audio_per_million_micros: Annotated[
+        Micros | None,
+        Field(
+            description="Price of a million input tokens of sound that were read from the"
+            " provider's cache, in micro-dollars. Absent: cachedPerMillionMicros."
+        ),
+    ] = None
+    cache_write_per_million_micros: Annotated[
+        Micros | None,
+        Field(
+            description="Price of a million input tokens that were written to the provider's cache,"
+            " in micro-dollars. Absent: inputPerMillionMicros."
+        ),
+    ] = None
+    cache_write_hour_per_million_micros: Annotated[
+        Micros | None,
+        Field(
+            description="Price of a million input tokens that were written to the provider's cache"
+            " for an hour, in micro-dollars. Absent: cacheWritePerMillionMicros."
+        ),
+    ] = None
+    audio_input_per_million_micros: Annotated[
+        Micros | None,
+        Field(
+            description="Price of a million input tokens of sound, in micro-dollars. Absent:"
+            " inputPerMillionMicros."
+        ),
+    ] = None
+    image_input_per_million_micros: Annotated[
+        Micros | None,
+        Field(
+            description="Price of a million input tokens of images, in micro-dollars. Absent:"
+            " inputPerMillionMicros."
+        ),
+    ] = None
+    audio_output_per_million_micros: Annotated[
+        Micros | None,
+        Field(
+            description="Price of a million output tokens of sound, in micro-dollars. Absent:"
+            " outputPerMillionMicros."
+        ),
+    ] = None
+    image_output_per_million_micros: Annotated[
+        Micros | None,
+        Field(
+            description="Price of a million output tokens of images, in micro-dollars. Absent:"
+            " outputPerMillionMicros."
+        ),
+    ] = None
+
+
+class PromptTier(TokenRates):
+    """Rates of calls with long prompts; they apply to all tokens of such a call.
+
+    A rate that the tier lacks is the price's own.
+    """
+
+    above_prompt_tokens: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=100_000_000,
+            description="The tier applies to calls whose prompt has more tokens than this, cached"
+            " ones included. Of several the one with the highest number applies.",
+        ),
+    ]
+
+
+class Price(TokenRates):
     """What a call costs from `effectiveTime` on: the sum of all that is given.
 
-    Tokens are priced by the million. Those read from the provider's cache cost `cachedPerMillion`
-    where it is given, else what others of the input do.
+    Tokens are priced by the million. A kind of token without a rate of its own, such as sound,
+    costs as much as other input or output.
     """
 
     model_config = ConfigDict(
@@ -180,18 +267,15 @@ class Price(Part):
     per_image_micros: Annotated[
         Micros | None, Field(description="Price of each image of the input, in micro-dollars.")
     ] = None
-    input_per_million_micros: Annotated[
-        Micros | None, Field(description="Price of a million input tokens, in micro-dollars.")
-    ] = None
-    output_per_million_micros: Annotated[
-        Micros | None, Field(description="Price of a million output tokens, in micro-dollars.")
-    ] = None
-    cached_per_million_micros: Annotated[
-        Micros | None,
+    tiers: Annotated[
+        list[PromptTier] | None,
         Field(
-            description="Price of a million input tokens that were read from the provider's cache,"
-            " in micro-dollars. Absent: inputPerMillionMicros."
+            min_length=1,
+            description="Rates of tokens for calls with long prompts, by the length from which they"
+            " apply; a rate that is absent there is the price's own. Absent: one rate for all"
+            " lengths.",
         ),
+        map_list("abovePromptTokens", max_items=8),
     ] = None
 
 

@@ -34,8 +34,8 @@ class CallRecord:
     """One ended call. `micros` is its cost.
 
     `operation` is `service/action`, `time` (aware) when it ended, `reached` whether an upstream was
-    called. `input_tokens` include `cached_tokens`, `output_tokens` `reasoning_tokens`; `estimated`:
-    the provider reported none. `from_cache`: a kept answer was sent, at no cost.
+    called. Tokens are counted as in `TokenCounts`, and `output_tokens` include `reasoning_tokens`;
+    `estimated`: some of the counts are estimates. `from_cache`: a kept answer was sent, at no cost.
     """
 
     call: str
@@ -54,6 +54,13 @@ class CallRecord:
     reasoning_tokens: int = 0
     estimated: bool = False
     from_cache: bool = False
+    cached_audio_tokens: int = 0
+    written_tokens: int = 0
+    written_hour_tokens: int = 0
+    audio_tokens: int = 0
+    image_tokens: int = 0
+    output_audio_tokens: int = 0
+    output_image_tokens: int = 0
 
     def to_charge(self) -> Charge:
         """The charge that it adds to the day on which it ended."""
@@ -75,8 +82,6 @@ class CallRecord:
         )
 
 
-_TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
-_AMOUNTS = ("micros", *_TOKENS)
 _MOST_TOKENS = 2**32
 """More than a call can use. A record with an absurd count is read with this one instead: the sums
 of a day must stay below 2^53, or the account's charges can no longer be aggregated."""
@@ -94,11 +99,20 @@ _NAMES = {
     "output_tokens": "outputTokens",
     "cached_tokens": "cachedTokens",
     "reasoning_tokens": "reasoningTokens",
+    "cached_audio_tokens": "cachedAudioTokens",
+    "written_tokens": "cacheWriteTokens",
+    "written_hour_tokens": "cacheWriteHourTokens",
+    "audio_tokens": "audioTokens",
+    "image_tokens": "imageTokens",
+    "output_audio_tokens": "outputAudioTokens",
+    "output_image_tokens": "outputImageTokens",
     "estimated": "estimated",
     "from_cache": "fromCache",
 }
 """Fields of a record and their names in the JSON; `reached` is stored inverted, as `unreached`."""
 _KEYS = tuple(_NAMES.values())
+_TOKENS = tuple(name for name in _NAMES if name.endswith("_tokens"))
+_AMOUNTS = ("micros", *_TOKENS)
 _read = attrgetter(*_NAMES)
 
 

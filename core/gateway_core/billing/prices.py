@@ -1,4 +1,7 @@
-"""Price of a call: one calculation quotes, reserves and charges (contract §2.7)."""
+"""Price of a call: one calculation quotes, reserves and charges (contract §2.7).
+
+`token_prices` has that of tokens.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,12 +12,12 @@ from math import ceil
 from typing import Any, TypeVar
 
 from gateway_core.api.model import Price
+from gateway_core.billing.token_prices import has_token_rates
 
 T = TypeVar("T")
 A = TypeVar("A", int, Fraction)
 
 ANY_RESOLUTION = "*"
-_MILLION = 1_000_000
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -29,17 +32,11 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Amounts that a call has used, or may use at most (a bound); None where unknown.
-
-    `cached_tokens` are the part of `input_tokens` read from the provider's cache.
-    """
+    """Amounts that a call has used, or may use at most (a bound); None where unknown."""
 
     resolution: str = ANY_RESOLUTION
     seconds: Fraction | None = None
     images: int | None = None
-    input_tokens: int | None = None
-    cached_tokens: int = 0
-    output_tokens: int | None = None
 
 
 def bound_task(values: Mapping[str, Any]) -> Usage:
@@ -73,16 +70,11 @@ def effective_time(price: Price) -> datetime:
 
 def list_units(price: Price) -> tuple[Unit, ...]:
     """Units of a price, in the order of `Unit`."""
-    tokens = (
-        price.input_per_million_micros,
-        price.output_per_million_micros,
-        price.cached_per_million_micros,
-    )
     given = {
         Unit.CALL: price.per_call_micros is not None,
         Unit.SECOND: bool(price.per_second),
         Unit.IMAGE: price.per_image_micros is not None,
-        Unit.TOKEN: any(micros is not None for micros in tokens),
+        Unit.TOKEN: has_token_rates(price),
     }
     return tuple(unit for unit, is_given in given.items() if is_given)
 
@@ -93,21 +85,20 @@ def find_second_price(price: Price, resolution: str) -> int | None:
     return rates.get(resolution, rates.get(ANY_RESOLUTION))
 
 
-def find_cached_price(price: Price) -> int | None:
-    """Micro-dollars for a million input tokens read from the provider's cache."""
-    if price.cached_per_million_micros is not None:
-        return price.cached_per_million_micros
-    return price.input_per_million_micros
-
-
 def quote(price: Price, bound: Usage) -> int:
     """The most micro-dollars of a call within `bound`: the amount quoted and reserved.
 
     LookupError where the price has a unit that the bound lacks, or no rate for its resolution.
     """
-    # how much of the input comes from a cache is unknown before the call: assume the dearer case
-    dearer = (find_cached_price(price) or 0) > (price.input_per_million_micros or 0)
-    return _sum_up(price, bound, (bound.input_tokens or 0) if dearer else 0)
+    total: int | Fraction = price.per_call_micros or 0
+    if price.per_second:
+        rate = find_second_price(price, bound.resolution)
+        if rate is None:
+            raise LookupError(f"no price for {bound.resolution}")
+        total += rate * _need(bound.seconds, "seconds")
+    if price.per_image_micros is not None:
+        total += price.per_image_micros * _need(bound.images, "images")
+    return ceil(total)
 
 
 def charge(price: Price | None, bound: Usage, used: Usage, *, reserved: int) -> int:
@@ -123,24 +114,10 @@ def charge(price: Price | None, bound: Usage, used: Usage, *, reserved: int) -> 
         return reserved
     try:
         if price is not None and quote(price, bound) == reserved:
-            return min(reserved, _sum_up(price, made, made.cached_tokens))
+            return min(reserved, quote(price, made))
     except LookupError:
         pass
     return ceil(reserved * _find_share(made, bound))
-
-
-def quote_tokens(price: Price, given: int, made: int) -> int:
-    """As `quote`, for a call of at most `given` input and `made` output tokens."""
-    dearer = (price.cached_per_million_micros or 0) > (price.input_per_million_micros or 0)
-    return _round_up(_sum_tokens(price, given, given if dearer else 0, made))
-
-
-def charge_tokens(price: Price, given: int, cached: int, made: int, *, reserved: int) -> int:
-    """As `charge`, for tokens that are all known, by the price that `reserved` was quoted by.
-
-    `given` are the input tokens, `cached` among them, and `made` those of the output.
-    """
-    return min(reserved, _round_up(_sum_tokens(price, given, cached, made)))
 
 
 def _find_share(made: Usage, bound: Usage) -> Fraction:
@@ -151,48 +128,9 @@ def _find_share(made: Usage, bound: Usage) -> Fraction:
     amounts = (
         (made.seconds, bound.seconds),
         (made.images, bound.images),
-        (made.input_tokens, bound.input_tokens),
-        (made.output_tokens, bound.output_tokens),
     )
     shares = [min(Fraction(1), Fraction(some, most)) for some, most in amounts if some and most]
     return max(shares, default=Fraction(0))
-
-
-def _sum_up(price: Price, usage: Usage, cached: int) -> int:
-    """Total micro-dollars, rounded up; `cached` stands for the usage's own cached tokens."""
-    # in millionths of a micro-dollar: all of it is whole, but for parts of a second
-    total: int | Fraction = 0
-    if price.per_second:
-        rate = find_second_price(price, usage.resolution)
-        if rate is None:
-            raise LookupError(f"no price for {usage.resolution}")
-        total += rate * _MILLION * _need(usage.seconds, "seconds")
-    if price.per_image_micros is not None:
-        total += price.per_image_micros * _MILLION * _need(usage.images, "images")
-    given = made = 0
-    if find_cached_price(price) is not None:
-        given = _need(usage.input_tokens, "input tokens")
-    if price.output_per_million_micros is not None:
-        made = _need(usage.output_tokens, "output tokens")
-    return _round_up(total + _sum_tokens(price, given, cached, made))
-
-
-def _sum_tokens(price: Price, given: int, cached: int, made: int) -> int:
-    """Millionths of a micro-dollar for a call with so many tokens."""
-    fresh_rate = price.input_per_million_micros
-    cached_rate = price.cached_per_million_micros
-    total = (price.per_call_micros or 0) * _MILLION
-    if cached_rate is None:
-        total += given * (fresh_rate or 0)
-    else:
-        cached = min(cached, given)
-        total += cached * cached_rate + (given - cached) * (fresh_rate or 0)
-    return total + made * (price.output_per_million_micros or 0)
-
-
-def _round_up(total: int | Fraction) -> int:
-    """Whole micro-dollars from millionths of one."""
-    return -(-total // _MILLION)
 
 
 def _need(amount: T | None, what: str) -> T:
@@ -207,9 +145,6 @@ def _complete(used: Usage, bound: Usage) -> Usage:
         resolution=bound.resolution,
         seconds=_choose(used.seconds, bound.seconds),
         images=_choose(used.images, bound.images),
-        input_tokens=_choose(used.input_tokens, bound.input_tokens),
-        cached_tokens=max(0, used.cached_tokens),
-        output_tokens=_choose(used.output_tokens, bound.output_tokens),
     )
 
 
@@ -219,11 +154,6 @@ def _choose(amount: A | None, most: A | None) -> A | None:
 
 
 def _is_whole(made: Usage, bound: Usage) -> bool:
-    """Whether the call used its whole bound. Never for tokens, whose bounds are estimates.
-
-    Seconds and images are exact: the request asks for that many.
-    """
-    if bound.input_tokens is not None or bound.output_tokens is not None:
-        return False
+    """Whether the call used its whole bound, which the request asks for exactly."""
     amounts = (made.seconds, bound.seconds), (made.images, bound.images)
     return all(most is None or (some is not None and some >= most) for some, most in amounts)

@@ -24,12 +24,14 @@ class PromptBound:
 
     A token of text has at least one byte. An image counts as `IMAGE_TOKENS` instead of its bytes.
     `is_open`: the prompt has parts whose tokens do not follow from their bytes, such as documents,
-    sound, and whatever a provider fetches; only the model's own limit bounds it.
+    sound, and whatever a provider fetches; only the model's own limit bounds it. `has_media`: it
+    has such parts or images, which may have rates of their own.
     """
 
     def __init__(self, size: int, messages: int) -> None:
         self.tokens = TEMPLATE_TOKENS + ITEM_TOKENS * messages + size
         self.is_open = False
+        self.has_media = False
         self._text_bytes = size
         self._others = 0
 
@@ -48,6 +50,7 @@ class PromptBound:
 
     def add_inline_image(self, size: int) -> None:
         """Count an image that takes `size` bytes of the body."""
+        self.has_media = True
         self.tokens += IMAGE_TOKENS - size
         self._text_bytes -= size
         self._others += _IMAGE_ESTIMATE
@@ -55,7 +58,7 @@ class PromptBound:
     def add_file(self, data: Any = None) -> None:
         """Count a document, sound or a video, inline in base64 or fetched by the provider."""
         size = len(data) if isinstance(data, str) else 0
-        self.is_open = True
+        self.is_open = self.has_media = True
         self._text_bytes -= size
         self._others += _FILE_ESTIMATE + size // _FILE_BYTES_PER_TOKEN
 

@@ -12,7 +12,8 @@ from gateway_core.api.errors import Conflict, GatewayError, InvalidRequest, Unav
 from gateway_core.api.model import Price, Route
 from gateway_core.billing.counters import Hold
 from gateway_core.billing.journal import CallRecord
-from gateway_core.billing.prices import charge_tokens, floor_moment, quote_tokens, select_price
+from gateway_core.billing.prices import floor_moment, select_price
+from gateway_core.billing.token_prices import charge_tokens, quote_tokens
 from gateway_core.concurrency import HeldUnits
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import KubernetesUnavailable
@@ -184,6 +185,13 @@ class LlmService:
             used.reasoning,
             used.estimated or abandoned > 0,
             from_cache,
+            used.cached_audio,
+            used.written,
+            used.written_hour,
+            used.audio,
+            used.image,
+            used.output_audio,
+            used.output_image,
         )
         if not self._calls.end_leased(record):
             await self._calls.end(record)
@@ -313,9 +321,7 @@ class LlmService:
         return self._find_cost(priced, estimate_usage(priced.call, 0, seconds))
 
     def _find_cost(self, priced: PricedCall, used: TokenUsage) -> int:
-        return charge_tokens(
-            priced.price, used.input, used.cached, used.output, reserved=priced.micros
-        )
+        return charge_tokens(priced.price, used, reserved=priced.micros)
 
 
 def choose_format(call: LlmCall, upstream: LlmUpstream) -> Format:
@@ -350,7 +356,9 @@ def price_call(
         price = select_price(prices, floor_moment(clock()))
     if price is None:
         raise Conflict(f"Model {model.model_id} has no price now.", code="unsupported_by_model")
-    micros = quote_tokens(price, given, output)
+    # what nothing bounds may have any kind of token
+    has_media = call.has_media or call.is_open
+    micros = quote_tokens(price, given, output, has_media=has_media)
     return PricedCall(call, model, price, given, output, micros, is_large)
 
 

@@ -19,6 +19,7 @@ from gateway_core.billing.prices import (
     list_units,
     quote,
 )
+from gateway_core.billing.token_prices import quote_tokens
 from gateway_core.tasks.operations import OPERATIONS, Operation
 from gateway_core.tasks.validation import check_rule
 
@@ -77,6 +78,8 @@ def _check_price(
             text = f"spec.prices has no price per second for {', '.join(missing)}"
             return Reason.PRICE_MISSING, text
     dearest = max(quote(price, replace(bound, resolution=name)) for name in resolutions)
+    if Unit.TOKEN in operation.units:
+        dearest = quote_tokens(price, MOST_TOKENS, MOST_TOKENS, has_media=True)
     if dearest > MOST_CALL_MICROS:
         text = (
             f"by spec.prices one call may cost {to_decimal_text(dearest)} USD,"
@@ -88,8 +91,6 @@ def _check_price(
 
 def _bound_all(operation: Operation, rules: Mapping[str, FieldRule]) -> Usage:
     """The largest usage of a call, apart from its resolution."""
-    if Unit.TOKEN in operation.units:
-        return Usage(input_tokens=MOST_TOKENS, output_tokens=MOST_TOKENS)
     field, rule = operation.field("duration_seconds"), rules.get("duration_seconds")
     if field is None or (rule is not None and not rule.supported):
         return Usage()

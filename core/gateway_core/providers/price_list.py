@@ -11,11 +11,11 @@ from typing import Literal
 from gateway_core.api.model import FieldRule, Price
 from gateway_core.billing.prices import (
     Unit,
-    find_cached_price,
     find_second_price,
     list_units,
     select_price,
 )
+from gateway_core.billing.token_prices import list_tiers
 from gateway_core.providers.catalog import Catalog, list_resolutions
 from gateway_core.tasks.operations import OPERATIONS
 
@@ -92,10 +92,8 @@ def is_free(price: Price) -> bool:
     amounts = (
         price.per_call_micros,
         price.per_image_micros,
-        price.input_per_million_micros,
-        price.output_per_million_micros,
-        find_cached_price(price),
         *rates,
+        *(rate for _, tier in list_tiers(price) for rate in tier),
     )
     return not any(amounts)
 

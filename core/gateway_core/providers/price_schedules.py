@@ -11,7 +11,8 @@ from pydantic import BaseModel, Field
 
 from gateway_core.api.model import Price
 from gateway_core.api.money import MICROS_PER_CENT, ceil_cents
-from gateway_core.billing.prices import Unit, find_cached_price
+from gateway_core.billing.prices import Unit
+from gateway_core.billing.token_prices import Rates, has_token_rates, list_tiers
 from gateway_core.providers.price_list import CatalogStatus, PricingStatus, Schedule, Strategy
 
 Cents = Annotated[
@@ -26,16 +27,43 @@ class SecondRate(BaseModel):
     micros: int
 
 
-class BillingConfig(BaseModel):
+class TokenPrices(BaseModel):
+    """Prices of a million tokens in millionths of a dollar; null where tokens have no price.
+
+    A kind of token without a price of its own has that of other input or output.
+    """
+
+    input_per_1m_micros: int | None
+    cache_read_per_1m_micros: int | None
+    cache_read_audio_per_1m_micros: int | None
+    cache_write_per_1m_micros: int | None
+    cache_write_1h_per_1m_micros: int | None
+    audio_input_per_1m_micros: int | None
+    image_input_per_1m_micros: int | None
+    output_per_1m_micros: int | None
+    audio_output_per_1m_micros: int | None
+    image_output_per_1m_micros: int | None
+
+
+class PriceTier(TokenPrices):
+    """Prices of all tokens of a call whose prompt is longer than others."""
+
+    above_prompt_tokens: int = Field(
+        description="The tier applies to prompts with more tokens than this; of several the highest"
+        " one."
+    )
+
+
+class BillingConfig(TokenPrices):
     """The price in millionths of a dollar: what is charged by."""
 
     effective_time: str | None = Field(description="Since when; null for always.")
     per_call_micros: int | None
     per_second: list[SecondRate] | None
     per_image_micros: int | None
-    input_per_1m_micros: int | None
-    cache_read_per_1m_micros: int | None
-    output_per_1m_micros: int | None
+    tiers: list[PriceTier] | None = Field(
+        description="Prices for long prompts; null where the length does not matter."
+    )
 
 
 class PriceSchedule(BaseModel):
@@ -69,19 +97,15 @@ class PriceSchedule(BaseModel):
 def render_schedule(entry: Schedule) -> PriceSchedule:
     """The entry as the price list shows it."""
     config = None if entry.price is None else _render_config(entry, entry.price)
-    input_, output, cached = None, None, None
-    if config is not None:
-        input_, output = config.input_per_1m_micros, config.output_per_1m_micros
-        cached = config.cache_read_per_1m_micros
+    tokens = _name_rates(None) if config is None else config.model_dump()
     prices = {
         "unit_price": entry.unit_micros,
-        "input_price_per_1m": input_,
-        "output_price_per_1m": output,
-        "cache_read_price_per_1m": cached,
-        # writes to a provider's cache are charged as other input
-        "cache_write_price_per_1m": None,
-        "cache_write_5m_price_per_1m": None,
-        "cache_write_1h_price_per_1m": None,
+        "input_price_per_1m": tokens["input_per_1m_micros"],
+        "output_price_per_1m": tokens["output_per_1m_micros"],
+        "cache_read_price_per_1m": tokens["cache_read_per_1m_micros"],
+        "cache_write_price_per_1m": tokens["cache_write_per_1m_micros"],
+        "cache_write_5m_price_per_1m": tokens["cache_write_per_1m_micros"],
+        "cache_write_1h_price_per_1m": tokens["cache_write_1h_per_1m_micros"],
     }
     return PriceSchedule(
         service=entry.service,
@@ -100,15 +124,26 @@ def render_schedule(entry: Schedule) -> PriceSchedule:
 
 def _render_config(entry: Schedule, price: Price) -> BillingConfig:
     seconds = [SecondRate(resolution=name, micros=micros) for name, micros in entry.seconds]
+    first, *others = list_tiers(price)
     return BillingConfig(
         effective_time=price.effective_time,
         per_call_micros=price.per_call_micros,
         per_second=seconds or None,
         per_image_micros=price.per_image_micros,
-        input_per_1m_micros=price.input_per_million_micros,
-        cache_read_per_1m_micros=find_cached_price(price),
-        output_per_1m_micros=price.output_per_million_micros,
+        **_name_rates(first[1] if has_token_rates(price) else None),
+        tiers=[
+            PriceTier(above_prompt_tokens=threshold, **_name_rates(rates))
+            for threshold, rates in others
+        ]
+        or None,
     )
+
+
+def _name_rates(rates: Rates | None) -> dict[str, int | None]:
+    if rates is None:
+        return dict.fromkeys(TokenPrices.model_fields)
+    # `Rates` has them in the same order
+    return dict(zip(TokenPrices.model_fields, rates, strict=True))
 
 
 def _to_cents(micros: int | None) -> int | None:

@@ -12,10 +12,12 @@ from gateway_core.api.money import ceil_cents
 from gateway_core.billing.prices import bound_task, charge, select_price
 from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.providers.catalog import Catalog, build_catalog
+from gateway_core.providers.price_schedules import BillingConfig
 from gateway_core.tasks import drafts
 from gateway_core.tasks.drafts import draft_task, find_model, price_draft
 from tests.unit.apiserver.gateway import MODEL, Answer, Gateway, body, call
 
+CONFIG_KEYS = BillingConfig.model_fields
 SCHEDULES = "/api/v1/price_schedules"
 QUOTES = "/api/v1/price_quotes"
 RESOLUTIONS = ("540p", "720p", "1080p", "2k", "4k")
@@ -105,13 +107,8 @@ class TestSchedules:
             "unit_price_cents": 10,
             "unit_price_micros": 100_000,
             "billing_config": {
-                "effective_time": None,
-                "per_call_micros": None,
+                **dict.fromkeys(CONFIG_KEYS),
                 "per_second": [{"resolution": name, "micros": 100_000} for name in RESOLUTIONS],
-                "per_image_micros": None,
-                "input_per_1m_micros": None,
-                "cache_read_per_1m_micros": None,
-                "output_per_1m_micros": None,
             },
         }
 
@@ -164,10 +161,59 @@ class TestSchedules:
         for name, cents, micros in (
             ("input", 15, 150_000),
             ("output", 61, 600_001),
+            # what has no price of its own costs as much as other input
             ("cache_read", 15, 150_000),
+            ("cache_write", 15, 150_000),
+            ("cache_write_1h", 15, 150_000),
         ):
             assert item[f"{name}_price_per_1m_cents"] == cents
             assert item[f"{name}_price_per_1m_micros"] == micros
+
+    async def test_tiers_and_kinds_of_tokens_are_shown(self, gateway: Gateway) -> None:
+        long = {
+            "abovePromptTokens": 200_000,
+            "inputPerMillionMicros": 6_000_000,
+            "cacheWritePerMillionMicros": 7_500_000,
+        }
+        price = {
+            "inputPerMillionMicros": 3_000_000,
+            "cachedPerMillionMicros": 300_000,
+            "cacheWritePerMillionMicros": 3_750_000,
+            "cacheWriteHourPerMillionMicros": 6_000_000,
+            "audioInputPerMillionMicros": 10_000_000,
+            "outputPerMillionMicros": 15_000_000,
+            "imageOutputPerMillionMicros": 30_000_000,
+            "tiers": [long],
+        }
+        gateway.put_model("long", service="chat", action="chat", prices=[price])
+        item = await find(gateway, "long")
+        assert item["cache_write_price_per_1m_cents"] == 375
+        assert item["cache_write_5m_price_per_1m_micros"] == 3_750_000
+        assert item["cache_write_1h_price_per_1m_micros"] == 6_000_000
+        first = {
+            "input_per_1m_micros": 3_000_000,
+            "cache_read_per_1m_micros": 300_000,
+            "cache_read_audio_per_1m_micros": 300_000,
+            "cache_write_per_1m_micros": 3_750_000,
+            "cache_write_1h_per_1m_micros": 6_000_000,
+            "audio_input_per_1m_micros": 10_000_000,
+            "image_input_per_1m_micros": 3_000_000,
+            "output_per_1m_micros": 15_000_000,
+            "audio_output_per_1m_micros": 15_000_000,
+            "image_output_per_1m_micros": 30_000_000,
+        }
+        # a rate that the tier lacks is the price's own
+        above = {
+            "above_prompt_tokens": 200_000,
+            "input_per_1m_micros": 6_000_000,
+            "cache_write_per_1m_micros": 7_500_000,
+            "image_input_per_1m_micros": 6_000_000,
+        }
+        assert item["billing_config"] == {
+            **dict.fromkeys(CONFIG_KEYS),
+            **first,
+            "tiers": [first | above],
+        }
 
     @pytest.mark.parametrize(
         ("spec", "catalog", "pricing", "create_status"),

@@ -28,6 +28,8 @@ def make_record(number: int, micros: int = 5, **changes: Any) -> CallRecord:
         "input_tokens": 10,
         "output_tokens": 3,
         "cached_tokens": 2,
+        "written_tokens": 1,
+        "output_audio_tokens": 1,
     }
     return CallRecord(**{**base, **changes})
 

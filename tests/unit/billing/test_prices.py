@@ -43,9 +43,6 @@ all_prices = st.builds(
     per_call_micros=st.none() | rates,
     per_second=st.none() | second_prices,
     per_image_micros=st.none() | rates,
-    input_per_million_micros=st.none() | rates,
-    output_per_million_micros=st.none() | rates,
-    cached_per_million_micros=st.none() | rates,
 )
 inputs = st.fixed_dictionaries(
     {
@@ -60,8 +57,6 @@ bounds = st.builds(
     resolution=st.sampled_from(RESOLUTIONS),
     seconds=seconds,
     images=counts,
-    input_tokens=counts,
-    output_tokens=counts,
 )
 
 
@@ -70,12 +65,10 @@ def calls(draw: st.DrawFn) -> tuple[Usage, Usage]:
     """A bound, and a usage within it."""
     bound = draw(bounds)
     assert bound.seconds is not None
-    within = {}
-    for name in ("images", "input_tokens", "output_tokens"):
-        within[name] = draw(st.integers(min_value=0, max_value=getattr(bound, name)))
-    cached = draw(st.integers(min_value=0, max_value=within["input_tokens"]))
+    assert bound.images is not None
+    images = draw(st.integers(min_value=0, max_value=bound.images))
     part = draw(st.fractions(min_value=0, max_value=1, max_denominator=100))
-    return bound, replace(bound, seconds=bound.seconds * part, cached_tokens=cached, **within)
+    return bound, replace(bound, seconds=bound.seconds * part, images=images)
 
 
 def at(text: str) -> datetime:
@@ -95,15 +88,6 @@ def made(seconds: str) -> Usage:
 
 
 HD_AND_OTHERS = [{"resolution": "720p", "micros": 60_000}, {"micros": 100_000}]
-TOKENS = {"inputPerMillionMicros": 150_000, "outputPerMillionMicros": 600_000}
-MILLION = Usage(input_tokens=10**6, output_tokens=0)
-CACHED = {
-    "inputPerMillionMicros": 1_000_000,
-    "cachedPerMillionMicros": 100_000,
-    "outputPerMillionMicros": 2_000_000,
-}
-BOUND = Usage(input_tokens=100, output_tokens=50)
-DEAR_CACHE = {"inputPerMillionMicros": 1_000_000, "cachedPerMillionMicros": 1_250_000}
 
 
 @pytest.mark.parametrize(
@@ -116,13 +100,6 @@ DEAR_CACHE = {"inputPerMillionMicros": 1_000_000, "cachedPerMillionMicros": 1_25
         ({"perCallMicros": 7}, task(16), 7),
         ({"perCallMicros": 0}, bound_task({}), 0),
         ({"perImageMicros": 40_000}, Usage(images=3), 120_000),
-        # 3 * 0.15 + 1 * 0.6 = 1.05 micro-dollars; each part by itself would make 2
-        (TOKENS, Usage(input_tokens=3, output_tokens=1), 2),
-        (TOKENS, Usage(input_tokens=1, output_tokens=1), 1),
-        (TOKENS, Usage(input_tokens=10**6, output_tokens=10**6), 750_000),
-        # input may be cached in part, and the dearer price bounds it
-        ({"inputPerMillionMicros": 100, "cachedPerMillionMicros": 10}, MILLION, 100),
-        ({"inputPerMillionMicros": 100, "cachedPerMillionMicros": 125}, MILLION, 125),
     ],
 )
 def test_quote_is_the_sum_of_its_units(fields: dict[str, Any], usage: Usage, micros: int) -> None:
@@ -135,9 +112,6 @@ def test_quote_is_the_sum_of_its_units(fields: dict[str, Any], usage: Usage, mic
         ({"perSecond": [{"resolution": "720p", "micros": 1}]}, task(resolution="4k"), "4k"),
         ({"perSecond": [{"micros": 1}]}, Usage(), "seconds"),
         ({"perImageMicros": 1}, Usage(), "images"),
-        ({"inputPerMillionMicros": 1}, Usage(), "input tokens"),
-        ({"cachedPerMillionMicros": 1, "perCallMicros": 1}, Usage(), "input tokens"),
-        ({"outputPerMillionMicros": 1}, Usage(), "output tokens"),
     ],
 )
 def test_cost_without_bound_or_price_has_no_quote(
@@ -185,9 +159,6 @@ class TestCharge:
             Usage,
             seconds=st.none() | st.fractions(),
             images=st.none() | st.integers(),
-            input_tokens=st.none() | st.integers(),
-            cached_tokens=st.integers(),
-            output_tokens=st.none() | st.integers(),
         ),
         st.integers(min_value=0, max_value=10**12),
     )
@@ -203,13 +174,10 @@ class TestCharge:
     ) -> None:
         bound, used = call
         assert used.seconds is not None
-        cached = used.cached_tokens
         less = replace(
             used,
             seconds=used.seconds * part,
             images=int((used.images or 0) * part),
-            input_tokens=cached + int(((used.input_tokens or 0) - cached) * part),
-            output_tokens=int((used.output_tokens or 0) * part),
         )
         reserved = quote(asked, bound)
         cheaper = charge(asked, bound, less, reserved=reserved)
@@ -224,8 +192,6 @@ class TestCharge:
             one,
             seconds=one.seconds + other.seconds,
             images=(one.images or 0) + (other.images or 0),
-            input_tokens=(one.input_tokens or 0) + (other.input_tokens or 0),
-            output_tokens=(one.output_tokens or 0) + (other.output_tokens or 0),
         )
         assert quote(asked, one) <= quote(asked, wider)
 
@@ -236,16 +202,6 @@ class TestCharge:
             # in binary 4.1 * 10 is a little over 41
             ({"perSecond": [{"micros": 1}]}, task(5), made("4.1"), 5),
             ({"perSecond": [{"micros": 10}]}, task(5), made("4.1"), 41),
-            (CACHED, BOUND, replace(BOUND, cached_tokens=60), 40 + 6 + 100),
-            # without a price of its own a cached token costs what others do
-            (
-                {"inputPerMillionMicros": 1_000_000},
-                Usage(input_tokens=100),
-                Usage(input_tokens=90, cached_tokens=60),
-                90,
-            ),
-            (DEAR_CACHE, Usage(input_tokens=100), Usage(input_tokens=100), 100),
-            (DEAR_CACHE, BOUND, Usage(input_tokens=100, cached_tokens=40), 110),
         ],
     )
     def test_charge_is_the_price_of_what_was_used(
@@ -275,9 +231,9 @@ class TestCharge:
         assert charge(None, task(3), made("1"), reserved=100) == 34
 
     def test_largest_of_several_amounts_is_charged(self) -> None:
-        bound = Usage(images=4, input_tokens=100, output_tokens=1000)
-        assert charge(None, Usage(images=1), replace(bound), reserved=80) == 80
-        used = Usage(images=1, input_tokens=50, output_tokens=100)
+        bound = Usage(images=4, seconds=Fraction(10))
+        assert charge(None, bound, Usage(images=1), reserved=80) == 80
+        used = Usage(images=1, seconds=Fraction(5))
         assert charge(None, bound, used, reserved=80) == 40
         assert charge(None, Usage(images=4), Usage(images=1), reserved=80) == 20
 
@@ -294,6 +250,11 @@ class TestCharge:
         ({"perImageMicros": 0}, (Unit.IMAGE,)),
         ({"inputPerMillionMicros": 0}, (Unit.TOKEN,)),
         ({"outputPerMillionMicros": 0, "cachedPerMillionMicros": 0}, (Unit.TOKEN,)),
+        ({"perCallMicros": 0, "imageInputPerMillionMicros": 0}, (Unit.CALL, Unit.TOKEN)),
+        (
+            {"perCallMicros": 0, "tiers": [{"abovePromptTokens": 1, "inputPerMillionMicros": 0}]},
+            (Unit.CALL, Unit.TOKEN),
+        ),
         ({"outputPerMillionMicros": 1, "perCallMicros": 1}, (Unit.CALL, Unit.TOKEN)),
     ],
 )

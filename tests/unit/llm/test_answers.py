@@ -8,9 +8,9 @@ import pytest
 from gateway_core.llm.formats.answers import complete_answer, parse_answer
 from gateway_core.llm.formats.calls import Format, InvalidAnswer, LlmCall, TokenUsage
 from gateway_core.llm.formats.usage import (
+    fill_responses_usage,
     read_chat_usage,
     read_google_usage,
-    read_responses_usage,
     to_chat_usage,
     to_google_usage,
     to_responses_usage,
@@ -116,21 +116,10 @@ def test_answer_may_begin_with_a_byte_order_mark() -> None:
     assert parse_answer(b'\xef\xbb\xbf{"a":1}') == {"a": 1}
 
 
-def test_reasoning_outside_completion_tokens_is_added() -> None:
-    usage = {
-        "prompt_tokens": 10,
-        "completion_tokens": 5,
-        "completion_tokens_details": {"reasoning_tokens": 30},
-        "total_tokens": 45,
-    }
-    assert read_chat_usage(usage) == TokenUsage(10, 35, reasoning=30)
-    assert read_chat_usage(usage | {"completion_tokens": 35}) == TokenUsage(10, 35, reasoning=30)
-
-
 @pytest.mark.parametrize("junk", [-1, 1.5, "7", True, [7], 2**53, 1e18])
 def test_usage_with_an_impossible_count_is_none(junk: Any) -> None:
     assert read_chat_usage({"prompt_tokens": junk, "completion_tokens": 2}) is None
-    assert read_responses_usage({"input_tokens": 2, "output_tokens": junk}) is None
+    assert fill_responses_usage({"usage": {"input_tokens": 2, "output_tokens": junk}}) is None
     assert read_google_usage({"promptTokenCount": junk, "candidatesTokenCount": 2}) is None
 
 
@@ -139,11 +128,23 @@ def test_counts_may_be_floats_and_details_of_no_count_are_zero() -> None:
     assert read_chat_usage(usage) == TokenUsage(7, 0)
 
 
-def test_usage_survives_every_format() -> None:
-    usage = TokenUsage(100, 50, cached=40, reasoning=20)
+@pytest.mark.parametrize(
+    "usage",
+    [
+        TokenUsage(100, 50, cached=40, reasoning=20),
+        TokenUsage(100, 50, cached=40, cached_audio=30, audio=20, image=10, output_audio=15),
+    ],
+)
+def test_usage_survives_every_format(usage: TokenUsage) -> None:
     assert read_chat_usage(to_chat_usage(usage)) == usage
-    assert read_responses_usage(to_responses_usage(usage)) == usage
+    assert fill_responses_usage({"usage": to_responses_usage(usage)}) == usage
     assert read_google_usage(to_google_usage(usage)) == usage
+
+
+def test_cache_writes_survive_formats_that_have_them() -> None:
+    usage = TokenUsage(100, 50, cached=40, written=30, written_hour=10)
+    assert read_chat_usage(to_chat_usage(usage)) == usage
+    assert fill_responses_usage({"usage": to_responses_usage(usage)}) == usage
 
 
 def test_response_that_failed_without_usage_is_free() -> None:

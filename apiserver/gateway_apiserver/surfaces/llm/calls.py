@@ -48,7 +48,7 @@ from gateway_core.llm.formats.answers import list_finish_reasons
 from gateway_core.llm.formats.calls import NO_TOKENS, InvalidAnswer, TokenUsage
 from gateway_core.llm.formats.sse import StreamBroken, StreamError, StreamFailed, keep_alive
 from gateway_core.llm.formats.streams import LlmStream
-from gateway_core.llm.formats.usage import estimate_usage
+from gateway_core.llm.formats.usage import complete_usage, estimate_usage
 from gateway_core.llm.metrics import CallTimes
 from gateway_core.llm.service import LlmService, OpenCall, PricedCall, translate_error
 from gateway_core.llm.spans import end_attempt, note_error, note_reasons
@@ -377,13 +377,21 @@ class _RunningCall:
                 unseen_seconds = (self._times.first or time.monotonic()) - self._times.sent
         elif failed and not (seen or has_reported or self._times.is_silent):
             return None
-        if reported is not None and not failed:
-            return reported
+        if reported is not None and stream.ended:
+            # even a failure that the provider itself reports has its final counts
+            return complete_usage(self._priced.call, reported, seen)
         estimated = estimate_usage(self._priced.call, seen, unseen_seconds)
         if reported is None:
             return estimated
-        # a stream that broke off may have reported its prompt alone
-        return replace(reported, output=max(reported.output, estimated.output))
+        # a stream that broke off may have reported its prompt alone, or its output up to then
+        if reported.input and reported.output >= estimated.output:
+            return reported
+        return replace(
+            reported,
+            input=reported.input or estimated.input,
+            output=max(reported.output, estimated.output),
+            estimated=True,
+        )
 
     def _explain(self, opened: OpenCall, error: UpstreamError | StreamFailed) -> GatewayError:
         if isinstance(error, StreamError):

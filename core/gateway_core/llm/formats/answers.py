@@ -14,14 +14,13 @@ from gateway_core.llm.formats.calls import (
     as_objects,
 )
 from gateway_core.llm.formats.usage import (
-    estimate_usage,
+    complete_usage,
+    correct_google_usage,
+    fill_chat_usage,
     fill_responses_usage,
-    find_chat_usage,
     hide_failure,
     measure_answer,
     read_google_usage,
-    read_responses_usage,
-    to_chat_usage,
 )
 
 FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
@@ -76,9 +75,7 @@ def complete_answer(call: LlmCall, document: dict[str, Any], upstream: Format) -
         raise InvalidAnswer(f"The answer has no {required}.")
     match upstream:
         case Format.CHAT:
-            usage = find_chat_usage(document)
-            if usage is not None and not document.get("usage"):
-                document["usage"] = to_chat_usage(usage)
+            usage = fill_chat_usage(document)
             document["model"] = call.model_id
             for choice in as_objects(document["choices"]):
                 reason = choice.get("finish_reason")
@@ -86,13 +83,12 @@ def complete_answer(call: LlmCall, document: dict[str, Any], upstream: Format) -
                     reason = "tool_calls"
                 choice["finish_reason"] = choose_reason(reason)
         case Format.RESPONSES:
-            usage = read_responses_usage(document.get("usage"))
+            usage = fill_responses_usage(document)
             document["model"] = call.model_id
             hide_failure(document)
-            fill_responses_usage(document)
             if usage is None and document.get("status") == "failed":
                 # as in a stream that fails without output
-                usage = TokenUsage(0, 0)
+                return TokenUsage(0, 0)
         case Format.GOOGLE:
             if "error" in document:
                 raise InvalidAnswer("The answer is an error.")
@@ -102,5 +98,9 @@ def complete_answer(call: LlmCall, document: dict[str, Any], upstream: Format) -
             ):
                 raise InvalidAnswer("The answer has no candidates.")
             usage = read_google_usage(document.get("usageMetadata"))
+            if usage is not None:
+                correct_google_usage(document["usageMetadata"], usage)
             document["modelVersion"] = call.model_id
-    return usage or estimate_usage(call, measure_answer(upstream, document))
+    if usage is not None and usage.input and usage.output:
+        return usage
+    return complete_usage(call, usage, measure_answer(upstream, document))

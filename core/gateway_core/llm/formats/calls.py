@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from gateway_core.api.errors import InvalidRequest
+from gateway_core.billing.token_prices import TokenCounts
 from gateway_core.llm.unpriced import Unpriced
 
 
@@ -39,10 +40,11 @@ class LlmCall:
     """A valid request; its `body` may be dropped once it is sent, nothing else changes.
 
     `input_bound` is the most tokens that the input can have, `input_estimate` about how many it
-    has, both without the files of `files`. `is_open`: it has parts besides that nothing in the call
-    bounds. `unpriced` is what the call asks for beyond its tokens. `max_output` is the most output
-    tokens of one choice, None where the client sets no limit, and `choices` how many choices are
-    asked for; `predicted` are the tokens of a prediction, which may be paid like output.
+    has, both without the files of `files`. `has_media`: it may have sound and images. `is_open`: it
+    has parts that nothing in the call bounds. `unpriced` is what the call asks for beyond its
+    tokens. `max_output` is the most output tokens of one choice, None where the client sets no
+    limit, and `choices` how many choices are asked for; `predicted` are the tokens of a prediction,
+    which may be paid like output.
     `include_usage`: a chat stream ends with its usage. `event_stream`: a Google stream consists of
     server-sent events, else it is a JSON array.
     """
@@ -53,6 +55,7 @@ class LlmCall:
     body: Mapping[str, Any]
     input_bound: int
     input_estimate: int
+    has_media: bool = False
     is_open: bool = False
     unpriced: tuple[Unpriced, ...] = ()
     max_output: int | None = None
@@ -64,16 +67,12 @@ class LlmCall:
 
 
 @dataclass(slots=True)
-class TokenUsage:
-    """Tokens of a call. `input` includes `cached`, `output` includes `reasoning`.
+class TokenUsage(TokenCounts):
+    """Tokens of a call. `output` includes `reasoning`.
 
-    `estimated`: the provider reported none, and they are computed from the bytes seen. It does not
-    change, but a frozen one takes three times as long to create.
+    `estimated`: a count is computed from the bytes seen, or the provider's counts are ambiguous.
     """
 
-    input: int
-    output: int
-    cached: int = 0
     reasoning: int = 0
     estimated: bool = False
 

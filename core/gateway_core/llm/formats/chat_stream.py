@@ -22,12 +22,7 @@ from gateway_core.llm.formats.streams import (
     parse_usual,
     write_field,
 )
-from gateway_core.llm.formats.usage import (
-    find_chat_usage,
-    measure_delta,
-    read_chat_usage,
-    to_chat_usage,
-)
+from gateway_core.llm.formats.usage import fill_chat_usage, measure_delta
 
 _DONE_FRAME = DONE.removesuffix(b"\n\n")
 _MOST_LESSONS = 4
@@ -187,11 +182,9 @@ class ChatStream(LlmStream):
     def _pass_document(self, document: dict[str, Any], frame: bytes) -> bytes:
         if not frame.count(self._model):
             self._learn(frame, document.get("model"))
-        usage = find_chat_usage(document)
+        usage = fill_chat_usage(document)
         if usage is not None:
-            self.usage = usage
-            shown = document.get("usage")
-            self._shown_usage = shown if read_chat_usage(shown) else to_chat_usage(usage)
+            self.usage, self._shown_usage = usage, document["usage"]
         if not isinstance(document.get("choices"), list):
             return b""
         choices = as_objects(document["choices"])

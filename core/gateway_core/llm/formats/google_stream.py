@@ -11,7 +11,12 @@ from gateway_core.llm.formats.sse import (
     google_error,
 )
 from gateway_core.llm.formats.streams import NEVER, SPACES, LlmStream, parse_usual, write_field
-from gateway_core.llm.formats.usage import measure_candidates, read_google_usage
+from gateway_core.llm.formats.usage import (
+    adds_up,
+    correct_google_usage,
+    measure_candidates,
+    read_google_usage,
+)
 
 
 def has_finished(document: dict[str, Any]) -> bool:
@@ -75,7 +80,7 @@ class GoogleStream(LlmStream):
         ):
             return None
         documents = parse_usual(block[len(b"data: ") : -2].split(b"\n\ndata: "))
-        if not documents:
+        if not documents or not all(adds_up(chunk.get("usageMetadata")) for chunk in documents):
             return None
         self.text_bytes += sum(map(measure_candidates, documents))
         # nearly every chunk has the sum of all before it
@@ -92,7 +97,10 @@ class GoogleStream(LlmStream):
                 self._model = written
                 self._public_model = write_field(b"modelVersion", space, self._model_id)
         document["modelVersion"] = self._model_id
-        self.usage = read_google_usage(document.get("usageMetadata")) or self.usage
+        usage = read_google_usage(document.get("usageMetadata"))
+        if usage is not None:
+            self.usage = usage
+            correct_google_usage(document["usageMetadata"], usage)
         self.text_bytes += measure_candidates(document)
         self._note_reasons(document, Format.GOOGLE)
         self._finished = self._finished or has_finished(document)

@@ -186,6 +186,7 @@ def read_generate(
         body,
         bound.tokens,
         bound.estimate,
+        has_media=bound.has_media,
         is_open=bound.is_open or bool(unpriced),
         unpriced=unpriced,
         max_output=read_limit(config, "maxOutputTokens", within="generationConfig"),
@@ -368,6 +369,7 @@ def _close_openai(
     return {
         "input_bound": bound.tokens,
         "input_estimate": bound.estimate,
+        "has_media": bound.has_media,
         "is_open": is_open,
         "unpriced": unpriced,
     }

@@ -15,7 +15,6 @@ from gateway_core.llm.formats.usage import (
     fill_responses_usage,
     hide_failure,
     measure_texts,
-    read_responses_usage,
 )
 
 _KINDS = ("response.", "error", "keepalive")
@@ -72,9 +71,8 @@ class ResponsesStream(LlmStream):
         if isinstance(response, dict):
             response["model"] = self._model_id
             hide_failure(response)
-            fill_responses_usage(response)
-            usages = (response.get("usage"), document.get("usage"))
-            self.usage = next(filter(None, map(read_responses_usage, usages)), self.usage)
+            usages = map(fill_responses_usage, (response, document))
+            self.usage = next(filter(None, usages), self.usage)
         self.ended = kind in ("response.completed", "response.incomplete", "response.failed")
         if self.ended and not isinstance(response, dict):
             raise StreamBroken("The last event of the provider has no response.")

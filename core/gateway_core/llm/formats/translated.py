@@ -24,7 +24,7 @@ from gateway_core.llm.formats.sse import (
     responses_error,
 )
 from gateway_core.llm.formats.streams import LlmStream
-from gateway_core.llm.formats.usage import find_chat_usage, measure_candidates, read_google_usage
+from gateway_core.llm.formats.usage import fill_chat_usage, measure_candidates, read_google_usage
 
 
 class ChunkTranslator(ABC):
@@ -85,7 +85,7 @@ class TranslatedStream(LlmStream):
             self._note_reasons(document, Format.GOOGLE)
             finished = has_finished(document)
         else:
-            usage = find_chat_usage(document)
+            usage = fill_chat_usage(document)
             finished = self._note_reasons(document, Format.CHAT)
         self.usage = usage or self.usage
         self._finished = self._finished or finished

@@ -1,6 +1,6 @@
 """Token usage as each format reports it, and the text of an answer where none is reported."""
 
-from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -14,6 +14,7 @@ from gateway_core.llm.formats.calls import (
     estimate_tokens,
     read_count,
 )
+from gateway_core.llm.formats.counting import ReportedCounts, interpret_counts
 
 UNSEEN_AFTER_SECONDS = 2.0
 UNSEEN_TOKENS_PER_SECOND = 20
@@ -21,66 +22,129 @@ UNSEEN_TOKENS_PER_SECOND = 20
 no stream: nothing for 2 s, while it reads, then less than hosted models write."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """Names of the counters in the usage of one of OpenAI's formats."""
+
+    input: str
+    output: str
+    input_details: str
+    output_details: str
+
+
+_CHAT = _Names(
+    "prompt_tokens", "completion_tokens", "prompt_tokens_details", "completion_tokens_details"
+)
+_RESPONSES = _Names(
+    "input_tokens", "output_tokens", "input_tokens_details", "output_tokens_details"
+)
+# some providers report them beside the details, under names of their own
+_CACHED = ("cached_tokens", "cache_read_input_tokens", "prompt_cache_hit_tokens")
+_WRITTEN = ("cache_write_tokens", "cache_creation_tokens", "cache_creation_input_tokens")
+_WRITTEN_HOUR = ("cache_write_1h_tokens", "ephemeral_1h_input_tokens")
+_WRITTEN_PARTS = ("cache_creation", "cache_creation_token_details")
+
+
 def read_chat_usage(usage: Any) -> TokenUsage | None:
-    """The `usage` of a chat completion; None if it counts no tokens, or absurd ones."""
-    if not isinstance(usage, dict):
-        return None
-    prompt = read_count(usage.get("prompt_tokens"))
-    completion = read_count(usage.get("completion_tokens"))
-    if not prompt and not completion:
-        # an empty one would make the call free
-        return None
-    if (not prompt and usage.get("prompt_tokens")) or (
-        not completion and usage.get("completion_tokens")
-    ):
-        return None
-    reasoning = cached = 0
-    details = usage.get("completion_tokens_details")
-    if details:
-        reasoning = read_count(as_object(details).get("reasoning_tokens"))
-        # some providers leave reasoning out of completion_tokens, but not out of the total
-        if reasoning and read_count(usage.get("total_tokens")) == prompt + completion + reasoning:
-            completion += reasoning
-    details = usage.get("prompt_tokens_details")
-    if details:
-        cached = read_count(as_object(details).get("cached_tokens"))
-    return TokenUsage(prompt, completion, min(cached, prompt), min(reasoning, completion))
+    """Return the usage that the `usage` of a chat completion means.
+
+    None if it counts no tokens, or absurd ones.
+    """
+    return _read_openai(usage, _CHAT)
 
 
-def find_chat_usage(document: Mapping[str, Any]) -> TokenUsage | None:
-    """The usage of a chat completion or chunk, wherever providers put it; None without one."""
-    usage = read_chat_usage(document.get("usage"))
+def fill_chat_usage(document: dict[str, Any]) -> TokenUsage | None:
+    """Return the usage of a chat completion or chunk, wherever providers put it.
+
+    None without one. The document's own `usage` is made to show the sums that are charged.
+    """
+    shown: Any = document.get("usage")
+    usage = read_chat_usage(shown)
     if usage is not None:
+        _correct_openai(shown, usage, _CHAT)
         return usage
     holders = (as_object(document.get("x_groq")), *as_objects(document.get("choices")))
-    return next(filter(None, (read_chat_usage(each.get("usage")) for each in holders)), None)
+    usage = next(filter(None, (read_chat_usage(each.get("usage")) for each in holders)), None)
+    if usage is not None:
+        document["usage"] = to_chat_usage(usage)
+    return usage
 
 
-def read_responses_usage(usage: Any) -> TokenUsage | None:
-    """The `usage` of a Responses object; None if it counts no tokens, or absurd ones."""
-    if not _has_counts(usage, "input_tokens", "output_tokens"):
+def _read_openai(usage: Any, names: _Names) -> TokenUsage | None:
+    if not _has_counts(usage, names.input, names.output):
         return None
-    given = read_count(usage.get("input_tokens"))
-    output = read_count(usage.get("output_tokens"))
-    cached = read_count(as_object(usage.get("input_tokens_details")).get("cached_tokens"))
-    reasoning = read_count(as_object(usage.get("output_tokens_details")).get("reasoning_tokens"))
-    return TokenUsage(given, output, min(cached, given), min(reasoning, output))
+    given = as_object(usage.get(names.input_details))
+    made = as_object(usage.get(names.output_details))
+    cached = as_object(given.get("cached_tokens_details"))
+    written = [as_object(each.get(name)) for each in (given, usage) for name in _WRITTEN_PARTS]
+    return interpret_counts(
+        ReportedCounts(
+            read_count(usage.get(names.input)),
+            read_count(usage.get(names.output)),
+            read_count(usage.get("total_tokens")),
+            reasoning=_find_count(("reasoning_tokens",), made, usage),
+            cached=_find_count(_CACHED, given, usage),
+            cached_audio=read_count(cached.get("audio_tokens")),
+            cached_image=read_count(cached.get("image_tokens")),
+            written=_find_count(_WRITTEN, given, usage),
+            written_hour=_find_count(_WRITTEN_HOUR, given, *written),
+            audio=read_count(given.get("audio_tokens")),
+            image=read_count(given.get("image_tokens")),
+            output_audio=read_count(made.get("audio_tokens")),
+            output_image=read_count(made.get("image_tokens")),
+        )
+    )
 
 
 def read_google_usage(usage: Any) -> TokenUsage | None:
-    """A `usageMetadata`; None if it counts no tokens, or absurd ones."""
+    """Return the usage that a `usageMetadata` means, or None as for chat."""
     if not _has_counts(usage, "promptTokenCount", "candidatesTokenCount"):
         return None
-    prompt = read_count(usage.get("promptTokenCount"))
-    prompt += read_count(usage.get("toolUsePromptTokenCount"))
-    thoughts = read_count(usage.get("thoughtsTokenCount"))
-    cached = read_count(usage.get("cachedContentTokenCount"))
-    output = read_count(usage.get("candidatesTokenCount")) + thoughts
-    return TokenUsage(prompt, output, min(cached, prompt), thoughts)
+    given = _read_modalities(usage, "promptTokensDetails", "toolUsePromptTokensDetails")
+    cached = _read_modalities(usage, "cacheTokensDetails")
+    made = _read_modalities(usage, "candidatesTokensDetails", "responseTokensDetails")
+    return interpret_counts(
+        ReportedCounts(
+            read_count(usage.get("promptTokenCount"))
+            + read_count(usage.get("toolUsePromptTokenCount")),
+            read_count(usage.get("candidatesTokenCount")),
+            read_count(usage.get("totalTokenCount")),
+            reasoning=read_count(usage.get("thoughtsTokenCount")),
+            cached=read_count(usage.get("cachedContentTokenCount")),
+            cached_audio=cached.get("AUDIO", 0),
+            cached_image=cached.get("IMAGE", 0),
+            audio=given.get("AUDIO", 0),
+            image=given.get("IMAGE", 0),
+            output_audio=made.get("AUDIO", 0),
+            output_image=made.get("IMAGE", 0),
+            is_reasoning_apart=True,
+        )
+    )
+
+
+def _find_count(names: tuple[str, ...], *holders: dict[str, Any]) -> int:
+    """Return the first count that a holder has under one of the names; 0 without any."""
+    for holder in holders:
+        if holder:
+            for name in names:
+                count = read_count(holder.get(name))
+                if count:
+                    return count
+    return 0
+
+
+def _read_modalities(usage: dict[str, Any], *names: str) -> dict[str, int]:
+    """Return the tokens by modality in Google's details under `names`."""
+    counts: dict[str, int] = {}
+    for name in names:
+        for each in as_objects(usage.get(name)):
+            modality = str(each.get("modality"))
+            counts[modality] = counts.get(modality, 0) + read_count(each.get("tokenCount"))
+    return counts
 
 
 def _has_counts(usage: Any, *names: str) -> bool:
-    """Whether a provider's usage counts anything: an empty one would make the call free.
+    """Return whether a provider's usage counts anything: an empty one would make the call free.
 
     A count that cannot be one, such as a negative one, makes the others doubtful too.
     """
@@ -91,30 +155,44 @@ def _has_counts(usage: Any, *names: str) -> bool:
 
 
 def to_chat_usage(usage: TokenUsage) -> dict[str, Any]:
-    """The `usage` of a chat completion."""
-    return {
-        "prompt_tokens": usage.input,
-        "completion_tokens": usage.output,
-        "total_tokens": usage.input + usage.output,
-        "prompt_tokens_details": {"cached_tokens": usage.cached},
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
-    }
+    """Return the `usage` of a chat completion."""
+    return _write_openai(usage, _CHAT, written=None)
 
 
 def to_responses_usage(usage: TokenUsage) -> dict[str, Any]:
-    """The `usage` of a Responses object."""
+    """Return the `usage` of a Responses object, with the counters that the SDK requires."""
+    return _write_openai(usage, _RESPONSES, written=0)
+
+
+def _write_openai(usage: TokenUsage, names: _Names, *, written: int | None) -> dict[str, Any]:
+    """Return a usage; kinds of tokens of which there are none have no counter but `written`."""
+    given = {
+        "cached_tokens": usage.cached,
+        "cache_write_tokens": usage.written or written,
+        "cache_write_1h_tokens": usage.written_hour or None,
+        "audio_tokens": usage.audio + usage.cached_audio or None,
+        "image_tokens": usage.image or None,
+        "cached_tokens_details": {"audio_tokens": usage.cached_audio}
+        if usage.cached_audio
+        else None,
+    }
+    made = {
+        "reasoning_tokens": usage.reasoning,
+        "audio_tokens": usage.output_audio or None,
+        "image_tokens": usage.output_image or None,
+    }
     return {
-        "input_tokens": usage.input,
-        "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
-        "output_tokens": usage.output,
-        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+        names.input: usage.input,
+        names.output: usage.output,
         "total_tokens": usage.input + usage.output,
+        names.input_details: {key: value for key, value in given.items() if value is not None},
+        names.output_details: {key: value for key, value in made.items() if value is not None},
     }
 
 
 def to_google_usage(usage: TokenUsage) -> dict[str, Any]:
-    """A `usageMetadata`."""
-    metadata = {
+    """Return a `usageMetadata`."""
+    metadata: dict[str, Any] = {
         "promptTokenCount": usage.input,
         "candidatesTokenCount": usage.output - usage.reasoning,
         "totalTokenCount": usage.input + usage.output,
@@ -123,22 +201,84 @@ def to_google_usage(usage: TokenUsage) -> dict[str, Any]:
         metadata["thoughtsTokenCount"] = usage.reasoning
     if usage.cached:
         metadata["cachedContentTokenCount"] = usage.cached
+    audio = usage.audio + usage.cached_audio
+    for name, total, parts in (
+        ("promptTokensDetails", usage.input, {"AUDIO": audio, "IMAGE": usage.image}),
+        ("cacheTokensDetails", usage.cached, {"AUDIO": usage.cached_audio}),
+        (
+            "candidatesTokensDetails",
+            usage.output - usage.reasoning,
+            {"AUDIO": usage.output_audio, "IMAGE": usage.output_image},
+        ),
+    ):
+        if any(parts.values()):
+            modalities = {"TEXT": max(0, total - sum(parts.values())), **parts}
+            metadata[name] = [
+                {"modality": modality, "tokenCount": count}
+                for modality, count in modalities.items()
+                if count
+            ]
     return metadata
 
 
-def fill_responses_usage(response: dict[str, Any]) -> None:
-    """Add the detail counters that the SDK requires to the usage of a Responses object (§7.3)."""
-    usage = response.get("usage")
-    if not isinstance(usage, dict):
-        return
+def _correct_openai(shown: dict[str, Any], usage: TokenUsage, names: _Names) -> None:
+    shown[names.input], shown[names.output] = usage.input, usage.output
+    shown["total_tokens"] = usage.input + usage.output
+
+
+_SUMMANDS = (
+    "promptTokenCount",
+    "toolUsePromptTokenCount",
+    "candidatesTokenCount",
+    "thoughtsTokenCount",
+)
+
+
+def adds_up(shown: Any) -> bool:
+    """Return whether the sums in a `usageMetadata` need no correction."""
+    if not isinstance(shown, dict):
+        return True
+    try:
+        parts = sum(shown.get(name) or 0 for name in _SUMMANDS)
+        is_whole = shown.get("totalTokenCount", parts) == parts
+        return is_whole and (shown.get("cachedContentTokenCount") or 0) <= shown["promptTokenCount"]
+    except (KeyError, TypeError):
+        return False
+
+
+def correct_google_usage(shown: dict[str, Any], usage: TokenUsage) -> None:
+    """Make the sums in a `usageMetadata` those that are charged."""
+    prompt = usage.input - read_count(shown.get("toolUsePromptTokenCount"))
+    candidates = usage.output - usage.reasoning
+    if prompt or shown.get("promptTokenCount"):
+        shown["promptTokenCount"] = prompt
+    if candidates or shown.get("candidatesTokenCount"):
+        shown["candidatesTokenCount"] = candidates
+    if "totalTokenCount" in shown:
+        shown["totalTokenCount"] = usage.input + usage.output
+
+
+def fill_responses_usage(response: dict[str, Any]) -> TokenUsage | None:
+    """Return the usage that a Responses object means, and correct the object's own in place.
+
+    None as for chat. Missing detail counters, which the SDK requires, become 0 (§7.3), and the sums
+    those that are charged.
+    """
+    shown = response.get("usage")
+    if not isinstance(shown, dict):
+        return None
+    usage = _read_openai(shown, _RESPONSES)
     for name, counters in (
         ("input_tokens_details", ("cached_tokens", "cache_write_tokens")),
         ("output_tokens_details", ("reasoning_tokens",)),
     ):
-        details = usage[name] = as_object(usage.get(name))
+        details = shown[name] = as_object(shown.get(name))
         for counter in counters:
             if details.get(counter) is None:
                 details[counter] = 0
+    if usage is not None:
+        _correct_openai(shown, usage, _RESPONSES)
+    return usage
 
 
 def hide_failure(response: dict[str, Any]) -> None:
@@ -159,6 +299,24 @@ def estimate_usage(call: LlmCall, text_bytes: int, unseen_seconds: float = 0.0) 
     if call.max_output is not None:
         output = min(output, call.max_output * call.choices)
     return TokenUsage(call.input_estimate, output, estimated=True)
+
+
+def complete_usage(call: LlmCall, reported: TokenUsage | None, text_bytes: int) -> TokenUsage:
+    """Return the usage of a whole answer, with estimates of the counts that it lacks.
+
+    `text_bytes` is the length of its output.
+    """
+    if reported is None:
+        return estimate_usage(call, text_bytes)
+    if reported.input and (reported.output or not text_bytes):
+        return reported
+    estimated = estimate_usage(call, text_bytes)
+    return replace(
+        reported,
+        input=reported.input or estimated.input,
+        output=reported.output or estimated.output,
+        estimated=True,
+    )
 
 
 def measure_answer(format_: Format, document: dict[str, Any]) -> int:
