@@ -224,6 +224,12 @@ def to_google_usage(usage: TokenUsage) -> dict[str, Any]:
 def _correct_openai(shown: dict[str, Any], usage: TokenUsage, names: _Names) -> None:
     shown[names.input], shown[names.output] = usage.input, usage.output
     shown["total_tokens"] = usage.input + usage.output
+    for name, counter, count in (
+        (names.input_details, "cached_tokens", usage.cached),
+        (names.output_details, "reasoning_tokens", usage.reasoning),
+    ):
+        if count:
+            shown[name] = {**as_object(shown.get(name)), counter: count}
 
 
 _SUMMANDS = (
