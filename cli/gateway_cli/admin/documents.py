@@ -18,7 +18,8 @@ from gateway_core.api.model import Price
 from gateway_core.api.money import to_decimal_text
 from gateway_core.api.resource import Object, Resource
 from gateway_core.api.usage import GatewayUsage
-from gateway_core.billing.prices import ANY_RESOLUTION, select_price
+from gateway_core.billing.price_text import describe_price
+from gateway_core.billing.prices import select_price
 from gateway_core.billing.spending import render_balance, render_spending
 from gateway_core.billing.usage import sum_usage
 
@@ -182,29 +183,11 @@ def describe_model(obj: Object) -> Document:
             }
             for route in spec["routes"]
         ],
-        "price": None if price is None else show_price(price),
+        "price": None if price is None else describe_price(price),
         "prices": [each.model_dump(exclude_none=True) for each in prices],
         **describe_health(obj),
         **describe_state(obj),
     }
-
-
-def show_price(price: Price) -> str:
-    """A price for people, e.g. `0.06 a second of 720p, 0.50 a million input tokens`."""
-    parts = [
-        f"{dollars(each.micros)} a second"
-        + ("" if each.resolution == ANY_RESOLUTION else f" of {each.resolution}")
-        for each in price.per_second or ()
-    ]
-    units = {
-        "a call": price.per_call_micros,
-        "an image": price.per_image_micros,
-        "a million input tokens": price.input_per_million_micros,
-        "a million cached tokens": price.cached_per_million_micros,
-        "a million output tokens": price.output_per_million_micros,
-    }
-    parts += [f"{dollars(micros)} {unit}" for unit, micros in units.items() if micros is not None]
-    return ", ".join(parts)
 
 
 def describe_provider(obj: Object) -> Document:

@@ -11,6 +11,9 @@ import typer
 from gateway_cli import options as opt
 from gateway_cli.output import print_note
 from gateway_cli.rest.access import Body, make_access, on_api
+from gateway_core.billing.token_prices import sum_tokens
+from gateway_core.llm.formats.usage import read_chat_usage
+from gateway_core.providers.price_schedules import read_rates
 
 if TYPE_CHECKING:
     from gateway_cli.rest.client import RestApi
@@ -111,14 +114,10 @@ class Figures:
 
 def compute_cost(usage: Body, price: Body | None) -> int | None:
     """Micro-dollars of an answer by the price list; None where the price is not known."""
-    rates: Any = (price or {}).get("billing_config")
-    if rates is None:
+    config: Any = (price or {}).get("billing_config")
+    used = read_chat_usage(usage)
+    if config is None or used is None:
         return None
-    fresh = rates["input_per_1m_micros"] or 0
-    cached_rate = rates["cache_read_per_1m_micros"]
-    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-    total: float = (usage["prompt_tokens"] - cached) * fresh
-    total += cached * (fresh if cached_rate is None else cached_rate)
-    total += usage["completion_tokens"] * (rates["output_per_1m_micros"] or 0)
-    per_call: int = rates["per_call_micros"] or 0
+    total = sum_tokens(read_rates(config, used.input), used)
+    per_call: int = config["per_call_micros"] or 0
     return per_call + ceil(total / _MILLION)

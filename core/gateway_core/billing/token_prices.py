@@ -89,7 +89,12 @@ def quote_tokens(price: Price, most_input: int, most_output: int, *, has_media: 
 
 def charge_tokens(price: Price, used: TokenCounts, *, reserved: int) -> int:
     """Return the micro-dollars of a call that used these tokens, at most those reserved for it."""
-    rates = find_rates(price, used.input)
+    total = sum_tokens(find_rates(price, used.input), used)
+    return min(reserved, _round_up(price, total))
+
+
+def sum_tokens(rates: Rates, used: TokenCounts) -> int:
+    """Return the cost of tokens in millionths of a micro-dollar."""
     total = used.input * rates.input + used.output * rates.output
     # most calls have none of the other kinds
     if used.cached:
@@ -106,7 +111,7 @@ def charge_tokens(price: Price, used: TokenCounts, *, reserved: int) -> int:
     if used.output_audio or used.output_image:
         total += used.output_audio * (rates.output_audio - rates.output)
         total += used.output_image * (rates.output_image - rates.output)
-    return min(reserved, _round_up(price, total))
+    return total
 
 
 def _list_reachable(price: Price, most_input: int) -> Iterator[tuple[Rates, int]]:

@@ -5,7 +5,9 @@ A price below a cent has no cents: 1 for a hundredth of a cent would be read as 
 price.
 """
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from operator import itemgetter
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -144,6 +146,13 @@ def _name_rates(rates: Rates | None) -> dict[str, int | None]:
         return dict.fromkeys(TokenPrices.model_fields)
     # `Rates` has them in the same order
     return dict(zip(TokenPrices.model_fields, rates, strict=True))
+
+
+def read_rates(config: Mapping[str, Any], prompt: int) -> Rates:
+    """Return the rates of a call with so long a prompt by the `billing_config` of a price list."""
+    tiers = [tier for tier in config["tiers"] or () if tier["above_prompt_tokens"] < prompt]
+    tokens = max(tiers, key=itemgetter("above_prompt_tokens"), default=config)
+    return Rates(*(tokens[name] or 0 for name in TokenPrices.model_fields))
 
 
 def _to_cents(micros: int | None) -> int | None:

@@ -169,3 +169,14 @@ async def test_unknown_address_shows_a_404_page_with_the_navigation(browser: App
         assert shown.status == 404
         assert "There is no such page." in shown.text
         assert "Playground" in shown.text
+
+
+async def test_playground_shows_what_models_cost(gateway: Gateway, browser: AppBrowser) -> None:
+    tier = {"abovePromptTokens": 200_000, "inputPerMillionMicros": 2_500_000}
+    price = {"inputPerMillionMicros": 1_250_000, "tiers": [tier]}
+    gateway.put_model("long", service="sim", action="chat", prices=[price])
+    gateway.put_model("gratis", service="sim", action="chat", prices=[{"perCallMicros": 0}])
+    shown = (await browser.get(f"{HOME}/playground")).text
+    assert "1.25 a million input tokens; above 200,000 prompt tokens: 2.50 a million" in shown
+    assert "0.10 a second" in shown
+    assert "free" in shown

@@ -14,11 +14,9 @@ from gateway_cli.admin.documents import (
     describe_provider,
     describe_task,
     describe_user,
-    show_price,
 )
 from gateway_cli.admin.usage import group_rows, list_rows, sum_earlier
 from gateway_cli.output import Column, RowPrinter, print_list, print_one
-from gateway_core.api.model import Price
 
 GOLDEN = Path(__file__).with_name("documents")
 DESCRIBED = {
@@ -124,17 +122,6 @@ def test_json_and_yaml_hold_the_same(capsys) -> None:
 def test_description_omits_unknown_fields(capsys) -> None:
     print_one({"name": "a", "cost": None}, COLUMNS, "table")
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [["NAME", "a"]]
-
-
-def test_price_is_shown_by_resolution_and_unit() -> None:
-    price = {
-        "perSecond": [{"resolution": "720p", "micros": 60_000}, {"resolution": "*", "micros": 125}],
-        "perCallMicros": 0,
-    }
-    assert (
-        show_price(Price.model_validate(price))
-        == "0.06 a second of 720p, 0.000125 a second, 0.00 a call"
-    )
 
 
 def test_rows_that_come_later_keep_the_columns(capsys: pytest.CaptureFixture[str]) -> None:

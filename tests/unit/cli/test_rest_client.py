@@ -9,10 +9,13 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from gateway_cli.rest import client
-from gateway_cli.rest.chat import Figures
+from gateway_cli.rest.chat import Figures, compute_cost
 from gateway_cli.rest.client import RestApi
 from gateway_cli.rest.errors import RestError, read_refusal
 from gateway_cli.session import EXIT_REFUSED, EXIT_UNAVAILABLE
+from gateway_core.api.model import Price
+from gateway_core.providers.price_list import Schedule
+from gateway_core.providers.price_schedules import render_schedule
 
 PATH = "/api/v1/sim/reference_to_video"
 ACCEPTED = {"id": "task_a", "status": "processing"}
@@ -203,3 +206,23 @@ def test_figures_of_a_chat_say_one_token_or_several() -> None:
     assert figures.describe(None).startswith("1 token in, 3 out, ")
     figures.usage = {"prompt_tokens": 2, "completion_tokens": 3}
     assert figures.describe(None).startswith("2 tokens in, 3 out, ")
+
+
+def test_cost_of_a_chat_follows_kinds_and_tiers_of_the_price_list() -> None:
+    tier = {"abovePromptTokens": 1000, "inputPerMillionMicros": 4_000_000}
+    price = Price.model_validate(
+        {
+            "perCallMicros": 7,
+            "inputPerMillionMicros": 2_000_000,
+            "cachedPerMillionMicros": 1_000_000,
+            "outputPerMillionMicros": 10_000_000,
+            "tiers": [tier],
+        }
+    )
+    entry = Schedule("chat", "chat", "m", "available", price, ())
+    listed = render_schedule(entry).model_dump()
+    details = {"prompt_tokens_details": {"cached_tokens": 100}}
+    for prompt, micros in ((1000, 7 + 900 * 2 + 100 + 30), (1001, 7 + 901 * 4 + 100 + 30)):
+        usage = {"prompt_tokens": prompt, "completion_tokens": 3, **details}
+        assert compute_cost(usage, listed) == micros
+    assert compute_cost({}, listed) is None

@@ -1,4 +1,4 @@
-"""Playground: a streamed chat, a new task, and the same calls with curl and an SDK."""
+"""Playground: a chat, a new task, the same calls with curl and an SDK, and prices."""
 
 import secrets
 from collections.abc import Sequence
@@ -8,12 +8,15 @@ from typing import Any
 from gateway_apiserver.endpoints import Call
 from gateway_apiserver.surfaces.console.inner import InnerApi
 from gateway_apiserver.surfaces.console.parts import (
+    Cell,
     Code,
     Field,
+    Head,
     Hint,
     Notice,
     Part,
     Screen,
+    Table,
 )
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, Values
 from gateway_apiserver.surfaces.console.snippets import CHAT_PATH, show_chat, show_task
@@ -21,7 +24,11 @@ from gateway_apiserver.surfaces.pages.html import redirect
 from gateway_apiserver.surfaces.validation import refuse_fields
 from gateway_core.accounts.roles import Act
 from gateway_core.api.errors import InvalidRequest
+from gateway_core.billing.price_text import describe_price
+from gateway_core.billing.prices import floor_moment
+from gateway_core.kube.clock import CLOCK
 from gateway_core.providers.catalog_view import CatalogView
+from gateway_core.providers.price_list import Schedule, list_schedules
 from gateway_core.tasks.operations import CHAT, OPERATIONS
 from gateway_core.tasks.operations import Field as InputField
 from gateway_web.responses import Response
@@ -114,8 +121,20 @@ class PlaygroundPages:
             path = f"{seat.home}/playground/chat"
             parts = [seat.offer(path, "Send", fields, title="Chat", streams=True)]
         parts += (*answer, *self._task_forms(seat))
-        parts.append(Hint("The account pays for what is sent here, as for any call."))
+        parts += [
+            Hint("The account pays for what is sent here, as for any call."),
+            self._tabulate_prices(),
+        ]
         return Screen("Playground", [*parts, *code])
+
+    def _tabulate_prices(self) -> Table:
+        rows = [
+            (Cell(entry.model_id, "code"), Cell(entry.action), Cell(_show_price(entry)))
+            for entry in list_schedules(self._catalog.current, floor_moment(CLOCK.now()))
+            if entry.catalog_status != "unavailable"
+        ]
+        heads = (Head("Model"), Head("Operation"), Head("Price in dollars"))
+        return Table("Prices", heads, rows, "No model is in the catalog.", is_titled=True)
 
     def _task_forms(self, seat: Seat) -> list[Part]:
         path = f"{seat.home}/playground/task"
@@ -146,6 +165,12 @@ class PlaygroundPages:
             )
             forms.append(form)
         return forms
+
+
+def _show_price(entry: Schedule) -> str:
+    if entry.price is None:
+        return "none now"
+    return "free" if entry.pricing_status == "free" else describe_price(entry.price)
 
 
 def _make_control(field: InputField) -> Field:
