@@ -129,6 +129,7 @@ PLAN: dict[str, tuple[Treatment, ...]] = {
         Python("import os\nfrom google"),
         Parsed("spec:"),
         Objects("apiVersion"),
+        Objects("apiVersion"),
         NotRun("$ kubectl get", "shows a provider that fails for minutes"),
     ),
     "docs/local-run.md": (

@@ -153,21 +153,27 @@ def _complete_rates(given: TokenRates) -> Rates:
     input_ = given.input_per_million_micros or 0
     output = given.output_per_million_micros or 0
     cached = given.cached_per_million_micros
-    written = _choose(given.cache_write_per_million_micros, input_)
-    audio = _choose(given.audio_input_per_million_micros, input_)
+    cached_audio = given.cached_audio_per_million_micros
+    written = given.cache_write_per_million_micros
+    hour = given.cache_write_hour_per_million_micros
+    audio = given.audio_input_per_million_micros
+    image = given.image_input_per_million_micros
+    output_audio = given.audio_output_per_million_micros
+    output_image = given.image_output_per_million_micros
+    # conditional expressions, for this is done twice in each call
+    audio = input_ if audio is None else audio
+    written = input_ if written is None else written
+    if cached_audio is None:
+        cached_audio = audio if cached is None else cached
     return Rates(
-        input=input_,
-        cached=_choose(cached, input_),
-        cached_audio=_choose(given.cached_audio_per_million_micros, _choose(cached, audio)),
-        written=written,
-        written_hour=_choose(given.cache_write_hour_per_million_micros, written),
-        audio=audio,
-        image=_choose(given.image_input_per_million_micros, input_),
-        output=output,
-        output_audio=_choose(given.audio_output_per_million_micros, output),
-        output_image=_choose(given.image_output_per_million_micros, output),
+        input_,
+        input_ if cached is None else cached,
+        cached_audio,
+        written,
+        written if hour is None else hour,
+        audio,
+        input_ if image is None else image,
+        output,
+        output if output_audio is None else output_audio,
+        output if output_image is None else output_image,
     )
-
-
-def _choose(rate: int | None, otherwise: int) -> int:
-    return otherwise if rate is None else rate

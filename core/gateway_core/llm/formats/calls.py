@@ -117,6 +117,8 @@ MOST_TOKENS = 1_000_000_000
 
 def read_count(value: Any) -> int:
     """A number of tokens from a provider; 0 where it is none that a call can have."""
+    if not value:
+        return 0
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return value if type(value) is int and 0 < value <= MOST_TOKENS else 0

@@ -76,7 +76,7 @@ def _read_openai(usage: Any, names: _Names) -> TokenUsage | None:
     given = as_object(usage.get(names.input_details))
     made = as_object(usage.get(names.output_details))
     cached = as_object(given.get("cached_tokens_details"))
-    written = [as_object(each.get(name)) for each in (given, usage) for name in _WRITTEN_PARTS]
+    written = _find_count(_WRITTEN, given, usage)
     return interpret_counts(
         ReportedCounts(
             read_count(usage.get(names.input)),
@@ -86,8 +86,8 @@ def _read_openai(usage: Any, names: _Names) -> TokenUsage | None:
             cached=_find_count(_CACHED, given, usage),
             cached_audio=read_count(cached.get("audio_tokens")),
             cached_image=read_count(cached.get("image_tokens")),
-            written=_find_count(_WRITTEN, given, usage),
-            written_hour=_find_count(_WRITTEN_HOUR, given, *written),
+            written=written,
+            written_hour=_find_written_hour(given, usage) if written else 0,
             audio=read_count(given.get("audio_tokens")),
             image=read_count(given.get("image_tokens")),
             output_audio=read_count(made.get("audio_tokens")),
@@ -125,19 +125,23 @@ def read_google_usage(usage: Any) -> TokenUsage | None:
 def _find_count(names: tuple[str, ...], *holders: dict[str, Any]) -> int:
     """Return the first count that a holder has under one of the names; 0 without any."""
     for holder in holders:
-        if holder:
-            for name in names:
-                count = read_count(holder.get(name))
-                if count:
-                    return count
+        for name in names:
+            # most names are in no usage
+            if name in holder and (count := read_count(holder[name])):
+                return count
     return 0
+
+
+def _find_written_hour(*holders: dict[str, Any]) -> int:
+    parts = [as_object(each.get(name)) for each in holders for name in _WRITTEN_PARTS]
+    return _find_count(_WRITTEN_HOUR, *holders, *parts)
 
 
 def _read_modalities(usage: dict[str, Any], *names: str) -> dict[str, int]:
     """Return the tokens by modality in Google's details under `names`."""
     counts: dict[str, int] = {}
     for name in names:
-        for each in as_objects(usage.get(name)):
+        for each in as_objects(usage[name]) if name in usage else ():
             modality = str(each.get("modality"))
             counts[modality] = counts.get(modality, 0) + read_count(each.get("tokenCount"))
     return counts
@@ -150,8 +154,14 @@ def _has_counts(usage: Any, *names: str) -> bool:
     """
     if not isinstance(usage, dict):
         return False
-    counts = [(value, read_count(value)) for value in map(usage.get, names)]
-    return any(count for _, count in counts) and all(count or not value for value, count in counts)
+    has_any = False
+    for name in names:
+        value = usage.get(name)
+        if value:
+            if not read_count(value):
+                return False
+            has_any = True
+    return has_any
 
 
 def to_chat_usage(usage: TokenUsage) -> dict[str, Any]:
