@@ -168,6 +168,20 @@ async def test_quote_refuses_an_unknown_tier_and_a_model_that_is_no_string(
         assert (found.status, set(found.json["errors"])) == (400, errors)
 
 
+async def test_client_that_leaves_after_a_reported_prompt_pays_an_estimate_of_the_output() -> None:
+    async def script(reply: Reply, _: Received) -> None:
+        await reply.begin()
+        chunk = orjson.loads(make_chat_chunks("Hello")[1][6:])
+        chunk["usage"] = {"prompt_tokens": 10, "completion_tokens": 0, "total_tokens": 10}
+        await reply.chunk(b"data: %b\n\n" % orjson.dumps(chunk))
+        await asyncio.Event().wait()
+
+    async with serve(script) as (gateway, _):
+        await gateway.leave_after(lambda got: b"Hello" in got, stream=True)
+        record = await gateway.read_record()
+        assert (record.input_tokens, record.output_tokens, record.estimated) == (10, 2, True)
+
+
 async def test_client_that_leaves_after_a_reported_usage_pays_that() -> None:
     async def script(reply: Reply, _: Received) -> None:
         await reply.begin()

@@ -384,7 +384,7 @@ class _RunningCall:
         if reported is None:
             return estimated
         # a stream that broke off may have reported its prompt alone, or its output up to then
-        if reported.input and reported.output >= estimated.output:
+        if reported.input and has_reported and reported.output >= estimated.output:
             return reported
         return replace(
             reported,
