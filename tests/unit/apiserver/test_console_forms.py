@@ -1,5 +1,6 @@
 """Forms of the console that are refused: when the one shown then is the same request again."""
 
+import re
 from typing import Any
 
 import pytest
@@ -180,3 +181,43 @@ async def test_playground_shows_what_models_cost(gateway: Gateway, browser: AppB
     assert "1.25 a million input tokens; above 200,000 prompt tokens: 2.50 a million" in shown
     assert "0.10 a second" in shown
     assert "free" in shown
+
+
+async def make_key(browser: AppBrowser, once: str) -> tuple[str, Page]:
+    """The id of the key that a form of this Idempotency-Key made, and the page that answers."""
+    form = find_form(await browser.get(f"{HOME}/keys"), f"{HOME}/keys")
+    page = await browser.post(form.action, {**form.fields, "name": "one", "idempotency_key": once})
+    listed = await browser.get(f"{HOME}/keys")
+    found = re.search(r"key_[a-z0-9]+", listed.body)
+    return ("" if found is None else found.group()), page
+
+
+@pytest.mark.parametrize("role", ["member", "admin"])
+async def test_member_is_not_shown_a_key_that_another_user_made_by_the_same_request(
+    gateway: Gateway, browser: AppBrowser, role: str
+) -> None:
+    await make_key(browser, "once")
+    put_person(gateway, "bob", demo=role)
+    _, page = await make_key(await enter(gateway, "bob"), "once")
+    assert page.status == (409 if role == "member" else 200)
+
+
+@pytest.mark.parametrize(
+    ("word", "field", "value"),
+    [
+        ("rotate", "overlap_seconds", "\N{SUPERSCRIPT TWO}"),
+        ("rotate", "overlap_seconds", "9" * 30),
+        ("rotate", "overlap_seconds", "9" * 5000),
+        ("change", "rpm_limit", "\N{SUPERSCRIPT TWO}"),
+        ("change", "limit", "1e999999999"),
+    ],
+)
+async def test_field_without_a_usable_number_is_named(
+    browser: AppBrowser, word: str, field: str, value: str
+) -> None:
+    key_id, _ = await make_key(browser, "once")
+    path = f"{HOME}/keys/{key_id}"
+    form = find_form(await browser.get(path), f"{path}/{word}")
+    shown = await browser.post(form.action, {**form.fields, field: value})
+    assert shown.status == 400
+    assert f"{field}: " in shown.text

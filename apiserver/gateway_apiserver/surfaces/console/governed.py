@@ -7,7 +7,7 @@ Platform Management (`surfaces/management`).
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, Protocol, TypeVar, get_args
 
 from gateway_apiserver.endpoints import Call
@@ -166,7 +166,7 @@ def read_limits(values: Values) -> dict[str, Any]:
     limits: dict[str, Any] = {
         "limit_cents": _read_cents(values.get("limit", "")),
         "limit_window": values.get("limit_window") or None,
-        "rpm_limit": _read_count(values.get("rpm_limit", "")),
+        "rpm_limit": read_count("rpm_limit", values),
     }
     for name in _LISTS[:2]:
         limits[name] = values.get(name, "").split() or None
@@ -184,18 +184,20 @@ def _read_cents(text: str) -> int | None:
         return None
     try:
         cents = Decimal(text.strip()) * 100
-    except InvalidOperation:
+    except ArithmeticError:
         raise refuse_fields({"limit": ["must be an amount in dollars"]}) from None
     if not cents.is_finite() or cents != cents.to_integral_value() or abs(cents) > 10**15:
         raise refuse_fields({"limit": ["must be an amount in whole cents"]})
     return int(cents)
 
 
-def _read_count(text: str) -> int | None:
-    if not text.strip():
+def read_count(name: str, values: Values) -> int | None:
+    """The whole number in a field; None where it is empty. InvalidRequest."""
+    text = values.get(name, "").strip()
+    if not text:
         return None
-    if not (text.strip().isascii() and text.strip().isdigit() and len(text) < 12):
-        raise refuse_fields({"rpm_limit": ["must be a whole number"]})
+    if not (text.isascii() and text.isdigit() and len(text) < 12):
+        raise refuse_fields({name: ["must be a whole number"]})
     return int(text)
 
 

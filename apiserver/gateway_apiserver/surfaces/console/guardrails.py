@@ -145,7 +145,7 @@ class GuardrailPages(GovernedPages):
 
     async def delete(self, call: Call, seat: Seat, _: Values) -> Response:
         """Delete it, also where it holds for keys."""
-        await self._api.write(call, seat, "DELETE", f"{self.operation(call)}?force=true")
+        await self._api.write(call, seat, "DELETE", self.operation(call), force="true")
         return redirect(f"{seat.home}/guardrails?done=deleted")
 
     async def assign(self, call: Call, seat: Seat, values: Values) -> Response:

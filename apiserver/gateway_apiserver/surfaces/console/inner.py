@@ -4,6 +4,7 @@ Pages show and change what the REST operations do, by the same handlers: the sam
 limits and errors. There is no second implementation.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -28,16 +29,22 @@ class InnerApi:
 
     async def read(self, call: Call, seat: Seat, path: str, **query: Any) -> Any:
         """The body that a GET is answered with. GatewayError as the operation's."""
-        text = locate("", **query).removeprefix("?").encode()
-        return await self._exchange(call, seat, "GET", path, text, None, ())
+        return await self._exchange(call, seat, "GET", path, query, None, ())
 
     async def write(
-        self, call: Call, seat: Seat, method: str, path: str, body: Any = None, *, key: str = ""
+        self,
+        call: Call,
+        seat: Seat,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        key: str = "",
+        **query: str,
     ) -> Any:
         """The body of an answer; `key` is the Idempotency-Key. GatewayError as the operation's."""
         headers = ((b"idempotency-key", key.encode()),) if key else ()
-        path, _, query = path.partition("?")
-        return await self._exchange(call, seat, method, path, query.encode(), body, headers)
+        return await self._exchange(call, seat, method, path, query, body, headers)
 
     async def send(self, call: Call, seat: Seat, path: str) -> None:
         """Have the operation of a GET answer the call itself."""
@@ -62,14 +69,15 @@ class InnerApi:
         seat: Seat,
         method: str,
         path: str,
-        query: bytes,
+        query: Mapping[str, Any],
         body: Any,
         headers: tuple[Header, ...],
     ) -> Any:
+        text = locate("", **query).removeprefix("?").encode()
         raw = b"" if body is None else orjson.dumps(body)
         if body is not None:
             headers = (*headers, _JSON_TYPE, (b"content-length", b"%d" % len(raw)))
-        inner = self._enter(call, seat, method, path, query, [*headers])
+        inner = self._enter(call, seat, method, path, text, [*headers])
         return await self._read(inner, _make_receive(raw, call))
 
     async def _read(self, inner: Scope, receive: Receive) -> Any:

@@ -8,6 +8,7 @@ from gateway_apiserver.endpoints import Call
 from gateway_apiserver.surfaces.console.governed import (
     GovernedPages,
     limit_fields,
+    read_count,
     read_limits,
     show_lists,
     show_use,
@@ -194,8 +195,8 @@ class KeyPages(GovernedPages):
 
     async def rotate(self, call: Call, seat: Seat, values: Values) -> Screen:
         """Give the key a new secret, which the answer shows."""
-        seconds, once = values.get("overlap_seconds", "0"), values.get("idempotency_key", "")
-        body = {"overlap_seconds": int(seconds) if seconds.isdigit() else seconds}
+        body = {"overlap_seconds": read_count("overlap_seconds", values) or 0}
+        once = values.get("idempotency_key", "")
         path = f"{self.operation(call)}/rotate"
         return _show_secret(seat, await self._api.write(call, seat, "POST", path, body, key=once))
 

@@ -36,7 +36,7 @@ from gateway_apiserver.surfaces.management.responses import (
 from gateway_apiserver.surfaces.models import Page
 from gateway_core.accounts.key_use import KeyUse
 from gateway_core.accounts.records import KeyRecord, UserRecord
-from gateway_core.api.errors import Conflict, Unavailable
+from gateway_core.api.errors import Conflict, KeyReused, Unavailable
 from gateway_core.api.ids import (
     ACCOUNT_LABEL,
     FIRST_HINT_ANNOTATION,
@@ -127,6 +127,7 @@ class KeyService:
         # an omitted value equals its default (contract §2.2)
         creation = await self._objects.begin_creation(caller, key, KEYS, {**_DEFAULTS, **values})
         if creation.found is not None:
+            _check_replays(caller, creation.found)
             return _add_secret(self._render_new(creation.found, spec), None), True
         self._quota.check_room(caller.account)
         minted = mint_key()
@@ -134,6 +135,7 @@ class KeyService:
         stands, is_new = await self._repository.create(KEYS, obj)
         if not is_new and creation.intent is not None:
             check_made(stands, creation.intent)
+            _check_replays(caller, stands)
             return _add_secret(self._render_new(stands, spec), None), True
         return _add_secret(self._render_new(stands, spec), minted.plaintext), False
 
@@ -322,6 +324,12 @@ def _governs(caller: Caller, obj: Object) -> bool:
 def _check_governs(caller: Caller, obj: Object) -> None:
     if not _governs(caller, obj):
         raise unknown(KEYS)
+
+
+def _check_replays(caller: Caller, obj: Object) -> None:
+    """Raise KeyReused where the key that an equal call made is not shown to the caller."""
+    if not _governs(caller, obj):
+        raise KeyReused
 
 
 def _check_not_revoked(obj: Object) -> None:
