@@ -147,7 +147,7 @@ class Prices:
 
     async def show_schedules(self, call: Call) -> None:
         """The price list, or the part of it that the query names."""
-        query = read_query(PriceQuery, call.query)
+        query = read_query(PriceQuery, call.scope)
         moment = floor_moment(self._clock())
         shown = [
             rendered

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 MOST_BODY_BYTES = 1024 * 1024
 MOST_KEY_CHARACTERS = 512
+_MOST_PARAMETERS = 100
 
 
 def read_idempotency_key(headers: Iterable[Header]) -> str | None:
@@ -88,24 +89,28 @@ def check_query(scope: Scope, lists: frozenset[str]) -> None:
     if not query:
         return
     is_openai = _is_openai(scope)
-    try:
-        pairs = (
-            parse_qsl(
-                query.decode("latin-1"), keep_blank_values=True, max_num_fields=_MOST_PARAMETERS
-            )
-            if is_openai
-            else parse_qsl(query.decode(), keep_blank_values=True, errors="strict")
-        )
-    except UnicodeDecodeError:
-        raise InvalidRequest("The query is not valid UTF-8.") from None
-    except ValueError:
-        raise InvalidRequest("The query has too many parameters.") from None
+    pairs = _parse_query(query, is_strict=not is_openai)
     names = Counter(name for name, _ in pairs if name not in lists)
     repeated = [name for name, count in names.items() if count > 1]
     if repeated and is_openai:
         raise invalid(repeated[0], "must be given once")
     if repeated:
         raise refuse_fields({name: ["was given more than once"] for name in repeated})
+
+
+def _parse_query(query: bytes, *, is_strict: bool) -> list[tuple[str, str]]:
+    """The parameters of a query; one that `is_strict` is UTF-8. InvalidRequest."""
+    try:
+        return parse_qsl(
+            query.decode("utf-8" if is_strict else "latin-1"),
+            keep_blank_values=True,
+            errors="strict" if is_strict else "replace",
+            max_num_fields=_MOST_PARAMETERS,
+        )
+    except UnicodeDecodeError:
+        raise InvalidRequest("The query is not valid UTF-8.") from None
+    except ValueError:
+        raise InvalidRequest("The query has too many parameters.") from None
 
 
 async def read_object(call: "Call") -> dict[str, Any]:
@@ -161,30 +166,13 @@ def check_id(
 
 M = TypeVar("M", bound=BaseModel)
 
-_MOST_PARAMETERS = 100
-
-
-def read_query(model: type[M], query: bytes, lists: frozenset[str] = frozenset()) -> M:
-    """The query string as a `model`; of `lists`, values are split at commas and may be repeated.
+def read_query(model: type[M], scope: Scope) -> M:
+    """The query string as a `model`.
 
     Raises InvalidRequest in the Task form, also for a parameter that is unknown or repeated.
     """
-    try:
-        pairs = parse_qsl(query.decode(), keep_blank_values=True, errors="strict")
-    except (UnicodeDecodeError, ValueError):
-        raise InvalidRequest("The query is not valid UTF-8.") from None
-    values: dict[str, Any] = {}
-    problems: dict[str, list[str]] = {}
-    for name, value in pairs:
-        if name in lists:
-            values.setdefault(name, []).extend(part for part in value.split(",") if part)
-        elif name in values:
-            problems[name] = ["was given more than once"]
-        else:
-            values[name] = value
-    if problems:
-        raise refuse_fields(problems)
-    return validate(model, values)
+    check_query(scope, frozenset())
+    return validate(model, dict(_parse_query(scope["query_string"], is_strict=True)))
 
 
 def validate_openai(model: type[M], values: Mapping[str, Any], *, code: str = "") -> M:

@@ -131,3 +131,15 @@ async def test_foreign_ids_are_answered_as_unknown_ids(office: Office) -> None:
     cursor = await office.ask("GET", "/keys", query=f"after={key['id']}", key=office.other_key)
     assert cursor.status == 404
     assert office.read(key["id"])["spec"].get("revoked") is None
+
+
+async def test_queries_have_at_most_100_parameters(office: Office) -> None:
+    """Each unknown one is a problem to make; the list of prices needs no key."""
+    query = "&".join(f"p{number}=1" for number in range(101))
+    app = office.gateway.app
+    for answer in (
+        await office.ask("GET", "/keys", query=query),
+        await call(app, "GET", "/api/v1/price_schedules", query=query),
+    ):
+        assert answer.status == 400
+        assert answer.json == {"error": "The query has too many parameters."}
