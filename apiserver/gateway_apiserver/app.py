@@ -8,14 +8,14 @@ from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
+from fastapi.exceptions import RequestValidationError, ResponseValidationError
 from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from gateway_apiserver.content import ContentSender
 from gateway_apiserver.documents import ApiDocument
-from gateway_apiserver.errors import refuse_invalid
+from gateway_apiserver.errors import hide_response, refuse_invalid
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.metrics import ApiMetrics
 from gateway_apiserver.parts import ApiParts
@@ -149,6 +149,7 @@ def create_app(parts: ApiParts, drain: Drain | None = None) -> FastAPI:
         inner=_list_middlewares(parts.settings.cors_allowed_origins),
     )
     add_error_handler(app, RequestValidationError, refuse_invalid)
+    add_error_handler(app, ResponseValidationError, hide_response)
     app.state.metrics = metrics
     _add_routes(app, parts, intake, metrics, build_readiness(parts, draining))
     return app

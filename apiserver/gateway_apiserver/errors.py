@@ -1,9 +1,9 @@
-"""Problems of bodies and queries that FastAPI finds, in the form of their dialect."""
+"""Problems of requests and responses that FastAPI finds."""
 
-from typing import Any
+from typing import Any, NoReturn
 
 from fastapi import Request
-from fastapi.exceptions import RequestValidationError
+from fastapi.exceptions import RequestValidationError, ResponseValidationError
 
 from gateway_apiserver.surfaces.validation import refuse_parameter
 from gateway_core.api.errors import InvalidRequest
@@ -24,6 +24,17 @@ def refuse_invalid(error: Exception, request: Request) -> InvalidRequest:
     model = _find_model(request.scope["route"], is_query=is_query)
     code = "invalid_value" if is_query else ""
     return refuse_parameter(model, {**details[0], "loc": places[0]}, code=code)
+
+
+class InvalidResponse(Exception):
+    """A response that is not as its operation describes it: a defect of the gateway."""
+
+
+def hide_response(error: Exception, _: Request) -> NoReturn:
+    """Raise InvalidResponse, whose text names places alone: the error's own has the response."""
+    assert isinstance(error, ResponseValidationError)
+    places = sorted({".".join(map(str, detail["loc"])) for detail in error.errors()})
+    raise InvalidResponse(", ".join(places)) from None
 
 
 def _find_model(route: Any, *, is_query: bool) -> Any:

@@ -62,12 +62,12 @@ def add_error_handler(
 
     async def answer(request: Request, error: Exception) -> Response:
         context = get_context(request.scope)
-        has_begun = isinstance(context.sender, ResponseSender) and context.sender.status
-        if context.is_inner or has_begun:
-            # a page has asked, or the response has begun
-            raise error
         known = translate(error, request)
-        if isinstance(known, Internal):
+        if context.is_inner:
+            # a page shows it
+            raise known from None
+        has_begun = isinstance(context.sender, ResponseSender) and context.sender.status
+        if has_begun or isinstance(known, Internal):
             raise error
         drop_tracebacks(error)
         return WholeResponse(render(request.scope, known))

@@ -51,7 +51,8 @@ class Query(BaseModel):
 class Shape(BaseModel):
     """A response, or a part of one."""
 
-    model_config = ConfigDict(populate_by_name=True)
+    # the text of a problem has its place alone: a response may have a secret
+    model_config = ConfigDict(populate_by_name=True, hide_input_in_errors=True)
 
 
 class Page(Shape, Generic[T]):

@@ -166,6 +166,7 @@ def check_id(
 
 M = TypeVar("M", bound=BaseModel)
 
+
 def read_query(model: type[M], scope: Scope) -> M:
     """The query string as a `model`.
 

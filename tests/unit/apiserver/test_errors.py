@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
+from gateway_apiserver.surfaces.management.responses import SecretState
 from gateway_core.api import errors
 from gateway_web.errors import Dialect, choose_dialect, render_error
 from gateway_web.responses import Response
@@ -190,6 +191,25 @@ async def test_defect_is_500_without_detail(
     assert set(answer.json) == {"error"}
     assert answer.headers["x-request-id"] in answer.json["error"]
     assert b"secret" not in answer.body
+
+
+@pytest.mark.parametrize("wrong", ["given to the framework", "made by the service"])
+async def test_response_that_is_not_as_described_is_in_no_log(
+    gateway: Gateway,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    wrong: str,
+) -> None:
+    def show(*_: Any) -> Any:
+        values: Any = {"is_set": ["sk-hidden"]}
+        return values if wrong == "given to the framework" else SecretState(**values)
+
+    monkeypatch.setattr("gateway_apiserver.routers.account.work_out_balance", show)
+    answer = await gateway.get("/api/v1/me/balance")
+    assert answer.status == 500
+    logged = "".join(capsys.readouterr())
+    assert "request failed" in logged
+    assert "sk-hidden" not in logged
 
 
 async def test_client_that_leaves_in_the_middle_of_its_body_gets_no_response(

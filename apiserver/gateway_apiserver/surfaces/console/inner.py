@@ -8,12 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
-from fastapi import Request
-from fastapi.exceptions import RequestValidationError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway_apiserver.endpoints import Call
-from gateway_apiserver.errors import refuse_invalid
 from gateway_apiserver.surfaces.console.parts import locate
 from gateway_apiserver.surfaces.console.seats import Seat
 from gateway_web.context import SCOPE_KEY, Header, RequestContext, get_context
@@ -116,10 +113,7 @@ class InnerApi:
 
     async def _run(self, inner: Scope, receive: Receive, send: Send) -> None:
         get_context(inner).sender = send
-        try:
-            await self._router(inner, receive, send)
-        except RequestValidationError as error:
-            raise refuse_invalid(error, Request(inner)) from None
+        await self._router(inner, receive, send)
 
 
 def _make_receive(body: bytes, call: Call) -> Receive:
