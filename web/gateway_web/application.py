@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
+from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.responses import Response
@@ -24,8 +25,6 @@ from gateway_web.middleware.requests import (
     render_in_dialect,
 )
 from gateway_web.responses import ResponseSender, WholeResponse
-
-_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 def create_application(
@@ -103,8 +102,8 @@ def _find_methods(request: Request) -> list[str]:
     """The methods of a path, sorted."""
     found = {
         method
-        for method in _METHODS
-        for route in request.app.routes
-        if route.matches({**request.scope, "method": method})[0] is Match.FULL
+        for route in iter_route_contexts(request.app.routes)
+        if route.matches(request.scope)[0] is not Match.NONE
+        for method in route.methods or ()
     }
     return sorted({*found, *(("HEAD",) if "GET" in found else ())})
