@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from gateway_core.kube.connection import NoCluster
 from gateway_core.kube.secrets import SecretsUnusable
+from gateway_core.settings import list_problems
 
 
 def main() -> int:
@@ -31,12 +32,7 @@ def main() -> int:
 
             asyncio.run(serve_media(MediaSettings()))  # pyright: ignore[reportCallIssue]
     except ValidationError as error:
-        for problem in error.errors(include_input=False):
-            # what concerns several settings has no place and names them itself
-            name = "_".join(["GATEWAY", *map(str, problem["loc"])]).upper()
-            print(
-                f"{name}: {problem['msg']}" if problem["loc"] else problem["msg"], file=sys.stderr
-            )
+        print(*list_problems(error), sep="\n", file=sys.stderr)
         return 2
     except (NoCluster, SecretsUnusable) as error:
         print(error, file=sys.stderr)

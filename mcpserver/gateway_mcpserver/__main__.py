@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from gateway_core.kube.connection import NoCluster
 from gateway_core.kube.secrets import SecretsUnusable
 from gateway_core.observability.logs import configure_logging
+from gateway_core.settings import list_problems
 from gateway_mcpserver.app import create_app, create_health_app
 from gateway_mcpserver.compose import open_mcp
 from gateway_mcpserver.settings import McpSettings
@@ -24,11 +25,7 @@ def main() -> int:
     try:
         asyncio.run(_serve(McpSettings()))  # pyright: ignore[reportCallIssue]
     except ValidationError as error:
-        for problem in error.errors(include_input=False):
-            name = "_".join(["GATEWAY", *map(str, problem["loc"])]).upper()
-            print(
-                f"{name}: {problem['msg']}" if problem["loc"] else problem["msg"], file=sys.stderr
-            )
+        print(*list_problems(error), sep="\n", file=sys.stderr)
         return 2
     except (NoCluster, SecretsUnusable) as error:
         print(error, file=sys.stderr)

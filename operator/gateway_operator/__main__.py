@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 import gateway_operator.handlers  # noqa: F401 - registers kopf's handlers
 from gateway_core.observability.logs import configure_logging
+from gateway_core.settings import list_problems
 from gateway_operator.settings import Settings
 
 _log = structlog.get_logger(__name__)
@@ -18,12 +19,7 @@ def main() -> int:
     try:
         settings = Settings()  # pyright: ignore[reportCallIssue]
     except ValidationError as error:
-        for problem in error.errors():
-            # what concerns several settings has no place and names them itself
-            name = "_".join(["GATEWAY", *map(str, problem["loc"])]).upper()
-            print(
-                f"{name}: {problem['msg']}" if problem["loc"] else problem["msg"], file=sys.stderr
-            )
+        print(*list_problems(error), sep="\n", file=sys.stderr)
         return 2
     configure_logging(settings.log_level, settings.log_format)
     try:

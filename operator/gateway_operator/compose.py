@@ -62,7 +62,7 @@ from gateway_operator.callbacks.client import CallbackClient
 from gateway_operator.callbacks.orders import WebhookOrders
 from gateway_operator.callbacks.signing import Keyring
 from gateway_operator.context import Context, Failpoints, Shards
-from gateway_operator.events import KopfPoster
+from gateway_operator.events import Events, KopfPoster
 from gateway_operator.files.audit import OrphanRemoval, QuotaCheck
 from gateway_operator.files.controller import FileController, Removal
 from gateway_operator.files.intake import Intake
@@ -105,6 +105,8 @@ class Operator:
     supervisor: Supervisor
     controllers: Mapping[str, Observer]
     """By the plural of the kind whose events they take."""
+    events: Events
+    """What posts Events within their bounds, for handlers without a controller too."""
     heartbeat: Heartbeat
     hear: Callable[[], None]
     """Note that the watch has shown the heartbeat; from the first one on the process is ready."""
@@ -374,6 +376,7 @@ async def start_operator(settings: Settings) -> Operator:
                 GatewayFile.plural: files,
                 GatewayUpload.plural: uploads,
             },
+            events=context.events,
             heartbeat=heartbeat,
             hear=hear,
             drain=drain,

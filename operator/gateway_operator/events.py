@@ -4,6 +4,7 @@ Their number is bounded twice. An object has one Event of a reason in ten minute
 waits is repeated every few seconds. The process posts `EVENTS_PER_SECOND` of each reason, after a
 burst: of 10,000 tasks that fail alike an admin needs some, and Events cost CPU and space in etcd.
 Each reason has a bucket of its own: tasks that wait for a provider hide no account that is unready.
+An account has at most half of a reason's Events: its failures hide none of other accounts.
 
 Events are lost while the API server is away, and when the process ends.
 """
@@ -13,6 +14,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping
 from contextvars import Context as Variables
 from contextvars import copy_context
+from functools import lru_cache
 from typing import Any, cast
 
 import kopf
@@ -31,6 +33,9 @@ MAX_REMEMBERED = 20_000
 """Objects and reasons of which the time of the last Event is known."""
 EVENTS_PER_SECOND = 2.0
 BURST = 100.0
+ACCOUNT_SHARE = 0.5
+MAX_ACCOUNTS = 4096
+"""Accounts and reasons whose use of their share is known."""
 
 NORMAL, WARNING = "Normal", "Warning"
 
@@ -86,6 +91,7 @@ class Events:
         self._post = post
         self._last: OrderedDict[Key, float] = OrderedDict()
         self._buckets = defaultdict[str, TokenBucket](lambda: TokenBucket(EVENTS_PER_SECOND, BURST))
+        self._find_share = lru_cache(MAX_ACCOUNTS)(_make_share)
 
     def info(self, obj: Object, *, reason: str, message: str) -> None:
         """Report progress of an object."""
@@ -132,7 +138,12 @@ class Events:
 
     def _report(self, obj: Object, kind: str, reason: str, message: str) -> None:
         key = (_identify(obj["metadata"]), reason)
-        if self._is_due(key) and self._buckets[reason].take():
+        if not self._is_due(key):
+            return
+        account = obj.get("spec", {}).get("request", {}).get("accountName")
+        if account is not None and not self._find_share(account, reason).take():
+            return
+        if self._buckets[reason].take():
             self._remember(key)
             self._post(obj, kind, reason, message)
 
@@ -144,6 +155,10 @@ class Events:
         self._last.move_to_end(key)
         if len(self._last) > MAX_REMEMBERED:
             self._last.popitem(last=False)
+
+
+def _make_share(_account: str, _reason: str) -> TokenBucket:
+    return TokenBucket(EVENTS_PER_SECOND * ACCOUNT_SHARE, BURST * ACCOUNT_SHARE)
 
 
 def _identify(meta: Mapping[str, Any]) -> str:

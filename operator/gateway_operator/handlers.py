@@ -15,7 +15,9 @@ other replicas, so a restart loads live work only. Configuration kinds are follo
 
 import asyncio
 import gc
+import signal
 import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,6 +26,7 @@ from typing import Any
 
 import aiohttp
 import kopf
+from pydantic import ValidationError
 
 from gateway_core.api.batch import GatewayBatch
 from gateway_core.api.file import GatewayFile
@@ -34,6 +37,7 @@ from gateway_core.concurrency import Supervisor
 from gateway_core.egress.connector import send_through
 from gateway_core.kube.connection import Connection, Credentials
 from gateway_core.observability.logs import configure_logging
+from gateway_core.settings import list_problems
 from gateway_core.tasks.lifecycle import OPEN_SELECTOR
 from gateway_operator.compose import Operator, start_operator
 from gateway_operator.context import Shards
@@ -54,7 +58,7 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
     """Start the controllers. Raises what keeps them from starting, which ends kopf."""
     if settings.peering.clusterwide:
         raise kopf.PermanentError("the operator works in one namespace: name it with -n")
-    own = Settings()  # pyright: ignore[reportCallIssue]
+    own = read_settings()
     configure_logging(own.log_level, own.log_format)
     configure(settings, own.shards, own.namespace, own.lease)
     # else each full collection visits the classes of `kubernetes`, which kopf imports
@@ -63,12 +67,28 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
     memo.operator = await start_operator(own)
 
 
+def read_settings() -> Settings:
+    """Return the settings. Raises PermanentError, which names the variables that are wrong."""
+    try:
+        return Settings()  # pyright: ignore[reportCallIssue]
+    except ValidationError as error:
+        raise kopf.PermanentError("; ".join(list_problems(error))) from None
+
+
 @kopf.on.cleanup(errors=ONCE)
 async def stop(memo: kopf.Memo, **_: Any) -> None:
     """Complete what may have started a job, and close all connections."""
+    ignore_signals()
     operator: Operator = memo.operator
     await end_watches()
     await operator.stop()
+
+
+def ignore_signals() -> None:
+    """Ignore further signals: kopf's handlers set the result of a future, which fails again."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, lambda: None)
 
 
 async def end_watches() -> None:

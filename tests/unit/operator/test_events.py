@@ -14,8 +14,8 @@ from tests.fakes.kubernetes import FakeKubernetes
 Posted = tuple[str, str, str, str]
 
 
-def make(name: str) -> dict[str, Any]:
-    head = {"apiVersion": "modelgateway.dev/v1alpha1", "kind": "GatewayTask"}
+def make(name: str, **spec: Any) -> dict[str, Any]:
+    head = {"apiVersion": "modelgateway.dev/v1alpha1", "kind": "GatewayTask", "spec": spec}
     return {**head, "metadata": {"name": name, "uid": f"uid of {name}", "namespace": "n"}}
 
 
@@ -69,6 +69,22 @@ async def test_flood_of_waiting_tasks_hides_no_other_warning() -> None:
         bench.events.warn(make(f"task-{number}"), reason="WaitingForProvider", message="busy")
     bench.events.warn(make("account"), reason="NotReady", message="no Secret")
     assert bench.posted[-1] == ("account", "Warning", "NotReady", "no Secret")
+
+
+@in_virtual_time
+async def test_account_has_half_of_the_events_of_a_reason() -> None:
+    bench = Bench()
+    flood = [make(f"task-{number}", request={"accountName": "a"}) for number in range(10_000)]
+    for task in flood:
+        bench.events.warn(task, reason="Failed", message="refused")
+    assert len(bench.posted) == BURST / 2
+    await asyncio.sleep(10)
+    for task in reversed(flood):
+        bench.events.warn(task, reason="Failed", message="refused")
+    assert len(bench.posted) == (BURST + 10 * EVENTS_PER_SECOND) / 2
+    other = make("other", request={"accountName": "b"})
+    bench.events.warn(other, reason="Failed", message="refused")
+    assert bench.posted[-1][0] == "other"
 
 
 @in_virtual_time

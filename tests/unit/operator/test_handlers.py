@@ -1,6 +1,8 @@
 """kopf's handlers: what is watched, where events go, and what ends no watch."""
 
 import asyncio
+import os
+import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -248,28 +250,68 @@ async def serve_failing_watch(request: web.Request) -> web.StreamResponse:
     raise AssertionError
 
 
-async def test_failed_watch_stops_the_operator_in_order(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    stopped = list[bool]()
-    app = web.Application()
-    app.router.add_get("/{path:.*}", serve_failing_watch)
-    async with TestServer(app) as server:
+@pytest.fixture
+def operator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """What runs kopf against a server, with an operator that `stop` stops."""
+    monkeypatch.setattr(handlers, "configure_logging", lambda *_: None)
+    monkeypatch.setenv("GATEWAY_SECRETS_DIR", str(tmp_path))
+    monkeypatch.setenv("GATEWAY_STORE_DIR", str(tmp_path))
+    monkeypatch.setenv("GATEWAY_MEDIA_URL", "http://127.0.0.1")
 
-        async def stop() -> None:
-            stopped.append(True)
+    async def run(serve: Any, stop: Callable[[], Awaitable[None]]) -> None:
+        app = web.Application()
+        app.router.add_get("/{path:.*}", serve)
+        async with TestServer(app) as server:
 
-        async def start_operator(_: Settings) -> Any:
-            connection = Connection(str(server.make_url("")))
-            return SimpleNamespace(connection=connection, supervisor=Supervisor(), stop=stop)
+            async def start_operator(_: Settings) -> Any:
+                connection = Connection(str(server.make_url("")))
+                return SimpleNamespace(connection=connection, supervisor=Supervisor(), stop=stop)
 
-        monkeypatch.setattr(handlers, "start_operator", start_operator)
-        monkeypatch.setattr(handlers, "configure_logging", lambda *_: None)
-        monkeypatch.setenv("GATEWAY_SECRETS_DIR", str(tmp_path))
-        monkeypatch.setenv("GATEWAY_STORE_DIR", str(tmp_path))
-        monkeypatch.setenv("GATEWAY_MEDIA_URL", "http://127.0.0.1")
-        async with asyncio.timeout(15):
-            with pytest.raises(Exception, match="Error in the watch-stream"):
+            monkeypatch.setattr(handlers, "start_operator", start_operator)
+            async with asyncio.timeout(15):
                 await kopf.operator(namespaces=["n"], standalone=True)
+
+    return run
+
+
+async def test_failed_watch_stops_the_operator_in_order(operator: Any) -> None:
+    stopped = list[bool]()
+
+    async def stop() -> None:
+        stopped.append(True)
+
+    with pytest.raises(Exception, match="Error in the watch-stream"):
+        await operator(serve_failing_watch, stop)
     assert stopped == [True]
     assert not [task for task in asyncio.all_tasks() if "watcher" in task.get_name()]
+
+
+async def test_second_signal_while_it_stops_is_no_error(operator: Any) -> None:
+    errors = list[Any]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    served = list[str]()
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            return web.json_response(DISCOVERY.get(request.path, NO_OBJECTS))
+        if not served:
+            os.kill(os.getpid(), signal.SIGTERM)
+        served.append(request.path)
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    async def stop() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(0.1)
+
+    await operator(serve, stop)
+    assert not errors
+
+
+async def test_wrong_setting_is_named_without_its_value(
+    operator: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEWAY_REPLICAS", "many")
+    with pytest.raises(kopf.PermanentError, match=r"^GATEWAY_REPLICAS: [^;]+integer") as failure:
+        await handlers.start(settings=kopf.OperatorSettings(), memo=kopf.Memo())
+    assert "many" not in str(failure.value)

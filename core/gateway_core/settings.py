@@ -1,0 +1,15 @@
+"""Problems of a process's settings. Pure."""
+
+from pydantic import ValidationError
+
+
+def list_problems(error: ValidationError) -> list[str]:
+    """Return the problems without values, each after the environment variable that has it.
+
+    A problem of several settings has no place, and its text names them.
+    """
+    problems = []
+    for detail in error.errors(include_input=False):
+        name = "_".join(["GATEWAY", *map(str, detail["loc"])]).upper()
+        problems.append(f"{name}: {detail['msg']}" if detail["loc"] else detail["msg"])
+    return problems
