@@ -249,8 +249,9 @@ def _close_shapes(node: Any, components: Mapping[str, Schema]) -> None:
 
 
 def _tidy_text(node: Any) -> Any:
-    """The same with `KeyList` in place of `Page_Key_`, and bounds of integers as integers."""
+    """The same with the names that clients know, and bounds of integers as integers."""
     text = re.sub(rb"\bPage_(\w+?)_(?=\")", rb"\1List", orjson.dumps(node))
+    text = re.sub(rb"\bUsageReport(?=\")", b"ReportUsage", text)
     # FastAPI has a float for each bound
     return orjson.loads(re.sub(rb'("(?:minimum|maximum)":-?\d+)\.0\b', rb"\1", text))
 

@@ -78,6 +78,13 @@ async def test_references_lead_somewhere(gateway: Gateway) -> None:
             node = node[part]
 
 
+async def test_report_of_usage_has_the_name_that_generated_clients_know(gateway: Gateway) -> None:
+    document = await _document(gateway)
+    assert "ReportUsage" in document["components"]["schemas"]
+    report = document["paths"]["/api/v1/management/usage"]["get"]["responses"]["200"]
+    assert _references(report["content"]) == ["#/components/schemas/ReportUsage"]
+
+
 def _references(node: Any) -> list[str]:
     if isinstance(node, list):
         return [found for item in node for found in _references(item)]
