@@ -284,7 +284,7 @@ def _describe_operation(
         if docs.example is not None:
             content["example"] = docs.example
         described["requestBody"] = {
-            "required": not docs.has_optional_body,
+            "required": True,
             "content": {"application/json": content},
         }
     elif docs.form is not None:
@@ -337,7 +337,6 @@ def _describe_responses(
         is_paid=operation.paid,
         reads_body=docs.body is not None or docs.form is not None,
         reads_query=docs.query is not None,
-        has_cursor=docs.query is not None and "after" in docs.query.model_fields,
         is_repeatable=bool(docs.makes),
     )
     for status in statuses:
@@ -376,7 +375,7 @@ def _list_refusals(
     is_paid: bool = False,
     reads_body: bool,
     reads_query: bool,
-    has_cursor: bool,
+    has_cursor: bool = False,
     is_repeatable: bool,
 ) -> list[int]:
     """Error statuses of an operation: implied by its requirements, and named by it (`also`)."""
@@ -404,7 +403,7 @@ def _add_component(
             return tuple(response["oneOf"])
         name, schema = operation[0].upper() + operation[1:], response
     else:
-        name = re.sub(r"^Page\[(\w+)\]$", r"\1List", response.__name__)
+        name = response.__name__
         schema = inline_schema(response.model_json_schema(mode="serialization"), closed=True)
     components[name] = schema
     return (name,)
@@ -440,8 +439,7 @@ def _describe_query(query: type[BaseModel]) -> list[dict[str, Any]]:
         if shown.get("default", ...) is None:
             del shown["default"]
         description = {"description": shown.pop("description")} if "description" in shown else {}
-        style = {"style": "form", "explode": False} if shown.get("type") == "array" else {}
-        parameters.append({"name": name, "in": "query", **description, **style, "schema": shown})
+        parameters.append({"name": name, "in": "query", **description, "schema": shown})
     return parameters
 
 

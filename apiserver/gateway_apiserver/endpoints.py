@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
-from starlette.routing import Match
+from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from gateway_apiserver.access import authorize
@@ -163,7 +163,6 @@ class Docs:
     status: int = 200
     query: type[BaseModel] | None = None
     body: Body | None = None
-    has_optional_body: bool = False
     form: Schema | None = None
     makes: str = ""
     also: tuple[int, ...] = ()
@@ -216,9 +215,13 @@ class CallRoute(EndpointRoute):
             await send_response(send, response)
 
 
-class UnlistedRoute(CallRoute):
+class Unlisted(Route):
     """A create of what is not listed: to a GET its path is unknown, as one object of it is."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Whether the path is this one, and the method no GET."""
         return (Match.NONE, {}) if scope["method"] == "GET" else super().matches(scope)
+
+
+class UnlistedRoute(Unlisted, CallRoute):
+    """Such an operation that is an ASGI endpoint."""

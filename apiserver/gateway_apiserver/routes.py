@@ -6,11 +6,10 @@ from typing import Any
 from fastapi import Request
 from fastapi.routing import APIRoute
 from starlette.responses import Response
-from starlette.routing import Match
-from starlette.types import Scope
 
 from gateway_apiserver.access import authorize
 from gateway_apiserver.documents import describe_function, list_properties
+from gateway_apiserver.endpoints import Unlisted
 from gateway_apiserver.surfaces.validation import check_query, read_request_body
 from gateway_core.admission.admission import Access
 from gateway_web.context import get_context
@@ -68,12 +67,8 @@ class GatewayRoute(APIRoute):
         return check_then_handle
 
 
-class UnlistedOperation(GatewayRoute):
-    """A create of what is not listed: to a GET its path is unknown, as one object of it is."""
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Whether the path is this one, and the method no GET."""
-        return (Match.NONE, {}) if scope["method"] == "GET" else super().matches(scope)
+class UnlistedOperation(Unlisted, GatewayRoute):
+    """A create of what is not listed."""
 
 
 def _find_lists(route: APIRoute) -> frozenset[str]:
