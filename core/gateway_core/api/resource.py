@@ -95,7 +95,10 @@ class Part(BaseModel):
     Unknown fields are ignored, so that a process reads what a newer release wrote.
     """
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore")
+    # an invalid object's values, such as a task's prompt, are in no log
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="ignore", hide_input_in_errors=True
+    )
 
 
 class Condition(Part):

@@ -255,3 +255,11 @@ def test_every_field_has_a_description(kind: type[Resource]) -> None:
 def test_definition_fits_the_annotation_of_kubectl_apply(kind: type[Resource]) -> None:
     """`kubectl apply` keeps the object as JSON in an annotation; all have at most 256 KiB."""
     assert len(json.dumps(define(kind))) < 128 * 1024
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.plural)
+def test_error_of_an_invalid_object_has_none_of_its_values(kind: type[Resource]) -> None:
+    """Errors are logged, and a task has a prompt."""
+    with pytest.raises(ValidationError) as failure:
+        kind.model_validate({"metadata": {"uid": ["hidden"]}, "spec": ["hidden"]})
+    assert "hidden" not in str(failure.value)
