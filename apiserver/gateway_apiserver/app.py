@@ -309,7 +309,7 @@ def _add_routes(
 
 
 def build_readiness(parts: ApiParts, drain: Drain) -> Callable[[], bool]:
-    """Whether the process can serve. A dependency that fails later does not make it unready."""
+    """Return whether the process can serve. A dependency's later failure does not count."""
     return lambda: not drain.begun and parts.tables.synced and parts.is_prepared()
 
 

@@ -196,7 +196,7 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
 
 
 def _find_circuit(providers: Providers[LlmUpstream], name: str) -> bool | None:
-    """Whether this process sends a provider no LLM calls; None where it has sent it none."""
+    """Return whether this process sends a provider no LLM calls; None where it has sent it none."""
     upstream = providers.peek(name)
     return None if upstream is None else upstream.is_open
 

@@ -32,7 +32,7 @@ class ByteRange:
 
     @property
     def length(self) -> int:
-        """How many bytes."""
+        """Number of bytes."""
         return self.end - self.start + 1
 
 
@@ -149,7 +149,7 @@ def write_disposition(filename: str) -> bytes:
 
 
 def _matches(condition: bytes | None, tag: bytes) -> bool:
-    """Whether an `If-None-Match` names the tag, by the weak comparison of RFC 9110."""
+    """Return whether an `If-None-Match` names the tag, by the weak comparison of RFC 9110."""
     if condition is None:
         return False
     names = {name.strip().removeprefix(b"W/") for name in condition.split(b",")}

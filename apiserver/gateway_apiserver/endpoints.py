@@ -65,7 +65,7 @@ class Call:
 
     @property
     def caller(self) -> Principal:
-        """Who calls."""
+        """The caller."""
         assert self._caller is not None, "the operation requires no credential"
         return self._caller
 
@@ -97,7 +97,7 @@ class Call:
 
     @property
     def has_body(self) -> bool:
-        """Whether a body is declared."""
+        """True if a body is declared."""
         return declares_body(self.headers)
 
 
@@ -219,7 +219,7 @@ class Unlisted(Route):
     """A create of what is not listed: to a GET its path is unknown, as one object of it is."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Whether the path is this one, and the method no GET."""
+        """Return whether the path is this one, and the method no GET."""
         return (Match.NONE, {}) if scope["method"] == "GET" else super().matches(scope)
 
 

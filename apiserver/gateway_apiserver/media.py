@@ -204,7 +204,7 @@ class MediaHost:
         return True
 
     async def _measure(self, key: str) -> StoredObject:
-        """What is stored at `key`. NotFound, Unavailable."""
+        """Return the size of the object at `key`. NotFound, Unavailable."""
         try:
             async with self._store_timeout.bound():
                 return await self._store.head(key)

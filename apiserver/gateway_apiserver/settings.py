@@ -120,7 +120,7 @@ class ApiSettings(ServiceSettings):
 
     @property
     def sign_on_policy(self) -> SignOnPolicy:
-        """Who may come in by single sign-on."""
+        """The rules of who may come in by single sign-on."""
         domains = tuple(domain.lower() for domain in self.oidc_domains)
         return SignOnPolicy(self.oidc_users, self.oidc_account, self.oidc_role, domains)
 

@@ -109,7 +109,7 @@ class Tables:
 
     @property
     def synced(self) -> bool:
-        """Whether all were listed once, except what no call needs."""
+        """True if all were listed once, except what no call needs."""
         return all(table.synced for table in self._required)
 
 

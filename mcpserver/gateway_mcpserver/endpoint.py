@@ -275,7 +275,7 @@ class McpEndpoint:
 
 
 class _ParsedBody:
-    """What the body of a request takes in memory: its bytes, and its objects."""
+    """The memory that a request's body takes: its bytes, and its objects."""
 
     __slots__ = ("_account", "_receive", "_semaphore", "_size")
 

@@ -61,5 +61,5 @@ class Tables:
 
     @property
     def synced(self) -> bool:
-        """Whether all were listed once, except prompts: one tool alone needs them."""
+        """True if all were listed once, except prompts: one tool alone needs them."""
         return all(table.synced for table in self._required)

@@ -103,7 +103,7 @@ class Shards:
 
     @property
     def owns_rest(self) -> bool:
-        """Whether singleton work, and objects without a shard, are this replica's."""
+        """True if singleton work, and objects without a shard, are this replica's."""
         return 0 in self.numbers
 
     @property
@@ -117,12 +117,12 @@ class Shards:
         return f"{SHARD_LABEL} notin ({_join(others)})"
 
     def owns(self, labels: Mapping[str, str] | None) -> bool:
-        """Whether an object with these labels is this replica's; shard 0 has those without one."""
+        """Return whether an object with these labels is this replica's; unlabelled is shard 0."""
         word = (labels or {}).get(SHARD_LABEL, "")
         return (int(word) if word in _WORDS else 0) in self.numbers
 
     def owns_name(self, name: str) -> bool:
-        """Whether an object of this name is this replica's once it has its label."""
+        """Return whether an object of this name is this replica's once it has its label."""
         return shard_of(name) in self.numbers
 
     @property
@@ -172,7 +172,7 @@ class Context:
         self.termination = Termination(self.kube, deletes=self.shards.owns_rest)
 
     def is_minted(self, prefix: str, name: str, account: str) -> bool:
-        """Whether the API has made an object's name for the account: only it can make the tag."""
+        """Return whether the API has made an object's name for the account, by its tag."""
         return self.mint.check(prefix, account, name_to_id(name)) is Ownership.MINTED
 
     def age(self, resource: Resource) -> float:

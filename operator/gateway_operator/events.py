@@ -84,7 +84,7 @@ class TokenBucket:
 
 
 class Events:
-    """What happens to an object that an admin asks about."""
+    """A poster of Events about objects, within their bounds."""
 
     def __init__(self, kube: KubernetesClient, post: Post) -> None:
         self._kube = kube

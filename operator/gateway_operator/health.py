@@ -51,7 +51,7 @@ class Heartbeat:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the watch has shown none of the last three renewals."""
+        """True if the watch has shown none of the last three renewals."""
         return self._unheard >= MAX_UNHEARD
 
     def hear(self) -> None:

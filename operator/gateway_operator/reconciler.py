@@ -126,7 +126,7 @@ class WorkQueue:
         await asyncio.gather(*stopped, return_exceptions=True)
 
     def is_worked(self, name: str) -> bool:
-        """Whether `name` is being worked."""
+        """Return whether `name` is being worked."""
         return name in self._running
 
     def _set_timer(self) -> None:
@@ -196,7 +196,7 @@ class ObjectCache(Generic[R]):
         return len(self._objects)
 
     def __contains__(self, name: str) -> bool:
-        """Whether an object of that name is known."""
+        """Return whether an object of that name is known."""
         return name in self._objects
 
     def get(self, name: str) -> R | None:
@@ -218,11 +218,11 @@ class ObjectCache(Generic[R]):
         return -1 if obj is None else int(obj["metadata"]["resourceVersion"])
 
     def is_newest(self, resource: R) -> bool:
-        """Whether the resource was loaded from the object that is known now."""
+        """Return whether the resource was loaded from the object that is known now."""
         return self._objects.get(resource.metadata.name) is resource.source
 
     def is_known(self, name: str, version: int) -> bool:
-        """Whether that version, or a newer one, was seen or is known to be of the past."""
+        """Return whether that version, or a newer one, was seen or is known to be of the past."""
         return version <= max(self.version(name), self._gone.get(name, -1))
 
     def was_dropped(self, name: str) -> bool:
@@ -316,7 +316,7 @@ class Draining(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """What follows a step: the next step at once, or a later one after `seconds`, if any.
+    """The successor of a step: at once, after `seconds`, or none.
 
     In either case a change of the object starts the next step too.
     """
@@ -353,7 +353,7 @@ class Reconciler(ABC, Generic[T]):
         self.queue.forget(name)
 
     def has_begun(self, name: str) -> bool:
-        """Whether work in progress must be completed here, even while the queue drains."""
+        """Return whether work in progress must be completed here, even while the queue drains."""
         return False
 
     def describe(self, obj: T, /) -> Mapping[str, str | None]:

@@ -159,7 +159,7 @@ class Settings(StoreSettings, RedisSettings):
 
     @property
     def rules(self) -> RetentionRules:
-        """How long things are kept."""
+        """The periods that objects are kept."""
         return RetentionRules(
             finished=self.retention_ttl_seconds,
             most=self.retention_max_finished,

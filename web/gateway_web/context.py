@@ -14,7 +14,7 @@ Header = tuple[bytes, bytes]
 
 
 class Drain:
-    """Whether the process is shutting down; readiness and every response depend on it."""
+    """The shutdown of the process; readiness and every response depend on it."""
 
     def __init__(self) -> None:
         self.begun = False

@@ -56,7 +56,7 @@ class Dialect(Enum):
 
 
 def may_be_read_by_any_origin(path: str) -> bool:
-    """Whether pages of every origin may read the response, also an error (contract §0.11)."""
+    """Return whether pages of every origin may read the response (contract §0.11)."""
     return path.startswith("/.well-known/") or path in _READ_BY_ANY_ORIGIN
 
 

@@ -54,7 +54,7 @@ HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,64}$")]
 
 
 class ProcessSettings(StoreSettings):
-    """What every HTTP process needs."""
+    """Settings of every HTTP process."""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least severe lines that are logged."""
@@ -120,7 +120,7 @@ class ProcessSettings(StoreSettings):
 
 
 class ServiceSettings(ProcessSettings, RedisSettings):
-    """What a process needs that admits calls."""
+    """Settings of a process that admits calls."""
 
     namespace: str = "model-gateway"
     """Namespace of the custom resources and the Secrets."""

@@ -80,7 +80,7 @@ class LargeBodies:
         slots: HeldUnits,
         read: Callable[[dict[str, Any], int], T],
     ) -> T:
-        """What `read` makes of the JSON object that the call brings, and of its size in bytes.
+        """Return the result of `read` for the call's JSON object and its size in bytes.
 
         That of a large one runs in a thread, and a slot is put into `slots`, to be held for as
         long as the content is. Raises what `read` does, and

@@ -22,7 +22,7 @@ ANY_ID = "^[A-Za-z0-9_-]+$"
 
 
 class FieldProblem(ValueError):
-    """What is wrong with a value, with a code of its own in the OpenAI form."""
+    """A problem of a value, with a code of its own in the OpenAI form."""
 
     def __init__(self, text: str, *, code: str) -> None:
         super().__init__(text)
@@ -113,7 +113,7 @@ assert ShownPurpose.__args__ == SHOWN_PURPOSES  # type: ignore[attr-defined]
 
 
 class ExpiresAfter(Lenient):
-    """How long a File lives, from its creation on (§3.1)."""
+    """The lifetime of a File, from its creation on (§3.1)."""
 
     anchor: Annotated[Literal["created_at"], Word]
     seconds: Annotated[int, Field(ge=SHORTEST_SECONDS, le=LONGEST_SECONDS), Whole]

@@ -36,7 +36,7 @@ class _NoticeRoute(CallRoute):
     """Everything below the root: what is no good address, or no POST, is 404 all the same."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Whether a path is below the root."""
+        """Return whether a path is below the root."""
         if not scope["path"].startswith(ROOT):
             return Match.NONE, {}
         return Match.FULL, {"path_params": {}}

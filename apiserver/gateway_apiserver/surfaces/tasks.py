@@ -58,7 +58,7 @@ class _TaskRoute(CallRoute):
         self._permits_loopback = permits_loopback
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Whether the path is served."""
+        """Return whether the path is served."""
         match, child = super().matches(scope)
         if match is Match.NONE:
             return match, child

@@ -74,7 +74,7 @@ async def read_request_body(request: Request, *, is_optional: bool) -> tuple[byt
 
 
 def declares_body(headers: Iterable[Header]) -> bool:
-    """Whether a body is declared."""
+    """Return whether a body is declared."""
     given = dict(headers)
     return given.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in given
 

@@ -58,7 +58,7 @@ class AddressRules:
 
 
 def list_cors_headers(origin: str) -> Sequence[Header]:
-    """What a page of an allowed origin needs on every response."""
+    """Return the headers that a page of an allowed origin needs on every response."""
     allow = (b"access-control-allow-origin", origin.encode("latin-1"))
     return allow, (b"access-control-expose-headers", _EXPOSED_HEADERS), _VARY
 

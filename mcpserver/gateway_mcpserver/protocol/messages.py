@@ -110,7 +110,7 @@ def _read_message(body: dict[str, Any]) -> Message | None:
 
 
 def is_id(value: object) -> TypeGuard[RequestId]:
-    """Whether JSON-RPC and MCP take the value as an id, or as a progress token."""
+    """Return whether JSON-RPC and MCP take the value as an id, or as a progress token."""
     if isinstance(value, str):
         return len(value) <= MOST_ID_CHARACTERS
     return isinstance(value, int) and not isinstance(value, bool)

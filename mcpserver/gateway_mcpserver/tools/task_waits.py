@@ -129,7 +129,7 @@ class TaskWaiter:
         return record, now + RETRY_SECONDS
 
     def _is_running(self, task_id: str) -> bool:
-        """Whether the watch, which is alive, says that the task has not ended."""
+        """Return whether the watch, which is alive, says that the task has not ended."""
         known = self._tasks.get(id_to_name(task_id))
         return (
             known is not None and known.terminal is None and self._tasks.staleness <= QUIET_SECONDS

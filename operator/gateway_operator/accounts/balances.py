@@ -208,7 +208,7 @@ class Balances:
         return good
 
     async def _show(self, obj: Any, fields: dict[str, Any]) -> bool:
-        """Whether the object's status has `fields`, after a write if need be."""
+        """Return whether the object's status has `fields`, after a write if need be."""
         shown = obj.status.model_dump(by_alias=True)
         if all(shown.get(name) == value for name, value in fields.items()):
             return True

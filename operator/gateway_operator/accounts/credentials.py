@@ -130,7 +130,7 @@ class Credentials:
         return [b for b in budgets if b is not None and b.limit is not None]
 
     def name_subject(self, subject: str) -> str:
-        """What people call a key or guardrail that something counts under."""
+        """Return the display name of a key or guardrail that something counts under."""
         kind, _, name = subject.partition("/")
         guardrail = self._policies.find_guardrail(name) if kind == "guardrail" else None
         return KEY_TITLE if guardrail is None else name_guardrail(guardrail)
@@ -183,5 +183,5 @@ def _refuse(text: str) -> Refusal:
 
 
 def _refuse_unseen(text: str, age: float) -> Exception:
-    """What to raise where the tables may not show yet what the run names."""
+    """Return the error for a run that names what the tables may not show yet."""
     return NotYet() if age < SIGHT_SECONDS else _refuse(text)

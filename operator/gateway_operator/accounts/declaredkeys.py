@@ -115,7 +115,7 @@ class DeclaredKeys:
         return max(0.1, min((due - time.monotonic(), *ends)))
 
     async def _settle(self, key: GatewayKey) -> dict[str, object] | None:
-        """What has to change in the status; None where the Secret is not this key's."""
+        """Return the change of the status; None where the Secret is not this key's."""
         for _ in range(MOST_ATTEMPTS):
             try:
                 secret = await self.secrets.find(key.spec.secret_name or "")

@@ -64,7 +64,7 @@ class Slots:
             self._leaving.add(name)
 
     def is_due(self, name: str) -> bool:
-        """Whether the batch has to give its slot to one that waits; True once for each."""
+        """Return whether the batch has to give its slot to one that waits; True once for each."""
         if self._places.waiting <= len(self._leaving):
             return False
         staying = {n: held for n, held in self._held.items() if n not in self._leaving}
@@ -119,7 +119,7 @@ class Share:
 
     @property
     def has_room(self) -> bool:
-        """Whether the run may use more."""
+        """True if the run may use more."""
         return self.budget.has_room(self.account)
 
     def take(self, size: int) -> None:
@@ -159,7 +159,7 @@ class Window:
         return len(self._under_way)
 
     def has_room(self) -> bool:
-        """Whether the next line may begin."""
+        """Return whether the next line may begin."""
         if not self._under_way:
             return True
         if self._line_bytes >= MOST_BYTES_UNDER_WAY or not self._share.has_room:

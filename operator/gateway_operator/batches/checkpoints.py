@@ -44,7 +44,7 @@ class Checkpoints:
 
     @property
     def has_room(self) -> bool:
-        """Whether waiting results leave room for more lines."""
+        """True if waiting results leave room for more lines."""
         return not self._waiting or (self._share.has_room and not self._is_full)
 
     @property

@@ -57,7 +57,7 @@ class ProviderLimiter:
 
     @property
     def is_away(self) -> bool:
-        """Whether the provider is down: then one call at a time probes it."""
+        """True if the provider is down: then one call at a time probes it."""
         return self._failures >= len(PROBE_PAUSES)
 
     @property
@@ -107,7 +107,7 @@ class ProviderLimiter:
         self._window = min(float(self._allowance.calls), self._window + 1 / self._window)
 
     def has_answered(self, seconds: float) -> bool:
-        """Whether the provider has answered any call in the last `seconds`."""
+        """Return whether the provider has answered any call in the last `seconds`."""
         return asyncio.get_running_loop().time() - self._answered_at < seconds
 
     def note_busy(self, retry_after: float | None) -> None:

@@ -49,7 +49,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """What all runs of a process share."""
+    """The collaborators that all runs of a process share."""
 
     context: Context
     store: BatchStore

@@ -80,7 +80,7 @@ class BatchInputs:
     credentials: Credentials
 
     def is_admitted(self, batch: GatewayBatch) -> bool:
-        """Whether the API has made the batch: only the API can make a name with this tag."""
+        """Return whether the API has made the batch: only the API can make a name with this tag."""
         account, name = batch.spec.request.account_name, batch.metadata.name
         is_admitted = batch.spec.request.fingerprint is not None
         return is_admitted and self.context.is_minted(BATCH_PREFIX, name, account)
@@ -136,7 +136,7 @@ class BatchInputs:
             raise Unfit(Reason.INVALID_REQUEST, fault) from None
 
     def _is_there(self, file: GatewayFile) -> bool:
-        """Whether clients can see the File."""
+        """Return whether clients can see the File."""
         if file.metadata.deletion_timestamp is not None:
             return False
         expiry: datetime | None = None

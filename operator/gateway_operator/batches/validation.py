@@ -212,7 +212,7 @@ class Validator:
 
 
 def _check_body(body: Mapping[str, Any]) -> tuple[str, str, str] | None:
-    """As `batchlines.CheckBody`: what §6 says of a single call holds of a line."""
+    """Check a line's body as `batchlines.CheckBody`: by §6, as that of a single call."""
     try:
         read_call(body)
     except InvalidRequest as error:

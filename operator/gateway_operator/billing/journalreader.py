@@ -30,7 +30,7 @@ DayName = tuple[str, str]
 
 
 class JournalCursor:
-    """How far the journal of one process is aggregated, and what of it could not be.
+    """The position up to which one process's journal is aggregated, and its gaps.
 
     It is read in order. A day that cannot be written now delays itself alone: later objects are
     added to the other days, and wait for this one, whose mark must not pass a missing object.
@@ -56,11 +56,11 @@ class JournalCursor:
         self.halted = min(sequence, self.halted or sequence)
 
     def is_behind(self, sequence: int) -> bool:
-        """Whether the object has to wait for one that cannot be read."""
+        """Return whether the object has to wait for one that cannot be read."""
         return self.halted is not None and sequence >= self.halted
 
     def has_more(self) -> bool:
-        """Whether listed objects are left to read."""
+        """Return whether listed objects are left to read."""
         return self.halted is None and bool(self._ahead)
 
     def choose(self, most: int, *, again: bool) -> list[int]:

@@ -34,7 +34,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Payer(Protocol):
-    """What the request of a run says about who pays."""
+    """The fields of a run's request that name the payer."""
 
     account_name: str
     key_name: str | None

@@ -55,7 +55,7 @@ class Receiver:
 
     @property
     def limit(self) -> int:
-        """How many attempts may be in flight."""
+        """Number of attempts that may be in flight."""
         if not self.is_slow:
             return PER_HOST
         return PER_LATE_HOST if self.answers else PER_SLOW_HOST

@@ -148,7 +148,7 @@ class OrphanRemoval:
     def _is_owned(
         self, inventory: Inventory, batches: set[str], used: set[tuple[str, str]], owner: Owner
     ) -> bool:
-        """Whether all bytes of the owner belong to a batch or an open Upload."""
+        """Return whether all bytes of the owner belong to a batch or an open Upload."""
         if (owner.folder, owner.name) in used:
             return True
         if owner.folder == BATCHES_FOLDER:

@@ -94,7 +94,7 @@ class Removal:
         return found is not None and found.metadata.deletion_timestamp is not None
 
     async def _is_read(self, name: str) -> bool:
-        """Whether a batch that is not settled names the file as its input."""
+        """Return whether a batch that is not settled names the file as its input."""
         try:
             page = await self._context.kube.list_page(
                 GatewayBatch.plural,
@@ -138,7 +138,7 @@ class Removal:
 
 
 def _names_file(upload: Object, file: Object) -> bool:
-    """Whether the Upload was completed as that file of the same account."""
+    """Return whether the Upload was completed as that file of the same account."""
     spec, request = upload["spec"], file["spec"]["request"]
     completion = spec.get("completion") or {}
     return (completion.get("fileName"), spec["request"]["accountName"]) == (

@@ -37,7 +37,7 @@ def read_ready(obj: Object) -> dict[str, Any] | None:
 
 
 def is_checked(obj: Object) -> bool:
-    """Whether `Ready` was written, and the metadata is complete if it is True."""
+    """Return whether `Ready` was written, and the metadata is complete if it is True."""
     ready = read_ready(obj)
     return ready is not None and (ready["status"] != "True" or not find_lacking(obj))
 
@@ -110,7 +110,7 @@ class Intake:
         return None
 
     async def _is_late(self, obj: Object) -> bool:
-        """Whether its Upload was settled with another object of its name, which is gone.
+        """Return whether its Upload was settled with another object of its name, which is gone.
 
         An Upload is settled with a File's end after the bytes are removed. Where any are there the
         File was restored from a backup: then the Upload's status is made to name this object.
@@ -132,7 +132,7 @@ class Intake:
         return False
 
     async def _has_bytes(self, obj: Object) -> bool:
-        """Whether any of the file's bytes are there. StoreUnavailable."""
+        """Return whether any of the file's bytes are there. StoreUnavailable."""
         for segment in obj["spec"]["request"]["segments"]:
             try:
                 await self._context.store.head(segment["key"])

@@ -49,7 +49,7 @@ class FileFacts:
     is_good: bool
 
     def is_there(self, now: float) -> bool:
-        """Whether clients can see it, and its bytes count."""
+        """Return whether clients can see it, and its bytes count."""
         return self.leaving is None and (self.expiry is None or now < self.expiry)
 
 
@@ -142,7 +142,7 @@ MOST_KEYS = 500
 
 @dataclass(eq=False)
 class FileStorage:
-    """What the controllers of files and uploads do to kube, bytes and the ledger alike.
+    """Changes of kube, bytes and ledger that the controllers of files and uploads share.
 
     They handle objects as they are read: a File may list thousands of segments, and most events
     need two fields of it.

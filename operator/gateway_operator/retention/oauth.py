@@ -186,7 +186,7 @@ class _Seen:
 
 
 def _shorten(obj: Object) -> Object:
-    """What the sweep keeps of a grant: not its digests."""
+    """Return the part of a grant that the sweep keeps, without its digests."""
     meta = obj["metadata"]
     kept = {name: meta[name] for name in ("name", "resourceVersion", "creationTimestamp")}
     return {

@@ -245,7 +245,7 @@ def plan_sweeps(
     uploads: UploadController,
     intake_stop: IntakeStop,
 ) -> tuple[Sweep, ...]:
-    """What is removed, and how often; and the sample of etcd's size, if its quota is set."""
+    """Return the sweeps of removal; and the sample of etcd's size, if its quota is set."""
     kube, store, now, rules = context.kube, context.store, context.now, settings.rules
     deletions = Deletions(kube, context.failpoints)
     remove = partial(EndedRemoval, kube, deletions, now=now)

@@ -43,18 +43,18 @@ class Attempt:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the intent is so new that no other owner can have taken the task over since."""
+        """True if the intent is so new that no other owner can have taken the task over since."""
         return time.monotonic() - self.recorded_at <= FRESH_SECONDS
 
     def rules_out_job(self, intent: UpstreamJob) -> bool:
-        """Whether certainly no job was made by this intent, the newest on record.
+        """Return whether certainly no job was made by this intent, the newest on record.
 
         An intent of another owner, who has taken over meanwhile, proves nothing about its calls.
         """
         return self.recorded_at > float("-inf") and self.knows_outcome(intent)
 
     def knows_outcome(self, intent: UpstreamJob) -> bool:
-        """Whether the intent is an own one, and none of the own calls made a job by it."""
+        """Return whether the intent is an own one, and none of the own calls made a job by it."""
         return self.outcome_known and self.intent_time == intent.intent_time
 
     def see(self, intent_time: str, at: float) -> None:

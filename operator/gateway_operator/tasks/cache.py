@@ -51,7 +51,7 @@ class TaskCache(ObjectCache[GatewayTask]):
         self._unwritten.add(name)
 
     def is_unwritten(self, name: str) -> bool:
-        """Whether a change of the object is held back."""
+        """Return whether a change of the object is held back."""
         return name in self._unwritten
 
     def claim_job(self, provider: str, job_id: str, name: str) -> bool:
@@ -98,7 +98,7 @@ class TaskCache(ObjectCache[GatewayTask]):
         return True
 
     def is_unread(self, name: str) -> bool:
-        """Whether a newer version than the known one is to be read by name."""
+        """Return whether a newer version than the known one is to be read by name."""
         return name in self._unread
 
     def drop(self, name: str, version: int = -1) -> None:

@@ -190,7 +190,7 @@ class TaskController(Reconciler[GatewayTask]):
             part.forget(name)
 
     def has_begun(self, name: str) -> bool:
-        """Whether a successor could not find out the outcome of what is in flight."""
+        """Return whether a successor could not find out the outcome of what is in flight."""
         return self._submission.has_begun(name) or self._delivery.has_begun(name)
 
     def describe(self, task: GatewayTask) -> Mapping[str, str | None]:
@@ -239,7 +239,7 @@ class TaskController(Reconciler[GatewayTask]):
         return NO_SPAN if step in _WAITING else self._calls.traces.begin(task, step.value)
 
     def _is_own(self, task: GatewayTask) -> bool:
-        """Whether this replica works the task.
+        """Return whether this replica works the task.
 
         One whose label changed goes to the owner of that shard. A task that was settled here is
         closed here, since it has left every replica's watch, and a job's id is recorded by the

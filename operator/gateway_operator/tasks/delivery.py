@@ -81,7 +81,7 @@ class Delivery:
             waiting.reschedule(asyncio.get_running_loop().time())
 
     def has_begun(self, name: str) -> bool:
-        """Whether an attempt is in flight or not recorded, which a successor would repeat."""
+        """Return whether an attempt is in flight or unrecorded, which a successor would repeat."""
         return name in self._sending or name in self._unrecorded
 
     def forget(self, name: str) -> None:

@@ -50,7 +50,7 @@ WAITED_SECONDS = 5.0
 
 @dataclass(eq=False)
 class Holds:
-    """What this process knows of its tasks' holds; none of it is needed to continue safely."""
+    """The holds of tasks, as this process knows them; not needed to continue safely."""
 
     context: Context
     writer: TaskWriter
@@ -70,14 +70,14 @@ class Holds:
         self._doubted.discard(name)
 
     def is_admitted(self, task: GatewayTask) -> bool:
-        """Whether the API has admitted the task: only the API can make a name with this tag."""
+        """Return whether the API has admitted the task: only the API makes names with this tag."""
         request = task.spec.request
         if request.reserved_micros is None or request.fingerprint is None:
             return False
         return self.context.is_minted(TASK_PREFIX, task.metadata.name, request.account_name)
 
     async def ensure(self, task: GatewayTask) -> bool:
-        """Whether the task, whose amount is in its object, may go on; if not, later.
+        """Return whether the task, whose amount is in its object, may go on; if not, later.
 
         Takes the hold once in the life of this process, and again while they are away: an
         admitted task goes on all the same then, since its money was held when it was admitted;
@@ -134,7 +134,7 @@ class Holds:
         return Refusal(Reason.CREDIT_LIMIT_EXCEEDED, text, describe_failure(state))
 
     async def enforce(self, task: GatewayTask, held: int) -> bool:
-        """Whether a task whose hold stands is within its limits; otherwise it has failed by one.
+        """Return whether a task with a hold is within its limits; otherwise it has failed.
 
         `held` is that hold in micro-dollars, which the limits must cover together with all others.
         While the counters are away the task goes on: it was within them when its money was held.

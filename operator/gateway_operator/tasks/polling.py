@@ -221,7 +221,7 @@ class Polling:
     async def _handle(
         self, task: GatewayTask, upstream: Upstream, polls: _Polls, error: UpstreamError
     ) -> Next:
-        """What follows a poll without a usable answer."""
+        """Return the next step after a poll without a usable answer."""
         if isinstance(error, UpstreamGone):
             polls.gone_since = polls.gone_since if polls.gone else time.monotonic()
             polls.gone += 1

@@ -140,7 +140,7 @@ class Resync:
         return ended
 
     def _is_running(self, name: str) -> bool:
-        """Whether the task is known to be open here, which saves reading it."""
+        """Return whether the task is known to be open here, which saves reading it."""
         task = self.tasks.cache.get(name)
         return task is not None and task.status.phase not in ENDED_PHASES
 

@@ -141,7 +141,7 @@ class Submission:
         return job
 
     def has_begun(self, name: str) -> bool:
-        """Whether a submission has come so far that it is better completed here."""
+        """Return whether a submission has come so far that it is better completed here."""
         attempt = self._attempts.get(name)
         if attempt is None:
             return False
@@ -232,7 +232,7 @@ class Submission:
     def _may_refuse(
         self, name: str, attempt: Attempt, intent: UpstreamJob, upstream: Upstream | None
     ) -> bool:
-        """Whether the task may fail by a limit: a job of a failed task is not charged.
+        """Return whether the task may fail by a limit: a job of a failed task is not charged.
 
         An intent that was held back does not stop another owner. Once it is on record, the other
         owner's write does not land, and it decides anew; its call gets the time that it takes.
@@ -288,7 +288,7 @@ class Submission:
     async def _clear_up(
         self, task: GatewayTask, upstream: Upstream, attempt: Attempt
     ) -> Next | None:
-        """What follows where a call that may start a job is not safe now; None where it is.
+        """Return the next step if a call that may start a job is not safe now, else None.
 
         Another owner's call, or an own one with an unknown outcome, may have started a job.
         """
@@ -350,7 +350,7 @@ class Submission:
         )
 
     async def _handle(self, task: GatewayTask, attempt: Attempt, error: Exception) -> Next:
-        """What follows a submission that did not come to an id."""
+        """Return the next step after a submission that did not come to an id."""
         now = time.monotonic()
         failure: tuple[Reason, str] | None = None
         if isinstance(error, UpstreamRejected):
@@ -381,5 +381,5 @@ class Submission:
 
 
 def is_keyed(upstream: Upstream) -> bool:
-    """Whether a repeated submission returns the same job."""
+    """Return whether a repeated submission returns the same job."""
     return upstream.guarantee is SubmissionGuarantee.IDEMPOTENCY_KEY

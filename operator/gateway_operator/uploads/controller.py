@@ -228,7 +228,7 @@ class UploadController(Reconciler[Object]):
 
 
 def _only_waits(obj: Object) -> bool:
-    """Whether there is nothing to do for it before its hour is over."""
+    """Return whether there is nothing to do for it before its hour is over."""
     meta = obj["metadata"]
     return (
         obj["spec"].get("outcome", "Pending") == "Pending"

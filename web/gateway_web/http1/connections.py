@@ -75,7 +75,7 @@ class Proxies:
         self._networks = tuple(networks)
 
     def trusts(self, host: str) -> bool:
-        """Whether a connection from this address comes from a trusted proxy."""
+        """Return whether a connection from this address comes from a trusted proxy."""
         if not self._networks:
             return False
         address = _parse(host)
@@ -109,7 +109,7 @@ class Proxies:
 
 
 def name_holder(host: str) -> str:
-    """What the limits of an address are kept under: the address, of IPv6 its /64."""
+    """Return the holder of an address's limits: the address, of IPv6 its /64."""
     if ":" not in host:
         return host
     address = _parse(host)
@@ -179,16 +179,16 @@ class ProxiedClients:
 
 
 def name_client(scope: Scope) -> str:
-    """What the limits of this request's client are kept under."""
+    """Return the holder of the limits of this request's client."""
     client = scope.get("client")
     return name_holder(client[0]) if client else ""
 
 
 class Connection(Protocol):
-    """What the table needs of a connection."""
+    """A connection, as the table uses it."""
 
     def is_authenticated(self) -> bool:
-        """Whether the caller of the latest request is known."""
+        """Return whether the caller of the latest request is known."""
         ...
 
     @property

@@ -125,7 +125,7 @@ class Exchange:
         self._notify()
 
     def take_body(self) -> bytes | None:
-        """What has arrived of the body and was not received yet; None if the client has left."""
+        """Return the part of the body that was not received yet; None if the client has left."""
         if self.is_gone:
             return None
         self._flow.resume_reading()
@@ -160,7 +160,7 @@ class Exchange:
 
     @property
     def is_behind(self) -> bool:
-        """Whether earlier bytes still wait for the client: write no more."""
+        """True if earlier bytes still wait for the client: write no more."""
         return self._flow.is_behind
 
     def leave(self) -> None:

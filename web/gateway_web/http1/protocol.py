@@ -49,7 +49,7 @@ _log = structlog.get_logger(__name__)
 
 
 class ServerState(Interface):
-    """What uvicorn shares with the connections of a server."""
+    """The state that uvicorn shares with the connections of a server."""
 
     connections: set[Any]
     tasks: set[asyncio.Task[None]]
@@ -327,7 +327,7 @@ class Protocol(asyncio.Protocol):
     # the table of connections
 
     def is_authenticated(self) -> bool:
-        """Whether the account of the latest request is known, or its turn has not come."""
+        """Return whether the account of the latest request is known, or its turn has not come."""
         exchanges = self._exchanges
         if len(exchanges) != 1 or exchanges[0].response_started:
             return True
@@ -350,7 +350,7 @@ class Protocol(asyncio.Protocol):
     # states and their time
 
     def _is_beyond_bounds(self, more: int = 0) -> bool:
-        """Whether head or trailers may be over a bound; `_raw_bytes` has missed at most `more`."""
+        """Return whether head or trailers may exceed a bound; `more` bytes are not counted yet."""
         bounds = self._bounds
         return self._raw_bytes + more > bounds.head_bytes or len(self._headers) > bounds.headers
 

@@ -4,7 +4,7 @@ from enum import IntEnum, auto
 
 
 class State(IntEnum):
-    """What a connection waits for or does.
+    """The present activity of a connection.
 
     | State | HEAD_BEGINS | HEAD_ENDS | BODY_ENDS | ANSWERED | UNREADABLE |
     |---|---|---|---|---|---|

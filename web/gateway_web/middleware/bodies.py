@@ -31,7 +31,7 @@ MOST_COUNTED_BYTES = 1024 * 1024
 
 
 class BodyMemory:
-    """What the JSON bodies of one process take, by account."""
+    """The memory that JSON bodies take in one process, by account."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ def read_json_length(headers: Iterable[Header]) -> int:
 
 
 def is_encoding(value: bytes) -> bool:
-    """Whether a Content-Encoding changes the body; some clients name the charset there."""
+    """Return whether a Content-Encoding changes the body; some clients name the charset there."""
     return value.strip().lower() not in (b"", b"identity", b"utf-8")
 
 

@@ -54,7 +54,7 @@ class RequestSeries(Collector):
         series.durations.observe(seconds)
 
     def collect(self) -> Iterable[Metric]:
-        """What was counted so far."""
+        """Collect the figures counted so far."""
         requests, times = self.describe()
         for (route, method, status, payer), series in self._series.items():
             labels = (find_surface(route), route, method, str(status), payer)
@@ -93,7 +93,7 @@ class AdmissionCounter(Collector):
         self._counts[series] = self._counts.get(series, 0) + 1
 
     def collect(self) -> Iterable[Metric]:
-        """What was counted so far."""
+        """Collect the figures counted so far."""
         (family,) = self.describe()
         for series, count in self._counts.items():
             family.add_metric(series, count)

@@ -47,7 +47,7 @@ class RequestCounter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Observers:
-    """What observes each request: access log, metrics, spans."""
+    """The observers of each request: access log, metrics, spans."""
 
     access: AccessLog
     counter: RequestCounter | None = None

@@ -73,7 +73,7 @@ BatchStatus = Literal[
 
 
 class BatchError(Shape):
-    """What is wrong with a line."""
+    """A problem of a line."""
 
     code: str
     message: str

@@ -33,7 +33,7 @@ _WORDS: Mapping[str, BatchStatus] = {
 
 
 def has_ended(obj: Mapping[str, Any]) -> bool:
-    """Whether the Batch has a terminal phase."""
+    """Return whether the Batch has a terminal phase."""
     return _read_phase(obj) in TERMINAL_PHASES
 
 

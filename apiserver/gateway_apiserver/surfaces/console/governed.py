@@ -80,7 +80,7 @@ class GovernedPages(ABC):
 
     @abstractmethod
     def read(self, values: Values) -> dict[str, Any]:
-        """What a form says of one, as the operations take it. InvalidRequest."""
+        """Return the body of the operations for a form. InvalidRequest."""
 
     async def change(self, call: Call, seat: Seat, values: Values) -> Response:
         """Change what the form shows of it."""
@@ -114,7 +114,7 @@ class GovernedPages(ABC):
         }
 
     async def make(self, call: Call, seat: Seat, values: Values, **more: Any) -> Any:
-        """What was made of a form, once however often it is sent."""
+        """Return what was made of a form, once however often it is sent."""
         body = {**self.read(values), **more}
         given = {name: value for name, value in body.items() if value not in (None, [])}
         key = values.get("idempotency_key", "")

@@ -92,7 +92,7 @@ class GuardrailPages(GovernedPages):
         return Screen("Guardrails", [create, Region([table])])
 
     def read(self, values: Values) -> dict[str, Any]:
-        """What a form says of one, as the operations take it. InvalidRequest."""
+        """Return the body of the operations for a form. InvalidRequest."""
         return {"name": values.get("name", ""), **read_guardrail(values)}
 
     async def create(self, call: Call, seat: Seat, values: Values) -> Response:

@@ -154,7 +154,7 @@ class KeyPages(GovernedPages):
         return rows
 
     def read(self, values: Values) -> dict[str, Any]:
-        """What a form says of one, as the operations take it. InvalidRequest."""
+        """Return the body of the operations for a form. InvalidRequest."""
         return {"name": values.get("name", ""), **read_limits(values)}
 
     async def create(self, call: Call, seat: Seat, values: Values) -> Screen:
@@ -223,7 +223,7 @@ class KeyPages(GovernedPages):
 
 
 def _find_state(key: KeyRecord, now: float) -> KeyState:
-    """As `find_status` of the operations."""
+    """Return the state, as `find_status` of the operations does."""
     if key.revoked:
         return "revoked"
     if key.expires_at <= now:

@@ -84,17 +84,17 @@ class SeatUsage:
         self._put_off: dict[str, float] = {}
 
     def is_new(self, account: str) -> bool:
-        """Whether a page was answered a moment ago while its usage was being read."""
+        """Return whether a page was answered a moment ago while its usage was being read."""
         return self._clock() - self._put_off.get(account, float("-inf")) < NEW_SECONDS
 
     async def is_ready(self, seat: Seat) -> bool:
-        """Whether the usage can be read soon; False while the account's tasks are being listed."""
+        """Return whether the usage can be read soon; not while the account's tasks are listed."""
         indexes = (self._tasks, self._batches, self._days)
         waits = (index.wait_listed(seat.account.name) for index in indexes)
         return (await asyncio.gather(*waits))[0]
 
     async def read_soon(self, seat: Seat, first: date, last: date) -> UsageLines | None:
-        """As `read`; None where that takes longer than a page waits, which is tried again then.
+        """Return the same as `read`; None if that takes longer than a page waits.
 
         Only the first report of an account does: it reads up to 93 days of the object store.
         """

@@ -36,12 +36,12 @@ class Cell:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is a text alone. Tables show it without the template."""
+        """True if it is a text alone. Tables show it without the template."""
         return self.kind in _PLAIN and not self.href and self.share is None
 
     @property
     def tone(self) -> str:
-        """How a state looks; the text says the same."""
+        """The look of a state; the text says the same."""
         word = self.text.lower()
         return "good" if word in _GOOD else "bad" if word in _BAD else "plain"
 
@@ -139,7 +139,7 @@ class Sent:
     is_open: bool = False
 
     def is_of(self, form: Form) -> bool:
-        """Whether this form was sent, of several with one address."""
+        """Return whether this form was sent, of several with one address."""
         own = ((name, value) for name, value in form.hidden if name != ONCE)
         return form.action == self.path and all(
             self.given.get(name) == value for name, value in own
@@ -234,8 +234,10 @@ class Links:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """What of a page is read anew alone: by filters, by paging, and where `events` is the address
-    of events on changes, after each of them from the address `here`. A page has at most one.
+    """A part of a page that is read anew alone, by filters, by paging and after events.
+
+    `events` is the address of events on changes; after each of them the region is read from the
+    address `here`. A page has at most one.
     """
 
     kind: ClassVar[str] = "region"

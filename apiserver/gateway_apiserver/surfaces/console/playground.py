@@ -191,7 +191,7 @@ def _make_control(field: InputField) -> Field:
 
 
 def _read_value(field: InputField, text: str) -> Any:
-    """What the form has for a field; None where it was left empty."""
+    """Return the form's value of a field; None where it was left empty."""
     if not text.strip():
         return None
     if field.type == "boolean":

@@ -51,7 +51,7 @@ _CURSOR = re.compile(r"(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z)~(\d{1,20})~([a-z0-
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What lists show of an object, beginning with its place in the order of creation.
+    """A row of lists, beginning with the object's place in the order of creation.
 
     `find_marked` returns all rows that are marked.
     """
@@ -67,7 +67,7 @@ class Row:
 
     @property
     def is_marked(self) -> bool:
-        """Whether pages read it without a list."""
+        """True if pages read it without a list."""
         return False
 
     def follow(self, before: "Row | None") -> Self:
@@ -110,7 +110,7 @@ class _Account(Generic[R]):
 
     @property
     def is_silent(self) -> bool:
-        """Whether what is known may be old, or the first list does not come on."""
+        """True if what is known may be old, or the first list does not come on."""
         if self.informer.synced:
             return self.informer.staleness > _QUIET_SECONDS
         return self.heard_at is not None and self._clock() - self.heard_at > GIVE_UP_SECONDS
@@ -192,7 +192,7 @@ class RowIndex(Generic[R]):
         self._listeners.append(listener)
 
     def is_new(self, account: str) -> bool:
-        """Whether pages that were answered a moment ago may lack the account's rows."""
+        """Return whether pages that were answered a moment ago may lack the account's rows."""
         kept = self._kept.get(account)
         if kept is None or kept.listed_at is None:
             return False
@@ -258,7 +258,7 @@ class RowIndex(Generic[R]):
         return [row for row, _ in kept.unmarked.values()]
 
     def find_epoch(self, account: str) -> tuple[int, int]:
-        """What changes when an object of the account goes, and when it is followed anew."""
+        """Return what changes when an object of the account goes, or it is followed anew."""
         kept = self._kept.get(account)
         return (0, 0) if kept is None else (kept.number, kept.removed)
 
@@ -273,7 +273,7 @@ class RowIndex(Generic[R]):
         return 0 if kept is None else kept.informer.listed_version
 
     def has_seen(self, account: str, version: int) -> bool:
-        """Whether the rows have every change up to a version of the record."""
+        """Return whether the rows have every change up to a version of the record."""
         return self.find_version(account) >= version
 
     async def run(self) -> None:

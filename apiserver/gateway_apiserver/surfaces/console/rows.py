@@ -30,7 +30,7 @@ class RunRow(Row):
 
     @property
     def is_marked(self) -> bool:
-        """Whether its charge is not in the usage yet."""
+        """True if its charge is not in the usage yet."""
         return self.owed is not None
 
 

@@ -93,7 +93,7 @@ class Seat:
         return Principal(self.account, key, self.role, user)
 
     def may(self, act: Act, *, confined: bool = True) -> bool:
-        """Whether the role allows it; without `confined` only where it allows all of it."""
+        """Return whether the role allows it; without `confined` only where it allows all of it."""
         if act is Act.GOVERN and is_confined(self.role) and not confined:
             return False
         return refuse_session(act, self.role) is None
@@ -206,7 +206,7 @@ class Console:
         self._routes.append(CallRoute("POST", full, self._pages.guard(serve), f"console_{label}"))
 
     async def find_seat(self, call: Call) -> Seat | None:
-        """Who is signed in, in the account of the path; None without a session.
+        """Return the signed-in user's seat in the account of the path; None without a session.
 
         Raises NotFound, TooManyCalls.
         """
@@ -222,7 +222,7 @@ class Console:
         return Seat(signed_in, account, role)
 
     async def _find_user(self, call: Call) -> SignedIn | None:
-        """Who is signed in; each call is counted."""
+        """Return the signed-in user; each call is counted."""
         signed_in = await self._sign_in.find(call)
         if signed_in is not None:
             await self._throttle.count("console", signed_in.user.name)
@@ -304,7 +304,7 @@ class Console:
     def _render_region(
         self, call: Call, parts: Sequence[Part], error: GatewayError | None
     ) -> Response:
-        """What scripts put in the place of the page's region; 304 where they have it already."""
+        """Return the page's region for scripts, which replace it; 304 where they have it."""
         region = next((part for part in parts if isinstance(part, Region)), Region(()))
         if error is not None:
             region = replace(region, parts=(Notice(describe_problem(error), is_problem=True),))
@@ -326,7 +326,7 @@ class Console:
 
 
 def _offer_again(seat: Seat, sent: Sent | None) -> list[Form]:
-    """What sends the same request again, where the page of its form cannot be shown."""
+    """Return forms that send the same request again, if the form's page cannot be shown."""
     if sent is None or not sent.is_open or ONCE not in sent.given:
         return []
     return [seat.offer(sent.path, "Send the same again", hidden=tuple(sent.given.items()))]

@@ -186,7 +186,7 @@ class FileFinder:
         return is_own and not record.is_gone(self._clock())
 
     async def _is_current(self, account: str, seconds: float) -> bool:
-        """Whether the informer soon has all versions that any process has announced."""
+        """Return whether the informer soon has all versions that any process has announced."""
         try:
             version = await self._ledger.read_version(account)
         except CountersUnavailable:

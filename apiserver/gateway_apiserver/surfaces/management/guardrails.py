@@ -174,7 +174,7 @@ class GuardrailService:
         return True
 
     async def _is_first(self, obj: Object, *, now: bool = False) -> bool:
-        """Whether its name was unique when this version was written, or is now."""
+        """Return whether its name was unique when this version was written, or is now."""
         account, meta = obj["spec"]["accountName"], obj["metadata"]
         version = "" if now else meta["resourceVersion"]
         then = await self._repository.list_all(GUARDRAILS, account, at_version=version)
@@ -221,7 +221,7 @@ def _is_marked(obj: Object) -> bool:
 
 
 def _is_checked(obj: Object) -> bool:
-    """Whether a guardrail stays: its create was answered, or keys are assigned to it."""
+    """Return whether a guardrail stays: its create was answered, or keys are assigned to it."""
     return not _is_marked(obj) or bool(obj["spec"].get("keyNames"))
 
 

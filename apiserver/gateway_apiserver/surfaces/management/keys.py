@@ -316,7 +316,7 @@ class KeyService:
 
 
 def _governs(caller: Caller, obj: Object) -> bool:
-    """Whether the caller governs the key: a member governs their own alone (contract §9.2)."""
+    """Return whether the caller governs the key: a member only their own (contract §9.2)."""
     user = caller.principal.confined_to
     return user is None or obj["spec"].get("createdBy") == user
 

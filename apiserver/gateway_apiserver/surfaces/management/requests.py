@@ -166,7 +166,7 @@ class KeyPatch(KeyLimits):
 
 
 class Rotation(Request):
-    """How a key is rotated."""
+    """The rotation of a key."""
 
     overlap_seconds: Annotated[
         Seconds, Field(description="How long the old secret goes on opening.")
@@ -219,7 +219,7 @@ class KeyQuery(ListQuery):
 
 
 class DeleteQuery(Query):
-    """How a guardrail is deleted."""
+    """Options of the deletion of a guardrail."""
 
     force: Annotated[
         Literal["true", "false"], Field(description="Also where keys are assigned to it.")

@@ -113,13 +113,13 @@ class Assignment(Shape):
 
 
 class Assigned(Shape):
-    """How many keys of the call are assigned now."""
+    """Number of keys of the call that are assigned now."""
 
     assigned_count: int
 
 
 class Unassigned(Shape):
-    """How many keys of the call are not assigned now."""
+    """Number of keys of the call that are not assigned now."""
 
     unassigned_count: int
 
@@ -153,7 +153,7 @@ class Member(Shape):
 
 
 class SecretState(Shape):
-    """Whether callbacks can be signed, and until when the previous secret also signs."""
+    """The state of the secret, and until when the previous one also signs callbacks."""
 
     object: Literal["webhook_secret"] = "webhook_secret"
     is_set: bool
@@ -169,7 +169,7 @@ class RotatedSecret(Shape):
 
 
 class TestResult(Shape):
-    """What has become of a test: the receiver's status, none without an answer."""
+    """The result of a test: the receiver's status, none without an answer."""
 
     object: Literal["webhook_test"] = "webhook_test"
     delivered: bool

@@ -93,7 +93,7 @@ class UsageLine(Shape):
 
 
 class UsageReport(Shape):
-    """What was charged between two days, both inclusive."""
+    """The charges between two days, both inclusive."""
 
     object: Literal["usage"]
     start: date
@@ -140,7 +140,7 @@ class UsageReports:
         charges: Iterable[Charge],
         epoch: object,
     ) -> UsageLines:
-        """As `read`, of what is known as the reader says. Unavailable."""
+        """Return the same of what is known, as the reader says. Unavailable."""
         account = caller.account.name
         lines = await self._reader.read_known(account, first, last, days, charges, epoch)
         return self._confine(caller, lines)

@@ -53,7 +53,7 @@ class WebhookService:
         self._id_key = id_key
 
     async def show(self, account: str) -> SecretState:
-        """Whether there is a secret, and until when the one before it signs. Unavailable."""
+        """Return whether there is a secret, and until when the one before it signs. Unavailable."""
         try:
             spec = (await self._kube.get(GatewayAccount.plural, account))["spec"]
         except KubernetesUnavailable as error:

@@ -151,7 +151,7 @@ class ConsentRoutes:
     def _is_approved(
         self, request: AuthorizationRequest, signed_in: SignedIn, account: AccountRecord
     ) -> bool:
-        """Whether the same was approved before, and another program cannot pose as the client."""
+        """Return whether it was approved before, and no other program can pose as the client."""
         if not is_site(request.redirect_uri) or "consent" in request.prompts:
             return False
         return self._grants.has_given(request, signed_in.user.name, account.name)

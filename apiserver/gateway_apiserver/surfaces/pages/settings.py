@@ -80,7 +80,7 @@ class SettingsRoutes:
         return await self._render(signed_in, int(page) if page in _PAGES else 0)
 
     async def _find_user(self, call: Call) -> SignedIn | None:
-        """Who is signed in; each call is counted."""
+        """Return the signed-in user; each call is counted."""
         signed_in = await self._sign_in.find(call)
         if signed_in is not None:
             await self._throttle.count("settings", signed_in.user.name)

@@ -81,7 +81,7 @@ class TemporaryFiles:
         return self.show(found)
 
     def is_over(self, obj: Object) -> bool:
-        """Whether the file is expired or being deleted."""
+        """Return whether the file is expired or being deleted."""
         expiry = find_expiry(obj)
         is_late = expiry is not None and expiry <= self._writer.clock()
         return is_late or "deletionTimestamp" in obj["metadata"]
