@@ -96,11 +96,13 @@ def test_account_leaves_streams_to_others() -> None:
     assert routes._of_accounts.has_room("guest")
 
 
-async def open_stream(gateway: Gateway, browser: AppBrowser, *, leaves: bool = True) -> int:
+async def open_stream(
+    gateway: Gateway, browser: AppBrowser, *, leaves: bool = True, method: str = "GET"
+) -> int:
     cookies = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
     path = "/console/demo/events/tasks"
     headers = [("cookie", cookies)]
-    answer = await call(gateway.app, "GET", path, headers=headers, breaks_off=leaves)
+    answer = await call(gateway.app, method, path, headers=headers, breaks_off=leaves)
     return answer.status
 
 
@@ -138,3 +140,8 @@ async def test_streams_of_one_user_are_bounded_over_sessions(
         task.cancel()
     await asyncio.gather(*opened, return_exceptions=True)
     assert await open_stream(gateway, second) == 200
+
+
+async def test_head_of_a_stream_is_answered_at_once(gateway: Gateway, browser: AppBrowser) -> None:
+    async with asyncio.timeout(5):
+        assert await open_stream(gateway, browser, leaves=False, method="HEAD") == 200

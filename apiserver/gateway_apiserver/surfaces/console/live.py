@@ -129,6 +129,8 @@ class LiveRoutes:
         events = self._events.get(call.scope["path_params"]["noun"])
         if events is None:
             raise NotFound("Not found.")
+        if call.context.is_head:
+            return Response(200, b"", _HEADERS)
         account, user = seat.account.name, seat.signed_in.user.name
         if not (self._of_accounts.has_room(account) and self._of_users.has_room(user)):
             raise TooManyCalls("Too many pages are open.", retry_after=60)
