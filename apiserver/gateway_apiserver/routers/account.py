@@ -33,7 +33,7 @@ class Me(BaseModel):
     account: AccountReference
 
 
-@router.get("", operation_id="showMe", summary="Whose key it is")
+@router.get("", operation_id="showMe", summary="Show the user and account of a key")
 @requires(Access(), "account")
 async def show_me(caller: ByCaller, owners: Owners) -> Me:
     """Show the creator of the key; the account's owner for a declared key."""
@@ -46,7 +46,7 @@ async def show_me(caller: ByCaller, owners: Owners) -> Me:
     return Me(id=person.id, name=person.display_name, email=person.email, account=reference)
 
 
-@router.get("/balance", operation_id="showBalance", summary="What is left of the money")
+@router.get("/balance", operation_id="showBalance", summary="Show the balance")
 @requires(Access(), "account")
 async def show_balance(caller: ByCaller, limiter: Limiter) -> Balance:
     """Show what the account has left. Unavailable while the counters are."""

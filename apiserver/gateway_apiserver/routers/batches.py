@@ -21,7 +21,7 @@ router = APIRouter(prefix=PATH, route_class=GatewayRoute, tags=["Batches"])
 Batches = Annotated[BatchService, Depends(provided(BatchService))]
 
 
-@router.get("", operation_id="listBatches", summary="Batches, the newest first")
+@router.get("", operation_id="listBatches", summary="List Batches, the newest first")
 @requires(Access(), "batch_list")
 async def list_batches(
     query: Annotated[PageQuery, Query()], caller: ByCaller, batches: Batches
@@ -31,7 +31,7 @@ async def list_batches(
     return Page[Batch].of(shown, has_more=has_more)
 
 
-@router.get("/{batch_id}", operation_id="showBatch", summary="One Batch")
+@router.get("/{batch_id}", operation_id="showBatch", summary="Show a Batch")
 @requires(Access(), "batch_read")
 async def show_batch(batch_id: str, caller: ByCaller, batches: Batches) -> Batch:
     """Show one Batch."""
@@ -41,7 +41,7 @@ async def show_batch(batch_id: str, caller: ByCaller, batches: Batches) -> Batch
 @router.post(
     "/{batch_id}/cancel",
     operation_id="cancelBatch",
-    summary="End a Batch early",
+    summary="Cancel a Batch",
     responses={409: {}, 504: {}},
 )
 @requires(Access(Act.CREATE), "batch_cancel")

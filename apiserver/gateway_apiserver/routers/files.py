@@ -22,7 +22,7 @@ Finder = Annotated[FileFinder, Depends(provided(FileFinder))]
 Deletion = Annotated[FileDeletion, Depends(provided(FileDeletion))]
 
 
-@router.get("", operation_id="listFiles", summary="Files of the account")
+@router.get("", operation_id="listFiles", summary="List files")
 @requires(Access(), "files_list")
 async def list_files(
     query: Annotated[FileQuery, Query()], caller: ByCaller, finder: Finder
@@ -32,7 +32,7 @@ async def list_files(
     return Page[File].of([render_file(record) for record in records], has_more=has_more)
 
 
-@router.get("/{file_id}", operation_id="showFile", summary="A file without its bytes")
+@router.get("/{file_id}", operation_id="showFile", summary="Show a file")
 @requires(Access(), "files_read")
 async def show_file(file_id: str, caller: ByCaller, finder: Finder) -> File:
     """Show one file without its bytes."""

@@ -32,7 +32,7 @@ Assignments = Annotated[AssignmentService, Depends(provided(AssignmentService))]
 Listing = Annotated[ListQuery, Query()]
 
 
-@router.get("", operation_id="listGuardrails", summary="Guardrails")
+@router.get("", operation_id="listGuardrails", summary="List guardrails")
 @requires(GOVERN, LABEL)
 async def list_guardrails(
     query: Listing, caller: ByCaller, guardrails: Guardrails
@@ -41,7 +41,7 @@ async def list_guardrails(
     return await guardrails.list_page(caller.account, query)
 
 
-@router.post("", status_code=201, operation_id="createGuardrail", summary="Make a guardrail")
+@router.post("", status_code=201, operation_id="createGuardrail", summary="Create a guardrail")
 @requires(CREATE, LABEL)
 async def create_guardrail(
     body: GuardrailCreate,
@@ -56,7 +56,7 @@ async def create_guardrail(
     return created
 
 
-@router.get("/{guardrail_id}", operation_id="showGuardrail", summary="One guardrail")
+@router.get("/{guardrail_id}", operation_id="showGuardrail", summary="Show a guardrail")
 @requires(GOVERN, LABEL)
 async def show_guardrail(guardrail_id: str, caller: ByCaller, guardrails: Guardrails) -> Guardrail:
     """Show one guardrail."""
@@ -97,7 +97,7 @@ async def delete_guardrail(
 @router.get(
     "/{guardrail_id}/assignments",
     operation_id="listAssignments",
-    summary="Keys that a guardrail holds for",
+    summary="List the keys of a guardrail",
 )
 @requires(GOVERN, LABEL)
 async def list_assignments(
@@ -110,7 +110,7 @@ async def list_assignments(
 @router.post(
     "/{guardrail_id}/assignments",
     operation_id="assignKeys",
-    summary="Put keys under a guardrail",
+    summary="Assign keys to a guardrail",
 )
 @requires(GOVERN, LABEL)
 async def assign_keys(
@@ -130,7 +130,7 @@ async def assign_keys(
 @router.post(
     "/{guardrail_id}/assignments/remove",
     operation_id="unassignKeys",
-    summary="Take keys out of a guardrail",
+    summary="Remove keys from a guardrail",
 )
 @requires(GOVERN, LABEL)
 async def unassign_keys(

@@ -18,14 +18,14 @@ Keys = Annotated[KeyService, Depends(provided(KeyService))]
 WITHOUT_OVERLAP = Rotation()
 
 
-@router.get("", operation_id="listKeys", summary="Standard keys")
+@router.get("", operation_id="listKeys", summary="List standard keys")
 @requires(GOVERN_OWN, LABEL)
 async def list_keys(query: Annotated[KeyQuery, Query()], caller: ByCaller, keys: Keys) -> Page[Key]:
     """List a page of the account's keys, including revoked ones."""
     return await keys.list_page(caller, query)
 
 
-@router.post("", status_code=201, operation_id="createKey", summary="Make a standard key")
+@router.post("", status_code=201, operation_id="createKey", summary="Create a standard key")
 @requires(CREATE_OWN, LABEL)
 async def create_key(
     body: KeyCreate, caller: ByCaller, key: IdempotencyKey, keys: Keys, response: Response
@@ -36,7 +36,7 @@ async def create_key(
     return created
 
 
-@router.get("/{key_id}", operation_id="showKey", summary="One key")
+@router.get("/{key_id}", operation_id="showKey", summary="Show a key")
 @requires(GOVERN_OWN, LABEL)
 async def show_key(key_id: str, caller: ByCaller, keys: Keys) -> Key:
     """Show one key."""
@@ -67,7 +67,7 @@ async def revoke_key(key_id: str, caller: ByCaller, keys: Keys) -> DeletedKey:
     return await keys.revoke(caller, key_id)
 
 
-@router.post("/{key_id}/rotate", operation_id="rotateKey", summary="Give a key a new secret")
+@router.post("/{key_id}/rotate", operation_id="rotateKey", summary="Rotate the secret of a key")
 @requires(GOVERN_OWN, LABEL)
 async def rotate_key(
     key_id: str,

@@ -19,7 +19,7 @@ router = APIRouter(prefix=f"{ROOT}/members", route_class=GatewayRoute, tags=["Me
 Members = Annotated[MemberService, Depends(provided(MemberService))]
 
 
-@router.get("", operation_id="listMembers", summary="Who has a role in the account")
+@router.get("", operation_id="listMembers", summary="List the members of the account")
 @requires(Access(Act.READ_MEMBERS, rate="management"), LABEL)
 async def list_members(
     query: Annotated[ListQuery, Query()], caller: ByCaller, members: Members
@@ -31,7 +31,7 @@ async def list_members(
 @router.patch(
     "/{user_id}",
     operation_id="changeMember",
-    summary="Change a role: only signed in, with no key",
+    summary="Change a member's role, signed in only",
     responses={409: {}, 504: {}},
 )
 @requires(Access(Act.APPOINT, rate="management"), LABEL)

@@ -16,7 +16,7 @@ router = APIRouter(route_class=GatewayRoute, tags=["Prices"])
 @router.post(
     "/api/v1/price_quotes",
     operation_id="quotePrice",
-    summary="What a call would reserve",
+    summary="Quote the reservation of a call",
     responses={404: {}, 409: {}},
 )
 @requires(Access(anonymous=True), "price_quotes")

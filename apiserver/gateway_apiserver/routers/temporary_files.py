@@ -41,7 +41,7 @@ Puts = Annotated[FilePuts, Depends(provided(FilePuts))]
     "/prepare",
     status_code=201,
     operation_id="prepareTemporaryFile",
-    summary="Where to put a file",
+    summary="Create an upload URL",
 )
 @requires(Access(Act.CREATE, creates=True, rate="storage"), "temporary_files")
 async def prepare_file(wanted: TemporaryFilePrepare, caller: ByCaller, puts: Puts) -> PreparedFile:
@@ -53,7 +53,7 @@ async def prepare_file(wanted: TemporaryFilePrepare, caller: ByCaller, puts: Put
     "/confirm",
     status_code=201,
     operation_id="confirmTemporaryFile",
-    summary="Keep what was put",
+    summary="Create the file that was uploaded",
     responses={404: {}, 409: {}, 504: {}},
 )
 @requires(Access(Act.CREATE, creates=True), "temporary_files")

@@ -27,7 +27,7 @@ router = APIRouter(prefix=f"{PATH}/{{upload_id}}", route_class=GatewayRoute, tag
 Uploads = Annotated[UploadService, Depends(provided(UploadService))]
 
 
-@creation.post("", operation_id="createUpload", summary="Begin a file in parts")
+@creation.post("", operation_id="createUpload", summary="Create an Upload, for a file in parts")
 @requires(Access(Act.CREATE, creates=True, rate="storage"), "uploads_create")
 async def create_upload(
     wanted: UploadCreate,
@@ -46,7 +46,7 @@ async def create_upload(
 @router.post(
     "/complete",
     operation_id="completeUpload",
-    summary="Make the File of its parts",
+    summary="Complete an Upload",
     responses={409: {}, 504: {}},
 )
 @requires(Access(Act.CREATE, creates=True), "uploads_complete")
@@ -61,7 +61,7 @@ async def complete_upload(
 @router.post(
     "/cancel",
     operation_id="cancelUpload",
-    summary="Give an Upload up",
+    summary="Cancel an Upload",
     responses={409: {}, 504: {}},
 )
 @requires(Access(Act.CREATE), "uploads_cancel")

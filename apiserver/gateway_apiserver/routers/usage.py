@@ -15,7 +15,7 @@ router = APIRouter(prefix=f"{ROOT}/usage", route_class=GatewayRoute, tags=["Usag
 @router.get(
     "",
     operation_id="reportUsage",
-    summary="What was charged",
+    summary="Report charges",
     # a dimension that is not asked for is absent; one that has no value is null
     response_model_exclude_unset=True,
 )

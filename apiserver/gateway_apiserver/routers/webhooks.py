@@ -18,7 +18,7 @@ Webhooks = Annotated[WebhookService, Depends(provided(WebhookService))]
 _APPOINT = Access(Act.APPOINT, rate="management")
 
 
-@router.get("", operation_id="showWebhookSecret", summary="Whether callbacks can be signed")
+@router.get("", operation_id="showWebhookSecret", summary="Show the state of the webhook secret")
 @requires(_APPOINT, LABEL)
 async def show_secret(caller: ByCaller, webhooks: Webhooks) -> SecretState:
     """Show whether there is a secret, and until when the previous one signs."""
@@ -28,7 +28,7 @@ async def show_secret(caller: ByCaller, webhooks: Webhooks) -> SecretState:
 @router.post(
     "/rotate",
     operation_id="rotateWebhookSecret",
-    summary="A new secret; the previous one also signs for 24 hours",
+    summary="Rotate the webhook secret; the previous one also signs for 24 hours",
     responses={409: {}, 504: {}},
 )
 @requires(_APPOINT, LABEL)

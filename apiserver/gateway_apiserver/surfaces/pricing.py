@@ -118,7 +118,7 @@ class Prices:
 
     def list_routes(self) -> list[BaseRoute]:
         """The route of the list, which is sent in pieces."""
-        title = "What each model costs now"
+        title = "List the prices of all models"
         docs = Docs("listPrices", title, PriceList, query=PriceQuery)
         access = Access(anonymous=True)
         return [

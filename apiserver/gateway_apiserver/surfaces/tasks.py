@@ -83,7 +83,7 @@ class _TaskRoute(CallRoute):
         suffix = f"{service}_{operation.action}"
         if self.path == READ_PATH:
             forms = ["TaskProcessing", "TaskCompleted", "TaskFailed"]
-            return Docs(f"show_{suffix}", "What a task has come to", {"oneOf": forms})
+            return Docs(f"show_{suffix}", "Show the state and result of a task", {"oneOf": forms})
         read = {"operationId": f"show_{suffix}", "parameters": {"task_id": "$response.body#/id"}}
         return Docs(
             f"create_{suffix}",

@@ -85,7 +85,7 @@ class BatchCreation:
         """Add the route."""
         docs = Docs(
             "createBatch",
-            "Run the moderations of a File",
+            "Create a Batch of moderations",
             Batch,
             body=BatchCreate,
             makes="Batch",

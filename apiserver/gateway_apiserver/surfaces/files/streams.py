@@ -55,7 +55,7 @@ class FileStreams:
         routes.append(CallRoute("POST", PATH, self.create, "files_create", create, docs))
         docs = Docs(
             "readFileContent",
-            "A file's bytes",
+            "Read the bytes of a file",
             also=(416,),
             responses={
                 "200": {"description": "All of them.", "content": _BYTES},

@@ -52,7 +52,7 @@ class TemporaryCreation:
         """Add the route; it counts in the rate of creates of files."""
         docs = Docs(
             "createTemporaryFile",
-            "Keep a file for a day",
+            "Store a file for a day",
             TemporaryFile,
             status=201,
             body=TemporaryFileCreate,

@@ -48,7 +48,7 @@ class PartUploads:
 
     def add_to(self, routes: list[BaseRoute]) -> None:
         """Add the route."""
-        docs = Docs("addUploadPart", "Send a part", UploadPart, form=PART_FORM, also=(409, 504))
+        docs = Docs("addUploadPart", "Upload a part", UploadPart, form=PART_FORM, also=(409, 504))
         access, path = Access(Act.CREATE, creates=True), PATH + "/{upload_id}/parts"
         routes.append(CallRoute("POST", path, self.add, "uploads_parts", access, docs))
 
