@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from gateway_cli.cluster.client import open_cluster
 from gateway_cli.cluster.flags import select_cluster
 from gateway_cli.session import SELECTED, CommandError
+from gateway_core.api import account
 from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.key import GatewayKey
@@ -21,7 +22,7 @@ from gateway_core.api.limits import CACHE_SECONDS, Window
 from gateway_core.api.model import GatewayModel
 from gateway_core.api.money import MAX_MICROS, MICROS_PER_DOLLAR
 from gateway_core.api.provider import GatewayProvider
-from gateway_core.api.resource import Resource
+from gateway_core.api.resource import Object, Resource
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import format_time
 
@@ -122,58 +123,52 @@ class ListingGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-def _show_display(obj: dict[str, Any]) -> tuple[str, str]:
-    return obj["metadata"]["name"], obj["spec"].get("displayName", "")
+def complete(kind: type[Resource]) -> Callable[[typer.Context, str], list[tuple[str, str]]]:
+    """Return the completion of names of the cluster's objects; any failure completes nothing."""
 
-
-def _completer(
-    kind: type[Resource], describe: Callable[[dict[str, Any]], tuple[str, str]] = _show_display
-) -> Callable[[typer.Context, str], list[tuple[str, str]]]:
-    """Completes names of the cluster's objects, if it answers at once.
-
-    Any failure completes nothing: a shell that is completing shows no errors.
-    """
-
-    async def list_objects(namespace: str | None) -> list[dict[str, Any]]:
+    async def list_objects(namespace: str | None) -> list[Object]:
         async with open_cluster(namespace, call_seconds=COMPLETION_SECONDS) as cluster:
             return await cluster.list_all(kind)
 
-    def complete(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    def read_names(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
         # the options before the noun name the cluster; their command is not run here
         SELECTED.set(select_cluster(ctx.find_root().params))
         with contextlib.suppress(CommandError, TimeoutError, OSError):
             found = asyncio.run(list_objects(ctx.params.get("namespace")))
-            pairs = sorted(describe(obj) for obj in found)
+            pairs = sorted(_describe(kind, obj) for obj in found)
             return [(name, text) for name, text in pairs if name.startswith(incomplete)]
         return []
 
-    return complete
+    return read_names
 
 
-complete_accounts = _completer(GatewayAccount)
-complete_users = _completer(GatewayUser)
-complete_keys = _completer(GatewayKey)
-complete_guardrails = _completer(GatewayGuardrail)
-complete_models = _completer(
-    GatewayModel, lambda obj: (obj["spec"]["modelId"], obj["spec"].get("service", ""))
-)
-complete_providers = _completer(
-    GatewayProvider, lambda obj: (obj["metadata"]["name"], obj["spec"].get("type", ""))
-)
-complete_tasks = _completer(
-    GatewayTask,
-    lambda obj: (obj["metadata"]["name"], (obj.get("status") or {}).get("phase") or ""),
-)
+def _describe(kind: type[Resource], obj: Object) -> tuple[str, str]:
+    """Return the word that names an object, and a text beside it."""
+    spec, name = obj["spec"], obj["metadata"]["name"]
+    if kind is GatewayModel:
+        return spec["modelId"], spec.get("service", "")
+    phase = (obj.get("status") or {}).get("phase")
+    return name, spec.get("displayName") or spec.get("type") or phase or ""
 
 
-def name_argument(kind: type[Resource]) -> Any:
+def name_of(kind: type[Resource], metavar: str = "", text: str = "") -> Any:
     """Return the argument that names an object of the kind, with its completion."""
-    return Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME", help=f"A {kind.kind_name}.", autocompletion=_completer(kind)
-        ),
-    ]
+    return typer.Argument(
+        metavar=metavar or kind.kind_name.removeprefix("Gateway").upper(),
+        help=text or f"A {kind.kind_name}.",
+        autocompletion=complete(kind),
+    )
+
+
+def pick(kind: type[Resource], text: str, *names: str, **more: Any) -> Any:
+    """Return an option whose value is the name of an object of the kind."""
+    return typer.Option(*names, help=text, autocompletion=complete(kind), **more)
+
+
+def only_of(kind: type[Resource], *names: str) -> Any:
+    """Return the option of a list that chooses by the name of an object of the kind."""
+    word = kind.kind_name.removeprefix("Gateway").lower()
+    return Annotated[str | None, pick(kind, f"Only of this {word}.", *names)]
 
 
 def _find_namespace(
@@ -196,44 +191,42 @@ Namespace = Annotated[
         help="The gateway's namespace.",
     ),
 ]
-
-AccountName = Annotated[
-    str,
-    typer.Argument(metavar="ACCOUNT", help="A GatewayAccount.", autocompletion=complete_accounts),
-]
-UserName = Annotated[
-    str, typer.Argument(metavar="USER", help="A GatewayUser.", autocompletion=complete_users)
-]
-KeyName = Annotated[
-    str,
-    typer.Argument(metavar="KEY", help="A GatewayKey, or its id.", autocompletion=complete_keys),
-]
-KeyNames = Annotated[
-    list[str], typer.Argument(help="GatewayKeys, or their ids.", autocompletion=complete_keys)
-]
-GuardrailName = Annotated[
-    str,
-    typer.Argument(
-        metavar="GUARDRAIL",
-        help="A GatewayGuardrail, or its id.",
-        autocompletion=complete_guardrails,
-    ),
-]
-TaskName = Annotated[
-    str,
-    typer.Argument(metavar="TASK", help="A GatewayTask, or its id.", autocompletion=complete_tasks),
-]
-
-AccountFilter = Annotated[
-    str | None,
-    typer.Option("--account", "-a", help="Only of this account.", autocompletion=complete_accounts),
-]
-OfAccount = Annotated[
-    str, typer.Option("--account", "-a", help="The account.", autocompletion=complete_accounts)
-]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
+AccountName = Annotated[str, name_of(GatewayAccount)]
+UserName = Annotated[str, name_of(GatewayUser)]
+KeyName = Annotated[str, name_of(GatewayKey, text="A GatewayKey, or its id.")]
+KeyNames = Annotated[list[str], name_of(GatewayKey, "KEY", "GatewayKeys, or their ids.")]
+GuardrailName = Annotated[str, name_of(GatewayGuardrail, text="A GatewayGuardrail, or its id.")]
+TaskName = Annotated[str, name_of(GatewayTask, text="A GatewayTask, or its id.")]
+ProviderName = Annotated[str, name_of(GatewayProvider)]
+ModelName = Annotated[str, name_of(GatewayModel, text="A modelId or GatewayModel.")]
+
+OfAccount = Annotated[str, pick(GatewayAccount, "The account.", "--account", "-a")]
+MemberOf = Annotated[
+    str | None,
+    pick(GatewayAccount, "An account of which the user becomes a member.", "--account", "-a"),
+]
+Role = Annotated[
+    account.Role, typer.Option(help="owner, admin and member may create; viewer may only read.")
+]
+
 Dollars = Annotated[int, typer.Argument(parser=parse_dollars, metavar="DOLLARS")]
+PaidDollars = Annotated[
+    int | None, typer.Option(parser=parse_dollars, metavar="DOLLARS", help="Initial funds.")
+]
+LimitDollars = Annotated[
+    int | None,
+    typer.Option(
+        "--limit",
+        parser=parse_dollars,
+        metavar="DOLLARS",
+        help="Maximum that it may spend in --window.",
+    ),
+]
+_WINDOW_HELP = "1h, 1d and 7d are trailing windows; the others begin at 00:00 UTC."
+LimitWindow = Annotated[Window | None, typer.Option("--window", help=_WINDOW_HELP)]
+WindowOption = Annotated[Window, typer.Option("--window", help=_WINDOW_HELP)]
 RequestsPerMinute = Annotated[
     int | None,
     typer.Option("--rpm", min=1, max=1_000_000, help="Paid calls in any trailing 60 seconds."),
@@ -248,50 +241,10 @@ CacheSeconds = Annotated[
         help="Keep answers of language models so long, for the same request.",
     ),
 ]
-PaidDollars = Annotated[
-    int | None, typer.Option(parser=parse_dollars, metavar="DOLLARS", help="Initial funds.")
-]
 DisplayName = Annotated[str, typer.Option("--name", help="Unique in the account.")]
-ProviderName = Annotated[
-    str,
-    typer.Argument(
-        metavar="PROVIDER", help="A GatewayProvider.", autocompletion=complete_providers
-    ),
-]
-ModelName = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL", help="A modelId or GatewayModel.", autocompletion=complete_models
-    ),
-]
-MemberOf = Annotated[
-    str | None,
-    typer.Option(
-        "--account",
-        "-a",
-        help="An account of which the user becomes a member.",
-        autocompletion=complete_accounts,
-    ),
-]
-LimitDollars = Annotated[
-    int | None,
-    typer.Option(
-        "--limit",
-        parser=parse_dollars,
-        metavar="DOLLARS",
-        help="Maximum that it may spend in --window.",
-    ),
-]
-_WINDOW_HELP = "1h, 1d and 7d are trailing windows; the others begin at 00:00 UTC."
-LimitWindow = Annotated[Window | None, typer.Option("--window", help=_WINDOW_HELP)]
-WindowOption = Annotated[Window, typer.Option("--window", help=_WINDOW_HELP)]
 ModelEntries = Annotated[
     list[str] | None,
-    typer.Option(
-        "--model",
-        help="An allowed model, or a prefix such as veo-*; may be repeated.",
-        autocompletion=complete_models,
-    ),
+    pick(GatewayModel, "An allowed model, or a prefix such as veo-*; may be repeated.", "--model"),
 ]
 ProviderEntries = Annotated[
     list[str] | None,
@@ -322,10 +275,6 @@ SecretsFolder = Annotated[
 
 # Options of commands with an API key
 BaseUrl = Annotated[str, typer.Option(envvar="GATEWAY_BASE_URL", help="The API's address.")]
-Service = Annotated[
-    str, typer.Option(envvar="GATEWAY_SERVICE", help="Provider segment of the REST path.")
-]
-Action = Annotated[str, typer.Option(help="The operation's second segment.")]
 KeyFile = Annotated[
     Path | None,
     typer.Option(
@@ -333,11 +282,32 @@ KeyFile = Annotated[
         help=f"A file with the API key, - for standard input; else ${KEY_VARIABLE}.",
     ),
 ]
+Service = Annotated[
+    str, typer.Option(envvar="GATEWAY_SERVICE", help="Provider segment of the REST path.")
+]
+Action = Annotated[str, typer.Option(help="The operation's second segment.")]
+IdempotencyKey = Annotated[
+    str | None,
+    typer.Option(help="Key of an earlier attempt: returns what it created, and creates nothing."),
+]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait for its end.")]
 Timeout = Annotated[
     int,
     typer.Option(
+        "--timeout",
         parser=parse_period,
         metavar="PERIOD",
         help="How long to wait, e.g. 15m; then the exit code is 3.",
     ),
 ]
+Download = Annotated[
+    Path | None,
+    typer.Option(
+        file_okay=False, help="Download its results into this folder, which is created if missing."
+    ),
+]
+Lifetime = Annotated[
+    int | None,
+    typer.Option(parser=parse_period, metavar="PERIOD", help="How long it is kept, 1h to 30d."),
+]
+MostResults = Annotated[int, typer.Option("--limit", min=1, help="Maximum number, newest first.")]

@@ -154,6 +154,31 @@ def print_done(text: str, document: Document, output: Format) -> None:
         print_data(document, output)
 
 
+def show_one(lines: Sequence[Column]) -> Callable[[Document, Format], None]:
+    """Return a printer of one document."""
+    return lambda document, output: print_one(document, lines, output)
+
+
+def show_list(columns: Sequence[Column], noun: str) -> Callable[[Sequence[Document], Format], None]:
+    """Return a printer of many documents."""
+    return lambda documents, output: print_list(documents, columns, output, noun=noun)
+
+
+def show_done(result: tuple[str, Document], output: Format) -> None:
+    """Print what was done, given as its text and the document of the result."""
+    print_done(*result, output)
+
+
+def show_secret(result: tuple[Document, str, str], output: Format) -> None:
+    """Print a document's field alone for `$(…)`, and the note about it on standard error."""
+    document, name, note = result
+    if output != "table":
+        print_data(document, output)
+        return
+    print_plain(document[name])
+    print_note(note)
+
+
 def print_plain(text: str) -> None:
     """Prints `text` alone, for `$(…)`."""
     sys.stdout.write(text + "\n")

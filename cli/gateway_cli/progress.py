@@ -1,12 +1,10 @@
-"""Progress of what takes more than a moment, on a terminal and in a log alike.
-
-Used by everything in the CLI that takes more than a moment.
-"""
+"""Progress of what takes more than a moment, on a terminal and in a log alike."""
 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 from rich.console import Console
 from rich.markup import escape
@@ -35,6 +33,7 @@ class Reporter:
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(highlight=False)
         self._stages: dict[str, float] = {}
+        self._notes: dict[str, str] = {}
         self._ticker: asyncio.Task[None] | None = None
 
     @classmethod
@@ -52,17 +51,21 @@ class Reporter:
         self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
     @contextlib.asynccontextmanager
-    async def stage(self, text: str) -> AsyncIterator[None]:
-        """Shows `text` with the time it takes while the body runs, and its total at the end."""
+    async def stage(self, text: str) -> AsyncIterator[Callable[[str], None]]:
+        """Show `text` with the time it takes while the body runs, and its total at the end.
+
+        The body gets a function that sets a note, which is shown beside the time.
+        """
         begin = self._stages[text] = time.monotonic()
         if self._ticker is None:
             self._ticker = asyncio.create_task(self._tick())
         mark = "✗"
         try:
-            yield
+            yield partial(self._notes.__setitem__, text)
             mark = "✓"
         finally:
             self._stages.pop(text, None)
+            self._notes.pop(text, None)
             if not self._stages:
                 await self._end_ticker()
             self.line(f"{mark} {text} ({format_seconds(time.monotonic() - begin)})")
@@ -82,7 +85,12 @@ class Reporter:
 
     def _describe_stages(self) -> list[str]:
         now = time.monotonic()
-        return [f"{text}: {format_seconds(now - begin)}" for text, begin in self._stages.items()]
+        return [
+            ", ".join(
+                filter(None, (f"{text}: {format_seconds(now - begin)}", self._notes.get(text)))
+            )
+            for text, begin in self._stages.items()
+        ]
 
     async def _end_ticker(self) -> None:
         ticker, self._ticker = self._ticker, None

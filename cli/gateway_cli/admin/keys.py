@@ -43,7 +43,7 @@ def create(
         typer.Option(
             "--by",
             help="The GatewayUser whose role the key has; without one, member.",
-            autocompletion=opt.complete_users,
+            autocompletion=opt.complete(GatewayUser),
         ),
     ] = None,
     secret_name: Annotated[

@@ -33,7 +33,7 @@ from gateway_cli.admin.naming import (
 )
 from gateway_cli.admin.objects import Noun
 from gateway_cli.output import Document
-from gateway_core.api.account import GatewayAccount, GatewayUser, Role
+from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.ids import ACCOUNT_LABEL, id_to_name
 from gateway_core.api.key import GatewayKey
@@ -47,25 +47,12 @@ WITH_KUBECTL = "With kubectl credentials"
 NEW = "Pending"
 """Shown for a task that has no phase yet."""
 Phase = Literal["Pending", "Submitting", "Running", "Completed", "Failed"]
-RoleOption = Annotated[
-    Role, typer.Option(help="owner, admin and member may create; viewer may only read.")
-]
 NewName = Annotated[
     str, typer.Argument(metavar="NAME", help="Its name: lowercase letters, digits, dashes.")
 ]
 _Since = Annotated[
     int | None,
     typer.Option(parser=opt.parse_period, metavar="PERIOD", help="Only created within e.g. 15m."),
-]
-_OfProvider = Annotated[
-    str | None,
-    typer.Option(help="Only of this provider.", autocompletion=opt.complete_providers),
-]
-_OfModel = Annotated[
-    str | None, typer.Option(help="Only of this model.", autocompletion=opt.complete_models)
-]
-_OfKey = Annotated[
-    str | None, typer.Option(help="Only of this key.", autocompletion=opt.complete_keys)
 ]
 _BUDGET = {
     "limit": show_limit,
@@ -99,7 +86,9 @@ def _is_younger(task: Document, seconds: int) -> bool:
     return (task["created_at"] or "") >= after
 
 
-_OF_ACCOUNT = {"account": Filter(opt.AccountFilter, "spec.accountName")}
+_OF_ACCOUNT = {
+    "account": Filter(opt.only_of(GatewayAccount, "--account", "-a"), "spec.accountName")
+}
 _SERVICE_ACTION = {
     "service": Filter(
         Annotated[str | None, typer.Option(help="Only of this service.")], "spec.service"
@@ -156,7 +145,10 @@ USERS = Noun(
     columns="name display=display_name email roles=memberships suspended ready",
     argument=opt.UserName,
     filters={
-        "account": Filter(opt.AccountFilter, keep=lambda user, name: name in user["memberships"])
+        "account": Filter(
+            opt.only_of(GatewayAccount, "--account", "-a"),
+            keep=lambda user, name: name in user["memberships"],
+        )
     },
     settings={"email": "email", "display_name": "displayName"},
     create=Create(
@@ -164,7 +156,7 @@ USERS = Noun(
         name_user,
         NewName,
         required=("email",),
-        given={"account": (opt.MemberOf, None), "role": (RoleOption, "member")},
+        given={"account": (opt.MemberOf, None), "role": (opt.Role, "member")},
     ),
     switches={
         "suspend": Switch(
@@ -255,7 +247,7 @@ MODELS = Noun(
     show={"routes": lambda it: [_show_route(route) for route in it["routes"]]},
     filters={
         "provider": Filter(
-            _OfProvider,
+            opt.only_of(GatewayProvider),
             keep=lambda it, name: name in {route["provider"] for route in it["routes"]},
         ),
         **_SERVICE_ACTION,
@@ -292,7 +284,7 @@ PROMPTS = Noun(
     word="prompt",
     describe=describe_spec(GatewayPrompt),
     columns="name title service action model=model_id category featured",
-    argument=opt.name_argument(GatewayPrompt),
+    argument=Annotated[str, opt.name_of(GatewayPrompt)],
     settings={
         "title": "title",
         "prompt": "prompt",
@@ -316,7 +308,7 @@ CLIENTS = Noun(
     word="client",
     describe=describe_spec(GatewayOAuthClient),
     columns="name client=client_name redirects=redirect_uris authorized last_used=last_used_time",
-    argument=opt.name_argument(GatewayOAuthClient),
+    argument=Annotated[str, opt.name_of(GatewayOAuthClient, "CLIENT")],
     delete=True,
 )
 GRANTS = Noun(
@@ -325,16 +317,10 @@ GRANTS = Noun(
     describe=describe_spec(GatewayGrant),
     columns="name user=user_name account=account_name client=client_name host=redirect_host"
     " scopes last_used=last_used_time",
-    argument=opt.name_argument(GatewayGrant),
+    argument=Annotated[str, opt.name_of(GatewayGrant)],
     filters={
         **_OF_ACCOUNT,
-        "user": Filter(
-            Annotated[
-                str | None,
-                typer.Option(help="Only of this user.", autocompletion=opt.complete_users),
-            ],
-            "spec.userName",
-        ),
+        "user": Filter(opt.only_of(GatewayUser), "spec.userName"),
     },
     delete=True,
     help={"delete": "Delete a grant: the application's access ends at once."},
@@ -348,15 +334,19 @@ TASKS = Noun(
     argument=opt.TaskName,
     show={"phase": lambda task: task["phase"] or NEW},
     filters={
-        "account": Filter(opt.AccountFilter, "spec.request.accountName"),
+        "account": Filter(
+            opt.only_of(GatewayAccount, "--account", "-a"), "spec.request.accountName"
+        ),
         "phase": Filter(
             Annotated[Phase | None, typer.Option(help="Only in this phase.")],
             "status.phase",
             convert=lambda phase: "" if phase == NEW else phase,
         ),
-        "model": Filter(_OfModel, "spec.request.modelId"),
-        "provider": Filter(_OfProvider, "status.upstream.providerName"),
-        "key": Filter(_OfKey, keep=lambda task, key: task["key"] == id_to_name(key)),
+        "model": Filter(opt.only_of(GatewayModel), "spec.request.modelId"),
+        "provider": Filter(opt.only_of(GatewayProvider), "status.upstream.providerName"),
+        "key": Filter(
+            opt.only_of(GatewayKey), keep=lambda task, key: task["key"] == id_to_name(key)
+        ),
         "since": Filter(_Since, keep=_is_younger),
     },
     limit=100,

@@ -15,12 +15,9 @@ from gateway_core.api.task import GatewayTask
 from gateway_core.tasks.delivery import request_redelivery
 
 ENDED = ("Completed", "Failed")
-WITH_KEY = "With an API key, over REST (GATEWAY_BASE_URL, GATEWAY_API_KEY)"
 
 app = TASKS.make_app()
-app.command("create", rich_help_panel=WITH_KEY)(rest.create)
-app.command("get", rich_help_panel=WITH_KEY)(rest.get)
-app.command("wait", rich_help_panel=WITH_KEY)(rest.wait)
+rest.add_commands(app)
 
 
 @app.command(rich_help_panel=WITH_KUBECTL)

@@ -53,7 +53,7 @@ DayOption = Annotated[
 def usage(
     account: Annotated[
         str | None,
-        typer.Argument(help="Only of this account.", autocompletion=opt.complete_accounts),
+        typer.Argument(help="Only of this account.", autocompletion=opt.complete(GatewayAccount)),
     ] = None,
     by: Annotated[
         list[By] | None, typer.Option(help="Grouping of the rows; may be repeated.")

@@ -2,7 +2,7 @@
 
 from gateway_cli import options as opt
 from gateway_cli.admin.fields import Patch
-from gateway_cli.admin.table import USERS, RoleOption
+from gateway_cli.admin.table import USERS
 from gateway_cli.cluster.client import Cluster, on_cluster
 from gateway_cli.cluster.errors import ClusterError
 from gateway_cli.output import Output, print_note, print_one, print_plain
@@ -17,7 +17,7 @@ app = USERS.make_app()
 def grant(
     user: opt.UserName,
     account: opt.OfAccount,
-    role: RoleOption,
+    role: opt.Role,
     namespace: opt.Namespace = None,
     output: Output = "table",
 ) -> None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway_cli import options as opt
+from gateway_cli.commands import rest_command
 from gateway_cli.output import print_note
-from gateway_cli.rest.access import Body, make_access, on_api
+from gateway_cli.rest.access import Body
 from gateway_core.billing.token_prices import sum_tokens
 from gateway_core.llm.formats.usage import read_chat_usage
 from gateway_core.providers.price_schedules import read_rates
@@ -23,35 +23,29 @@ PROMPT = "> "
 _MILLION = 1_000_000
 
 
-@app.command()
-def chat(
+@rest_command(app, None)
+async def chat(
+    api: "RestApi",
     model: Annotated[str, typer.Option(envvar="GATEWAY_CHAT_MODEL", help="The model's id.")],
-    base_url: opt.BaseUrl,
     prompt: Annotated[
         list[str] | None,
         typer.Argument(help="What to say. Without it each line of standard input is said in turn."),
     ] = None,
     system: Annotated[str | None, typer.Option(help="Instructions for the model.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Most tokens of an answer.")] = None,
-    key_file: opt.KeyFile = None,
 ) -> None:
     """Say something to a language model and print its answer as it comes.
 
     Afterwards standard error has the tokens, the cost and the speed.
     """
-    access = make_access(base_url, key_file)
     fields: Body = {"model": model, "messages": []}
     if max_tokens is not None:
         fields["max_tokens"] = max_tokens
     if system is not None:
         fields["messages"].append({"role": "system", "content": system})
-    on_api(access, lambda api: _converse(api, fields, " ".join(prompt or ())))
-
-
-async def _converse(api: "RestApi", fields: Body, prompt: str) -> None:
-    price = await api.get_price("chat", fields["model"])
+    price = await api.get_price("chat", model)
     if prompt:
-        await answer(api, fields, prompt, price)
+        await answer(api, fields, " ".join(prompt), price)
         return
     is_terminal = sys.stdin.isatty()
     while True:

@@ -10,7 +10,7 @@ import io
 import json
 import os
 import unicodedata
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any, Self
 from urllib.parse import urlencode
@@ -42,7 +42,9 @@ class RestApi:
     def __init__(
         self, base_url: str, api_key: str, report: Callable[[str], None] = lambda _: None
     ) -> None:
-        self._base_url = base_url.rstrip("/")
+        self.base_url = base_url.rstrip("/")
+        self.key_id = api_key[:11]
+        """The part of the key that tells it from others, and opens nothing."""
         self._key = api_key
         self._report = report
         self._session = aiohttp.ClientSession(middlewares=[use_proxy])
@@ -59,26 +61,21 @@ class RestApi:
 
     async def probe(self, path: str) -> int:
         """The status of a GET without the key."""
-        url = self._base_url + path
+        url = self.base_url + path
         timeout = aiohttp.ClientTimeout(total=CALL_SECONDS)
-        try:
+        with _explaining("GET", url):
             async with self._session.get(url, timeout=timeout, allow_redirects=False) as answer:
                 return answer.status
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise RestError(explain_silence("GET", url, error)) from error
 
     async def read(self, path: str) -> bytes:
         """The bytes at `path`; for small contents."""
-        url = self._base_url + path
-        try:
+        url = self.base_url + path
+        with _explaining("GET", url):
             async with self._open("GET", url, timeout=STREAM_TIMEOUT) as answer:
-                content: bytes = await answer.read()
                 if answer.status != 200:
-                    found = await read_json(answer, content)
-                    raise read_refusal(answer.status, answer.headers, found)
+                    raise await read_refused(answer)
+                content: bytes = await answer.read()
                 return content
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise RestError(explain_silence("GET", url, error)) from error
 
     async def delete(self, path: str) -> Body:
         """Deletes the object at `path`; the API's answer."""
@@ -136,7 +133,7 @@ class RestApi:
 
     def open(self, path: str, headers: Mapping[str, str]) -> Any:
         """A context of the response with the bytes at `path`; errors are aiohttp's."""
-        return self._open("GET", self._base_url + path, headers=headers, timeout=STREAM_TIMEOUT)
+        return self._open("GET", self.base_url + path, headers=headers, timeout=STREAM_TIMEOUT)
 
     async def download(self, url: str, path: Path, on_bytes: Callable[[int, int], None]) -> None:
         """Fetches an output, without the key, to `path`, which is there whole or not at all.
@@ -172,13 +169,12 @@ class RestApi:
 
         Raises RestError, also for an error in the middle of the stream.
         """
-        url = f"{self._base_url}/v1/chat/completions"
+        url = f"{self.base_url}/v1/chat/completions"
         asked = {**body, "stream": True, "stream_options": {"include_usage": True}}
-        try:
+        with _explaining("POST", url):
             async with self._open("POST", url, json=asked, timeout=STREAM_TIMEOUT) as answer:
                 if answer.status != 200:
-                    found = await read_json(answer, await answer.read())
-                    raise read_refusal(answer.status, answer.headers, found)
+                    raise await read_refused(answer)
                 async for line in answer.content:
                     data = line.removeprefix(b"data: ").strip()
                     if not line.startswith(b"data: ") or data == b"[DONE]":
@@ -187,8 +183,6 @@ class RestApi:
                     if "error" in chunk:
                         raise RestError(f"the answer breaks off: {chunk['error']['message']}")
                     yield chunk
-        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            raise RestError(f"{url} is not answered: {error or type(error).__name__}") from error
 
     async def get_price(self, action: str, model: str) -> Body | None:
         """The entry of the price list for a model, None where it has none."""
@@ -232,16 +226,12 @@ class RestApi:
         raise AssertionError("the last attempt returns or raises")
 
     async def _call(self, method: str, path: str, member: str, **sent: Any) -> Body:
-        url = self._base_url + path
-        try:
+        url = self.base_url + path
+        with _explaining(method, url):
             async with self._open(method, url, **sent) as answer:
-                content = await answer.read()
-                status, headers = answer.status, answer.headers
-                found = await read_json(answer, content)
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise RestError(explain_silence(method, url, error), retry_after=1.0) from error
-        if status not in (200, 202):
-            raise read_refusal(status, headers, found)
+                if answer.status not in (200, 202):
+                    raise await read_refused(answer)
+                found, status = await read_json(answer), answer.status
         if not isinstance(found, dict) or member not in found:
             raise RestError(f"{url} answers {status} with something that is no answer of this API")
         return found
@@ -252,16 +242,25 @@ class RestApi:
         return self._session.request(method, url, headers=headers, allow_redirects=False, **sent)
 
 
-def explain_silence(method: str, url: str, error: Exception) -> str:
-    """The text for a call without an answer."""
-    return (
-        f"{method} {url} is not answered: {error or type(error).__name__}\n"
-        "  is GATEWAY_BASE_URL right, and the gateway up?"
-    )
+@contextlib.contextmanager
+def _explaining(method: str, url: str) -> Iterator[None]:
+    try:
+        yield
+    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        raise RestError(
+            f"{method} {url} is not answered: {error or type(error).__name__}\n"
+            "  is GATEWAY_BASE_URL right, and the gateway up?",
+            retry_after=1.0,
+        ) from error
 
 
-async def read_json(answer: aiohttp.ClientResponse, content: bytes) -> Any:
-    """The document of an answer; None where it is none."""
-    with contextlib.suppress(ValueError, UnicodeDecodeError):
-        return await answer.json(content_type=None) if content else None
+async def read_json(answer: aiohttp.ClientResponse) -> Any:
+    """Return the document of an answer; None where it is none."""
+    with contextlib.suppress(ValueError):
+        return await answer.json(content_type=None) if await answer.read() else None
     return None
+
+
+async def read_refused(answer: aiohttp.ClientResponse) -> RestError:
+    """Return the error for an answer that is none of success."""
+    return read_refusal(answer.status, answer.headers, await read_json(answer))

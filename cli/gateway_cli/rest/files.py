@@ -9,21 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from gateway_cli import options as opt
-from gateway_cli.output import Column, Output, print_done, print_list, print_note, print_one
-from gateway_cli.rest.access import Access, make_access, make_path, on_api, take_first
+from gateway_cli.commands import rest_command
+from gateway_cli.output import Column, Document, print_note, show_done, show_list, show_one
+from gateway_cli.rest.access import make_path, take_first
 from gateway_cli.rest.errors import RestError
-from gateway_cli.session import confirm
 
 if TYPE_CHECKING:
     from gateway_cli.rest.client import RestApi
 
-Document = dict[str, Any]
 
+def read_moment(field: str) -> Callable[[Document], str | None]:
+    """Return a reader that shows a field with epoch seconds as a UTC time."""
 
-def read_moment(field: str) -> Callable[[Any], str | None]:
-    """A reader of a field with a time of the API, in epoch seconds, which shows it as UTC."""
-
-    def show(document: Any) -> str | None:
+    def show(document: Document) -> str | None:
         seconds = document.get(field)
         if seconds is None:
             return None
@@ -43,142 +41,78 @@ COLUMNS = (
 PAGE = 1000
 RESUMABLE = "what is up so far is kept: the same command goes on with it within the hour"
 
-Purpose = Literal["user_data", "batch"]
 FileId = Annotated[str, typer.Argument(help="A File's id, file-…", metavar="FILE_ID")]
 Source = Annotated[
     Path, typer.Argument(help="The file to bring up.", exists=True, dir_okay=False, readable=True)
 ]
-PurposeOption = Annotated[Purpose, typer.Option(help="The File's purpose.")]
+Purpose = Annotated[Literal["user_data", "batch"], typer.Option(help="The File's purpose.")]
 Name = Annotated[str | None, typer.Option(help="The File's name; default: the source's.")]
-ExpiresAfter = Annotated[
-    int | None,
-    typer.Option(
-        parser=opt.parse_period,
-        metavar="PERIOD",
-        help="Lifetime of the File, 1h to 30d. Default: user_data unlimited, batch 30 days.",
-    ),
-]
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 
-@app.command()
-def upload(
+@rest_command(app, show_one(COLUMNS), interrupted=RESUMABLE)
+async def upload(
+    api: "RestApi",
     source: Source,
-    base_url: opt.BaseUrl,
-    purpose: PurposeOption = "user_data",
+    purpose: Purpose = "user_data",
     name: Name = None,
-    expires_after: ExpiresAfter = None,
-    key_file: opt.KeyFile = None,
-    output: Output = "table",
-) -> None:
+    expires_after: opt.Lifetime = None,
+) -> Document:
     """Upload a file; more than 8 MiB in concurrent parts.
 
     The same command resumes an interrupted upload within the hour.
     """
-    access = make_access(base_url, key_file)
-    found = upload_file(access, source, purpose, name, expires_after)
-    print_one(found, COLUMNS, output)
+    from gateway_cli.rest.uploading import Uploader
+
+    return await Uploader(api).upload(source, purpose, name, expires_after)
 
 
-@app.command("list")
-def list_files(
-    base_url: opt.BaseUrl,
+@rest_command(app, show_list(COLUMNS, "files"), "list")
+async def list_files(
+    api: "RestApi",
     purpose: Annotated[
         Literal["user_data", "batch", "batch_output"] | None,
         typer.Option(help="Only of this purpose."),
     ] = None,
-    limit: Annotated[
-        int, typer.Option(min=1, help="Maximum number of results, newest first.")
-    ] = 100,
-    key_file: opt.KeyFile = None,
-    output: Output = "table",
-) -> None:
+    limit: opt.MostResults = 100,
+) -> list[Document]:
     """List the account's Files, newest first."""
-
     query = f"&purpose={purpose}" if purpose else ""
-
-    async def run(api: "RestApi") -> list[Document]:
-        return await take_first(api.list_items("/v1/files", PAGE, query), limit)
-
-    print_list(on_api(make_access(base_url, key_file), run), COLUMNS, output, noun="files")
+    return await take_first(api.list_items("/v1/files", PAGE, query), limit)
 
 
-@app.command()
-def get(
-    file_id: FileId, base_url: opt.BaseUrl, key_file: opt.KeyFile = None, output: Output = "table"
-) -> None:
+@rest_command(app, show_one(COLUMNS))
+async def get(api: "RestApi", file_id: FileId) -> Document:
     """Show a File."""
-    access = make_access(base_url, key_file)
-    print_one(on_api(access, lambda api: api.get(make_path("v1/files", file_id))), COLUMNS, output)
+    return await api.get(make_path("v1/files", file_id))
 
 
-@app.command()
-def download(
+@rest_command(app, show_done, interrupted="the same command goes on with it")
+async def download(
+    api: "RestApi",
     file_id: FileId,
-    base_url: opt.BaseUrl,
     to: Annotated[
         Path | None,
         typer.Option(help="A file or a folder; default: the File's name in the current folder."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
-    key_file: opt.KeyFile = None,
-    output: Output = "table",
-) -> None:
+) -> tuple[str, Document]:
     """Download a File. The same command resumes an interrupted download."""
-
-    async def run(api: "RestApi") -> Document:
-        return await fetch(api, file_id, to, force=force)
-
-    found = on_api(make_access(base_url, key_file), run, "the same command goes on with it")
-    print_done(f"{found['path']} ({found['bytes']:,} bytes)", found, output)
+    file = await fetch(api, file_id, to, force=force)
+    return f"{file['path']} ({file['bytes']:,} bytes)", file
 
 
-@app.command()
-def delete(
-    file_id: FileId,
-    base_url: opt.BaseUrl,
-    yes: opt.Yes = False,
-    key_file: opt.KeyFile = None,
-    output: Output = "table",
-) -> None:
+@rest_command(app, show_done, question="Delete {file_id}?")
+async def delete(api: "RestApi", file_id: FileId) -> tuple[str, Document]:
     """Delete a File. A running batch can still read it."""
-    access = make_access(base_url, key_file)
-    confirm(f"Delete {file_id}?", yes)
-    deleted = on_api(access, lambda api: api.delete(make_path("v1/files", file_id)))
-    print_done(f"{file_id} is deleted", deleted, output)
-
-
-def upload_file(
-    access: Access,
-    source: Path,
-    purpose: str,
-    name: str | None,
-    expires_after: int | None,
-    *,
-    in_parts: bool = False,
-    once: str | None = None,
-) -> Document:
-    """The File that a local one has become; ends the command where it cannot.
-
-    `once` as `Uploader.upload` has it.
-    """
-
-    async def run(api: "RestApi") -> Document:
-        from gateway_cli.rest.uploading import Uploader
-
-        uploader = Uploader(api, access, print_note)
-        return await uploader.upload(
-            source, purpose, name, expires_after, in_parts=in_parts, once=once
-        )
-
-    return on_api(access, run, RESUMABLE)
+    return f"{file_id} is deleted", await api.delete(make_path("v1/files", file_id))
 
 
 async def fetch(
     api: "RestApi", file_id: str, to: Path | None, *, force: bool, name: str | None = None
-) -> Document:
-    """The File's object with the `path` that its bytes are at, in the folder or file `to`.
+) -> dict[str, Any]:
+    """Download a File into the folder or file `to`; return its object with its `path` there.
 
     Raises:
         RestError: it cannot be had, or there is such a file and not `force`.

@@ -11,17 +11,9 @@ from urllib.parse import urlsplit
 import typer
 
 from gateway_cli import options as opt
-from gateway_cli.output import Column, Output, print_note, print_one
-from gateway_cli.progress import Reporter
-from gateway_cli.rest.access import (
-    ENDED,
-    Body,
-    exit_by_status,
-    make_access,
-    make_path,
-    on_api,
-    poll_ended,
-)
+from gateway_cli.commands import rest_command
+from gateway_cli.output import Column, print_note
+from gateway_cli.rest.access import Body, follow, make_path, show_status
 from gateway_cli.rest.errors import RestError
 
 if TYPE_CHECKING:
@@ -39,22 +31,17 @@ LINES = (
 )
 PAUSES = 0.25, 2.0
 SUFFIXES = (".mp4", ".webm", ".mov")
+PANEL = "With an API key, over REST (GATEWAY_BASE_URL, GATEWAY_API_KEY)"
 GOES_ON = "the task goes on; `gatewayctl tasks wait` follows it again"
-
-TaskId = Annotated[str, typer.Argument(help="A task's id, task_…", metavar="TASK_ID")]
-Download = Annotated[
-    Path | None,
-    typer.Option(
-        file_okay=False, help="Download the videos into this folder, which is created if missing."
-    ),
-]
 DEFAULT_WAIT_SECONDS = 900
 
+TaskId = Annotated[str, typer.Argument(help="A task's id, task_…", metavar="TASK_ID")]
 
-def create(
+
+async def create(
+    api: "RestApi",
     model: Annotated[str, typer.Option(envvar="GATEWAY_MODEL", help="The model's id.")],
     service: opt.Service,
-    base_url: opt.BaseUrl,
     prompt: Annotated[str | None, typer.Option(help="Description of the video.")] = None,
     image: Annotated[
         list[str] | None, typer.Option(help="URL of a reference image; may be repeated.")
@@ -73,24 +60,16 @@ def create(
     callback_url: Annotated[
         str | None, typer.Option(help="Receives a callback when the task ends.")
     ] = None,
-    idempotency_key: Annotated[
-        str | None,
-        typer.Option(
-            help="Key of an earlier attempt: returns its task instead of creating another."
-        ),
-    ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end.")] = False,
-    timeout: opt.Timeout = DEFAULT_WAIT_SECONDS,
-    download: Download = None,
+    idempotency_key: opt.IdempotencyKey = None,
+    wait: opt.Wait = False,
+    patience: opt.Timeout = DEFAULT_WAIT_SECONDS,
+    download: opt.Download = None,
     action: opt.Action = "reference_to_video",
-    key_file: opt.KeyFile = None,
-    output: Output = "table",
-) -> None:
+) -> tuple[Body, bool]:
     """Create a task. With --wait or --download, wait for its end.
 
     The Idempotency-Key is printed: giving it again after a lost connection creates no second task.
     """
-    access, path = make_access(base_url, key_file), make_path("api/v1", service, action)
     body = _read_input(input_file)
     given = {"model": model, "prompt": prompt, "callback_url": callback_url}
     body |= {name: value for name, value in given.items() if value is not None}
@@ -99,68 +78,54 @@ def create(
     body |= dict(map(_read_field, field or ()))
     key = idempotency_key or str(uuid.uuid4())
     print_note(f"Idempotency-Key: {key}")
-
-    async def run(api: "RestApi") -> Body:
-        accepted = await api.create(path, body, key)
-        if not (wait or download):
-            return {**accepted, "idempotency_key": key}
-        print_note(f"task {accepted['id']} is accepted")
-        ended = await _follow(api, f"{path}/{accepted['id']}", timeout, download)
-        return {**ended, "idempotency_key": key}
-
-    task = on_api(access, run, GOES_ON)
-    print_one(task, LINES, output)
-    if wait or download:
-        exit_by_status(task)
+    task = await api.create(make_path("api/v1", service, action), body, key)
+    follows = wait or download is not None
+    if follows:
+        print_note(f"task {task['id']} is accepted")
+        path = make_path("api/v1", service, action, task["id"])
+        task = await _follow(api, path, patience, download)
+    return {**task, "idempotency_key": key}, follows
 
 
-def get(
+async def get(
+    api: "RestApi",
     task_id: TaskId,
     service: opt.Service,
-    base_url: opt.BaseUrl,
     action: opt.Action = "reference_to_video",
-    key_file: opt.KeyFile = None,
-    output: Output = "table",
-) -> None:
+) -> tuple[Body, bool]:
     """Show a task. Exit code 0: completed, 1: failed, 3: running."""
-    access = make_access(base_url, key_file)
-    path = make_path("api/v1", service, action, task_id)
-    task = on_api(access, lambda api: api.get(path), GOES_ON)
-    print_one(task, LINES, output)
-    exit_by_status(task)
+    return await api.get(make_path("api/v1", service, action, task_id)), True
 
 
-def wait(
+async def wait(
+    api: "RestApi",
     task_id: TaskId,
     service: opt.Service,
-    base_url: opt.BaseUrl,
-    timeout: opt.Timeout = DEFAULT_WAIT_SECONDS,
-    download: Download = None,
+    patience: opt.Timeout = DEFAULT_WAIT_SECONDS,
+    download: opt.Download = None,
     action: opt.Action = "reference_to_video",
-    key_file: opt.KeyFile = None,
-    output: Output = "table",
-) -> None:
+) -> tuple[Body, bool]:
     """Wait for the end of a task. Exit code 0: completed, 1: failed, 3: after --timeout."""
-    access = make_access(base_url, key_file)
     path = make_path("api/v1", service, action, task_id)
-    task = on_api(access, lambda api: _follow(api, path, timeout, download), GOES_ON)
-    print_one(task, LINES, output)
-    exit_by_status(task)
+    return await _follow(api, path, patience, download), True
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add the commands to those that admins have for tasks."""
+    for function in (create, get, wait):
+        rest_command(app, show_status(LINES), interrupted=GOES_ON, rich_help_panel=PANEL)(function)
 
 
 async def _follow(api: "RestApi", path: str, seconds: int, folder: Path | None) -> Body:
-    """The task at its end, or as it is after `seconds`; with `files` if it was fetched."""
-    task = await api.get(path)
-    if task["status"] not in ENDED and seconds > 0:
-        async with Reporter.on_stderr().stage(f"Waiting for {task['id']}"):
-            task = await poll_ended(lambda: api.get(path), seconds, PAUSES)
+    """Return the task at its end, or as it is after `seconds`; with `files` if it was fetched."""
+    task = await follow(api, path, seconds, PAUSES)
     if folder is None or task["status"] != "completed":
         return task
     return {**task, "files": await _fetch_videos(api, task, folder)}
 
 
 async def _fetch_videos(api: "RestApi", task: Body, folder: Path) -> list[str]:
-    """The paths of the task's videos in `folder`, which is made if there is none.
+    """Return the paths of the task's videos in `folder`, which is created if it is missing.
 
     Raises:
         RestError: one cannot be had or written; those before it are there.

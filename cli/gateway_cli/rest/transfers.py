@@ -11,34 +11,28 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
-    MofNCompleteColumn,
     Progress,
     TextColumn,
-    TimeElapsedColumn,
     TransferSpeedColumn,
 )
 
 from gateway_cli.machine import try_lock
 from gateway_cli.rest.access import make_path
-from gateway_cli.rest.client import ATTEMPTS, Body, RestApi, read_json
-from gateway_cli.rest.errors import RestError, read_refusal
+from gateway_cli.rest.client import ATTEMPTS, Body, RestApi, read_refused
+from gateway_cli.rest.errors import RestError
 
 PIECE = 1 << 18
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 
 
-def open_bars(*, counts: bool = False) -> Progress:
-    """Progress bars on standard error where that is a terminal, of bytes or of things to count."""
+def open_bars() -> Progress:
+    """Return progress bars of bytes on standard error, where that is a terminal."""
     console = Console(stderr=True)
-    columns = (
-        (MofNCompleteColumn(), TimeElapsedColumn())
-        if counts
-        else (DownloadColumn(), TransferSpeedColumn())
-    )
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        *columns,
+        DownloadColumn(),
+        TransferSpeedColumn(),
         console=console,
         disable=not console.is_terminal,
     )
@@ -94,8 +88,7 @@ async def _fetch_rest(
     try:
         async with api.open(make_path("v1/files", file["id"], "content"), headers) as answer:
             if answer.status not in (200, 206):
-                found = await read_json(answer, await answer.read())
-                raise read_refusal(answer.status, answer.headers, found)
+                raise await read_refused(answer)
             if here and not _continues(answer, here, whole):
                 opened.truncate(0)
                 here = opened.seek(0)

@@ -1,21 +1,17 @@
 """`gatewayctl uploads`: Uploads in parts, with an API key."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gateway_cli import options as opt
-from gateway_cli.output import Column, Output, print_done, print_list, print_one
-from gateway_cli.rest.access import make_access, make_path, on_api
-from gateway_cli.rest.files import (
-    COLUMNS,
-    ExpiresAfter,
-    Name,
-    PurposeOption,
-    Source,
-    read_moment,
-    upload_file,
-)
+from gateway_cli.commands import rest_command
+from gateway_cli.output import Column, Document, Output, print_list, show_done, show_one
+from gateway_cli.rest.access import make_path
+from gateway_cli.rest.files import COLUMNS, RESUMABLE, Name, Purpose, Source, read_moment
+
+if TYPE_CHECKING:
+    from gateway_cli.rest.client import RestApi
 
 PENDING = (
     Column("Id", "id"),
@@ -30,59 +26,42 @@ PENDING = (
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 
-@app.command()
-def send(
+@rest_command(app, show_one(COLUMNS), interrupted=RESUMABLE)
+async def send(
+    api: "RestApi",
     source: Source,
-    base_url: opt.BaseUrl,
-    purpose: PurposeOption = "user_data",
+    purpose: Purpose = "user_data",
     name: Name = None,
-    expires_after: ExpiresAfter = None,
-    key_file: opt.KeyFile = None,
-    output: Output = "table",
-) -> None:
+    expires_after: opt.Lifetime = None,
+) -> Document:
     """Upload a file in parts, at any size; `files upload` does this for large files.
 
     The same command resumes an interrupted upload within the hour.
     """
-    access = make_access(base_url, key_file)
-    found = upload_file(access, source, purpose, name, expires_after, in_parts=True)
-    print_one(found, COLUMNS, output)
+    from gateway_cli.rest.uploading import Uploader
+
+    return await Uploader(api).upload(source, purpose, name, expires_after, in_parts=True)
 
 
 @app.command("list")
 def list_pending(output: Output = "table") -> None:
     """List interrupted Uploads of this machine that can be resumed."""
-    from gateway_cli.rest.uploading import list_states
+    from gateway_cli.rest import uploading
 
-    found = [
-        {
-            "id": state.upload_id,
-            "source": state.source,
-            "purpose": state.purpose,
-            "bytes": state.size,
-            "parts_there": len(state.parts),
-            "parts": -(-state.size // state.part_size),
-            "expires_at": int(state.expires_at) or None,
-            "base_url": state.base_url,
-        }
-        for _, state in list_states()
-    ]
+    found = [state.describe() for state in uploading.list_pending()]
     print_list(found, PENDING, output, noun="interrupted uploads")
 
 
-@app.command()
-def cancel(
+@rest_command(app, show_done)
+async def cancel(
+    api: "RestApi",
     upload_id: Annotated[str, typer.Argument(help="Its id, upload_…", metavar="UPLOAD_ID")],
-    base_url: opt.BaseUrl,
-    key_file: opt.KeyFile = None,
-    output: Output = "table",
-) -> None:
+) -> tuple[str, Document]:
     """Cancel an Upload: delete its parts and release its storage."""
-    from gateway_cli.rest.uploading import list_states
+    from gateway_cli.rest import uploading
 
-    access = make_access(base_url, key_file)
-    found = on_api(access, lambda api: api.post(make_path("v1/uploads", upload_id, "cancel"), {}))
-    for file, state in list_states():
+    cancelled = await api.post(make_path("v1/uploads", upload_id, "cancel"), {})
+    for state in uploading.list_pending():
         if state.upload_id == upload_id:
-            file.remove()
-    print_done(f"{upload_id} is cancelled", found, output)
+            state.remove()
+    return f"{upload_id} is cancelled", cancelled

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from gateway_cli.__main__ import app
 from gateway_cli.rest import batches, client, uploading
-from gateway_cli.rest.uploading import list_states
+from gateway_cli.rest.uploading import list_pending
 from gateway_core.api.key import mint_key
 from tests.servers.storageserver import KEY, StorageServer
 
@@ -75,7 +75,7 @@ def test_large_file_is_uploaded_in_parts(run: Run, server: StorageServer, source
     file = run("files", "upload", source)
     assert server.contents[file["id"]] == source.read_bytes()
     assert server.count("add_part") == 11
-    assert list(list_states()) == []
+    assert list(list_pending()) == []
 
 
 def test_small_file_is_uploaded_in_parts_on_request(
@@ -117,7 +117,7 @@ def test_interrupted_upload_resumes(
         run("files", "upload", source, code=5)
     (pending,) = run("uploads", "list")["items"]
     assert (pending["parts_there"], pending["parts"], pending["bytes"]) == (5, 11, 10_500)
-    assert KEY not in next(list_states())[0].path.read_text()
+    assert KEY not in next(list_pending()).path.read_text()
     before = server.count("add_part")
     file = run("files", "upload", source)
     assert server.count("add_part") - before == 6
@@ -141,9 +141,9 @@ def test_changed_source_starts_a_new_upload(
         case "purpose":
             purpose = "batch"
         case "expiry":
-            file, state = next(list_states())
+            state = next(list_pending())
             state.expires_at = time.time() + 30
-            file.write(state)
+            state.save()
         case "ended":
             first["status"] = "expired"
     file = run("files", "upload", source, "--purpose", purpose)
@@ -170,7 +170,7 @@ def test_refused_upload_leaves_no_state(
 ) -> None:
     monkeypatch.setenv("GATEWAY_API_KEY", mint_key("Standard").plaintext)
     assert "GATEWAY_API_KEY" in run("files", "upload", source, code=4)
-    assert list(list_states()) == []
+    assert list(list_pending()) == []
 
 
 def test_create_with_lost_answer_is_not_repeated(
@@ -298,7 +298,7 @@ def test_local_file_becomes_one_file_and_one_batch_for_a_key(
         assert "give the File's id" in run(*again, code=4)
     assert (len(server.files), len(server.uploads), len(server.batches)) == (1, 1, 1)
     assert server.contents[batch["input_file_id"]] == source.read_bytes()
-    assert list(list_states()) == []
+    assert list(list_pending()) == []
     source.write_bytes(source.read_bytes()[::-1])
     assert "idempotency_conflict" in run(*again, code=4)
 
