@@ -8,9 +8,11 @@ import asyncio
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import typer
@@ -18,23 +20,94 @@ import typer
 from gateway_cli import options as opt
 from gateway_cli.cluster.client import on_cluster
 from gateway_cli.output import Format, Output, print_note
-from gateway_cli.session import confirm, exit_on_error
+from gateway_cli.session import exit_on_error
 from gateway_core.api.key import parse_key
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from gateway_cli.rest.client import RestApi
+
+Function = TypeVar("Function", bound=Callable[..., Awaitable[Any]])
 Options = Mapping[str, tuple[Any, Any]]
 """Type and default of each option or argument."""
 Show = Callable[[Any, Format], None]
 REQUIRED = inspect.Parameter.empty
 
 
-def add_command(
-    app: typer.Typer, name: str, run: Callable[..., None], options: Options, **settings: Any
+def cluster_command(
+    app: typer.Typer,
+    show: Show | None,
+    *,
+    name: str = "",
+    interrupted: str = "",
+    options: Options = MappingProxyType({}),
+    **settings: Any,
+) -> Callable[[Function], Function]:
+    """Make a command of an async function of a `Cluster`; `show`, if any, prints its result.
+
+    `interrupted` is the note after Ctrl-C; the function takes `options` that it
+    does not name as `**given`.
+    """
+
+    def decorate(function: Function) -> Function:
+        def run(namespace: str | None, **given: Any) -> Any:
+            return on_cluster(namespace, partial(function, **given), interrupted=interrupted)
+
+        common = {"namespace": (opt.Namespace, None)}
+        own = _list_options(function)
+        whole = {**own, **options, **own, **common}
+        _add_command(app, name or function.__name__, function, run, whole, show, settings)
+        return function
+
+    return decorate
+
+
+def rest_command(
+    app: typer.Typer, show: Show | None, *, name: str = "", interrupted: str = "", **settings: Any
+) -> Callable[[Function], Function]:
+    """Make a command of an async function of a `RestApi`; `show`, if any, prints its result.
+
+    `interrupted` is the note after Ctrl-C.
+    """
+
+    def decorate(function: Function) -> Function:
+        def run(base_url: str, key_file: Path | None, **given: Any) -> Any:
+            _check_address(base_url)
+            return _call_api(base_url, _read_key(key_file), partial(function, **given), interrupted)
+
+        common = {"base_url": (opt.BaseUrl, REQUIRED), "key_file": (opt.KeyFile, None)}
+        whole = {**_list_options(function), **common}
+        _add_command(app, name or function.__name__, function, run, whole, show, settings)
+        return function
+
+    return decorate
+
+
+def _list_options(function: Callable[..., Any]) -> Options:
+    """Return the options of a function: its parameters but the first, which is the client."""
+    _client, *own = inspect.signature(function).parameters.values()
+    return {
+        each.name: (each.annotation, each.default) for each in own if each.kind != each.VAR_KEYWORD
+    }
+
+
+def _add_command(
+    app: typer.Typer,
+    name: str,
+    function: Callable[..., Any],
+    run: Callable[..., Any],
+    options: Options,
+    show: Show | None,
+    settings: Mapping[str, Any],
 ) -> None:
-    """Add a command that calls `run` with the values of `options` by their names."""
+    """Add a command that gives `run` the values of the options, and `show` what it returns."""
+    if show is not None:
+        options = {**options, "output": (Output, "table")}
 
     def call(**given: Any) -> None:
-        run(**given)
+        output: Format = given.pop("output") if show is not None else "table"
+        result = run(**given)
+        if show is not None:
+            show(result, output)
 
     parameters = [
         inspect.Parameter(word, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=value)
@@ -43,95 +116,21 @@ def add_command(
     # typer reads a function's options from its signature
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {word: kind for word, (kind, _) in options.items()}
-    app.command(name, **settings)(call)
-
-
-def cluster_command(
-    app: typer.Typer, show: Show, name: str = "", **settings: Any
-) -> Callable[[Function], Function]:
-    """Make a command of an async function of a `Cluster`; `show` prints its result."""
-
-    def decorate(function: Function) -> Function:
-        def run(namespace: str | None, output: Format, **given: Any) -> None:
-            show(on_cluster(namespace, lambda cluster: function(cluster, **given)), output)
-
-        common = {"namespace": (opt.Namespace, None), "output": (Output, "table")}
-        _add(app, name, function, run, common, settings)
-        return function
-
-    return decorate
-
-
-def rest_command(
-    app: typer.Typer,
-    show: Show | None,
-    name: str = "",
-    *,
-    interrupted: str = "",
-    question: str = "",
-    **settings: Any,
-) -> Callable[[Function], Function]:
-    """Make a command of an async function of a `RestApi`; `show`, if any, prints its result.
-
-    `interrupted` is the note after Ctrl-C. The `question`, filled with what is given, is asked
-    before the API is.
-    """
-
-    def decorate(function: Function) -> Function:
-        def run(
-            base_url: str,
-            key_file: Path | None,
-            output: Format = "table",
-            yes: bool = True,
-            **given: Any,
-        ) -> None:
-            _check_address(base_url)
-            key = _read_key(key_file)
-            if question:
-                confirm(question.format(**given), yes)
-            result = _call_api(base_url, key, function, given, interrupted)
-            if show:
-                show(result, output)
-
-        common = {
-            "base_url": (opt.BaseUrl, REQUIRED),
-            **({"yes": (opt.Yes, False)} if question else {}),
-            "key_file": (opt.KeyFile, None),
-            **({"output": (Output, "table")} if show else {}),
-        }
-        _add(app, name, function, run, common, settings)
-        return function
-
-    return decorate
-
-
-def _add(
-    app: typer.Typer,
-    name: str,
-    function: Callable[..., Any],
-    run: Callable[..., None],
-    common: Options,
-    settings: Mapping[str, Any],
-) -> None:
-    _client, *own = inspect.signature(function).parameters.values()
-    options = {each.name: (each.annotation, each.default) for each in own}
-    help_text = inspect.getdoc(function)
-    add_command(
-        app, name or function.__name__, run, {**options, **common}, help=help_text, **settings
-    )
+    help_text = settings.get("help") or inspect.getdoc(function)
+    app.command(name, **{**settings, "help": help_text})(call)
 
 
 def _call_api(
-    base_url: str, key: str, function: Callable[..., Any], given: Mapping[str, Any], note: str
+    base_url: str, key: str, work: Callable[["RestApi"], Awaitable[Any]], interrupted: str
 ) -> Any:
     # loaded here: help and completion do without
     from gateway_cli.rest.client import RestApi
 
     async def run() -> Any:
         async with RestApi(base_url, key, print_note) as api:
-            return await function(api, **given)
+            return await work(api)
 
-    with exit_on_error(interrupted=note):
+    with exit_on_error(interrupted=interrupted):
         return asyncio.run(run())
 
 

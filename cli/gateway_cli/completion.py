@@ -1,19 +1,20 @@
 """`gatewayctl completion`: the script that a shell reads, as `kubectl completion` prints it."""
 
+import os
 from typing import Annotated, Literal
 
 import typer
-from typer._completion_shared import get_completion_script
-
-from gateway_cli.output import print_plain
 
 PROGRAM = "gatewayctl"
+VARIABLE = "_GATEWAYCTL_COMPLETE"
+"""What Typer reads before it runs a command: `_GATEWAYCTL_COMPLETE=source_bash gatewayctl`."""
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
 def completion(
+    ctx: typer.Context,
     shell: Annotated[
         Literal["bash", "zsh", "fish", "powershell"], typer.Argument(help="The shell.")
     ],
@@ -22,5 +23,8 @@ def completion(
 
     `gatewayctl --install-completion` adds it to the files of the current shell instead.
     """
-    variable = f"_{PROGRAM.upper()}_COMPLETE"
-    print_plain(get_completion_script(prog_name=PROGRAM, complete_var=variable, shell=shell))
+    os.environ[VARIABLE] = f"source_{shell}"
+    try:
+        ctx.find_root().command.main([], PROGRAM)
+    finally:
+        del os.environ[VARIABLE]

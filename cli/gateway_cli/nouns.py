@@ -5,8 +5,7 @@ that it does not need.
 """
 
 import importlib
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
@@ -18,77 +17,64 @@ TASKS = "Tasks"
 MODELS = "Money and language models (an API key)"
 STORAGE = "Files and batches (an API key)"
 OPERATION = "Running a gateway"
-TABLE = "gateway_cli.admin.table"
 
 
-@dataclass(frozen=True, slots=True)
-class NounEntry:
-    """A command or group of commands: where its Typer app is, and its line in the help."""
+class NounEntry(NamedTuple):
+    """A command or group of commands: its line in the help, and where its Typer app is."""
 
-    module: str
-    help: str
     panel: str
+    help: str
+    module: str
     app: str = "app"
     """Its name in the module."""
 
 
+_TABLE = "admin.table"
 NOUNS = {
-    "accounts": NounEntry(
-        "gateway_cli.admin.webhooks", "Payers, their money and limits.", ADMIN, "accounts"
-    ),
-    "users": NounEntry("gateway_cli.admin.users", "People and their roles in accounts.", ADMIN),
-    "keys": NounEntry("gateway_cli.admin.keys", "API keys and their limits.", ADMIN),
+    "accounts": NounEntry(ADMIN, "Payers, their money and limits.", "admin.webhooks", "accounts"),
+    "users": NounEntry(ADMIN, "People and their roles in accounts.", "admin.users"),
+    "keys": NounEntry(ADMIN, "API keys and their limits.", "admin.keys"),
     "guardrails": NounEntry(
-        "gateway_cli.admin.guardrails", "Limits that several keys of an account share.", ADMIN
+        ADMIN, "Limits that several keys of an account share.", "admin.guardrails"
     ),
-    "fund": NounEntry("gateway_cli.admin.funds", "Add money to an account.", ADMIN),
-    "usage": NounEntry("gateway_cli.admin.usage", "Calls and charges.", ADMIN),
-    "models": NounEntry(TABLE, "The catalog: prices, routes, health.", ADMIN, "models"),
-    "prompts": NounEntry(TABLE, "Examples that users find with the MCP tool.", ADMIN, "prompts"),
-    "clients": NounEntry(TABLE, "Applications that use OAuth.", ADMIN, "clients"),
-    "grants": NounEntry(TABLE, "Access that users gave to applications.", ADMIN, "grants"),
-    "providers": NounEntry(
-        "gateway_cli.admin.providers", "Upstreams: readiness, health, a test call.", ADMIN
-    ),
+    "fund": NounEntry(ADMIN, "Add money to an account.", "admin.funds"),
+    "usage": NounEntry(ADMIN, "Calls and charges.", "admin.usage"),
+    "models": NounEntry(ADMIN, "The catalog: prices, routes, health.", _TABLE, "models"),
+    "prompts": NounEntry(ADMIN, "Examples that users find with the MCP tool.", _TABLE, "prompts"),
+    "clients": NounEntry(ADMIN, "Applications that use OAuth.", _TABLE, "clients"),
+    "grants": NounEntry(ADMIN, "Access that users gave to applications.", _TABLE, "grants"),
+    "providers": NounEntry(ADMIN, "Upstreams: readiness, health, a test call.", "admin.providers"),
     "apply": NounEntry(
-        "gateway_cli.install.apply",
-        "Apply objects (server-side): create them, or change the fields in the files.",
         ADMIN,
+        "Apply objects (server-side): create them, or change the fields in the files.",
+        "install.apply",
     ),
     "tasks": NounEntry(
-        "gateway_cli.admin.tasks",
-        "Create and follow tasks with a key; manage all as an admin.",
-        TASKS,
+        TASKS, "Create and follow tasks with a key; manage all as an admin.", "admin.tasks"
     ),
-    "balance": NounEntry("gateway_cli.rest.balance", "The money of a key's account.", MODELS),
-    "chat": NounEntry("gateway_cli.rest.chat", "Talk to a language model.", MODELS),
-    "files": NounEntry("gateway_cli.rest.files", "Upload, download and delete Files.", STORAGE),
-    "uploads": NounEntry("gateway_cli.rest.uploads", "Upload files in parts, resumably.", STORAGE),
-    "batches": NounEntry(
-        "gateway_cli.rest.batches", "Run the moderations of a JSONL file.", STORAGE
-    ),
-    "status": NounEntry("gateway_cli.inspection.status", "A gateway at a glance.", OPERATION),
-    "doctor": NounEntry(
-        "gateway_cli.inspection.doctor", "Find what is wrong, and what to do.", OPERATION
-    ),
-    "top": NounEntry("gateway_cli.inspection.top", "Rates, spending and errors, live.", OPERATION),
+    "balance": NounEntry(MODELS, "The money of a key's account.", "rest.balance"),
+    "chat": NounEntry(MODELS, "Talk to a language model.", "rest.chat"),
+    "files": NounEntry(STORAGE, "Upload, download and delete Files.", "rest.files"),
+    "uploads": NounEntry(STORAGE, "Upload files in parts, resumably.", "rest.uploads"),
+    "batches": NounEntry(STORAGE, "Run the moderations of a JSONL file.", "rest.batches"),
+    "status": NounEntry(OPERATION, "A gateway at a glance.", "inspection.status"),
+    "doctor": NounEntry(OPERATION, "Find what is wrong, and what to do.", "inspection.doctor"),
+    "top": NounEntry(OPERATION, "Rates, spending and errors, live.", "inspection.top"),
     "record": NounEntry(
-        "gateway_cli.admin.record",
-        "Save all custom resources, and restore them into an empty cluster.",
         OPERATION,
+        "Save all custom resources, and restore them into an empty cluster.",
+        "admin.record",
     ),
     "local": NounEntry(
-        "gateway_cli.local.commands",
+        OPERATION,
         "Run the whole gateway on this machine with a real control plane.",
-        OPERATION,
+        "local.commands",
     ),
-    "completion": NounEntry(
-        "gateway_cli.completion", "Print the completion of a shell.", OPERATION
-    ),
+    "completion": NounEntry(OPERATION, "Print the completion of a shell.", "completion"),
     "install": NounEntry(
-        "gateway_cli.install.commands",
-        "Steps of an installation in a cluster; each may be repeated.",
         OPERATION,
+        "Steps of an installation in a cluster; each may be repeated.",
+        "install.commands",
     ),
 }
 
@@ -122,7 +108,7 @@ class NounGroup(TyperGroup):
 def load_noun(name: str) -> Any:
     """The noun's whole command, with the help that the list of nouns shows."""
     noun = NOUNS[name]
-    app: typer.Typer = getattr(importlib.import_module(noun.module), noun.app)
+    app: typer.Typer = getattr(importlib.import_module(f"gateway_cli.{noun.module}"), noun.app)
     command = typer.main.get_command(app)
     command.name = name
     if isinstance(command, TyperGroup):

@@ -18,7 +18,7 @@ from gateway_core.api import account
 from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.key import GatewayKey
-from gateway_core.api.limits import CACHE_SECONDS, Window
+from gateway_core.api.limits import Window
 from gateway_core.api.model import GatewayModel
 from gateway_core.api.money import MAX_MICROS, MICROS_PER_DOLLAR
 from gateway_core.api.provider import GatewayProvider
@@ -227,28 +227,9 @@ LimitDollars = Annotated[
 _WINDOW_HELP = "1h, 1d and 7d are trailing windows; the others begin at 00:00 UTC."
 LimitWindow = Annotated[Window | None, typer.Option("--window", help=_WINDOW_HELP)]
 WindowOption = Annotated[Window, typer.Option("--window", help=_WINDOW_HELP)]
-RequestsPerMinute = Annotated[
-    int | None,
-    typer.Option("--rpm", min=1, max=1_000_000, help="Paid calls in any trailing 60 seconds."),
-]
-CacheSeconds = Annotated[
-    int | None,
-    typer.Option(
-        "--cache",
-        min=1,
-        max=CACHE_SECONDS,
-        metavar="SECONDS",
-        help="Keep answers of language models so long, for the same request.",
-    ),
-]
-DisplayName = Annotated[str, typer.Option("--name", help="Unique in the account.")]
 ModelEntries = Annotated[
     list[str] | None,
     pick(GatewayModel, "An allowed model, or a prefix such as veo-*; may be repeated.", "--model"),
-]
-ProviderEntries = Annotated[
-    list[str] | None,
-    typer.Option("--provider", help="An allowed provider segment; may be repeated."),
 ]
 Expiration = Annotated[
     str | None,

@@ -19,6 +19,10 @@ Format = Literal["table", "json", "yaml"]
 Output = Annotated[Format, typer.Option("--output", "-o", help="How the result is printed.")]
 
 Document = Mapping[str, Any]
+Secret = tuple[str | None, Document, Sequence[str]]
+"""A secret that is shown once, the document of the result, and notes for people."""
+Done = tuple[str, Document]
+"""What was done, for people, and the document of the result."""
 ANY_WIDTH = 4000
 """Columns of an output that is no terminal: no line is wrapped or cut."""
 
@@ -164,19 +168,21 @@ def show_list(columns: Sequence[Column], noun: str) -> Callable[[Sequence[Docume
     return lambda documents, output: print_list(documents, columns, output, noun=noun)
 
 
-def show_done(result: tuple[str, Document], output: Format) -> None:
-    """Print what was done, given as its text and the document of the result."""
+def show_done(result: Done, output: Format) -> None:
+    """Print what was done."""
     print_done(*result, output)
 
 
-def show_secret(result: tuple[Document, str, str], output: Format) -> None:
-    """Print a document's field alone for `$(…)`, and the note about it on standard error."""
-    document, name, note = result
+def show_secret(result: Secret, output: Format) -> None:
+    """Print a secret alone for `$(…)`, and its notes; for scripts the document."""
+    secret, document, notes = result
     if output != "table":
         print_data(document, output)
         return
-    print_plain(document[name])
-    print_note(note)
+    if secret is not None:
+        print_plain(secret)
+    for note in notes:
+        print_note(note)
 
 
 def print_plain(text: str) -> None:

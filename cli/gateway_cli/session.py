@@ -1,6 +1,8 @@
 """Parts of every command: the cluster chosen, errors as text and exit code, confirmation."""
 
 import contextlib
+import signal
+import threading
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -61,7 +63,21 @@ def exit_on_error(
         raise typer.Exit(EXIT_INTERRUPTED) from error
 
 
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C end a blocking read at once, where asyncio would only cancel the task."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
 def confirm(question: str, yes: bool) -> None:
-    """Asks before a step that cannot be undone; without a terminal `--yes` is needed."""
+    """Ask before a step that cannot be undone; without a terminal `--yes` is needed."""
     if not yes:
-        typer.confirm(question, abort=True, err=True)
+        with interruptible():
+            typer.confirm(question, abort=True, err=True)

@@ -4,6 +4,7 @@ Money is whole micro-dollars (`…_micros`) and dollars as text; times are RFC 3
 always there, null where nothing is known. Scripts rely on the names.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -24,6 +25,7 @@ from gateway_core.billing.spending import render_balance, render_spending
 from gateway_core.billing.usage import sum_usage
 
 Document = dict[str, Any]
+_UPPER = re.compile("([A-Z])")
 DIRECT = ("http", "openai", "google")
 
 
@@ -32,29 +34,37 @@ def dollars(micros: int | None) -> str | None:
     return None if micros is None else to_decimal_text(micros)
 
 
+def _show_money(**micros: int | None) -> Document:
+    """Return each amount as dollars and as micro-dollars."""
+    return {
+        field: value
+        for name, amount in micros.items()
+        for field, value in ((name, dollars(amount)), (f"{name}_micros", amount))
+    }
+
+
+def _pick(spec: Mapping[str, Any], *names: str) -> Document:
+    """Return fields of a spec, null where one is absent."""
+    return {_UPPER.sub(r"_\1", name).lower(): spec.get(name) for name in names}
+
+
 def describe_account(obj: Object) -> Document:
-    """A GatewayAccount, with the money that its status has."""
+    """Return a GatewayAccount, with the money that its status has."""
     spec, status = obj["spec"], obj.get("status") or {}
     funds = spec.get("funds") or {}
-    paid, bonus = funds.get("paidMicros", 0), funds.get("bonusMicros", 0)
-    balance, charged = status.get("balanceMicros"), status.get("chargedMicros")
     return {
         "name": obj["metadata"]["name"],
-        "display_name": spec["displayName"],
-        "owner": spec["owner"],
-        "balance": dollars(balance),
-        "balance_micros": balance,
-        "charged": dollars(charged),
-        "charged_micros": charged,
-        "paid": dollars(paid),
-        "paid_micros": paid,
-        "bonus": dollars(bonus),
-        "bonus_micros": bonus,
+        **_pick(spec, "displayName", "owner"),
+        **_show_money(
+            balance=status.get("balanceMicros"),
+            charged=status.get("chargedMicros"),
+            paid=funds.get("paidMicros", 0),
+            bonus=funds.get("bonusMicros", 0),
+        ),
         "unlimited": spec.get("unlimited", False),
         "suspended": spec.get("suspended", False),
         # as the operator says, which knows the deployment's defaults
-        "requests_per_minute": spec.get("requestsPerMinute", status.get("requestsPerMinute")),
-        "storage_bytes": spec.get("storageBytes", status.get("storageBytes")),
+        **_pick({**status, **spec}, "requestsPerMinute", "storageBytes"),
         "webhook_secret": spec.get("webhookSecretRef"),
         "previous_webhook_secret": _describe_previous(spec.get("previousWebhookSecretRef")),
         **describe_state(obj),
@@ -62,12 +72,11 @@ def describe_account(obj: Object) -> Document:
 
 
 def describe_user(obj: Object) -> Document:
-    """A GatewayUser."""
+    """Return a GatewayUser."""
     spec = obj["spec"]
     return {
         "name": obj["metadata"]["name"],
-        "display_name": spec["displayName"],
-        "email": spec["email"],
+        **_pick(spec, "displayName", "email"),
         "memberships": {m["accountName"]: m["role"] for m in spec.get("memberships") or ()},
         "suspended": spec.get("suspended", False),
         **describe_state(obj),
@@ -75,64 +84,53 @@ def describe_user(obj: Object) -> Document:
 
 
 def describe_key(obj: Object) -> Document:
-    """A GatewayKey; neither its tokens nor their digests."""
+    """Return a GatewayKey; neither its tokens nor their digests."""
     spec, status = obj["spec"], obj.get("status") or {}
     tokens = spec.get("tokens") or status.get("tokens") or ()
     current = _current_token(tokens)
+    ends = [t["expirationTime"] for t in tokens if t is not current and "expirationTime" in t]
     return {
-        "name": obj["metadata"]["name"],
-        "id": name_to_id(obj["metadata"]["name"]),
-        "account": spec["accountName"],
+        **_identify(obj),
         "class": spec.get("class", "Standard").lower(),
         "display_name": spec["displayName"],
         "hint": current.get("hint"),
         "state": _find_key_state(spec),
-        "created_by": spec.get("createdBy"),
-        "secret_name": spec.get("secretName"),
-        "old_secret_until": next(
-            (t["expirationTime"] for t in tokens if t is not current and "expirationTime" in t),
-            None,
-        ),
+        **_pick(spec, "createdBy", "secretName"),
+        "old_secret_until": next(iter(ends), None),
         "expires_at": spec.get("expirationTime"),
         **_describe_limit(spec.get("limit"), status),
         "last_used_at": status.get("lastUsedTime"),
-        "requests_per_minute": spec.get("requestsPerMinute"),
-        "cache_seconds": spec.get("cacheSeconds"),
-        "allowed_models": spec.get("allowedModels"),
-        "allowed_providers": spec.get("allowedProviders"),
+        **_pick(spec, "requestsPerMinute", "cacheSeconds", "allowedModels", "allowedProviders"),
         "metadata": spec.get("metadata") or {},
         **describe_state(obj),
     }
 
 
 def describe_guardrail(obj: Object) -> Document:
-    """A GatewayGuardrail."""
+    """Return a GatewayGuardrail."""
     spec = obj["spec"]
     return {
-        "name": obj["metadata"]["name"],
-        "id": name_to_id(obj["metadata"]["name"]),
-        "account": spec["accountName"],
-        "display_name": spec["displayName"],
-        "description": spec.get("description"),
+        **_identify(obj),
+        **_pick(spec, "displayName", "description"),
         **_describe_limit(spec.get("limit"), obj.get("status") or {}),
-        "requests_per_minute": spec.get("requestsPerMinute"),
-        "cache_seconds": spec.get("cacheSeconds"),
-        "allowed_models": spec.get("allowedModels"),
-        "denied_models": spec.get("deniedModels"),
-        "allowed_providers": spec.get("allowedProviders"),
-        "denied_providers": spec.get("deniedProviders"),
+        **_pick(spec, "requestsPerMinute", "cacheSeconds", "allowedModels", "deniedModels"),
+        **_pick(spec, "allowedProviders", "deniedProviders"),
         "keys": spec.get("keyNames") or [],
         **describe_state(obj),
     }
 
 
+def _identify(obj: Object) -> Document:
+    """Return name, id and account of a key or guardrail."""
+    name = obj["metadata"]["name"]
+    return {"name": name, "id": name_to_id(name), "account": obj["spec"]["accountName"]}
+
+
 def describe_task(obj: Object) -> Document:
-    """A GatewayTask as an admin sees it, without its input."""
+    """Return a GatewayTask as an admin sees it, without its input."""
     spec, status = obj["spec"], obj.get("status") or {}
     request, upstream = spec["request"], status.get("upstream") or {}
-    callback = status.get("callback") or {}
-    failure = status.get("failure") or {}
-    charged = status.get("chargedMicros")
+    failure, callback = status.get("failure") or {}, status.get("callback") or {}
     return {
         "name": obj["metadata"]["name"],
         "id": name_to_id(obj["metadata"]["name"]),
@@ -144,8 +142,7 @@ def describe_task(obj: Object) -> Document:
         "desired_state": spec.get("desiredState", "Completed"),
         "error_code": failure.get("code"),
         "error": failure.get("message"),
-        "cost": dollars(charged),
-        "cost_micros": charged,
+        **_show_money(cost=status.get("chargedMicros")),
         "provider": upstream.get("providerName"),
         "job": upstream.get("jobId"),
         "videos": [video["url"] for video in (status.get("result") or {}).get("videos") or ()],
@@ -254,18 +251,13 @@ async def complete_budget(cluster: Cluster, obj: Object) -> Object:
 
 
 def _describe_limit(limit: Mapping[str, Any] | None, status: Mapping[str, Any]) -> Document:
-    """A budget, and what the status has used of it."""
-    most = limit["micros"] if limit else None
-    used = status.get("usedMicros")
+    """Return a budget, and what the status has used of it."""
+    most, used = limit["micros"] if limit else None, status.get("usedMicros")
     left = None if most is None or used is None else max(0, most - used)
     return {
-        "limit": dollars(most),
-        "limit_micros": most,
+        **_show_money(limit=most),
         "window": limit["window"] if limit else None,
-        "used": dollars(used),
-        "used_micros": used,
-        "remaining": dollars(left),
-        "remaining_micros": left,
+        **_show_money(used=used, remaining=left),
         "resets_at": status.get("resetTime"),
     }
 
@@ -283,13 +275,12 @@ def describe_health(obj: Object) -> Document:
 
 
 def describe_state(obj: Object) -> Document:
-    """The Ready condition and the age."""
+    """Return the Ready condition and the age."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
     ready: Mapping[str, Any] = next((c for c in conditions if c["type"] == "Ready"), {})
     return {
         "ready": ready.get("status"),
-        "reason": ready.get("reason"),
-        "message": ready.get("message"),
+        **_pick(ready, "reason", "message"),
         "created_at": obj["metadata"].get("creationTimestamp"),
     }
 

@@ -17,15 +17,32 @@ Given = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class Setting:
+    """An option for a field of the spec: its path in objects, its type, and its help."""
+
+    path: str
+    kind: Any
+    text: str
+    is_required: bool
+    """Whether the spec must have the field."""
+
+    def make_option(self, is_required: bool) -> Any:
+        """Return the option's type."""
+        repeated = " May be repeated." if get_origin(self.kind) is list else ""
+        kind = self.kind if is_required else self.kind | None
+        return Annotated[kind, typer.Option(help=self.text + repeated)]
+
+
+@dataclass(frozen=True, slots=True)
 class Filter:
-    """An option of `list`.
+    """An option of `list`, for a text if it is None.
 
     The API server selects by the field `path`, whose value `convert` makes of the option's; else
     `keep` chooses among the documents.
     """
 
-    option: Any
     path: str = ""
+    option: Any = None
     convert: Callable[[Any], str] = str
     keep: Callable[[Document, Any], bool] | None = None
 
@@ -51,7 +68,7 @@ class Create:
     prepare: Callable[[Cluster, str, Patch, Given], Awaitable[str]]
     argument: Any
     required: Sequence[str] = ()
-    more: Mapping[str, Any] = field(default_factory=dict)
+    settings: str = ""
     """Settings that `set` does not have, as `Noun.settings`."""
     given: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
     """Options for `prepare`, with their defaults."""
@@ -72,21 +89,16 @@ def show_limit(budget: Document) -> str | None:
     return None if budget["limit"] is None else f"{budget['limit']} {budget['window']}"
 
 
-def get_path(setting: Any) -> str:
-    """Return the field of a setting."""
-    return str(setting if isinstance(setting, str) else setting[0])
-
-
-def build_spec(given: Mapping[str, Any]) -> Patch:
-    """Return the spec of the fields given by their paths, such as `owner.email`."""
+def build_spec(settings: Mapping[str, Setting], given: Given) -> Patch:
+    """Return the spec of the values given for settings; None gives none."""
     spec: Patch = {}
-    for path, value in given.items():
-        if value is not None:
-            *above, last = path.split(".")
+    for name, setting in settings.items():
+        if given.get(name) is not None:
+            *above, last = setting.path.split(".")
             part = spec
-            for name in above:
-                part = part.setdefault(name, {})
-            part[last] = value
+            for step in above:
+                part = part.setdefault(step, {})
+            part[last] = given[name]
     return spec
 
 
@@ -99,14 +111,26 @@ def make_clear(words: Sequence[str]) -> Any:
     ]
 
 
-def read_field(kind: type[Resource], path: str) -> tuple[Any, str]:
-    """Return a field's type in the spec, and the first sentence of its description."""
-    found: Any = kind.model_fields["spec"].annotation
-    text = ""
-    for name in path.split("."):
-        part = next(part for part in found.model_fields.values() if part.alias == name)
-        found, text = _strip(part.annotation), part.description or ""
-    return found, text.split(". ")[0].rstrip(".") + "."
+def read_settings(kind: type[Resource], words: str) -> dict[str, Setting]:
+    """Return the settings of words such as `suspended` or `owner_email=owner.email`.
+
+    A word is a field of the spec's API type, maybe with the option's name before it.
+    """
+    settings = {}
+    for word in words.split():
+        name, _, path = word.partition("=")
+        *above, last = (path or name).split(".")
+        found: Any = kind.model_fields["spec"].annotation
+        aliases = []
+        for step in above:
+            aliases.append(found.model_fields[step].alias)
+            found = _strip(found.model_fields[step].annotation)
+        part = found.model_fields[last]
+        aliases.append(part.alias)
+        text = (part.description or "").split(". ")[0].rstrip(".") + "."
+        kind_of_value = _strip(part.annotation)
+        settings[name] = Setting(".".join(aliases), kind_of_value, text, part.is_required())
+    return settings
 
 
 def _strip(annotation: Any) -> Any:

@@ -8,6 +8,7 @@ without a reference is given one, which is printed first: after any failure it c
 import json
 import secrets
 import shlex
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
@@ -15,13 +16,16 @@ import typer
 
 from gateway_cli import options as opt
 from gateway_cli.admin.documents import dollars
+from gateway_cli.admin.fields import Patch
 from gateway_cli.cluster import FIELD_MANAGER
-from gateway_cli.cluster.client import Cluster, on_cluster
+from gateway_cli.cluster.client import Cluster
 from gateway_cli.cluster.errors import ClusterError, OutcomeUnknown
-from gateway_cli.output import Output, print_done, print_note
+from gateway_cli.commands import cluster_command
+from gateway_cli.output import Done, print_note, show_done
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.ids import GROUP
 from gateway_core.api.money import MAX_MICROS
+from gateway_core.api.resource import Object
 from gateway_core.api.times import format_time
 
 REFERENCES_ANNOTATION = f"{GROUP}/fund-references"
@@ -40,8 +44,9 @@ app = typer.Typer(add_completion=False)
 
 
 # a negative amount is an argument, and no option
-@app.command(context_settings={"ignore_unknown_options": True})
-def fund(
+@cluster_command(app, show_done, context_settings={"ignore_unknown_options": True})
+async def fund(
+    cluster: Cluster,
     account: opt.AccountName,
     amount: Annotated[int, typer.Argument(parser=opt.parse_change, metavar="DOLLARS")],
     reference: Annotated[
@@ -57,9 +62,7 @@ def fund(
         str | None,
         typer.Option(help="Why; a negative amount needs it. It is kept with the reference."),
     ] = None,
-    namespace: opt.Namespace = None,
-    output: Output = "table",
-) -> None:
+) -> Done:
     """Add DOLLARS, e.g. 12.50, to the funds of ACCOUNT; a negative amount corrects them.
 
     A correction needs a --reason: `gatewayctl fund acme -12.50 --reason 'invoice 7 counted twice'`.
@@ -72,47 +75,45 @@ def fund(
         raise typer.BadParameter(f"a reason has at most {LONGEST_REASON} characters")
     if reference is not None and not 0 < len(reference) <= LONGEST_REFERENCE:
         raise typer.BadParameter(f"a reference has 1 to {LONGEST_REFERENCE} characters")
-    pot: Pot = "bonus" if bonus else "paid"
     if reference is None:
         reference = f"fund-{secrets.token_hex(8)}"
         print_note(f"reference {reference}")
-    payment = Payment(reference, pot, amount, reason)
-
-    async def run(cluster: Cluster) -> dict[str, Any]:
-        try:
-            return await cluster.change(GatewayAccount, account, payment.decide)
-        except OutcomeUnknown as error:
-            raise OutcomeUnknown(
-                f"{error}. It is not known whether the {dollars(amount)} USD were added: repeat the"
-                f" command with `--reference {shlex.quote(reference)}`, which adds them once"
-            ) from error
-
-    changed = on_cluster(namespace, run)
-    funds = changed["spec"].get("funds") or {}
-    document = {
-        "account": account,
-        "added": dollars(0 if payment.known else amount),
-        "added_micros": 0 if payment.known else amount,
-        "pot": pot,
-        "reference": reference,
-        "already_added": payment.known,
-        "paid_micros": funds.get("paidMicros", 0),
-        "bonus_micros": funds.get("bonusMicros", 0),
-    }
-    total = dollars(document["paid_micros"] + document["bonus_micros"])
-    if payment.known:
-        text = f"{reference} was added before; nothing is added. Paid into {account}: {total} USD"
-    else:
-        done = "added" if amount > 0 else "taken back"
-        text = f"{dollars(abs(amount))} USD {done}. Paid into {account} so far: {total} USD"
-    print_done(text, document, output)
+    payment = Payment(reference, "bonus" if bonus else "paid", amount, reason)
+    try:
+        changed = await cluster.change(GatewayAccount, account, payment.decide)
+    except OutcomeUnknown as error:
+        raise OutcomeUnknown(
+            f"{error}. It is not known whether the {dollars(amount)} USD were added: repeat the"
+            f" command with `--reference {shlex.quote(reference)}`, which adds them once"
+        ) from error
     for manager in payment.declarers:
         print_note(
             f"! {manager} had applied the funds of {account} and may put its own figure back:"
             " add the amount there as well"
         )
+    funds = changed["spec"].get("funds") or {}
+    paid, given = funds.get("paidMicros", 0), funds.get("bonusMicros", 0)
+    added = 0 if payment.known else amount
+    document = {
+        "account": account,
+        "added": dollars(added),
+        "added_micros": added,
+        "pot": payment.pot,
+        "reference": reference,
+        "already_added": payment.known,
+        "paid_micros": paid,
+        "bonus_micros": given,
+    }
+    total = dollars(paid + given)
+    if payment.known:
+        text = f"{reference} was added before; nothing is added. Paid into {account}: {total} USD"
+    else:
+        done = "added" if amount > 0 else "taken back"
+        text = f"{dollars(abs(amount))} USD {done}. Paid into {account} so far: {total} USD"
+    return text, document
 
 
+@dataclass(slots=True)
 class Payment:
     """One payment.
 
@@ -120,28 +121,27 @@ class Payment:
     applied the account's funds: they lose the field by this write, and may take it back.
     """
 
-    def __init__(self, reference: str, pot: Pot, micros: int, reason: str | None = None) -> None:
-        self._reference = reference
-        self._reason = reason
-        self._pot: Pot = pot
-        self._micros = micros
-        self.known = False
-        self.declarers: list[str] = []
+    reference: str
+    pot: Pot
+    micros: int
+    reason: str | None = None
+    known: bool = False
+    declarers: list[str] = field(default_factory=list)
 
-    def decide(self, obj: dict[str, Any]) -> dict[str, Any] | None:
-        """The patch that adds it to the account; None if its reference is there.
+    def decide(self, obj: Object) -> Patch | None:
+        """Return the patch that adds it to the account; None if its reference is there.
 
         Raises:
             ClusterError: the reference is that of another amount, or it is too much, or there is
                 no room to note it.
         """
-        field = FIELDS[self._pot]
+        name = FIELDS[self.pot]
         references = read_references(obj)
-        earlier = next((r for r in references if r["reference"] == self._reference), None)
+        earlier = next((r for r in references if r["reference"] == self.reference), None)
         if earlier is not None:
-            if (earlier["pot"], earlier["micros"]) != (self._pot, self._micros):
+            if (earlier["pot"], earlier["micros"]) != (self.pot, self.micros):
                 raise ClusterError(
-                    f"reference {self._reference} is that of {dollars(earlier['micros'])} USD"
+                    f"reference {self.reference} is that of {dollars(earlier['micros'])} USD"
                     f" ({earlier['pot']}), added at {earlier['time']}: another payment needs"
                     " another reference"
                 )
@@ -149,27 +149,27 @@ class Payment:
             return None
         self.known = False
         self.declarers = find_declarers(obj)
-        total = ((obj["spec"].get("funds") or {}).get(field, 0)) + self._micros
+        total = ((obj["spec"].get("funds") or {}).get(name, 0)) + self.micros
         if total < 0:
             raise ClusterError(
-                f"only {dollars(total - self._micros)} USD ({self._pot}) were ever added"
+                f"only {dollars(total - self.micros)} USD ({self.pot}) were ever added"
             )
         if total > MAX_MICROS:
             raise ClusterError("that is more than an account can hold")
         return {
-            "spec": {"funds": {field: total}},
+            "spec": {"funds": {name: total}},
             "metadata": {"annotations": {REFERENCES_ANNOTATION: self._note(references)}},
         }
 
     def _note(self, references: list[dict[str, Any]]) -> str:
-        """The annotation with this payment in it, and without those that are over. ClusterError."""
+        """Return the annotation with this payment, without those that are over. ClusterError."""
         now = datetime.now(UTC)
         new = {
-            "reference": self._reference,
-            "pot": self._pot,
-            "micros": self._micros,
+            "reference": self.reference,
+            "pot": self.pot,
+            "micros": self.micros,
             "time": format_time(now),
-            **({"reason": self._reason} if self._reason else {}),
+            **({"reason": self.reason} if self.reason else {}),
         }
         lasting = [r for r in references if _read_time(r) > now - REMEMBERED]
         text = json.dumps([*lasting, new], separators=(",", ":"), ensure_ascii=False)
@@ -183,8 +183,8 @@ class Payment:
         return text
 
 
-def read_references(obj: dict[str, Any]) -> list[dict[str, Any]]:
-    """The payments noted on an account, the oldest first.
+def read_references(obj: Object) -> list[dict[str, Any]]:
+    """Return the payments noted on an account, the oldest first.
 
     Raises:
         ClusterError: the annotation is not what was written: nobody can tell what was added.
@@ -206,8 +206,8 @@ def _read_time(entry: dict[str, Any]) -> datetime:
     return datetime.fromisoformat(entry["time"])
 
 
-def find_declarers(obj: dict[str, Any]) -> list[str]:
-    """Other field managers that have applied the account's funds, such as a GitOps controller.
+def find_declarers(obj: Object) -> list[str]:
+    """Return other field managers that have applied the funds, such as a GitOps controller.
 
     Not `gatewayctl apply`, which leaves money there that was added.
     """

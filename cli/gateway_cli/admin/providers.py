@@ -1,15 +1,12 @@
 """`gatewayctl providers test`: a free call with each credential."""
 
-import base64
-import binascii
-
 import typer
 
 from gateway_cli import options as opt
 from gateway_cli.admin.table import PROVIDERS
-from gateway_cli.cluster.client import Cluster, on_cluster
-from gateway_cli.cluster.errors import ClusterError
-from gateway_cli.output import Column, Document, Output, print_list
+from gateway_cli.cluster.client import Cluster
+from gateway_cli.commands import cluster_command
+from gateway_cli.output import Column, Document, Format, print_list
 from gateway_cli.session import EXIT_FAILED
 from gateway_core.api.provider import GatewayProvider
 
@@ -24,10 +21,15 @@ TEST_COLUMNS = (
 app = PROVIDERS.make_app()
 
 
-@app.command("test")
-def call(
-    provider: opt.ProviderName, namespace: opt.Namespace = None, output: Output = "table"
-) -> None:
+def show_calls(results: list[Document], output: Format) -> None:
+    """Print the calls; the exit code says whether all went well."""
+    print_list(results, TEST_COLUMNS, output, noun="calls")
+    if not all(row["ok"] for row in results):
+        raise typer.Exit(EXIT_FAILED)
+
+
+@cluster_command(app, show_calls, name="test")
+async def call(cluster: Cluster, provider: opt.ProviderName) -> list[Document]:
     """Make a free call to a provider from this machine, with each of its credentials.
 
     Types openai and google: the list of models. Type http: a poll of a job that does not exist.
@@ -36,28 +38,7 @@ def call(
     # loaded here: the other commands do without the adapters
     from gateway_cli.admin.provider_calls import call_provider
 
-    async def run(cluster: Cluster) -> list[Document]:
-        obj = await cluster.get(GatewayProvider, provider)
-        resource = GatewayProvider.read(obj)
-        return await call_provider(resource.spec, await _read_credential(cluster, resource))
-
-    results = on_cluster(namespace, run)
-    print_list(results, TEST_COLUMNS, output, noun="calls")
-    if not all(row["ok"] for row in results):
-        raise typer.Exit(EXIT_FAILED)
-
-
-async def _read_credential(cluster: Cluster, provider: GatewayProvider) -> bytes | None:
-    ref = provider.spec.credentials_secret_ref
-    if ref is None:
-        return None
-    data = (await cluster.get_secret(ref.name)).get("data") or {}
-    if ref.key not in data:
-        raise ClusterError(
-            f"Secret {ref.name} has no key {ref.key}, which spec.credentialsSecretRef names; it has"
-            f" {', '.join(sorted(data)) or 'none'}"
-        )
-    try:
-        return base64.b64decode(data[ref.key])
-    except binascii.Error as error:
-        raise ClusterError(f"Secret {ref.name}: {ref.key} is no base64") from error
+    declared = GatewayProvider.read(await cluster.get(GatewayProvider, provider)).spec
+    ref = declared.credentials_secret_ref
+    credential = await cluster.read_secret(ref.name, ref.key) if ref else None
+    return await call_provider(declared, credential)

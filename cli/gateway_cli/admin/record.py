@@ -6,7 +6,6 @@ creation time from the cluster; uids that other objects have in their status are
 
 import asyncio
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,10 +13,11 @@ from urllib.parse import quote
 
 import typer
 
-from gateway_cli import options as opt
-from gateway_cli.cluster.client import Cluster, on_cluster
+from gateway_cli.cluster.client import Cluster
 from gateway_cli.cluster.errors import AlreadyThere
-from gateway_cli.output import Output, print_done
+from gateway_cli.commands import cluster_command
+from gateway_cli.machine import write_private
+from gateway_cli.output import Done, show_done
 from gateway_cli.session import CommandError
 from gateway_core.api.crd import KINDS
 from gateway_core.api.ids import API_VERSION, CREATED_ANNOTATION
@@ -33,44 +33,41 @@ app = typer.Typer(no_args_is_help=True, add_completion=False)
 File = Annotated[Path, typer.Argument(help="One object a line, as JSON.")]
 
 
-@app.command()
-def save(file: File, namespace: opt.Namespace = None, output: Output = "table") -> None:
+@cluster_command(app, show_done)
+async def save(cluster: Cluster, file: File) -> Done:
     """Write all objects of a gateway, as of one moment, to FILE.
 
     It has no Secret: save those with kubectl.
     """
-    objects = on_cluster(namespace, lambda cluster: cluster.list_moment(KINDS))
+    objects = await cluster.list_moment(KINDS)
     text = "".join(json.dumps(_strip(obj)) + "\n" for obj in objects)
-    part = file.with_name(f"{file.name}.part")
     try:
-        part.write_text("")
         # the file holds digests of keys, mail addresses and prompts: its owner alone may read it
-        part.chmod(0o600)
-        part.write_text(text)
-        os.replace(part, file)
+        await asyncio.to_thread(write_private, file, text.encode())
     except OSError as error:
         raise CommandError(f"{file} cannot be written: {error.strerror}") from error
-    document = {"file": str(file), "objects": len(objects)}
-    print_done(f"{len(objects)} objects are in {file}", document, output)
+    return f"{len(objects)} objects are in {file}", {"file": str(file), "objects": len(objects)}
 
 
-@app.command()
-def restore(file: File, namespace: opt.Namespace = None, output: Output = "table") -> None:
+@cluster_command(app, show_done)
+async def restore(cluster: Cluster, file: File) -> Done:
     """Make the objects of FILE where they are missing. The gateway must not run meanwhile.
 
     An object that exists keeps its spec, and its status if it has one: a restore that broke off is
     repeated.
     """
     try:
-        objects = [json.loads(line) for line in file.read_text().splitlines()]
+        text = await asyncio.to_thread(file.read_text)
+        objects = [json.loads(line) for line in text.splitlines()]
         known = all(obj["apiVersion"] == API_VERSION and obj["kind"] in _KINDS for obj in objects)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CommandError(f"{file} cannot be read: {error}") from error
     if not known:
         raise CommandError(f"{file} has objects that are none of a gateway")
-    made = on_cluster(namespace, lambda cluster: _Restore(cluster).run(objects))
-    document = {"objects": len(objects), "made": made, "kept": len(objects) - made}
-    print_done(f"{made} objects are made, {len(objects) - made} were there", document, output)
+    made = await _Restore(cluster).run(objects)
+    kept = len(objects) - made
+    document = {"objects": len(objects), "made": made, "kept": kept}
+    return f"{made} objects are made, {kept} were there", document
 
 
 class _Restore:

@@ -10,27 +10,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from gateway_cli import options as opt
-from gateway_cli.admin.documents import (
-    complete_account,
-    complete_budget,
-    describe_account,
-    describe_guardrail,
-    describe_key,
-    describe_model,
-    describe_provider,
-    describe_spec,
-    describe_task,
-    describe_user,
-)
+from gateway_cli.admin import documents, naming
 from gateway_cli.admin.fields import Create, Filter, Switch, show_limit
-from gateway_cli.admin.naming import (
-    ask_account,
-    find_model,
-    name_account,
-    name_guardrail,
-    name_prompt,
-    name_user,
-)
 from gateway_cli.admin.objects import Noun
 from gateway_cli.output import Document
 from gateway_core.api.account import GatewayAccount, GatewayUser
@@ -54,18 +35,16 @@ _Since = Annotated[
     int | None,
     typer.Option(parser=opt.parse_period, metavar="PERIOD", help="Only created within e.g. 15m."),
 ]
+_ACCOUNT = opt.only_of(GatewayAccount, "--account", "-a")
 _BUDGET = {
     "limit": show_limit,
     "window": lambda _: None,
     "allowed_models": lambda it: _show_entries(it["allowed_models"]),
     "allowed_providers": lambda it: _show_entries(it["allowed_providers"]),
 }
-LIMITS = {
-    "rpm": ("requestsPerMinute", opt.RequestsPerMinute),
-    "cache": ("cacheSeconds", opt.CacheSeconds),
-    "model": ("allowedModels", opt.ModelEntries),
-    "provider": ("allowedProviders", opt.ProviderEntries),
-}
+_LIMITS = (
+    "rpm=requests_per_minute cache=cache_seconds model=allowed_models provider=allowed_providers"
+)
 _CATALOG = "errors_%=error_percent> latency_ms>"
 
 
@@ -86,47 +65,30 @@ def _is_younger(task: Document, seconds: int) -> bool:
     return (task["created_at"] or "") >= after
 
 
-_OF_ACCOUNT = {
-    "account": Filter(opt.only_of(GatewayAccount, "--account", "-a"), "spec.accountName")
-}
-_SERVICE_ACTION = {
-    "service": Filter(
-        Annotated[str | None, typer.Option(help="Only of this service.")], "spec.service"
-    ),
-    "action": Filter(
-        Annotated[str | None, typer.Option(help="Only of this action, e.g. chat.")], "spec.action"
-    ),
-}
-
+_OF_ACCOUNT = {"account": Filter("spec.accountName", _ACCOUNT)}
 ACCOUNTS = Noun(
     kind=GatewayAccount,
     word="account",
-    describe=describe_account,
+    describe=documents.describe_account,
     columns="name display=display_name balance charged> rpm=requests_per_minute> ready reason",
     argument=opt.AccountName,
     show={
         "balance": lambda it: "unlimited" if it["unlimited"] else it["balance"],
         "owner": lambda it: f"{it['owner']['name']} <{it['owner']['email']}>",
     },
-    settings={
-        "display_name": "displayName",
-        "owner_name": "owner.name",
-        "owner_email": "owner.email",
-        "unlimited": "unlimited",
-        "suspended": "suspended",
-        "rpm": ("requestsPerMinute", opt.RequestsPerMinute),
-        "storage_bytes": "storageBytes",
-    },
+    settings="display_name owner_name=owner.name owner_email=owner.email unlimited suspended"
+    " rpm=requests_per_minute storage_bytes",
+    options={"paid": opt.PaidDollars},
     create=Create(
         "Create an account. Add money with `gatewayctl fund`, keys with `gatewayctl keys create`.",
-        name_account,
+        naming.name_account,
         NewName,
         required=("owner_email",),
-        more={"paid": ("funds.paidMicros", opt.PaidDollars)},
+        settings="paid=funds.paid_micros",
     ),
     delete=True,
-    complete=complete_account,
-    ask=ask_account,
+    complete=documents.complete_account,
+    ask=naming.ask_account,
     help={
         "list": "List all accounts, with their money as of a few seconds ago.",
         "describe": "Show an account: its money, its limits, and why it cannot be used.",
@@ -141,19 +103,19 @@ ACCOUNTS = Noun(
 USERS = Noun(
     kind=GatewayUser,
     word="user",
-    describe=describe_user,
+    describe=documents.describe_user,
     columns="name display=display_name email roles=memberships suspended ready",
     argument=opt.UserName,
     filters={
         "account": Filter(
-            opt.only_of(GatewayAccount, "--account", "-a"),
+            option=_ACCOUNT,
             keep=lambda user, name: name in user["memberships"],
         )
     },
-    settings={"email": "email", "display_name": "displayName"},
+    settings="email display_name",
     create=Create(
         "Create a user, optionally with a role in --account.",
-        name_user,
+        naming.name_user,
         NewName,
         required=("email",),
         given={"account": (opt.MemberOf, None), "role": (opt.Role, "member")},
@@ -180,16 +142,13 @@ USERS = Noun(
 KEYS = Noun(
     kind=GatewayKey,
     word="key",
-    describe=describe_key,
+    describe=documents.describe_key,
     columns="name account display=display_name hint state limit used> resets=resets_at ready",
     argument=opt.KeyName,
     show=_BUDGET,
     filters=_OF_ACCOUNT,
-    settings={
-        "display_name": "displayName",
-        **LIMITS,
-        "expires": ("expirationTime", opt.Expiration),
-    },
+    settings=f"display_name {_LIMITS} expires=expiration_time",
+    options={"model": opt.ModelEntries, "expires": opt.Expiration},
     switches={
         "disable": Switch({"disabled": True}, "is disabled", "Refuse a key until `enable`."),
         "enable": Switch({"disabled": False}, "is enabled", "Enable a disabled key."),
@@ -200,7 +159,7 @@ KEYS = Noun(
             "Revoke key {} for good?",
         ),
     },
-    complete=complete_budget,
+    complete=documents.complete_budget,
     help={
         "list": "List keys, of all accounts or one, with their use as of a few seconds ago.",
         "describe": "Show a key: its restrictions, the use of its limit, and its next reset.",
@@ -210,28 +169,24 @@ KEYS = Noun(
 GUARDRAILS = Noun(
     kind=GatewayGuardrail,
     word="guardrail",
-    describe=describe_guardrail,
+    describe=documents.describe_guardrail,
     columns="name account display=display_name keys=key_count> limit used> resets=resets_at"
     " ready reason",
     argument=opt.GuardrailName,
     show={**_BUDGET, "key_count": lambda it: len(it["keys"])},
     filters=_OF_ACCOUNT,
-    settings={
-        "name": ("displayName", opt.DisplayName),
-        "description": "description",
-        **LIMITS,
-        "deny_model": "deniedModels",
-        "deny_provider": "deniedProviders",
-    },
+    settings=f"name=display_name description {_LIMITS} deny_model=denied_models"
+    " deny_provider=denied_providers",
+    options={"model": opt.ModelEntries},
     create=Create(
         "Create a guardrail of ACCOUNT; add keys with `assign`.",
-        name_guardrail,
+        naming.name_guardrail,
         opt.AccountName,
         required=("name",),
         given={"limit": (opt.LimitDollars, None), "window": (opt.LimitWindow, None)},
         labels=lambda account: {ACCOUNT_LABEL: account},
     ),
-    complete=complete_budget,
+    complete=documents.complete_budget,
     help={
         "list": "List guardrails, of all accounts or one, with their use of a few seconds ago.",
         "describe": "Show a guardrail: its restrictions, its keys, and their use.",
@@ -241,20 +196,21 @@ GUARDRAILS = Noun(
 MODELS = Noun(
     kind=GatewayModel,
     word="model",
-    describe=describe_model,
+    describe=documents.describe_model,
     columns=f"model service action ready reason health {_CATALOG} price_(USD)=price",
     argument=opt.ModelName,
     show={"routes": lambda it: [_show_route(route) for route in it["routes"]]},
     filters={
         "provider": Filter(
-            opt.only_of(GatewayProvider),
+            option=opt.only_of(GatewayProvider),
             keep=lambda it, name: name in {route["provider"] for route in it["routes"]},
         ),
-        **_SERVICE_ACTION,
+        "service": Filter("spec.service"),
+        "action": Filter("spec.action"),
     },
-    settings={"disabled": "disabled", "deprecated": "deprecated", "display_name": "displayName"},
+    settings="disabled deprecated display_name",
     delete=True,
-    find=find_model,
+    find=naming.find_model,
     help={
         "list": "List the models of the catalog with readiness, health and price.",
         "describe": "Show a model: its routes, price, readiness and health.",
@@ -263,16 +219,11 @@ MODELS = Noun(
 PROVIDERS = Noun(
     kind=GatewayProvider,
     word="provider",
-    describe=describe_provider,
+    describe=documents.describe_provider,
     columns=f"name type ready reason health calls/min=calls_per_minute> {_CATALOG} url",
     argument=opt.ProviderName,
-    filters={
-        "type": Filter(Annotated[str | None, typer.Option(help="Only of this type.")], "spec.type")
-    },
-    settings={
-        "max_concurrent_requests": "maxConcurrentRequests",
-        "requests_per_second": "requestsPerSecond",
-    },
+    filters={"type": Filter("spec.type")},
+    settings="max_concurrent_requests requests_per_second",
     delete=True,
     help={
         "list": "List the providers with readiness and health.",
@@ -282,22 +233,13 @@ PROVIDERS = Noun(
 PROMPTS = Noun(
     kind=GatewayPrompt,
     word="prompt",
-    describe=describe_spec(GatewayPrompt),
+    describe=documents.describe_spec(GatewayPrompt),
     columns="name title service action model=model_id category featured",
     argument=Annotated[str, opt.name_of(GatewayPrompt)],
-    settings={
-        "title": "title",
-        "prompt": "prompt",
-        "service": "service",
-        "action": "action",
-        "model": "modelId",
-        "category": "category",
-        "tags": "tags",
-        "featured": "featured",
-    },
+    settings="title prompt service action model=model_id category tags featured",
     create=Create(
         "Create a prompt, an example for users.",
-        name_prompt,
+        naming.name_prompt,
         NewName,
         required=("title", "prompt", "service", "action"),
     ),
@@ -306,7 +248,7 @@ PROMPTS = Noun(
 CLIENTS = Noun(
     kind=GatewayOAuthClient,
     word="client",
-    describe=describe_spec(GatewayOAuthClient),
+    describe=documents.describe_spec(GatewayOAuthClient),
     columns="name client=client_name redirects=redirect_uris authorized last_used=last_used_time",
     argument=Annotated[str, opt.name_of(GatewayOAuthClient, "CLIENT")],
     delete=True,
@@ -314,13 +256,13 @@ CLIENTS = Noun(
 GRANTS = Noun(
     kind=GatewayGrant,
     word="grant",
-    describe=describe_spec(GatewayGrant),
+    describe=documents.describe_spec(GatewayGrant),
     columns="name user=user_name account=account_name client=client_name host=redirect_host"
     " scopes last_used=last_used_time",
     argument=Annotated[str, opt.name_of(GatewayGrant)],
     filters={
         **_OF_ACCOUNT,
-        "user": Filter(opt.only_of(GatewayUser), "spec.userName"),
+        "user": Filter("spec.userName", opt.only_of(GatewayUser)),
     },
     delete=True,
     help={"delete": "Delete a grant: the application's access ends at once."},
@@ -328,26 +270,24 @@ GRANTS = Noun(
 TASKS = Noun(
     kind=GatewayTask,
     word="task",
-    describe=describe_task,
+    describe=documents.describe_task,
     columns="name account model phase error=error_code cost> callback=callback_state"
     " created=created_at",
     argument=opt.TaskName,
     show={"phase": lambda task: task["phase"] or NEW},
     filters={
-        "account": Filter(
-            opt.only_of(GatewayAccount, "--account", "-a"), "spec.request.accountName"
-        ),
+        "account": Filter("spec.request.accountName", _ACCOUNT),
         "phase": Filter(
-            Annotated[Phase | None, typer.Option(help="Only in this phase.")],
             "status.phase",
+            Annotated[Phase | None, typer.Option(help="Only in this phase.")],
             convert=lambda phase: "" if phase == NEW else phase,
         ),
-        "model": Filter(opt.only_of(GatewayModel), "spec.request.modelId"),
-        "provider": Filter(opt.only_of(GatewayProvider), "status.upstream.providerName"),
+        "model": Filter("spec.request.modelId", opt.only_of(GatewayModel)),
+        "provider": Filter("status.upstream.providerName", opt.only_of(GatewayProvider)),
         "key": Filter(
-            opt.only_of(GatewayKey), keep=lambda task, key: task["key"] == id_to_name(key)
+            option=opt.only_of(GatewayKey), keep=lambda task, key: task["key"] == id_to_name(key)
         ),
-        "since": Filter(_Since, keep=_is_younger),
+        "since": Filter(option=_Since, keep=_is_younger),
     },
     limit=100,
     panel=WITH_KUBECTL,

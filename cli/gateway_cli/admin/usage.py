@@ -7,6 +7,7 @@ that was asked for has any of them.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -14,8 +15,9 @@ import typer
 
 from gateway_cli import options as opt
 from gateway_cli.admin.documents import dollars
-from gateway_cli.cluster.client import Cluster, on_cluster
-from gateway_cli.output import Column, Output, print_list, print_note
+from gateway_cli.cluster.client import Cluster
+from gateway_cli.commands import cluster_command
+from gateway_cli.output import Column, Format, print_list, print_note
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.resource import Object
 from gateway_core.api.usage import GatewayUsage
@@ -49,8 +51,42 @@ DayOption = Annotated[
 ]
 
 
-@app.command()
-def usage(
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Rows in groups, and their totals with what is known of the days before them."""
+
+    by: list[str]
+    rows: list[Row]
+    totals: Row
+
+    def show(self, output: Format) -> None:
+        """Print the table, and a note about the days that it does not have."""
+        columns = (
+            *(Column(name.upper(), _name_column(name)) for name in self.by),
+            Column("REQUESTS", "requests", right=True),
+            Column("FAILED", "failed", right=True),
+            Column("INPUT TOKENS", "input_tokens", right=True),
+            Column("OUTPUT TOKENS", "output_tokens", right=True),
+            Column("COST (USD)", "cost", right=True),
+        )
+        print_list(self.rows, columns, output, noun="usage", footer=self.totals)
+        earlier = self.totals["earlier"]
+        if earlier is None or output != "table":
+            return
+        day = earlier["through_day"]
+        summed = f"{earlier['requests']} requests, {earlier['cost']} USD"
+        if self.totals["complete"]:
+            print_note(f"before that, through {day}: {summed}")
+        else:
+            print_note(
+                f"! days through {day} cannot be broken down here and are not in"
+                f" the totals ({summed} in all); REST usage has 93 days"
+            )
+
+
+@cluster_command(app, Report.show)
+async def usage(
+    cluster: Cluster,
     account: Annotated[
         str | None,
         typer.Argument(help="Only of this account.", autocompletion=opt.complete(GatewayAccount)),
@@ -60,61 +96,32 @@ def usage(
     ] = None,
     since: DayOption = None,
     until: DayOption = None,
-    namespace: opt.Namespace = None,
-    output: Output = "table",
-) -> None:
+) -> Report:
     """Show calls and charges with totals: of one account by day, or of all by account."""
     if since and until and since > until:
         raise typer.BadParameter(f"--since {since} is after --until {until}")
+    if account:
+        await cluster.get(GatewayAccount, account)
+    found = await cluster.list_all(GatewayUsage, "", **{"spec.accountName": account})
     default = By.DAY if account else By.ACCOUNT
     wanted = list(dict.fromkeys(str(name) for name in by or [default]))
-
-    async def read(cluster: Cluster) -> list[Object]:
-        if account:
-            await cluster.get(GatewayAccount, account)
-        return await cluster.list_all(GatewayUsage, "", **{"spec.accountName": account})
-
-    found = on_cluster(namespace, read)
-    days = [
-        obj
-        for obj in found
-        if (day := obj["spec"].get("day"))
-        and (since is None or day >= since)
-        and (until is None or day <= until)
-    ]
+    first, last = since or "", until or "9999"
+    days = [obj for obj in found if first <= obj["spec"].get("day", "") <= last]
     rows = group_rows((row for obj in days for row in list_rows(obj)), wanted)
     earlier = sum_earlier(found)
-    if earlier and since and since > earlier["through_day"]:
+    if earlier and first > earlier["through_day"]:
         earlier = None
     complete = earlier is None or (since is None and until is None)
-    totals = {**_add_up(rows), "earlier": earlier, "complete": complete}
-    columns = (
-        *(Column(name.upper(), _name_column(name)) for name in wanted),
-        Column("REQUESTS", "requests", right=True),
-        Column("FAILED", "failed", right=True),
-        Column("INPUT TOKENS", "input_tokens", right=True),
-        Column("OUTPUT TOKENS", "output_tokens", right=True),
-        Column("COST (USD)", "cost", right=True),
-    )
-    print_list(rows, columns, output, noun="usage", footer=totals)
-    if earlier and output == "table":
-        summed = f"{earlier['requests']} requests, {earlier['cost']} USD"
-        if complete:
-            print_note(f"before that, through {earlier['through_day']}: {summed}")
-        else:
-            print_note(
-                f"! days through {earlier['through_day']} cannot be broken down here and are not in"
-                f" the totals ({summed} in all); REST usage has 93 days"
-            )
+    return Report(wanted, rows, {**_add_up(rows), "earlier": earlier, "complete": complete})
 
 
 def list_rows(obj: Object) -> list[Row]:
-    """The rows of one day's object."""
+    """Return the rows of one day's object; the sum of past days has none."""
     spec = obj["spec"]
     return [
         {
             "account": spec["accountName"],
-            "day": spec["day"],
+            "day": spec.get("day"),
             "key": row.get("keyName"),
             "model": row.get("modelId"),
             "operation": row.get("operation"),
@@ -125,7 +132,7 @@ def list_rows(obj: Object) -> list[Row]:
 
 
 def group_rows(rows: Iterable[Row], by: Sequence[str]) -> list[Row]:
-    """The rows' sums for each combination of the names in `by`, in order of these."""
+    """Return the rows' sums for each combination of the names in `by`, in order of these."""
     groups: defaultdict[tuple[str | None, ...], list[Row]] = defaultdict(list)
     for row in rows:
         groups[tuple(row[name] for name in by)].append(row)
@@ -134,7 +141,7 @@ def group_rows(rows: Iterable[Row], by: Sequence[str]) -> list[Row]:
 
 
 def sum_earlier(found: Iterable[Object]) -> Row | None:
-    """The sum of the past days that have no rows, and the newest of them; None without any."""
+    """Return the sum of the past days without rows, and the newest of them; None without any."""
     past = [obj.get("status") or {} for obj in found if "day" not in obj["spec"]]
     past = [status for status in past if status.get("requests")]
     if not past:

@@ -3,9 +3,10 @@
 from gateway_cli import options as opt
 from gateway_cli.admin.fields import Patch
 from gateway_cli.admin.table import USERS
-from gateway_cli.cluster.client import Cluster, on_cluster
+from gateway_cli.cluster.client import Cluster
 from gateway_cli.cluster.errors import ClusterError
-from gateway_cli.output import Output, print_note, print_one, print_plain
+from gateway_cli.commands import cluster_command
+from gateway_cli.output import Done, Secret, show_done, show_secret
 from gateway_core.accounts.passwords import generate_password, hash_password
 from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.resource import Object
@@ -13,34 +14,22 @@ from gateway_core.api.resource import Object
 app = USERS.make_app()
 
 
-@app.command()
-def grant(
-    user: opt.UserName,
-    account: opt.OfAccount,
-    role: opt.Role,
-    namespace: opt.Namespace = None,
-    output: Output = "table",
-) -> None:
+@cluster_command(app, show_done)
+async def grant(
+    cluster: Cluster, user: opt.UserName, account: opt.OfAccount, role: opt.Role
+) -> Done:
     """Set a user's role in an account; their keys follow."""
-
-    async def run(cluster: Cluster) -> Object:
-        await cluster.get(GatewayAccount, account)
-        return await cluster.change(GatewayUser, user, decide)
+    await cluster.get(GatewayAccount, account)
 
     def decide(obj: Object) -> Patch:
         membership = {"accountName": account, "role": role}
         return {"spec": {"memberships": [*_list_others(obj, account), membership]}}
 
-    USERS.print_changed(on_cluster(namespace, run), f"is {role} of account {account}", output)
+    return await USERS.change(cluster, user, decide, f"is {role} of account {account}")
 
 
-@app.command()
-def revoke(
-    user: opt.UserName,
-    account: opt.OfAccount,
-    namespace: opt.Namespace = None,
-    output: Output = "table",
-) -> None:
+@cluster_command(app, show_done)
+async def revoke(cluster: Cluster, user: opt.UserName, account: opt.OfAccount) -> Done:
     """Remove a user from an account. Keys that they created there become invalid."""
 
     def decide(obj: Object) -> Patch:
@@ -49,25 +38,20 @@ def revoke(
             raise ClusterError(f"user {user} is no member of account {account}")
         return {"spec": {"memberships": rest}}
 
-    USERS.change(user, decide, f"is out of account {account}", namespace, output)
+    return await USERS.change(cluster, user, decide, f"is out of account {account}")
 
 
-@app.command("reset-password")
-def reset_password(
-    user: opt.UserName, namespace: opt.Namespace = None, output: Output = "table"
-) -> None:
+@cluster_command(app, show_secret, name="reset-password")
+async def reset_password(cluster: Cluster, user: opt.UserName) -> Secret:
     """Give a user a new password, printed once. Their sessions by the old one end."""
     password = generate_password()
     patch = {"spec": {"passwordHash": hash_password(password)}}
-    on_cluster(namespace, lambda cluster: cluster.change(GatewayUser, user, lambda _: patch))
-    if output != "table":
-        print_one({"name": user, "password": password}, (), output)
-        return
-    print_plain(password)
-    print_note(f"is the password of user {user}; it is not shown again")
+    await cluster.change(GatewayUser, user, lambda _: patch)
+    note = f"is the password of user {user}; it is not shown again"
+    return password, {"name": user, "password": password}, [note]
 
 
 def _list_others(obj: Object, account: str) -> list[dict[str, str]]:
-    """The memberships in all other accounts."""
+    """Return the memberships in all other accounts."""
     present = obj["spec"].get("memberships") or []
     return [membership for membership in present if membership["accountName"] != account]

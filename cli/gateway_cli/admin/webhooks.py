@@ -4,23 +4,25 @@ A rotation makes a new Secret and refers to it; the one before signs beside it f
 (contract §11.2). No Secret is changed in place: receivers that have the old one would refuse all.
 """
 
-import base64
 import contextlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
 from gateway_cli import options as opt
+from gateway_cli.admin.fields import Patch
 from gateway_cli.admin.table import ACCOUNTS
 from gateway_cli.admin.tokens import SECRET_LABELS, make_webhook_secret
-from gateway_cli.cluster.client import Cluster, on_cluster
+from gateway_cli.cluster.client import Cluster
 from gateway_cli.cluster.errors import ClusterError, OutcomeUnknown
-from gateway_cli.output import Output, print_note, print_one, print_plain
+from gateway_cli.commands import cluster_command
+from gateway_cli.output import Secret, show_secret
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.ids import ACCOUNT_LABEL
+from gateway_core.api.resource import Object
 from gateway_core.callbacks.rotation import (
     ENTRY,
     RotationUnderWay,
@@ -37,31 +39,23 @@ app = typer.Typer(
 accounts.add_typer(app, name="webhook-secret")
 
 
-@app.command()
-def show(
-    account: opt.AccountName, namespace: opt.Namespace = None, output: Output = "table"
-) -> None:
+@cluster_command(app, show_secret)
+async def show(cluster: Cluster, account: opt.AccountName) -> Secret:
     """Print the signing secret, for the author of the receiver."""
-
-    async def read(cluster: Cluster) -> dict[str, Any]:
-        spec = (await cluster.get(GatewayAccount, account))["spec"]
-        ref = spec.get("webhookSecretRef")
-        if ref is None:
-            raise ClusterError(
-                f"account {account} has no webhook secret;"
-                f" `gatewayctl accounts webhook-secret rotate {account}` makes one"
-            )
-        data = (await cluster.get_secret(ref["name"])).get("data") or {}
-        if ref["key"] not in data:
-            raise ClusterError(f"Secret {ref['name']} has no entry {ref['key']}")
-        value = base64.b64decode(data[ref["key"]]).decode(errors="replace").strip()
-        return _describe(account, spec, value)
-
-    _print(on_cluster(namespace, read), output)
+    spec = (await cluster.get(GatewayAccount, account))["spec"]
+    ref = spec.get("webhookSecretRef")
+    if ref is None:
+        raise ClusterError(
+            f"account {account} has no webhook secret;"
+            f" `gatewayctl accounts webhook-secret rotate {account}` makes one"
+        )
+    value = await cluster.read_secret(ref["name"], ref["key"])
+    return _tell(account, spec, value.decode(errors="replace").strip())
 
 
-@app.command()
-def rotate(
+@cluster_command(app, show_secret)
+async def rotate(
+    cluster: Cluster,
     account: opt.AccountName,
     secret_name: Annotated[
         str | None,
@@ -73,48 +67,42 @@ def rotate(
     force: Annotated[
         bool, typer.Option("--force", help="Also during an earlier rotation.")
     ] = False,
-    namespace: opt.Namespace = None,
-    output: Output = "table",
-) -> None:
+) -> Secret:
     """Create a new signing secret and print it; the old one also signs for 24 hours."""
+    value = make_webhook_secret()
+    name = secret_name or f"{account}-webhook-{secrets.token_hex(3)}"
+    now = datetime.now(UTC)
+    _refuse_second(await cluster.get(GatewayAccount, account), now, force)
+    await cluster.create_secret(name, {ENTRY: value}, {**SECRET_LABELS, ACCOUNT_LABEL: account})
 
-    async def run(cluster: Cluster) -> dict[str, Any]:
-        value = make_webhook_secret()
-        name = secret_name or f"{account}-webhook-{secrets.token_hex(3)}"
-        now = datetime.now(UTC)
-        _refuse_second(await cluster.get(GatewayAccount, account), now, force)
-        await cluster.create_secret(name, {ENTRY: value}, {**SECRET_LABELS, ACCOUNT_LABEL: account})
+    def decide(obj: Object) -> Patch | None:
+        plan = plan_rotation(obj["spec"], name, now)
+        if plan is None:
+            # by an earlier attempt, whose answer was lost
+            return None
+        _refuse_second(obj, now, force)
+        return {"spec": plan}
 
-        def decide(obj: dict[str, Any]) -> dict[str, Any] | None:
-            plan = plan_rotation(obj["spec"], name, now)
-            if plan is None:
-                # by an earlier attempt, whose answer was lost
-                return None
-            _refuse_second(obj, now, force)
-            return {"spec": plan}
-
-        try:
-            changed = await _refer(cluster, account, name, decide)
-        except OutcomeUnknown:
-            # it may be what callbacks are signed with
-            raise
-        except ClusterError:
-            # nothing refers to it
-            with contextlib.suppress(ClusterError):
-                await cluster.delete_secret(name)
-            raise
-        return _describe(account, changed["spec"], value)
-
-    _print(on_cluster(namespace, run), output)
+    try:
+        changed = await _refer(cluster, account, name, decide)
+    except OutcomeUnknown:
+        # it may be what callbacks are signed with
+        raise
+    except ClusterError:
+        # nothing refers to it
+        with contextlib.suppress(ClusterError):
+            await cluster.delete_secret(name)
+        raise
+    return _tell(account, changed["spec"], value)
 
 
 async def _refer(
     cluster: Cluster,
     account: str,
     name: str,
-    decide: Callable[[dict[str, Any]], dict[str, Any] | None],
-) -> dict[str, Any]:
-    """The account after `decide`'s change, made once more where its outcome is not known.
+    decide: Callable[[Object], Patch | None],
+) -> Object:
+    """Return the account after `decide`'s change, made once more where its outcome is not known.
 
     Raises:
         OutcomeUnknown: nor is it then; the text names the Secret, which has to stay.
@@ -133,7 +121,7 @@ async def _refer(
             ) from error
 
 
-def _refuse_second(obj: dict[str, Any], now: datetime, force: bool) -> None:
+def _refuse_second(obj: Object, now: datetime, force: bool) -> None:
     """ClusterError where a rotation would end the secret that receivers may still have."""
     if force:
         return
@@ -145,27 +133,19 @@ def _refuse_second(obj: dict[str, Any], now: datetime, force: bool) -> None:
         ) from None
 
 
-def _describe(account: str, spec: dict[str, Any], value: str) -> dict[str, Any]:
-    previous = spec.get("previousWebhookSecretRef") or {}
-    return {
+def _tell(account: str, spec: Mapping[str, Any], value: str) -> Secret:
+    """Return the secret, its document and its notes."""
+    ref, previous = spec["webhookSecretRef"], spec.get("previousWebhookSecretRef") or {}
+    document = {
         "account": account,
         "secret": value,
-        "secret_name": spec["webhookSecretRef"]["name"],
-        "secret_key": spec["webhookSecretRef"]["key"],
+        "secret_name": ref["name"],
+        "secret_key": ref["key"],
         "previous_secret_name": previous.get("name"),
         "previous_signs_until": previous.get("expirationTime"),
     }
-
-
-def _print(document: dict[str, Any], output: Any) -> None:
-    """The secret alone for `$(…)`, with what surrounds it on standard error."""
-    if output != "table":
-        print_one(document, (), output)
-        return
-    print_plain(document["secret"])
-    print_note(f"in Secret {document['secret_name']}, entry {document['secret_key']}")
-    if document["previous_secret_name"]:
-        print_note(
-            f"Secret {document['previous_secret_name']} signs beside it until"
-            f" {document['previous_signs_until']}"
-        )
+    notes = [f"in Secret {ref['name']}, entry {ref['key']}"]
+    if previous:
+        until = previous["expirationTime"]
+        notes.append(f"Secret {previous['name']} signs beside it until {until}")
+    return value, document, notes

@@ -5,6 +5,7 @@ objects of any kind, and waits for what a fresh installation is lacking.
 """
 
 import asyncio
+import base64
 import contextlib
 import difflib
 import time
@@ -273,6 +274,15 @@ class Cluster:
     async def get_secret(self, name: str) -> Object:
         """Return a Secret. NotThere."""
         return await self._run(self._api.core.read_namespaced_secret, name, self.namespace)
+
+    async def read_secret(self, name: str, key: str) -> bytes:
+        """Return an entry of a Secret. ClusterError if it has none of that name."""
+        data = (await self.get_secret(name)).get("data") or {}
+        if key not in data:
+            raise ClusterError(
+                f"Secret {name} has no key {key}; it has {', '.join(sorted(data)) or 'none'}"
+            )
+        return base64.b64decode(data[key])
 
     async def list_secrets(self, labels: Mapping[str, str]) -> list[Object]:
         """Return all Secrets that have those labels."""

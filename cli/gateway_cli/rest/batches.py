@@ -9,7 +9,7 @@ import typer
 
 from gateway_cli import options as opt
 from gateway_cli.commands import rest_command
-from gateway_cli.output import Column, Document, print_note, show_done, show_list, show_one
+from gateway_cli.output import Column, Document, Done, print_note, show_done, show_list, show_one
 from gateway_cli.rest.access import (
     ENDED,
     Body,
@@ -112,7 +112,7 @@ async def create(
     return {**batch, "idempotency_key": key}, follows
 
 
-@rest_command(app, show_list(COLUMNS, "batches"), "list")
+@rest_command(app, show_list(COLUMNS, "batches"), name="list")
 async def list_batches(api: "RestApi", limit: opt.MostResults = 20) -> list[Body]:
     """List the account's Batches, newest first."""
     return await take_first(api.list_items(PATH, PAGE), limit)
@@ -136,7 +136,7 @@ async def wait(
 
 
 @rest_command(app, show_done)
-async def cancel(api: "RestApi", batch_id: BatchId) -> tuple[str, Document]:
+async def cancel(api: "RestApi", batch_id: BatchId) -> Done:
     """Cancel a batch: running requests end, the rest are not made; results are kept."""
     batch = await api.post(f"{_path(batch_id)}/cancel", {})
     return f"{batch_id} is {batch['status']}", batch

@@ -11,6 +11,7 @@ import typer
 from gateway_cli.commands import rest_command
 from gateway_cli.output import print_note
 from gateway_cli.rest.access import Body
+from gateway_cli.session import interruptible
 from gateway_core.billing.token_prices import sum_tokens
 from gateway_core.llm.formats.usage import read_chat_usage
 from gateway_core.providers.price_schedules import read_rates
@@ -52,7 +53,8 @@ async def chat(
         if is_terminal:
             sys.stderr.write(PROMPT)
             sys.stderr.flush()
-        line = sys.stdin.readline()
+        with interruptible():
+            line = sys.stdin.readline()
         if not line:
             return
         if line.strip():

@@ -10,9 +10,10 @@ import typer
 
 from gateway_cli import options as opt
 from gateway_cli.commands import rest_command
-from gateway_cli.output import Column, Document, print_note, show_done, show_list, show_one
+from gateway_cli.output import Column, Document, Done, print_note, show_done, show_list, show_one
 from gateway_cli.rest.access import make_path, take_first
 from gateway_cli.rest.errors import RestError
+from gateway_cli.session import confirm
 
 if TYPE_CHECKING:
     from gateway_cli.rest.client import RestApi
@@ -68,7 +69,7 @@ async def upload(
     return await Uploader(api).upload(source, purpose, name, expires_after)
 
 
-@rest_command(app, show_list(COLUMNS, "files"), "list")
+@rest_command(app, show_list(COLUMNS, "files"), name="list")
 async def list_files(
     api: "RestApi",
     purpose: Annotated[
@@ -97,15 +98,16 @@ async def download(
         typer.Option(help="A file or a folder; default: the File's name in the current folder."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
-) -> tuple[str, Document]:
+) -> Done:
     """Download a File. The same command resumes an interrupted download."""
     file = await fetch(api, file_id, to, force=force)
     return f"{file['path']} ({file['bytes']:,} bytes)", file
 
 
-@rest_command(app, show_done, question="Delete {file_id}?")
-async def delete(api: "RestApi", file_id: FileId) -> tuple[str, Document]:
+@rest_command(app, show_done)
+async def delete(api: "RestApi", file_id: FileId, yes: opt.Yes = False) -> Done:
     """Delete a File. A running batch can still read it."""
+    confirm(f"Delete {file_id}?", yes)
     return f"{file_id} is deleted", await api.delete(make_path("v1/files", file_id))
 
 

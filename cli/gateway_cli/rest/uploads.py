@@ -6,7 +6,7 @@ import typer
 
 from gateway_cli import options as opt
 from gateway_cli.commands import rest_command
-from gateway_cli.output import Column, Document, Output, print_list, show_done, show_one
+from gateway_cli.output import Column, Document, Done, Output, print_list, show_done, show_one
 from gateway_cli.rest.access import make_path
 from gateway_cli.rest.files import COLUMNS, RESUMABLE, Name, Purpose, Source, read_moment
 
@@ -56,7 +56,7 @@ def list_pending(output: Output = "table") -> None:
 async def cancel(
     api: "RestApi",
     upload_id: Annotated[str, typer.Argument(help="Its id, upload_…", metavar="UPLOAD_ID")],
-) -> tuple[str, Document]:
+) -> Done:
     """Cancel an Upload: delete its parts and release its storage."""
     from gateway_cli.rest import uploading
 
