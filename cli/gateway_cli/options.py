@@ -35,7 +35,7 @@ KEY_VARIABLE = "GATEWAY_API_KEY"
 
 
 def parse_dollars(text: str) -> int:
-    """Micro-dollars of `12`, `12.50` or `0.000125`. No floats: six decimals, and exactly them."""
+    """Return the micro-dollars of `12`, `12.50` or `0.000125`: six decimals, exactly, no floats."""
     match = _DOLLARS.fullmatch(text.strip())
     if match is None:
         raise typer.BadParameter(
@@ -49,13 +49,16 @@ def parse_dollars(text: str) -> int:
 
 
 def parse_change(text: str) -> int:
-    """Micro-dollars of an amount that may have a minus sign."""
+    """Return the micro-dollars of an amount that may have a minus sign, and is not 0."""
     sign, amount = (-1, text[1:]) if text.startswith("-") else (1, text)
-    return sign * parse_dollars(amount)
+    micros = parse_dollars(amount)
+    if micros == 0:
+        raise typer.BadParameter("the amount must not be 0")
+    return sign * micros
 
 
 def parse_period(text: str | int) -> int:
-    """Seconds of `90`, `90s`, `15m`, `24h`, `7d` or `2w`; a default in seconds stays."""
+    """Return the seconds of `90`, `90s`, `15m`, `24h`, `7d` or `2w`; a default in seconds stays."""
     if isinstance(text, int):
         return text
     match = _PERIOD.fullmatch(text.strip().lower())
@@ -70,7 +73,7 @@ def parse_period(text: str | int) -> int:
 
 
 def parse_moment(text: str) -> str:
-    """RFC 3339 in UTC of such a time, of a date (its 00:00 UTC), or of a period from now."""
+    """Return RFC 3339 in UTC of a time, of a date (its 00:00 UTC), or of a period from now."""
     if _PERIOD.fullmatch(text.strip().lower()):
         return format_time(datetime.now(UTC) + timedelta(seconds=parse_period(text)))
     try:
@@ -89,7 +92,7 @@ def parse_moment(text: str) -> str:
 
 
 def parse_day(text: str) -> str:
-    """A UTC day, `2026-11-21`."""
+    """Return a UTC day, `2026-11-21`."""
     try:
         return datetime.strptime(text.strip(), "%Y-%m-%d").replace(tzinfo=UTC).date().isoformat()
     except ValueError:
@@ -97,7 +100,7 @@ def parse_day(text: str) -> str:
 
 
 def parse_pair(entry: str, option: str) -> tuple[str, str]:
-    """Name and value of `NAME=VALUE`."""
+    """Return name and value of `NAME=VALUE`."""
     name, equals, value = entry.partition("=")
     if not equals or not name:
         raise typer.BadParameter(f"{option} {entry!r} is written NAME=VALUE")
@@ -108,14 +111,14 @@ class ListingGroup(TyperGroup):
     """A group of commands of which `list` is meant where none is named."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The arguments, with `list` before options alone."""
+        """Return the arguments, with `list` before options alone."""
         named = bool(args) and (not args[0].startswith("-") or self.commands.keys() & {*args})
         if not named and "--help" not in args and not ctx.resilient_parsing:
             args = ["list", *args]
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that the arguments name. The error for an unknown one lists all."""
+        """Return the command that the arguments name. The error for an unknown one lists all."""
         name = args[0]
         is_known = name.startswith("-") or self.get_command(ctx, name) is not None
         if not is_known and not ctx.resilient_parsing:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -36,13 +37,13 @@ class Column:
     right: bool = False
 
     def show(self, document: Document) -> str:
-        """The cell's text: empty where there is nothing."""
+        """Return the cell's text: empty where there is nothing."""
         value = document.get(self.read) if isinstance(self.read, str) else self.read(document)
         return show_value(value)
 
 
 def show_value(value: Any) -> str:
-    """A value for people."""
+    """Return a value for people."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -62,26 +63,14 @@ def print_list(
     noun: str,
     footer: Document | None = None,
 ) -> None:
-    """Prints many documents; `{"items": […]}` for scripts, with `totals` if there is a footer."""
+    """Print many documents; `{"items": […]}` for scripts, with `totals` if there is a footer."""
     if output != "table":
-        whole: dict[str, Any] = {"items": list(documents)}
-        if footer is not None:
-            whole["totals"] = footer
-        print_data(whole, output)
-        return
-    if not documents:
+        totals = {} if footer is None else {"totals": footer}
+        print_data({"items": list(documents), **totals}, output)
+    elif documents:
+        RowPrinter(columns, output).print(documents, footer)
+    else:
         print_note(f"no {noun}")
-        return
-    table = Table(box=None, pad_edge=False, show_footer=footer is not None, header_style="bold")
-    for column in columns:
-        ending = column.show(footer) if footer is not None else ""
-        justify: Literal["right", "left"] = "right" if column.right else "left"
-        table.add_column(
-            column.title, Text(ending), justify=justify, no_wrap=True, footer_style="bold"
-        )
-    for document in documents:
-        table.add_row(*(Text(column.show(document)) for column in columns))
-    make_console(sys.stdout).print(table)
 
 
 class RowPrinter:
@@ -95,8 +84,8 @@ class RowPrinter:
         self._output = output
         self._widths: list[int] | None = None
 
-    def print(self, documents: Sequence[Document]) -> None:
-        """Prints these rows, the titles before the first of all."""
+    def print(self, documents: Sequence[Document], footer: Document | None = None) -> None:
+        """Print these rows, the titles before the first of all, the footer after them."""
         if self._output == "json":
             for document in documents:
                 print_plain(json.dumps(document, ensure_ascii=False))
@@ -105,25 +94,29 @@ class RowPrinter:
                 sys.stdout.write("---\n")
                 print_data(document, "yaml")
         else:
-            cells = [[column.show(document) for column in self._columns] for document in documents]
+            rows = [[column.show(document) for column in self._columns] for document in documents]
+            titles = [column.title for column in self._columns]
+            totals = [column.show(footer) for column in self._columns] if footer else []
             if self._widths is None:
-                titles = [column.title for column in self._columns]
-                cells = [titles, *cells]
-                self._widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-            for row in cells:
+                whole = [titles, *rows, *([totals] if totals else [])]
+                self._widths = [max(map(cell_len, column)) for column in zip(*whole, strict=True)]
+                self._print_row(titles, self._widths, "bold")
+            for row in rows:
                 self._print_row(row, self._widths)
+            if totals:
+                self._print_row(totals, self._widths, "bold")
         sys.stdout.flush()
 
-    def _print_row(self, row: Sequence[str], widths: Sequence[int]) -> None:
-        shown = [
-            text.rjust(width) if column.right else text.ljust(width)
-            for column, text, width in zip(self._columns, row, widths, strict=True)
-        ]
-        make_console(sys.stdout).print(Text("  ".join(shown).rstrip()), soft_wrap=True)
+    def _print_row(self, row: Sequence[str], widths: Sequence[int], style: str = "") -> None:
+        line = []
+        for column, text, width in zip(self._columns, row, widths, strict=True):
+            space = " " * (width - cell_len(text))
+            line.append(space + text if column.right else text + space)
+        make_console(sys.stdout).print(Text("  ".join(line).rstrip(), style), soft_wrap=True)
 
 
 def print_one(document: Document, lines: Sequence[Column], output: Format) -> None:
-    """Prints one document: whole for scripts, the lines that say something for people."""
+    """Print one document: whole for scripts, the lines that say something for people."""
     if output != "table":
         print_data(document, output)
         return
@@ -138,7 +131,7 @@ def print_one(document: Document, lines: Sequence[Column], output: Format) -> No
 
 
 def list_lines(document: Document, show: Mapping[str, Callable[[Document], Any]]) -> list[Column]:
-    """The lines of one document for people; `show` are fields that they see in another form.
+    """Return the lines of one document for people; `show` are fields that they see in another form.
 
     Micro-dollars are left out where the same is there in dollars.
     """
@@ -151,7 +144,7 @@ def list_lines(document: Document, show: Mapping[str, Callable[[Document], Any]]
 
 
 def print_done(text: str, document: Document, output: Format) -> None:
-    """Prints what was done; for scripts the document of the result."""
+    """Print what was done; for scripts the document of the result."""
     if output == "table":
         make_console(sys.stdout).print(Text(f"✓ {text}"), soft_wrap=True)
     else:
@@ -186,27 +179,27 @@ def show_secret(result: Secret, output: Format) -> None:
 
 
 def print_plain(text: str) -> None:
-    """Prints `text` alone, for `$(…)`."""
+    """Print `text` alone, for `$(…)`."""
     sys.stdout.write(text + "\n")
 
 
 def print_note(text: str) -> None:
-    """Prints a note beside the result, on standard error."""
+    """Print a note beside the result, on standard error."""
     make_console(sys.stderr).print(Text(text), soft_wrap=True)
 
 
 def clear_screen() -> None:
-    """Clears the terminal, for a table that is printed again."""
+    """Clear the terminal, for a table that is printed again."""
     sys.stdout.write("\x1b[H\x1b[2J\x1b[3J")
 
 
 def print_error(text: str) -> None:
-    """Prints what is wrong and what to do, on standard error."""
+    """Print what is wrong and what to do, on standard error."""
     make_console(sys.stderr).print(Text(f"✗ {text}", style="red"), soft_wrap=True)
 
 
 def print_data(document: Any, output: Format) -> None:
-    """Prints plain values as JSON or YAML, without markup."""
+    """Print plain values as JSON or YAML, without markup."""
     if output == "yaml":
         import yaml
 
@@ -217,6 +210,6 @@ def print_data(document: Any, output: Format) -> None:
 
 
 def make_console(file: Any) -> Console:
-    """A console that cuts nothing off where it is read by a program."""
+    """Return a console that cuts nothing off where it is read by a program."""
     width = None if file.isatty() else ANY_WIDTH
     return Console(file=file, width=width, highlight=False)

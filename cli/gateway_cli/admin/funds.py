@@ -67,8 +67,6 @@ async def fund(
 
     A correction needs a --reason: `gatewayctl fund acme -12.50 --reason 'invoice 7 counted twice'`.
     """
-    if amount == 0:
-        raise typer.BadParameter("the amount must not be 0")
     if amount < 0 and not (reason or "").strip():
         raise typer.BadParameter("a negative amount corrects the funds, and needs a --reason")
     if reason is not None and len(reason) > LONGEST_REASON:

@@ -12,6 +12,7 @@ import os
 import unicodedata
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path, PurePath
+from types import MappingProxyType
 from typing import Any, Self
 from urllib.parse import urlencode
 
@@ -23,6 +24,7 @@ from gateway_core.egress.connector import use_proxy
 CALL_SECONDS = 30.0
 TRANSFER_SECONDS = 600.0
 """For a call that carries bytes: 8 MiB over the slowest line that is of any use."""
+CALL_TIMEOUT = aiohttp.ClientTimeout(total=CALL_SECONDS)
 STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
 """For a body that is read as it comes: a minute may pass between two pieces of it."""
 ATTEMPTS = 4
@@ -56,37 +58,34 @@ class RestApi:
         await self._session.close()
 
     async def get(self, path: str, member: str = "id") -> Body:
-        """The object at `path` as it is now; it has `member`."""
+        """Return the object at `path` as it is now; it has `member`."""
         return await self._retry("GET", path, member=member)
 
     async def probe(self, path: str) -> int:
-        """The status of a GET without the key."""
+        """Return the status of a GET without the key."""
         url = self.base_url + path
-        timeout = aiohttp.ClientTimeout(total=CALL_SECONDS)
         with _explaining("GET", url):
-            async with self._session.get(url, timeout=timeout, allow_redirects=False) as answer:
+            async with self._session.get(
+                url, timeout=CALL_TIMEOUT, allow_redirects=False
+            ) as answer:
                 return answer.status
 
     async def read(self, path: str) -> bytes:
-        """The bytes at `path`; for small contents."""
-        url = self.base_url + path
-        with _explaining("GET", url):
-            async with self._open("GET", url, timeout=STREAM_TIMEOUT) as answer:
-                if answer.status != 200:
-                    raise await read_refused(answer)
-                content: bytes = await answer.read()
-                return content
+        """Return the bytes at `path`; for small contents."""
+        async with self.open("GET", path) as answer:
+            content: bytes = await answer.read()
+            return content
 
     async def delete(self, path: str) -> Body:
-        """Deletes the object at `path`; the API's answer."""
+        """Delete the object at `path`; return the API's answer."""
         return await self._retry("DELETE", path)
 
     async def post(self, path: str, body: Body, *, seconds: float = CALL_SECONDS) -> Body:
-        """The answer to an action that may be repeated, such as a cancellation."""
+        """Return the answer to an action that may be repeated, such as a cancellation."""
         return await self._retry("POST", path, json=body, seconds=seconds)
 
     async def create(self, path: str, body: Body, idempotency_key: str) -> Body:
-        """The created object; the same one for the same key."""
+        """Return the created object; the same one for the same key."""
         headers = {"Idempotency-Key": idempotency_key}
         return await self._retry("POST", path, headers=headers, json=body)
 
@@ -100,7 +99,7 @@ class RestApi:
         fields: Mapping[str, str] | None = None,
         repeat: bool = True,
     ) -> Body:
-        """The object made of a form with these bytes and fields.
+        """Return the object made of a form with these bytes and fields.
 
         `repeat` False: repeated only where it is certain that none was made.
         """
@@ -121,7 +120,7 @@ class RestApi:
         return await self._retry("POST", path, form=form, seconds=TRANSFER_SECONDS, repeat=repeat)
 
     async def list_items(self, path: str, page: int, query: str = "") -> AsyncIterator[Body]:
-        """All objects of a list, newest first, `page` at a call; `query` begins with `&`."""
+        """Yield all objects of a list, newest first, `page` at a call; `query` begins with `&`."""
         after = ""
         while True:
             found = await self._retry("GET", f"{path}?limit={page}{query}{after}", member="data")
@@ -131,12 +130,35 @@ class RestApi:
                 return
             after = f"&after={found['data'][-1]['id']}"
 
-    def open(self, path: str, headers: Mapping[str, str]) -> Any:
-        """A context of the response with the bytes at `path`; errors are aiohttp's."""
-        return self._open("GET", self.base_url + path, headers=headers, timeout=STREAM_TIMEOUT)
+    @contextlib.asynccontextmanager
+    async def open(
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        timeout: aiohttp.ClientTimeout = STREAM_TIMEOUT,  # noqa: ASYNC109 - aiohttp's
+        **sent: Any,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Yield the answer to one request with the key.
+
+        Raises:
+            RestError: it is refused, does not come, or breaks off while the body of this runs.
+        """
+        url = self.base_url + path
+        sent["headers"] = {"Authorization": f"Bearer {self._key}", **headers}
+        with _explaining(method, url):
+            # a redirect or the media host must not get the key
+            call = self._session.request(
+                method, url, timeout=timeout, allow_redirects=False, **sent
+            )
+            async with call as answer:
+                if answer.status not in (200, 202, 206):
+                    raise read_refusal(answer.status, answer.headers, await _read_json(answer))
+                yield answer
 
     async def download(self, url: str, path: Path, on_bytes: Callable[[int, int], None]) -> None:
-        """Fetches an output, without the key, to `path`, which is there whole or not at all.
+        """Fetch an output, without the key, to `path`, which is there whole or not at all.
 
         `on_bytes` gets how many are here, and how many there will be (0: not known).
         """
@@ -165,27 +187,23 @@ class RestApi:
                 partial.unlink()
 
     async def stream_chat(self, body: Body) -> AsyncIterator[Body]:
-        """The chunks of a chat completion as they come, the last of them with the usage.
+        """Yield the chunks of a chat completion as they come, the last of them with the usage.
 
         Raises RestError, also for an error in the middle of the stream.
         """
-        url = f"{self.base_url}/v1/chat/completions"
         asked = {**body, "stream": True, "stream_options": {"include_usage": True}}
-        with _explaining("POST", url):
-            async with self._open("POST", url, json=asked, timeout=STREAM_TIMEOUT) as answer:
-                if answer.status != 200:
-                    raise await read_refused(answer)
-                async for line in answer.content:
-                    data = line.removeprefix(b"data: ").strip()
-                    if not line.startswith(b"data: ") or data == b"[DONE]":
-                        continue
-                    chunk = json.loads(data)
-                    if "error" in chunk:
-                        raise RestError(f"the answer breaks off: {chunk['error']['message']}")
-                    yield chunk
+        async with self.open("POST", "/v1/chat/completions", json=asked) as answer:
+            async for line in answer.content:
+                data = line.removeprefix(b"data: ").strip()
+                if not line.startswith(b"data: ") or data == b"[DONE]":
+                    continue
+                chunk = json.loads(data)
+                if "error" in chunk:
+                    raise RestError(f"the answer breaks off: {chunk['error']['message']}")
+                yield chunk
 
     async def get_price(self, action: str, model: str) -> Body | None:
-        """The entry of the price list for a model, None where it has none."""
+        """Return the entry of the price list for a model, None where it has none."""
         query = urlencode({"action": action, "model": model})
         path = f"/api/v1/price_schedules?{query}"
         found = await self._retry("GET", path, member="price_schedules")
@@ -203,7 +221,7 @@ class RestApi:
         member: str = "id",
         **sent: Any,
     ) -> Body:
-        """The answer's object, which has `member`.
+        """Return the answer's object, which has `member`.
 
         Each attempt has `seconds`; it sends `headers` and `json`, or the form that `form` makes.
         `repeat` False: a call whose outcome is not known is not made again.
@@ -211,11 +229,13 @@ class RestApi:
         Raises:
             RestError: it is refused, or still not taken after some attempts.
         """
-        sent["timeout"] = aiohttp.ClientTimeout(total=seconds)
+        limit = aiohttp.ClientTimeout(total=seconds)
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 data = form() if form else None
-                return await self._call(method, path, member, data=data, **sent)
+                async with self.open(method, path, data=data, timeout=limit, **sent) as answer:
+                    found = await _read_json(answer)
+                break
             except RestError as error:
                 unknown = error.status is None or error.status >= 500
                 if error.retry_after is None or attempt == ATTEMPTS or (unknown and not repeat):
@@ -223,23 +243,9 @@ class RestApi:
                 pause = min(LONGEST_PAUSE, error.retry_after)
                 self._report(f"{str(error).partition(chr(10))[0]}; once more in {pause:.0f} s")
             await asyncio.sleep(pause)
-        raise AssertionError("the last attempt returns or raises")
-
-    async def _call(self, method: str, path: str, member: str, **sent: Any) -> Body:
-        url = self.base_url + path
-        with _explaining(method, url):
-            async with self._open(method, url, **sent) as answer:
-                if answer.status not in (200, 202):
-                    raise await read_refused(answer)
-                found, status = await read_json(answer), answer.status
         if not isinstance(found, dict) or member not in found:
-            raise RestError(f"{url} answers {status} with something that is no answer of this API")
+            raise RestError(f"{self.base_url}{path} answers with no answer of this API")
         return found
-
-    def _open(self, method: str, url: str, **sent: Any) -> Any:
-        # a redirect or the media host must not get the key
-        headers = {"Authorization": f"Bearer {self._key}", **(sent.pop("headers", None) or {})}
-        return self._session.request(method, url, headers=headers, allow_redirects=False, **sent)
 
 
 @contextlib.contextmanager
@@ -254,13 +260,8 @@ def _explaining(method: str, url: str) -> Iterator[None]:
         ) from error
 
 
-async def read_json(answer: aiohttp.ClientResponse) -> Any:
+async def _read_json(answer: aiohttp.ClientResponse) -> Any:
     """Return the document of an answer; None where it is none."""
     with contextlib.suppress(ValueError):
         return await answer.json(content_type=None) if await answer.read() else None
     return None
-
-
-async def read_refused(answer: aiohttp.ClientResponse) -> RestError:
-    """Return the error for an answer that is none of success."""
-    return read_refusal(answer.status, answer.headers, await read_json(answer))

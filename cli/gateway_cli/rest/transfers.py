@@ -18,7 +18,7 @@ from rich.progress import (
 
 from gateway_cli.machine import try_lock
 from gateway_cli.rest.access import make_path
-from gateway_cli.rest.client import ATTEMPTS, Body, RestApi, read_refused
+from gateway_cli.rest.client import ATTEMPTS, Body, RestApi
 from gateway_cli.rest.errors import RestError
 
 PIECE = 1 << 18
@@ -39,7 +39,7 @@ def open_bars() -> Progress:
 
 
 async def fetch_file(api: RestApi, file: Body, path: Path, report: Callable[[str], None]) -> None:
-    """Writes the File's bytes to `path`, which is there whole or not at all.
+    """Write the File's bytes to `path`, which is there whole or not at all.
 
     What came before a break is kept beside it, under a name that has the File's id in it. A File
     never changes, so the rest of it can be asked for at any later time.
@@ -76,7 +76,7 @@ async def fetch_file(api: RestApi, file: Body, path: Path, report: Callable[[str
 async def _fetch_rest(
     api: RestApi, file: Body, opened: BinaryIO, show: Callable[[int], None]
 ) -> None:
-    """Appends what is missing. RestError, with `retry_after` where it broke off."""
+    """Append what is missing. RestError, with `retry_after` where it broke off."""
     here, whole = opened.tell(), int(file["bytes"])
     if here > whole:
         opened.truncate(0)
@@ -85,24 +85,19 @@ async def _fetch_rest(
     if here == whole:
         return
     headers = {"Range": f"bytes={here}-"} if here else {}
-    try:
-        async with api.open(make_path("v1/files", file["id"], "content"), headers) as answer:
-            if answer.status not in (200, 206):
-                raise await read_refused(answer)
-            if here and not _continues(answer, here, whole):
-                opened.truncate(0)
-                here = opened.seek(0)
-            async for piece in answer.content.iter_chunked(PIECE):
-                await asyncio.to_thread(opened.write, piece)
-                here += len(piece)
-                show(here)
-    except (aiohttp.ClientError, TimeoutError) as error:
-        text = f"the File breaks off after {here:,} bytes: {error or type(error).__name__}"
-        raise RestError(text, retry_after=1.0) from error
+    path = make_path("v1/files", file["id"], "content")
+    async with api.open("GET", path, headers=headers) as answer:
+        if here and not _continues(answer, here, whole):
+            opened.truncate(0)
+            here = opened.seek(0)
+        async for piece in answer.content.iter_chunked(PIECE):
+            await asyncio.to_thread(opened.write, piece)
+            here += len(piece)
+            show(here)
 
 
 def _continues(answer: aiohttp.ClientResponse, here: int, whole: int) -> bool:
-    """Whether the answer begins where the bytes that are there end; else it begins anew."""
+    """Return whether the answer begins where the bytes that are there end; else it begins anew."""
     if answer.status == 200:
         return False
     match = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gateway_cli.__main__ import app, main
+from gateway_core.api.key import mint_key
 from gateway_core.api.resource import RELEASE
 
 
@@ -44,6 +46,27 @@ def test_bash_completes_nouns(tmp_path: Path) -> None:
     }
     done = subprocess.run([bash, "-c", script], env=env, capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["providers"], done.stderr
+
+
+def test_interrupted_question_ends_the_command_at_once() -> None:
+    """At the first Ctrl-C, though an event loop runs below the question."""
+    key = mint_key("Standard").plaintext
+    env = {**os.environ, "GATEWAY_BASE_URL": "http://127.0.0.1:9", "GATEWAY_API_KEY": key}
+    command = [sys.executable, "-m", "gateway_cli", "files", "delete", "file-a"]
+    with subprocess.Popen(
+        command,
+        env=env,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # a shell starts what it runs in the background with SIGINT ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.read(6) == b"Delete"
+        process.send_signal(signal.SIGINT)
+        # its standard input stays open
+        assert process.wait(timeout=30) in (1, 130)
+        assert b"Traceback" not in process.stderr.read()
 
 
 @pytest.mark.parametrize("debug", ["", "1"])
