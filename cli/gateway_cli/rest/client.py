@@ -234,8 +234,7 @@ class RestApi:
             try:
                 data = form() if form else None
                 async with self.open(method, path, data=data, timeout=limit, **sent) as answer:
-                    found = await _read_json(answer)
-                break
+                    return _check(await _read_json(answer), self.base_url + path, member)
             except RestError as error:
                 unknown = error.status is None or error.status >= 500
                 if error.retry_after is None or attempt == ATTEMPTS or (unknown and not repeat):
@@ -243,9 +242,7 @@ class RestApi:
                 pause = min(LONGEST_PAUSE, error.retry_after)
                 self._report(f"{str(error).partition(chr(10))[0]}; once more in {pause:.0f} s")
             await asyncio.sleep(pause)
-        if not isinstance(found, dict) or member not in found:
-            raise RestError(f"{self.base_url}{path} answers with no answer of this API")
-        return found
+        raise AssertionError("the last attempt returns or raises")
 
 
 @contextlib.contextmanager
@@ -258,6 +255,12 @@ def _explaining(method: str, url: str) -> Iterator[None]:
             "  is GATEWAY_BASE_URL right, and the gateway up?",
             retry_after=1.0,
         ) from error
+
+
+def _check(found: Any, url: str, member: str) -> Body:
+    if not isinstance(found, dict) or member not in found:
+        raise RestError(f"{url} answers with something that is no answer of this API")
+    return found
 
 
 async def _read_json(answer: aiohttp.ClientResponse) -> Any:
