@@ -112,7 +112,7 @@ class RowPrinter:
         for column, text, width in zip(self._columns, row, widths, strict=True):
             space = " " * (width - cell_len(text))
             line.append(space + text if column.right else text + space)
-        make_console(sys.stdout).print(Text("  ".join(line).rstrip(), style), soft_wrap=True)
+        make_console(sys.stdout).print(Text("  ".join(line), style), soft_wrap=True)
 
 
 def print_one(document: Document, lines: Sequence[Column], output: Format) -> None:

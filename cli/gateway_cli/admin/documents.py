@@ -30,7 +30,7 @@ DIRECT = ("http", "openai", "google")
 
 
 def dollars(micros: int | None) -> str | None:
-    """Dollars as text; None stays."""
+    """Return dollars as text; None stays."""
     return None if micros is None else to_decimal_text(micros)
 
 
@@ -158,7 +158,7 @@ def describe_task(obj: Object) -> Document:
 
 
 def describe_model(obj: Object) -> Document:
-    """A GatewayModel, with its price of now."""
+    """Return a GatewayModel, with its price of now."""
     spec = obj["spec"]
     prices = [Price.model_validate(price) for price in spec.get("prices") or ()]
     price = select_price(prices, datetime.now(UTC))
@@ -188,7 +188,7 @@ def describe_model(obj: Object) -> Document:
 
 
 def describe_provider(obj: Object) -> Document:
-    """A GatewayProvider, without its headers: they may hold what is secret."""
+    """Return a GatewayProvider, without its headers: they may hold what is secret."""
     spec = obj["spec"]
     declared: Document = next((spec[kind] for kind in DIRECT if spec.get(kind)), {})
     return {
@@ -204,7 +204,7 @@ def describe_provider(obj: Object) -> Document:
 
 
 def describe_spec(kind: type[Resource]) -> Callable[[Object], Document]:
-    """The documents of a kind by its API type: all fields of its spec but secrets' digests."""
+    """Return the describer of a kind by its API type: all fields but the digests of secrets."""
     spec, status = (kind.model_fields[part].annotation for part in ("spec", "status"))
     hidden = {"secret", "refresh_token", "access_tokens", "conditions", "observed_generation"}
 
@@ -224,7 +224,7 @@ def describe_spec(kind: type[Resource]) -> Callable[[Object], Document]:
 
 
 async def complete_account(cluster: Cluster, obj: Object) -> Object:
-    """The account with its money as of now in its status, counted from GatewayUsage.
+    """Return the account with its money as of now in its status, counted from GatewayUsage.
 
     The operator writes the same figures once a minute. Calls under way hold more until they end,
     which only the API knows.
@@ -237,7 +237,7 @@ async def complete_account(cluster: Cluster, obj: Object) -> Object:
 
 
 async def complete_budget(cluster: Cluster, obj: Object) -> Object:
-    """The key or guardrail with what it has used, and when that becomes less, in its status."""
+    """Return the key or guardrail with its present use, and the next reset, in its status."""
     is_key = obj["kind"] == GatewayKey.kind_name
     subject = (subject_of_key if is_key else subject_of_guardrail)(obj["metadata"]["name"])
     usage = await _read_usage(cluster, obj["spec"]["accountName"])
@@ -263,12 +263,11 @@ def _describe_limit(limit: Mapping[str, Any] | None, status: Mapping[str, Any]) 
 
 
 def describe_health(obj: Object) -> Document:
-    """Calls of a provider or model in the last three minutes; null without any."""
+    """Return the calls of a provider or model in the last three minutes; null without any."""
     health = (obj.get("status") or {}).get("health") or {}
     return {
         "health": health.get("state"),
-        "calls_per_minute": health.get("callsPerMinute"),
-        "error_percent": health.get("errorPercent"),
+        **_pick(health, "callsPerMinute", "errorPercent"),
         "latency_ms": health.get("latencyMillis"),
         "first_token_ms": health.get("firstTokenMillis"),
     }
@@ -292,14 +291,14 @@ def _describe_previous(ref: Mapping[str, Any] | None) -> Document | None:
 
 
 def _current_token(tokens: Any) -> Mapping[str, Any]:
-    """The token that is not being rotated out."""
+    """Return the token that is not being rotated out."""
     lasting = [token for token in tokens if "expirationTime" not in token]
     found: Mapping[str, Any] = next(iter(lasting or list(tokens)), {})
     return found
 
 
 def _find_key_state(spec: Mapping[str, Any]) -> str:
-    """`active`, `disabled`, `expired` or `revoked`, as the REST API says it (contract §9)."""
+    """Return `active`, `disabled`, `expired` or `revoked`, as the REST API does (contract §9)."""
     if spec.get("revoked"):
         return "revoked"
     expires = spec.get("expirationTime")
@@ -309,7 +308,7 @@ def _find_key_state(spec: Mapping[str, Any]) -> str:
 
 
 async def _read_usage(cluster: Cluster, account: str) -> list[Object] | None:
-    """The account's usage; None where it may not be read: the status is shown as it is."""
+    """Return the account's usage; None where it may not be read: the status is shown as it is."""
     try:
         return await cluster.list_all(GatewayUsage, **{"spec.accountName": account})
     except Forbidden:

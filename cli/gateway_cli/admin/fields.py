@@ -57,6 +57,16 @@ class Switch:
     question: str | None = None
 
 
+NewName = Annotated[
+    str, typer.Argument(metavar="NAME", help="Its name: lowercase letters, digits, dashes.")
+]
+
+
+async def name_as_given(_: Cluster, name: str, _spec: Patch, _given: Given) -> str:
+    """Return the name, of an object whose options say all."""
+    return name
+
+
 @dataclass(frozen=True, slots=True)
 class Create:
     """The command that creates: its argument, and which settings it needs.
@@ -65,9 +75,9 @@ class Create:
     """
 
     help: str
-    prepare: Callable[[Cluster, str, Patch, Given], Awaitable[str]]
-    argument: Any
+    prepare: Callable[[Cluster, str, Patch, Given], Awaitable[str]] = name_as_given
     required: Sequence[str] = ()
+    argument: Any = NewName
     settings: str = ""
     """Settings that `set` does not have, as `Noun.settings`."""
     given: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)

@@ -50,11 +50,6 @@ async def name_guardrail(cluster: Cluster, account: str, spec: Patch, given: Giv
     return name_declared(given["name"], GUARDRAIL_PREFIX)
 
 
-async def name_prompt(_: Cluster, name: str, _spec: Patch, _given: Given) -> str:
-    """Return the name: the options say all of a prompt."""
-    return name
-
-
 async def ask_account(cluster: Cluster, name: str) -> str:
     """Return the question before an account is deleted, with the number of usable keys."""
     keys = await cluster.list_all(GatewayKey, **{"spec.accountName": name})

@@ -28,9 +28,6 @@ WITH_KUBECTL = "With kubectl credentials"
 NEW = "Pending"
 """Shown for a task that has no phase yet."""
 Phase = Literal["Pending", "Submitting", "Running", "Completed", "Failed"]
-NewName = Annotated[
-    str, typer.Argument(metavar="NAME", help="Its name: lowercase letters, digits, dashes.")
-]
 _Since = Annotated[
     int | None,
     typer.Option(parser=opt.parse_period, metavar="PERIOD", help="Only created within e.g. 15m."),
@@ -82,7 +79,6 @@ ACCOUNTS = Noun(
     create=Create(
         "Create an account. Add money with `gatewayctl fund`, keys with `gatewayctl keys create`.",
         naming.name_account,
-        NewName,
         required=("owner_email",),
         settings="paid=funds.paid_micros",
     ),
@@ -116,7 +112,6 @@ USERS = Noun(
     create=Create(
         "Create a user, optionally with a role in --account.",
         naming.name_user,
-        NewName,
         required=("email",),
         given={"account": (opt.MemberOf, None), "role": (opt.Role, "member")},
     ),
@@ -132,7 +127,6 @@ USERS = Noun(
     },
     delete=True,
     help={
-        "list": "List users, of all accounts or one, with their roles.",
         "delete": """Delete a user, and wait until it is gone.
 
     Keys that they created are revoked, and access that they gave to applications ends.
@@ -181,15 +175,14 @@ GUARDRAILS = Noun(
     create=Create(
         "Create a guardrail of ACCOUNT; add keys with `assign`.",
         naming.name_guardrail,
-        opt.AccountName,
         required=("name",),
+        argument=opt.AccountName,
         given={"limit": (opt.LimitDollars, None), "window": (opt.LimitWindow, None)},
         labels=lambda account: {ACCOUNT_LABEL: account},
     ),
     complete=documents.complete_budget,
     help={
         "list": "List guardrails, of all accounts or one, with their use of a few seconds ago.",
-        "describe": "Show a guardrail: its restrictions, its keys, and their use.",
         "set": "Change the given fields. Effective within 5 seconds.",
     },
 )
@@ -211,10 +204,6 @@ MODELS = Noun(
     settings="disabled deprecated display_name",
     delete=True,
     find=naming.find_model,
-    help={
-        "list": "List the models of the catalog with readiness, health and price.",
-        "describe": "Show a model: its routes, price, readiness and health.",
-    },
 )
 PROVIDERS = Noun(
     kind=GatewayProvider,
@@ -225,10 +214,6 @@ PROVIDERS = Noun(
     filters={"type": Filter("spec.type")},
     settings="max_concurrent_requests requests_per_second",
     delete=True,
-    help={
-        "list": "List the providers with readiness and health.",
-        "describe": "Show a provider: its address, limits, readiness and health.",
-    },
 )
 PROMPTS = Noun(
     kind=GatewayPrompt,
@@ -239,8 +224,6 @@ PROMPTS = Noun(
     settings="title prompt service action model=model_id category tags featured",
     create=Create(
         "Create a prompt, an example for users.",
-        naming.name_prompt,
-        NewName,
         required=("title", "prompt", "service", "action"),
     ),
     delete=True,
@@ -291,10 +274,7 @@ TASKS = Noun(
     },
     limit=100,
     panel=WITH_KUBECTL,
-    help={
-        "list": "List tasks with objects, newest first: all open ones, and recently ended ones.",
-        "describe": "Show a task: its progress, its error, and its callback.",
-    },
+    help={"list": "List tasks with objects, newest first: all open ones, and recently ended ones."},
 )
 
 models, prompts, clients, grants = (noun.make_app() for noun in (MODELS, PROMPTS, CLIENTS, GRANTS))

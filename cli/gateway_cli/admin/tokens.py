@@ -23,7 +23,6 @@ from gateway_core.callbacks.signing import SECRET_PREFIX
 PARTS = {"app.kubernetes.io/part-of": "model-gateway"}
 SECRET_LABELS = {**PARTS, "app.kubernetes.io/managed-by": "gatewayctl"}
 ID_KEY, PEPPER = "id-key", "pepper-"
-LEAST_BYTES = 16
 
 Token = dict[str, Any]
 
@@ -37,7 +36,7 @@ class KeyRing:
     version: int
 
     def mint(self, key_class: KeyClass) -> tuple[str, Token]:
-        """A new secret, and its entry in `spec.tokens`."""
+        """Return a new secret, and its entry in `spec.tokens`."""
         minted = mint_key(key_class)
         token = {
             "id": minted.id,
@@ -48,12 +47,12 @@ class KeyRing:
         return minted.plaintext, token
 
     def name_object(self, prefix: str, account: str) -> str:
-        """A new object's name of the shape that the API makes."""
+        """Return a new object's name of the shape that the API makes."""
         return id_to_name(IdMint(self.id_key).mint_random(prefix, account))
 
 
 async def find_key_ring(cluster: Cluster, secret_name: str | None, folder: Path | None) -> KeyRing:
-    """The key ring of the folder or Secret named, else of the namespace's only one.
+    """Return the key ring of the folder or Secret named, else of the namespace's only one.
 
     Raises:
         ClusterError: there is none, or it may not be read.
@@ -81,17 +80,17 @@ async def find_key_ring(cluster: Cluster, secret_name: str | None, folder: Path 
 
 
 def make_secret_key() -> str:
-    """32 random bytes in urlsafe base64."""
+    """Return 32 random bytes in urlsafe base64."""
     return base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
 
 
 def make_webhook_secret() -> str:
-    """A signing secret in the format of Standard Webhooks."""
+    """Return a signing secret in the format of Standard Webhooks."""
     return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
 def name_declared(display_name: str, prefix: str = KEY_PREFIX) -> str:
-    """A name for an object that an admin declares: after its display name, and unique."""
+    """Return a name for an object that an admin declares: after its display name, and unique."""
     letters = (
         c if c in string.ascii_lowercase + string.digits else "-" for c in display_name.lower()
     )
@@ -100,7 +99,7 @@ def name_declared(display_name: str, prefix: str = KEY_PREFIX) -> str:
 
 
 def rotate_tokens(present: list[Token], new: Token, until: datetime | None) -> list[Token]:
-    """The new token, and beside it for the overlap the one that was current until now."""
+    """Return the new token, and beside it for the overlap the one that was current until now."""
     if until is None:
         return [new]
     lasting = [token for token in present if "expirationTime" not in token]
@@ -124,29 +123,23 @@ def _read_secret(secret: Mapping[str, Any]) -> KeyRing:
 
 
 def _read(content: Mapping[str, bytes], where: str) -> KeyRing:
-    """The key ring of the entries of a Secret, or of the files of a folder."""
+    """Return the key ring of the entries of a Secret, or of the files of a folder."""
+    # it brings a client along, which help and completion do without
+    from gateway_core.kube.secrets import SecretsUnusable, decode_key
+
     versions = _list_versions(content)
     if not versions or ID_KEY not in content:
         raise ClusterError(f"{where} must hold {ID_KEY} and {PEPPER}1")
     newest = max(versions)
     names = (ID_KEY, f"{PEPPER}{newest}")
-    id_key, pepper = (_decode(content[name], f"entry {name} of {where}") for name in names)
+    try:
+        id_key, pepper = (decode_key(content[name], f"{name} of {where}") for name in names)
+    except SecretsUnusable as error:
+        raise ClusterError(str(error)) from error
     return KeyRing(id_key, pepper, newest)
 
 
 def _list_versions(content: Iterable[str]) -> list[int]:
-    """The versions of the peppers among entries."""
+    """Return the versions of the peppers among entries."""
     versions = (name.removeprefix(PEPPER) for name in content if name.startswith(PEPPER))
     return [int(version) for version in versions if version.isdecimal()]
-
-
-def _decode(content: bytes, where: str) -> bytes:
-    """The bytes of an entry, which is urlsafe base64 with or without padding."""
-    try:
-        text = content.strip().rstrip(b"=")
-        found = base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4))
-    except ValueError:
-        found = b""
-    if len(found) < LEAST_BYTES:
-        raise ClusterError(f"{where} must be urlsafe base64 of {LEAST_BYTES} bytes")
-    return found

@@ -68,16 +68,22 @@ class SecretsUnusable(Exception):
 
 
 def load_key(folder: Path, name: str) -> bytes:
-    """The key in the file `name`. SecretsUnusable."""
+    """Return the key in the file `name`. SecretsUnusable."""
     try:
-        text = (folder / name).read_bytes().strip().rstrip(b"=")
-        value = base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4))
+        return decode_key((folder / name).read_bytes(), str(folder / name))
     except OSError as error:
         raise SecretsUnusable(f"{folder / name}: {error.strerror}") from error
+
+
+def decode_key(content: bytes, place: str) -> bytes:
+    """Return the key of urlsafe base64, with or without padding. SecretsUnusable names `place`."""
+    text = content.strip().rstrip(b"=")
+    try:
+        value = base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4))
     except binascii.Error as error:
-        raise SecretsUnusable(f"{folder / name} is not urlsafe base64") from error
+        raise SecretsUnusable(f"{place} is not urlsafe base64") from error
     if len(value) < LEAST_BYTES:
-        raise SecretsUnusable(f"{folder / name} must hold at least {LEAST_BYTES} bytes")
+        raise SecretsUnusable(f"{place} must hold at least {LEAST_BYTES} bytes")
     return value
 
 
