@@ -32,6 +32,7 @@ from gateway_apiserver.routers import (
     webhooks,
 )
 from gateway_apiserver.routers import prices as prices_router
+from gateway_apiserver.routers import tasks as tasks_router
 from gateway_apiserver.surfaces.batches.creation import BatchCreation
 from gateway_apiserver.surfaces.batches.service import BatchService
 from gateway_apiserver.surfaces.console.surface import add_console
@@ -114,8 +115,10 @@ from gateway_core.providers.catalog_view import CatalogView
 from gateway_core.providers.moderators import Moderators
 from gateway_core.providers.notices import NoticeSigner
 from gateway_core.storage.limits import DownloadBounds, Downloads, StreamLimiter
+from gateway_core.tasks.cancellation import TaskCancellation
 from gateway_core.tasks.creation import TaskRecorder, TaskService
 from gateway_core.tasks.finder import TaskFinder
+from gateway_core.tasks.history import TaskHistory
 from gateway_web.application import add_error_handler, create_application
 from gateway_web.context import Drain
 from gateway_web.middleware.cors import CrossOriginMiddleware
@@ -227,7 +230,14 @@ def _add_routes(
     )
     # polls are most of the requests, so their path is compared first
     TaskRoutes(
-        catalog, admission, tasks, authenticator, finder, addresses, settings.task_id_header
+        catalog,
+        admission,
+        tasks,
+        authenticator,
+        finder,
+        addresses,
+        TaskCancellation(finder, kube),
+        settings.task_id_header,
     ).add_to(routes)
     ModerationRoutes(
         admission,
@@ -272,6 +282,8 @@ def _add_routes(
         OwnerIndex: OwnerIndex(parts.tables.users),
         RateLimiter: limiter,
         Prices: prices,
+        TaskFinder: finder,
+        TaskHistory: TaskHistory(parts.tables.task_rows, parts.tables.open_tasks, parts.store),
     }
     app.state.services = services
     services |= make_services(parts, limiter, mint, addresses)
@@ -283,6 +295,7 @@ def _add_routes(
         keys.router,
         members.router,
         prices_router.router,
+        tasks_router.router,
         temporary_files.router,
         uploads.creation,
         uploads.router,

@@ -5,14 +5,11 @@ from functools import partial
 from sys import intern
 from typing import Any
 
-from gateway_apiserver.surfaces.console.row_index import RowIndex
 from gateway_apiserver.surfaces.console.rows import (
     BatchRow,
     DayRow,
-    TaskRow,
     project_batch_row,
     project_day_row,
-    project_task_row,
 )
 from gateway_apiserver.surfaces.files.finder import LISTED_SELECTOR, project_file
 from gateway_core.accounts.guardrails import Guardrail, read_guardrail
@@ -38,6 +35,7 @@ from gateway_core.api.task import GatewayTask
 from gateway_core.api.usage import GatewayUsage
 from gateway_core.files.files import FileRecord
 from gateway_core.kube.informer import Informer
+from gateway_core.kube.row_index import RowIndex
 from gateway_core.oauth.records import (
     ClientRecord,
     GrantRecord,
@@ -47,6 +45,7 @@ from gateway_core.oauth.records import (
 from gateway_core.providers.catalog_view import project_model, project_provider
 from gateway_core.tasks.finder import TaskCache, TaskRecord, project_task
 from gateway_core.tasks.lifecycle import OPEN_SELECTOR
+from gateway_core.tasks.rows import TaskRow, project_task_row
 
 
 class Tables:

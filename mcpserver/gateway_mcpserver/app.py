@@ -41,8 +41,10 @@ from gateway_core.oauth.verification import TokenVerifier
 from gateway_core.observability.tracing import NO_TRACER, Tracer
 from gateway_core.providers.catalog_view import CatalogView
 from gateway_core.storage.objects import ObjectStore
+from gateway_core.tasks.cancellation import TaskCancellation
 from gateway_core.tasks.creation import TaskRecorder, TaskService
 from gateway_core.tasks.finder import TaskFinder
+from gateway_core.tasks.history import TaskHistory
 from gateway_mcpserver.authentication import McpAuthenticator
 from gateway_mcpserver.cancellations import Cancellations
 from gateway_mcpserver.endpoint import McpEndpoint
@@ -64,7 +66,7 @@ from gateway_mcpserver.tools.models import (
 )
 from gateway_mcpserver.tools.prompts import SearchPrompts
 from gateway_mcpserver.tools.task_waits import TaskWaiter
-from gateway_mcpserver.tools.tasks import CreateTask, GetTask
+from gateway_mcpserver.tools.tasks import CancelTask, CreateTask, GetTask, ListTasks
 from gateway_mcpserver.tools.toolbox import Toolbox
 from gateway_mcpserver.waiting import Waits
 from gateway_web.application import EndpointRoute, create_application
@@ -197,6 +199,8 @@ def _build_endpoint(
                 most_seconds=settings.mcp_wait_seconds,
             ),
             GetTask(finder),
+            ListTasks(TaskHistory(tables.task_rows, tables.open_tasks, parts.store), finder),
+            CancelTask(TaskCancellation(finder, kube)),
             CheckBalance(limiter),
         ),
         FreeRateLimiter(parts.counters, {"tools": _READS_PER_MINUTE}, replicas=settings.replicas),

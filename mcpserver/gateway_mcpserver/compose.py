@@ -70,6 +70,7 @@ async def open_mcp(settings: McpSettings) -> AsyncIterator[McpParts]:
         key_use = KeyUse(counters)
         loops: dict[str, Callable[[], Awaitable[None]]] = {
             **{f"watch_of_{table.plural}": table.run for table in tables.informers},
+            "rows_of_tasks": tables.task_rows.run,
             "lineage": Lineage(kube).run,
             "key_use": key_use.run,
             "event_loop_lag": process.watch_loop,

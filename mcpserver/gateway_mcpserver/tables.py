@@ -20,10 +20,12 @@ from gateway_core.api.model import GatewayModel, GatewayPrompt
 from gateway_core.api.oauth import GatewayGrant, GatewayOAuthClient
 from gateway_core.api.task import GatewayTask
 from gateway_core.kube.informer import Informer
+from gateway_core.kube.row_index import RowIndex
 from gateway_core.oauth.records import ClientRecord, GrantRecord, project_client, project_grant
 from gateway_core.providers.catalog_view import project_model
 from gateway_core.tasks.finder import TaskCache, TaskRecord, project_task
 from gateway_core.tasks.lifecycle import OPEN_SELECTOR
+from gateway_core.tasks.rows import TaskRow, project_task_row
 from gateway_mcpserver.tools.prompts import PromptRecord, project_prompt
 
 
@@ -46,6 +48,7 @@ class Tables:
             GatewayTask.plural, project_task, field_selector=OPEN_SELECTOR
         )
         self.tasks = TaskCache(self.open_tasks, self.accounts)
+        self.task_rows = RowIndex[TaskRow](make, GatewayTask.plural, project_task_row, "tasks")
         self.prompts: Informer[PromptRecord] = make(GatewayPrompt.plural, project_prompt)
         self._required = (
             self.keys,

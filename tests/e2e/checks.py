@@ -30,6 +30,7 @@ MAY = (
     (API, "patch", "gatewayusers"),
     (MCP, "watch", "gatewayprompts"),
     (MCP, "create", "gatewaytasks"),
+    (MCP, "patch", "gatewaytasks"),
     (MCP, "watch", "gatewaygrants"),
     (OPERATOR, "update", "gatewaytasks/status"),
     (OPERATOR, "patch", "gatewaytasks"),

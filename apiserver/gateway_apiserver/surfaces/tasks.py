@@ -1,4 +1,4 @@
-"""`/api/v1/{service}/{action}` and `/api/v1/{service}/{action}/{task_id}` (contract §2.1, §2.3).
+"""`/api/v1/{service}/{action}`, and below it `/{task_id}` and `/{task_id}/cancel` (contract §2).
 
 The catalog decides which of these paths are served: a `GatewayModel` that is applied is served at
 once. They stand first in the table, since polls are most of what the gateway is asked.
@@ -10,8 +10,10 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
 from gateway_apiserver.endpoints import Call, CallRoute, Docs, Handler
-from gateway_apiserver.surfaces.validation import read_idempotency_key
+from gateway_apiserver.surfaces.models import Request
+from gateway_apiserver.surfaces.validation import read_idempotency_key, validate
 from gateway_core.accounts.authentication import Authenticator
+from gateway_core.accounts.roles import Act
 from gateway_core.admission.admission import Admission, Payer
 from gateway_core.api.errors import (
     KeyReused,
@@ -23,17 +25,24 @@ from gateway_core.api.model import RESERVED_SERVICES
 from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.providers.catalog import Catalog, Model
 from gateway_core.providers.catalog_view import CatalogView
+from gateway_core.tasks.cancellation import TaskCancellation
 from gateway_core.tasks.creation import Acceptance, PreparedTask, TaskService
 from gateway_core.tasks.drafts import draft_task
 from gateway_core.tasks.finder import TaskFinder, unknown_task
 from gateway_core.tasks.operations import MAX_BODY_BYTES, OPERATIONS, Operation
 from gateway_core.tasks.rendering import render_processing
 from gateway_core.tasks.schemas import describe_body, example_body
+from gateway_core.tasks.validation import parse_body
 from gateway_web.middleware.bodies import read_json_body
 from gateway_web.responses import JSON, NO_STORE, Response
 
 CREATE_PATH = "/api/v1/{service}/{action}"
 READ_PATH = CREATE_PATH + "/{task_id}"
+CANCEL_PATH = READ_PATH + "/cancel"
+
+
+class NoFields(Request):
+    """A body that says nothing: an empty object, or none."""
 
 
 class _TaskRoute(CallRoute):
@@ -81,9 +90,14 @@ class _TaskRoute(CallRoute):
 
     def _describe(self, operation: Operation, service: str, models: Mapping[str, Model]) -> Docs:
         suffix = f"{service}_{operation.action}"
+        forms = {"oneOf": ["TaskProcessing", "TaskCompleted", "TaskFailed"]}
         if self.path == READ_PATH:
-            forms = ["TaskProcessing", "TaskCompleted", "TaskFailed"]
-            return Docs(f"show_{suffix}", "Show the state and result of a task", {"oneOf": forms})
+            return Docs(f"show_{suffix}", "Show the state and result of a task", forms)
+        if self.path == CANCEL_PATH:
+            name, summary = f"cancel_{suffix}", "End a task early"
+            return Docs(
+                name, summary, forms, body=NoFields, has_optional_body=True, also=(409, 504)
+            )
         read = {"operationId": f"show_{suffix}", "parameters": {"task_id": "$response.body#/id"}}
         return Docs(
             f"create_{suffix}",
@@ -109,8 +123,10 @@ class TaskRoutes:
         authenticator: Authenticator,
         finder: TaskFinder,
         addresses: AddressPolicy,
+        cancellation: TaskCancellation,
         task_id_header: str,
     ) -> None:
+        self._cancellation = cancellation
         self._catalog = catalog
         self._admission = admission
         self._tasks = tasks
@@ -123,6 +139,7 @@ class TaskRoutes:
         """Add the routes."""
         catalog, loopback = self._catalog, self._addresses.permits("127.0.0.1")
         routes.append(_TaskRoute("GET", READ_PATH, self.show, "task_read", catalog))
+        routes.append(_TaskRoute("POST", CANCEL_PATH, self.cancel, "task_cancel", catalog))
         routes.append(
             _TaskRoute(
                 "POST",
@@ -167,10 +184,24 @@ class TaskRoutes:
         call.context.task = params["task_id"]
         return Response(200, task.terminal or render_processing(params["task_id"]))
 
-    async def _identify(self, call: Call) -> str:
+    async def cancel(self, call: Call) -> Response:
+        """Cancel a task; processing until the provider has stopped its job. Idempotent."""
+        account = await self._identify(call, Act.CREATE)
+        if call.has_body:
+            raw = await read_json_body(call.headers, call.receive, MAX_BODY_BYTES)
+            validate(NoFields, parse_body(raw) if raw.strip() else {})
+        params = call.scope["path_params"]
+        task_id = params["task_id"]
+        task = await self._cancellation.cancel(
+            account, task_id, params["service"], params["action"]
+        )
+        call.context.task = task_id
+        return Response(200, task.terminal or render_processing(task_id))
+
+    async def _identify(self, call: Call, act: Act = Act.READ) -> str:
         """The caller's account; without a credential a path that is not served is no route."""
         try:
-            caller = await self._authenticator.authenticate(call.headers)
+            caller = await self._authenticator.authenticate(call.headers, act)
         except Unauthenticated:
             if call.scope["operation"] is not None:
                 raise

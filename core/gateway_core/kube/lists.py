@@ -1,10 +1,11 @@
 """Complete lists of objects, and lists in pages with cursors (contract §3.4, §9)."""
 
 import operator
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
-from gateway_core.api.ids import SEQUENCE_ANNOTATION
+from gateway_core.api.ids import CREATED_ANNOTATION, SEQUENCE_ANNOTATION
 from gateway_core.api.resource import Object
 from gateway_core.kube.client import KubernetesClient, Page
 
@@ -46,23 +47,32 @@ async def list_all(
     return found, selectors.get("at_version") or version
 
 
+_NO_DIGITS = re.compile("[^0-9]")
+
 T = TypeVar("T")
 Order = Literal["asc", "desc"]
 Position = tuple[str, int, str]
-"""A place in the order of creation: the second, the version of the record before, the name.
+"""A place in the order of creation: the second, a number within it, the name.
 
-The second is the API server's. Of two made one after the other in it, the later has seen a newer
-version of the record, whichever replica made it.
+The second is the API server's. The number is the version of the record before the creation: of two
+made one after the other, the later has seen a newer one, whichever replica made it. A task, which
+is made without a read, has the microsecond of its replica's clock.
 """
 
 
 def find_position(obj: Mapping[str, Any]) -> Position:
     """Where an object stands; it never moves."""
     meta = obj["metadata"]
-    text = (meta.get("annotations") or {}).get(SEQUENCE_ANNOTATION, "")
+    annotations = meta.get("annotations") or {}
+    text = annotations.get(SEQUENCE_ANNOTATION) or _read_moment(annotations)
     # an admin may have written any text there
     is_number = text.isascii() and text.isdigit() and len(text) <= 20
     return meta["creationTimestamp"], int(text) if is_number else 0, meta["name"]
+
+
+def _read_moment(annotations: Mapping[str, str]) -> str:
+    """The digits of the time of creation, which are ordered as it is."""
+    return _NO_DIGITS.sub("", annotations.get(CREATED_ANNOTATION, ""))
 
 
 def take_page(

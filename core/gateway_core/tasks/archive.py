@@ -68,8 +68,10 @@ REMOVED_PREFIXES: Mapping[str, str] = {
     GatewayKey.plural: "keys/",
 }
 """Folders of the remains of removed objects, by kind; below them one for each account."""
-ACCOUNT_FOLDERS = ("inputs/", "tasks/", *REMOVED_PREFIXES.values())
-"""Folders of inputs and archives, with one for each account in them."""
+HISTORY_PREFIX = "history/"
+"""Folder of the marks of archived tasks (`history`)."""
+ACCOUNT_FOLDERS = ("inputs/", "tasks/", HISTORY_PREFIX, *REMOVED_PREFIXES.values())
+"""Folders of inputs, archives and their marks, with one for each account in them."""
 
 
 async def archive_removed(store: ObjectStore, plural: str, account: str, obj: Object) -> None:

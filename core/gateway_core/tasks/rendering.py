@@ -25,14 +25,14 @@ def render_terminal(task_id: str, status: Mapping[str, Any]) -> bytes:
     """The Completed or Failed representation for polling, of a terminal status."""
     if status["phase"] == "Completed":
         return _render_completed(task_id, status)
-    return _render_failed(task_id, _read_failure(status)["message"])
+    return _render_failed(task_id, read_failure(status)["message"])
 
 
 def render_callback(task_id: str, status: Mapping[str, Any]) -> bytes:
     """The callback's body: Completed as in polling, Failed with an object as `error`."""
     if status["phase"] == "Completed":
         return _render_completed(task_id, status)
-    failure = _read_failure(status)
+    failure = read_failure(status)
     error = {"code": failure["code"], "message": failure["message"]}
     limit = failure.get("limit")
     if limit:
@@ -56,8 +56,8 @@ def _render_failed(task_id: str, error: Any) -> bytes:
     return orjson.dumps({"id": task_id, "status": "failed", "error": error})
 
 
-def _read_failure(status: Mapping[str, Any]) -> dict[str, Any]:
-    """The failure with a code and a message, even if an admin has removed one by hand."""
+def read_failure(status: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the failure with a code and a message, even if an admin has removed one by hand."""
     failure = dict(status.get("failure") or {})
     failure["code"] = failure.get("code") or _NO_CODE
     failure["message"] = failure.get("message") or _NO_MESSAGE

@@ -1,4 +1,4 @@
-"""`create_task` and `get_task`: the same admission, task and charge as by REST (contract §2.1)."""
+"""Tools for tasks: the same admission, task and charge as by REST (contract §2)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,12 +14,16 @@ from gateway_core.api.errors import NotFound, TooLarge, Unavailable
 from gateway_core.api.oauth import Scope
 from gateway_core.concurrency import FairSemaphore
 from gateway_core.egress.addresses import AddressPolicy
+from gateway_core.kube.lists import find_position
 from gateway_core.providers.catalog_view import CatalogView
+from gateway_core.tasks.cancellation import TaskCancellation
 from gateway_core.tasks.creation import PreparedTask, TaskService
 from gateway_core.tasks.drafts import draft_values
 from gateway_core.tasks.finder import TaskFinder, TaskRecord, unknown_task
+from gateway_core.tasks.history import TaskFilter, TaskHistory
 from gateway_core.tasks.operations import MAX_BODY_BYTES
 from gateway_core.tasks.rendering import render_processing
+from gateway_core.tasks.rows import ListedTask, TaskStatus, describe_row
 from gateway_core.tasks.validation import to_canonical_json
 from gateway_core.validation import Whole, refuse_fields, validate
 from gateway_mcpserver.tools.tool import (
@@ -31,7 +35,6 @@ from gateway_mcpserver.tools.tool import (
     ToolCall,
 )
 
-Status = Literal["processing", "completed", "failed"]
 MOST_WAIT_MS = 300_000
 LEAST_POLL_MS = 1000
 USUAL_POLL_MS = 5000
@@ -112,7 +115,7 @@ class CreatedTask(Output):
     )
 
     task_id: str
-    status: Status
+    status: TaskStatus
     completed: bool = Field(description="Whether the task has ended, also if it has failed.")
     task_replayed: bool | None = Field(
         default=None, description="True if an earlier call with the key made the task."
@@ -272,8 +275,8 @@ def describe_created(pending: PendingTask, record: TaskRecord | None, **facts: A
     )
 
 
-class GetTaskArguments(Arguments):
-    """Arguments of `get_task`."""
+class TaskPlace(Arguments):
+    """Where a task is: arguments of `get_task` and `cancel_task`."""
 
     service: ServiceName
     action: ActionName
@@ -287,28 +290,128 @@ class ShownTask(Output):
     """Output of `get_task`."""
 
     task_id: str
-    status: Status
+    status: TaskStatus
     task: dict[str, Any] = Field(description="The task; with its videos once it has completed.")
 
 
-class GetTask(ReadingTool[GetTaskArguments]):
+class GetTask(ReadingTool[TaskPlace]):
     """A task as it is (contract §2.3)."""
 
     name = "get_task"
     title = "Show a task"
     description = "Shows the status of a task, and its result once it has ended."
     scope: ClassVar[Scope] = "mcp:tasks"
-    arguments = GetTaskArguments
+    arguments = TaskPlace
     output = ShownTask
 
     def __init__(self, finder: TaskFinder) -> None:
         self._finder = finder
 
-    async def run(self, given: GetTaskArguments, call: ToolCall) -> ShownTask:
+    async def run(self, given: TaskPlace, call: ToolCall) -> ShownTask:
         """The task. NotFound, Unavailable."""
         record = await self._finder.find(call.account, given.task_id)
         if record.service != given.service or record.action != given.action:
             raise unknown_task()
         call.context.task = given.task_id
-        task = orjson.loads(record.terminal or render_processing(given.task_id))
-        return ShownTask(task_id=given.task_id, status=task["status"], task=task)
+        return _show(given.task_id, record)
+
+
+class CancelTask(ReadingTool[TaskPlace]):
+    """Ends a task early (contract §2.3)."""
+
+    name = "cancel_task"
+    title = "Cancel a task"
+    description = (
+        "Ends a task early, for good. It is processing until the provider has stopped, and then"
+        " failed; a task that was not billed costs nothing. Repeating the call is harmless."
+    )
+    scope: ClassVar[Scope] = "mcp:tasks"
+    arguments = TaskPlace
+    output = ShownTask
+    annotations: ClassVar[Mapping[str, bool]] = {
+        "readOnlyHint": False,
+        "destructiveHint": True,
+        "idempotentHint": True,
+        "openWorldHint": True,
+    }
+
+    def __init__(self, cancellation: TaskCancellation) -> None:
+        self._cancellation = cancellation
+
+    async def run(self, given: TaskPlace, call: ToolCall) -> ShownTask:
+        """Cancel the task. Forbidden, NotFound, Conflict, Unavailable, OutcomeUnknown."""
+        check_act(Act.CREATE, call.caller.principal)
+        record = await self._cancellation.cancel(
+            call.account, given.task_id, given.service, given.action
+        )
+        call.context.task = given.task_id
+        return _show(given.task_id, record)
+
+
+def _show(task_id: str, record: TaskRecord) -> ShownTask:
+    task = orjson.loads(record.terminal or render_processing(task_id))
+    return ShownTask(task_id=task_id, status=task["status"], task=task)
+
+
+class ListTasksArguments(Arguments):
+    """Arguments of `list_tasks`."""
+
+    status: Annotated[TaskStatus | None, Field(description="Only tasks of this status.")] = None
+    model: Annotated[
+        str | None,
+        Field(
+            min_length=1, max_length=MOST_NAME_CHARACTERS, description="Only tasks of this model."
+        ),
+    ] = None
+    limit: Annotated[int, Whole, Field(ge=1, le=100)] = 20
+    after: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=MOST_NAME_CHARACTERS,
+            description="The last_id of the page before.",
+        ),
+    ] = None
+
+
+class ListedTasks(Output):
+    """Output of `list_tasks`."""
+
+    tasks: list[ListedTask]
+    has_more: bool
+    last_id: str | None
+
+
+class ListTasks(ReadingTool[ListTasksArguments]):
+    """The account's tasks."""
+
+    name = "list_tasks"
+    title = "List tasks"
+    description = (
+        "Lists the account's tasks of the last 30 days, the newest first, with their status, cost"
+        " and error; get_task shows a result."
+    )
+    scope: ClassVar[Scope] = "mcp:tasks"
+    arguments = ListTasksArguments
+    output = ListedTasks
+
+    def __init__(self, history: TaskHistory, finder: TaskFinder) -> None:
+        self._history = history
+        self._finder = finder
+
+    async def run(self, given: ListTasksArguments, call: ToolCall) -> ListedTasks:
+        """A page of tasks. NotFound, Unavailable."""
+        after = None
+        if given.after is not None:
+            after = find_position(await self._finder.show(call.account, given.after))
+        page = await self._history.read_page(
+            call.account,
+            after=after,
+            limit=given.limit,
+            wanted=TaskFilter(given.status, given.model),
+        )
+        return ListedTasks(
+            tasks=[describe_row(row) for row in page.rows],
+            has_more=page.has_more,
+            last_id=page.last_id,
+        )

@@ -37,7 +37,7 @@ from gateway_core.kube.errors import (
 )
 from gateway_core.kube.informer import Cache
 from gateway_core.storage.objects import ObjectStore
-from gateway_core.tasks.archive import REMOVED_PREFIXES, archive_removed
+from gateway_core.tasks.archive import HISTORY_PREFIX, REMOVED_PREFIXES, archive_removed
 from gateway_operator.context import Context
 from gateway_operator.files.storage import delete_all
 from gateway_operator.metrics import Metrics
@@ -144,7 +144,7 @@ def _find_order(key: GatewayKey) -> tuple[str, str]:
     return noted or key.metadata.creation_timestamp or "", key.metadata.name
 
 
-PREFIXES = ("inputs/", "media/", "tasks/", *REMOVED_PREFIXES.values())
+PREFIXES = ("inputs/", "media/", "tasks/", HISTORY_PREFIX, *REMOVED_PREFIXES.values())
 
 
 @dataclass(eq=False)

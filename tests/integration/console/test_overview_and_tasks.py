@@ -6,7 +6,7 @@ import time
 import pytest
 from playwright.async_api import expect
 
-from gateway_apiserver.surfaces.console.row_index import NEW_SECONDS
+from gateway_core.kube.row_index import NEW_SECONDS
 from tests.integration.console.conftest import check_fits, picture
 from tests.servers.world import wait_for
 

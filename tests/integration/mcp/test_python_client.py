@@ -53,4 +53,6 @@ async def test_task_is_created_waited_for_and_shown(connect, other, world, mode)
             },
         )
         assert shown.structured_content["task"] == task["result"]
+        listed = (await mcp.call_tool("list_tasks", {"limit": 1})).structured_content["tasks"]
+        assert [each["id"] for each in listed] == [task["task_id"]]
     assert (await other.poll(task["task_id"])).body == task["result"]

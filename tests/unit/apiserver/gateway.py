@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -232,14 +232,7 @@ class Gateway:
         self.mint = IdMint(ID_KEY)
         made: dict[str, FakeInformer[Any]] = {}
 
-        def make(plural: str, *projection: Any, **selectors: Any) -> Any:
-            if "heartbeat_seconds" in selectors:
-                # of one account, and made by a page, which waits for its first list
-                return Informer(self.kube, plural, *projection, **selectors)
-            made[plural] = FakeInformer(self.kube, plural, *projection, **selectors)
-            return made[plural]
-
-        tables = Tables(make, self.mint, chosen.account_defaults)
+        tables = Tables(partial(self.make_informer, made), self.mint, chosen.account_defaults)
         self.keys, self.users = made["gatewaykeys"], made["gatewayusers"]
         self.guardrails, self.accounts = made["gatewayguardrails"], made["gatewayaccounts"]
         self.models, self.files = made["gatewaymodels"], made["gatewayfiles"]
@@ -286,6 +279,16 @@ class Gateway:
         self.put_account("guest")
         self.key = self.put_key("demo")
         self.other_key = self.put_key("guest")
+
+    def make_informer(
+        self, made: dict[str, FakeInformer[Any]], plural: str, *projection: Any, **selectors: Any
+    ) -> Any:
+        """A table of a process; one that stays is put into `made`."""
+        if "heartbeat_seconds" in selectors:
+            # of one account, and made by a page, which waits for its first list
+            return Informer(self.kube, plural, *projection, **selectors)
+        made[plural] = FakeInformer(self.kube, plural, *projection, **selectors)
+        return made[plural]
 
     def put_account(self, name: str, **spec: Any) -> dict[str, Any]:
         """Applies a GatewayAccount."""

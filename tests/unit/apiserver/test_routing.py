@@ -9,6 +9,7 @@ from tests.unit.apiserver.gateway import Gateway, call, list_operations
 
 WITHOUT_ACCESS = {
     "task_read": "authenticates by itself: a path that left the catalog is 404 without a key",
+    "task_cancel": "as task_read",
     "models_get": "authenticates by itself: Google's clients send the key elsewhere",
     "models_list": "as models_get",
     "notices": "the address is the permission",
@@ -49,6 +50,7 @@ ACCESS = {
     "POST /api/v1/files": MAKE_FILE,
     "POST /api/v1/files/prepare": MAKE_FILE,
     "POST /api/v1/files/confirm": SEND_BYTES,
+    "GET /api/v1/tasks": Access(),
     "GET /v1/batches": Access(),
     "GET /v1/batches/{batch_id}": Access(),
     "POST /v1/batches/{batch_id}/cancel": REMOVE,

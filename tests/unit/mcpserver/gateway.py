@@ -1,5 +1,6 @@
 """The MCP process on the fakes of the API's tests, and a client of it."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,8 @@ class McpGateway(Gateway):
         given = {"secrets_dir": Path("unused"), "store_dir": Path("unused"), **settings}
         chosen = McpSettings(**given)
 
-        def make(plural: str, *projection: Any, **selectors: Any) -> FakeInformer[Any]:
-            made[plural] = FakeInformer(self.kube, plural, *projection, **selectors)
-            return made[plural]
-
         made: dict[str, FakeInformer[Any]] = {}
-        tables = Tables(make, chosen.account_defaults)
+        tables = Tables(partial(self.make_informer, made), chosen.account_defaults)
         self.mcp_tables = made
         for kind in ("gatewaymodels", "gatewayaccounts", "gatewaykeys"):
             for obj in self.kube.list_objects(kind):

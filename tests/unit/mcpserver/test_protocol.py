@@ -54,6 +54,8 @@ async def test_legacy_requests_need_no_version_and_no_session(gateway, version):
         "search_prompts",
         "create_task",
         "get_task",
+        "list_tasks",
+        "cancel_task",
         "check_balance",
     ]
     assert "resultType" not in result
@@ -446,9 +448,9 @@ async def test_every_tool_is_described_in_full(gateway):
         assert tool["inputSchema"]["type"] == "object"
         assert tool["inputSchema"]["additionalProperties"] is False
         assert tool["outputSchema"]["type"] == "object"
-        read_only = tool["name"] != "create_task"
+        read_only = tool["name"] not in ("create_task", "cancel_task")
         assert tool["annotations"]["readOnlyHint"] is read_only
-        assert tool["annotations"]["destructiveHint"] is False
+        assert tool["annotations"]["destructiveHint"] is (tool["name"] == "cancel_task")
         assert tool["annotations"]["idempotentHint"] is True
         assert tool["annotations"]["openWorldHint"] is not read_only
         assert b"null" not in orjson.dumps(tool["inputSchema"])

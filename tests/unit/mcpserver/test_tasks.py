@@ -1,4 +1,4 @@
-"""`create_task` and `get_task` on fakes: the same task and charge as by REST."""
+"""The tools for tasks on fakes: the same task and charge as by REST."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from gateway_mcpserver.tools import tasks
-from tests.unit.apiserver.gateway import PATH, body, call
+from tests.unit.apiserver.gateway import COMPLETED, FAILED, PATH, body, call
 from tests.unit.mcpserver.gateway import McpGateway
 
 
@@ -104,3 +104,44 @@ async def test_many_creates_at_once_take_turns_and_none_is_dropped(gateway, monk
     assert not any(result["isError"] for result in results)
     assert len(gateway.kube.list_objects("gatewaytasks")) == 40
     assert most <= tasks.ACCOUNT_CREATES
+
+
+PLACE = {"service": "sim", "action": "reference_to_video"}
+
+
+async def test_tasks_are_listed_as_by_rest(gateway):
+    made = [(await gateway.create(key))["structuredContent"]["task_id"] for key in "abc"]
+    gateway.end_task(made[0], FAILED)
+    by_rest = (await gateway.get("/api/v1/tasks", query="limit=2")).json
+    listed = (await gateway.use("list_tasks", {"limit": 2}))["structuredContent"]
+    assert listed == {
+        "tasks": by_rest["data"],
+        "has_more": True,
+        "last_id": by_rest["last_id"],
+    }
+    rest = await gateway.use("list_tasks", {"after": made[1], "status": "failed"})
+    assert [task["id"] for task in rest["structuredContent"]["tasks"]] == made[:1]
+    foreign = await gateway.use("list_tasks", {"after": made[1]}, key=gateway.other_key)
+    assert foreign["content"][0]["text"] == "Task not found."
+
+
+async def test_task_is_cancelled_as_by_rest(gateway):
+    task_id = (await gateway.create())["structuredContent"]["task_id"]
+    for _ in range(2):
+        shown = await gateway.use("cancel_task", {**PLACE, "task_id": task_id})
+        assert shown["structuredContent"]["status"] == "processing"
+    assert gateway.task_object(task_id)["spec"]["desiredState"] == "Cancelled"
+    foreign = await gateway.use("cancel_task", {**PLACE, "task_id": task_id}, key=gateway.other_key)
+    assert foreign["content"][0]["text"] == "Task not found."
+    gateway.end_task(task_id, COMPLETED)
+    late = await gateway.use("cancel_task", {**PLACE, "task_id": task_id})
+    assert late["content"][0]["text"].startswith("The task has already completed.")
+
+
+async def test_viewer_may_not_cancel(gateway):
+    task_id = (await gateway.create())["structuredContent"]["task_id"]
+    gateway.put_user("vera", {"demo": "viewer"})
+    viewer = gateway.put_key("demo", createdBy="vera")
+    shown = await gateway.use("cancel_task", {**PLACE, "task_id": task_id}, key=viewer)
+    assert "viewer" in shown["content"][0]["text"]
+    assert "desiredState" not in gateway.task_object(task_id)["spec"]

@@ -21,7 +21,6 @@ from gateway_apiserver.surfaces.console.parts import (
     number,
     show_cents,
 )
-from gateway_apiserver.surfaces.console.row_index import read_cursor, write_cursor
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, Values
 from gateway_apiserver.surfaces.management import ROOT as MANAGEMENT
 from gateway_apiserver.surfaces.pages.html import redirect
@@ -32,6 +31,7 @@ from gateway_core.api.limits import Window
 from gateway_core.api.money import floor_cents
 from gateway_core.billing.counters import Budget
 from gateway_core.kube.lists import take_page
+from gateway_core.kube.row_index import read_cursor, write_cursor
 from gateway_web.responses import Response
 
 PER_PAGE = 20

@@ -31,13 +31,7 @@ from gateway_apiserver.surfaces.console.parts import (
     show_seconds,
 )
 from gateway_apiserver.surfaces.console.plots import Bar, draw_bars
-from gateway_apiserver.surfaces.console.row_index import (
-    NEW_SECONDS,
-    PATIENCE_SECONDS,
-    RowIndex,
-    RowPage,
-)
-from gateway_apiserver.surfaces.console.rows import BatchRow, DayRow, TaskRow
+from gateway_apiserver.surfaces.console.rows import BatchRow, DayRow
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section
 from gateway_apiserver.surfaces.console.tasks import tabulate_tasks
 from gateway_apiserver.surfaces.management.usage import UsageReports
@@ -54,6 +48,13 @@ from gateway_core.billing.counters import Budget
 from gateway_core.billing.reports import UsageLines, sum_lines
 from gateway_core.concurrency import SingleFlight
 from gateway_core.kube.clock import CLOCK
+from gateway_core.kube.row_index import (
+    NEW_SECONDS,
+    PATIENCE_SECONDS,
+    RowIndex,
+    RowPage,
+)
+from gateway_core.tasks.rows import TaskRow
 
 DAYS = 30
 LATEST = 10

@@ -29,7 +29,6 @@ from gateway_apiserver.surfaces.console.parts import (
     show_count,
     state,
 )
-from gateway_apiserver.surfaces.console.row_index import RowIndex
 from gateway_apiserver.surfaces.console.rows import BatchRow
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, Values, read_query
 from gateway_apiserver.surfaces.files.finder import FileFinder
@@ -40,6 +39,7 @@ from gateway_apiserver.surfaces.validation import validate_openai
 from gateway_core.accounts.roles import Act
 from gateway_core.api.ids import name_to_id
 from gateway_core.files.files import DIRECT_LIMITS, Purpose
+from gateway_core.kube.row_index import RowIndex
 from gateway_web.responses import Response
 
 PER_PAGE = 20

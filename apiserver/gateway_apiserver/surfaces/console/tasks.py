@@ -32,8 +32,6 @@ from gateway_apiserver.surfaces.console.parts import (
     show_seconds,
     state,
 )
-from gateway_apiserver.surfaces.console.row_index import RowIndex, RowPage
-from gateway_apiserver.surfaces.console.rows import TaskRow, count_seconds
 from gateway_apiserver.surfaces.console.seats import (
     Console,
     Seat,
@@ -51,10 +49,12 @@ from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.kube.kinds import TASKS
 from gateway_core.kube.repository import Repository
+from gateway_core.kube.row_index import RowIndex, RowPage
 from gateway_core.storage.objects import ObjectStore, StoreUnavailable
 from gateway_core.tasks.archive import InputDamaged, load_input
 from gateway_core.tasks.delivery import request_redelivery
 from gateway_core.tasks.finder import TaskFinder
+from gateway_core.tasks.rows import TaskRow, count_seconds
 from gateway_web.responses import Response
 
 PHASES: Mapping[str, str] = {

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from gateway_apiserver.surfaces.console import row_index
-from gateway_apiserver.surfaces.console.row_index import LIFE_SECONDS, NEW_SECONDS, RowIndex
 from gateway_apiserver.surfaces.console.rows import (
     MOST_DROPS,
     DayRow,
     project_day_row,
-    project_task_row,
 )
 from gateway_core.api.errors import Unavailable
+from gateway_core.kube import row_index
 from gateway_core.kube.informer import Informer
+from gateway_core.kube.row_index import LIFE_SECONDS, NEW_SECONDS, RowIndex
+from gateway_core.tasks.rows import project_task_row
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import FakeKubernetes
 

@@ -209,6 +209,19 @@ class RowIndex(Generic[R]):
         """A page of the rows that match, after a cursor. InvalidRequest, Unavailable."""
         position = read_cursor(after) if after else None
         await self.wait_listed(account)
+        found = self.walk(account, position, matches, limit + 1)
+        if found is None:
+            return RowPage([], is_read=False)
+        rows = found[:limit]
+        return RowPage(rows, write_cursor(rows[-1].position) if len(found) > limit else "")
+
+    def walk(
+        self, account: str, after: Position | None, matches: Callable[[R], bool], limit: int
+    ) -> list[R] | None:
+        """At most `limit` rows older than a position that match, the newest first; Unavailable.
+
+        None while they are being listed for the first time.
+        """
         if account in self._too_long:
             raise Unavailable(
                 f"The account has more than {MOST_OF_ACCOUNT:,} {self._noun}, too many for a list."
@@ -219,20 +232,21 @@ class RowIndex(Generic[R]):
         kept = self._use(account)
         if kept.is_silent:
             raise Unavailable(f"The {self._noun} cannot be read now.", retry_after=1)
-        if not kept.informer.synced:
-            return RowPage([], is_read=False)
-        found = kept.walk(position, matches, limit + 1)
-        rows = found[:limit]
-        return RowPage(rows, write_cursor(rows[-1].position) if len(found) > limit else "")
+        return kept.walk(after, matches, limit) if kept.informer.synced else None
 
-    async def wait_listed(self, account: str) -> bool:
-        """False while the account is being listed for the first time, after a short wait."""
+    def lacks(self, account: str, name: str) -> bool:
+        """Return whether no row of the account has this name."""
+        kept = self._kept.get(account)
+        return kept is None or kept.informer.get(name) is None
+
+    async def wait_listed(self, account: str, seconds: float = PATIENCE_SECONDS) -> bool:
+        """False while the account is being listed for the first time, after a wait of `seconds`."""
         if account in self._too_long:
             return True
         kept = self._use(account)
         if not (kept.informer.synced or kept.is_silent):
             with suppress(TimeoutError):
-                async with asyncio.timeout(PATIENCE_SECONDS):
+                async with asyncio.timeout(seconds):
                     await kept.informer.wait_synced()
         return kept.informer.synced or account in self._too_long or kept.is_silent
 

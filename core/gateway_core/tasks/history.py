@@ -1,0 +1,275 @@
+"""An account's tasks of the last 30 days, the newest first.
+
+Those whose objects exist are rows of an informer (`kube/row_index.py`). Older ones are in the
+archive, which can be listed by their marks: empty objects whose keys order them by their creation,
+so that a page costs one list of keys and a read of each task that it shows.
+"""
+
+import asyncio
+import re
+import zlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from gateway_core.api.errors import Unavailable
+from gateway_core.api.ids import name_to_id
+from gateway_core.api.resource import Object
+from gateway_core.api.times import format_time, parse_time
+from gateway_core.concurrency import FairSemaphore
+from gateway_core.kube.informer import Cache
+from gateway_core.kube.lists import Position
+from gateway_core.kube.row_index import RowIndex
+from gateway_core.storage.limits import StoreTimeout
+from gateway_core.storage.objects import ObjectStore, StoreUnavailable
+from gateway_core.tasks.archive import HISTORY_PREFIX, read_archived
+from gateway_core.tasks.finder import TaskRecord
+from gateway_core.tasks.rows import TaskRow, TaskStatus, project_task_row
+
+MOST_MARKS = 20_000
+"""Marks that are looked at for a page: one with a rare status or model may be shorter."""
+READS_AT_ONCE = 8
+"""Archived tasks that a page reads at a time, of up to some 100 KiB."""
+LISTS_AT_ONCE = 8
+"""Pages that are read at a time; of one account, one."""
+MOST_WAITING = 32
+"""Calls of one account that wait for that."""
+PAGE_SECONDS = 10.0
+"""How long a page waits for the first list of the account's objects, and for the archive."""
+SEEN_SECONDS = 1.0
+"""How long it waits for a task that this process knows of."""
+_LOOK_SECONDS = 0.01
+
+_DAYS, _DAY_SECONDS, _SEQUENCES = 100_000, 86_400, 10**20
+_MARK = re.compile(r"(\d{5})/(\d{5})(\d{20})((?:[0-9a-f]{2}){2,64})([cf])([0-9a-f]{8})", re.A)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFilter:
+    """Which tasks a list shows; None stands for any."""
+
+    status: TaskStatus | None = None
+    model: str | None = None
+
+    def matches(self, row: TaskRow) -> bool:
+        """Return whether the list shows the task."""
+        return self.status in (None, row.status) and self.model in (None, row.model)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What the key of a mark says of an archived task; `model` is a digest of its id."""
+
+    position: Position
+    status: str
+    model: str
+
+    @property
+    def name(self) -> str:
+        """Name of the task's object."""
+        return self.position[2]
+
+    def may_match(self, wanted: TaskFilter) -> bool:
+        """Return False for a task that the list does not show."""
+        is_model = wanted.model is None or self.model == _digest_model(wanted.model)
+        return is_model and (wanted.status is None or self.status == wanted.status[0])
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPage:
+    """Tasks, the newest first. `last` is where the next page begins; None where there is none."""
+
+    rows: list[TaskRow]
+    last: Position | None = None
+
+    @property
+    def has_more(self) -> bool:
+        """Return whether there may be older tasks."""
+        return self.last is not None
+
+    @property
+    def last_id(self) -> str | None:
+        """Return the id of the task after which the next page begins, None without any task."""
+        if self.last is not None:
+            return name_to_id(self.last[2])
+        return self.rows[-1].task_id if self.rows else None
+
+
+async def mark_task(store: ObjectStore, obj: Object) -> None:
+    """Put an ended task into the lists of its account's archive. Idempotent. StoreUnavailable.
+
+    Called before it is archived: after a kill between the two, both are done again.
+    """
+    account = obj["spec"]["request"]["accountName"]
+    await store.put(write_mark(project_task_row(obj), account), b"")
+
+
+def write_mark(row: TaskRow, account: str) -> str:
+    """Return the key of the mark of an ended task."""
+    place = _write_position(row.position)
+    return f"{HISTORY_PREFIX}{account}/{place}{row.status[0]}{_digest_model(row.model)}"
+
+
+def read_mark(key: str) -> Mark | None:
+    """Return what a mark says; None for a key that is of none."""
+    found = _MARK.fullmatch(key.removeprefix(HISTORY_PREFIX).partition("/")[2])
+    if found is None:
+        return None
+    days, seconds = _DAYS - 1 - int(found[1]), _DAY_SECONDS - 1 - int(found[2])
+    name = bytes(255 - byte for byte in bytes.fromhex(found[4])).rstrip(b"\0").decode("latin-1")
+    created = format_time(datetime.fromtimestamp(days * _DAY_SECONDS + seconds, UTC))
+    return Mark((created, _SEQUENCES - 1 - int(found[3]), name), found[5], found[6])
+
+
+def _write_position(position: Position) -> str:
+    """Return a text that orders positions backwards, with a folder for each day."""
+    created, sequence, name = position
+    days, seconds = divmod(int(parse_time(created).timestamp()), _DAY_SECONDS)
+    # the end of a name orders below all of its characters, and so above them here
+    turned = bytes(255 - byte for byte in name.encode() + b"\0").hex()
+    return (
+        f"{_DAYS - 1 - days:05}/{_DAY_SECONDS - 1 - seconds:05}"
+        f"{_SEQUENCES - 1 - sequence:020}{turned}"
+    )
+
+
+def _digest_model(model: str) -> str:
+    return f"{zlib.crc32(model.encode()):08x}"
+
+
+class TaskHistory:
+    """Lists of tasks; `open_tasks` are those of all accounts that this process knows of."""
+
+    def __init__(
+        self, rows: RowIndex[TaskRow], open_tasks: Cache[TaskRecord], store: ObjectStore
+    ) -> None:
+        self._rows = rows
+        self._open = open_tasks
+        self._store = store
+        self._store_timeout = StoreTimeout(PAGE_SECONDS)
+        self._lists = FairSemaphore(
+            LISTS_AT_ONCE,
+            alone=LISTS_AT_ONCE,
+            per_holder=1,
+            seconds=PAGE_SECONDS,
+            most_waiting=MOST_WAITING,
+            error=_refuse,
+        )
+
+    async def read_page(
+        self,
+        account: str,
+        *,
+        after: Position | None = None,
+        limit: int,
+        wanted: TaskFilter,
+    ) -> HistoryPage:
+        """Read a page of the tasks older than a position. Unavailable."""
+        page = await self.begin_page(
+            account, after=after, limit=limit, wanted=wanted, patience=PAGE_SECONDS
+        )
+        if page is None:
+            raise Unavailable("The tasks are still being read.", retry_after=1)
+        return page
+
+    async def begin_page(
+        self,
+        account: str,
+        *,
+        after: Position | None,
+        limit: int,
+        wanted: TaskFilter,
+        patience: float,
+    ) -> HistoryPage | None:
+        """The same; None where the objects are still being listed after `patience` seconds."""
+        async with self._lists.take(account):
+            return await self._read_page(account, after, limit, wanted, patience)
+
+    async def _read_page(
+        self,
+        account: str,
+        after: Position | None,
+        limit: int,
+        wanted: TaskFilter,
+        patience: float,
+    ) -> HistoryPage | None:
+        if not await self._rows.wait_listed(account, patience):
+            return None
+        await self._wait_seen(account)
+        # before the archive: an object is removed only once it is archived
+        living = self._rows.walk(account, after, wanted.matches, limit + 1)
+        if living is None:
+            return None
+        try:
+            async with self._store_timeout.bound():
+                past, stopped = await self._read_past(account, after, limit + 1, wanted)
+        except StoreUnavailable as error:
+            raise Unavailable("The tasks cannot be listed now.", retry_after=1) from error
+        found = sorted((*living, *past), key=lambda row: row.position, reverse=True)
+        if stopped is not None:
+            # what is older was not looked at
+            found = [row for row in found if row.position >= stopped]
+        if len(found) > limit:
+            return HistoryPage(found[:limit], found[limit - 1].position)
+        return HistoryPage(found, stopped)
+
+    async def _wait_seen(self, account: str) -> None:
+        """Wait for rows of the account's open tasks, such as one that was made a moment ago."""
+        names = [name for name, task in self._open.items() if task.account == account]
+        try:
+            async with asyncio.timeout(SEEN_SECONDS):
+                for name in names:
+                    while self._lacks_open(account, name):  # noqa: ASYNC110 - of informers
+                        await asyncio.sleep(_LOOK_SECONDS)
+        except TimeoutError:
+            return
+
+    def _lacks_open(self, account: str, name: str) -> bool:
+        return self._rows.lacks(account, name) and self._open.get(name) is not None
+
+    async def _read_past(
+        self, account: str, after: Position | None, limit: int, wanted: TaskFilter
+    ) -> tuple[list[TaskRow], Position | None]:
+        """Read archived tasks without an object, at most `limit`; and where the look ended."""
+        found: list[TaskRow] = []
+        looked, last = 0, None
+        due: list[Mark] = []
+        async for mark in self._list_marks(account, after):
+            looked, last = looked + 1, mark.position
+            if mark.may_match(wanted) and self._rows.lacks(account, mark.name):
+                due.append(mark)
+            if len(found) + len(due) >= limit or looked >= MOST_MARKS:
+                found += await self._read_all(account, due, wanted)
+                due = []
+                if len(found) >= limit:
+                    return found, None
+                if looked >= MOST_MARKS:
+                    return found, last
+        return found + await self._read_all(account, due, wanted), None
+
+    async def _list_marks(self, account: str, after: Position | None) -> AsyncIterator[Mark]:
+        prefix = f"{HISTORY_PREFIX}{account}/"
+        # above the characters that end the key of the mark at this position
+        start = None if after is None else f"{prefix}{_write_position(after)}~"
+        async for entry in self._store.list_entries(prefix, start_after=start):
+            mark = read_mark(entry.key)
+            if mark is not None:
+                yield mark
+
+    async def _read_all(self, account: str, marks: list[Mark], wanted: TaskFilter) -> list[TaskRow]:
+        """Read the tasks of these marks that are still in the archive and wanted."""
+        reads = asyncio.Semaphore(READS_AT_ONCE)
+
+        async def read(mark: Mark) -> TaskRow | None:
+            async with reads:
+                obj = await read_archived(self._store, account, mark.name)
+            row = None if obj is None else project_task_row(obj)
+            # a task that was made anew under the name has a mark of its own
+            is_it = row is not None and row.position == mark.position
+            return row if is_it and row is not None and wanted.matches(row) else None
+
+        return [row for row in await asyncio.gather(*map(read, marks)) if row is not None]
+
+
+def _refuse() -> Unavailable:
+    return Unavailable("Too many lists of tasks are being read.", retry_after=1)

@@ -1,0 +1,174 @@
+"""`GET /api/v1/tasks` over archive and record: whole, in order, the account's own."""
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway_core.api.ids import id_to_name
+from gateway_core.kube.lists import Position
+from gateway_core.tasks import history
+from gateway_core.tasks.archive import archive_task
+from gateway_core.tasks.history import mark_task, read_mark, write_mark
+from gateway_core.tasks.rows import TaskRow
+from tests.unit.apiserver.gateway import COMPLETED, FAILED, MODEL, Answer, Gateway
+
+LATER = "2999-01-01T00:00:00Z"
+PAST = "2020-01-01T00:00:00Z"
+
+seconds = st.datetimes(min_value=datetime(2000, 1, 1), max_value=datetime(2200, 1, 1)).map(
+    lambda moment: moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+)
+names = st.from_regex(r"task-[a-z0-9-]{1,57}", fullmatch=True)
+positions = st.tuples(seconds, st.integers(0, 10**20 - 1), names)
+
+
+def row(position: Position, *, phase: str = "Completed", model: str = "m") -> TaskRow:
+    return TaskRow(*position, None, "sim", "a", model, phase, LATER, 0, "", "")
+
+
+@given(st.lists(positions, min_size=2, max_size=6, unique=True))
+def test_keys_of_marks_list_the_newest_task_first(some: list[Position]) -> None:
+    marks = sorted(write_mark(row(position), "demo") for position in some)
+    found = [mark.position for key in marks if (mark := read_mark(key)) is not None]
+    assert found == sorted(some, reverse=True)
+
+
+async def list_tasks(gateway: Gateway, query: str = "", *, key: str | None = None) -> Answer:
+    return await gateway.get("/api/v1/tasks", query=query, key=key)
+
+
+async def walk(gateway: Gateway, query: str) -> list[list[str]]:
+    """The ids of each page of a list, to its end."""
+    pages, after = [], ""
+    while True:
+        answer = await list_tasks(gateway, f"{query}{after}")
+        assert answer.status == 200, answer.body
+        pages.append([task["id"] for task in answer.json["data"]])
+        if not answer.json["has_more"]:
+            return pages
+        after = f"&after={answer.json['last_id']}"
+
+
+async def make(gateway: Gateway, status: dict[str, Any] | None = None) -> str:
+    """The id of a new task, ended if `status` says so."""
+    task_id: str = (await gateway.create()).json["id"]
+    if status is not None:
+        gateway.end_task(task_id, {"work": "Settled", **status})
+    return task_id
+
+
+async def archive(gateway: Gateway, status: dict[str, Any]) -> str:
+    """The id of a task that is in the archive alone."""
+    task_id = await make(gateway, status)
+    await record(gateway, task_id)
+    gateway.kube.remove("gatewaytasks", id_to_name(task_id))
+    return task_id
+
+
+async def record(gateway: Gateway, task_id: str) -> None:
+    obj = gateway.task_object(task_id)
+    await mark_task(gateway.store, obj)
+    await archive_task(gateway.store, obj)
+
+
+async def test_task_is_shown_with_all_its_fields(gateway: Gateway) -> None:
+    failed, running = await make(gateway, FAILED), await make(gateway)
+    answer = await list_tasks(gateway)
+    assert answer.status == 200
+    first, second = answer.json["data"]
+    assert list(first) == [
+        "id", "service", "action", "model", "status", "created_at", "ended_at", "cost", "error",
+    ]  # fmt: skip
+    assert (first["id"], first["status"]) == (running, "processing")
+    assert (first["ended_at"], first["cost"], first["error"]) == (None, None, None)
+    assert (second["id"], second["status"]) == (failed, "failed")
+    assert (second["ended_at"], second["cost"]) == (FAILED["completionTime"], 0)
+    assert second["error"] == FAILED["failure"]["message"]
+    assert (answer.json["has_more"], answer.json["last_id"]) == (False, failed)
+
+
+async def test_pages_join_archive_and_record_with_each_task_once(gateway: Gateway) -> None:
+    made = []
+    for number in range(12):
+        if number % 3 == 0:
+            made.append(await archive(gateway, COMPLETED | {"completionTime": LATER}))
+        else:
+            made.append(await make(gateway, FAILED if number % 3 == 1 else None))
+    # ended, archived, and its object is still there
+    await record(gateway, made[1])
+    assert await walk(gateway, "limit=5") == [made[:6:-1], made[6:1:-1], made[1::-1]]
+    assert await walk(gateway, "limit=12") == [made[::-1]]
+    assert await walk(gateway, "limit=2&status=completed") == [
+        [made[9], made[6]],
+        [made[3], made[0]],
+    ]
+    assert await walk(gateway, "status=failed") == [made[10::-3]]
+    assert await walk(gateway, f"model={MODEL}") == [made[::-1]]
+    assert await walk(gateway, "model=other") == [[]]
+
+
+async def test_tasks_of_other_accounts_are_neither_shown_nor_cursors(gateway: Gateway) -> None:
+    archived = await archive(gateway, COMPLETED)
+    made = await make(gateway)
+    assert (await list_tasks(gateway, key=gateway.other_key)).json == {
+        "data": [],
+        "has_more": False,
+        "last_id": None,
+    }
+    unknown = await list_tasks(gateway, "after=task_unknown", key=gateway.other_key)
+    assert unknown.status == 404
+    for task_id in (archived, made):
+        foreign = await list_tasks(gateway, f"after={task_id}", key=gateway.other_key)
+        assert (foreign.status, foreign.body) == (404, unknown.body)
+
+
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=101", "limit=x", "status=done", "after=", "model=", "page=2"]
+)
+async def test_bad_query_names_its_parameter(gateway: Gateway, query: str) -> None:
+    answer = await list_tasks(gateway, query)
+    assert answer.status == 400
+    assert list(answer.json["errors"]) == [query.partition("=")[0]]
+
+
+async def test_task_whose_result_has_expired_is_not_listed(gateway: Gateway) -> None:
+    await archive(gateway, {**COMPLETED, "completionTime": PAST})
+    kept = await archive(gateway, {**COMPLETED, "completionTime": LATER})
+    assert await walk(gateway, "limit=1") == [[kept]]
+
+
+async def test_rare_status_ends_a_page_early_and_the_next_goes_on(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "MOST_MARKS", 2)
+    late = {"completionTime": LATER}
+    failed = [await archive(gateway, FAILED | late)]
+    completed = [await archive(gateway, COMPLETED | late) for _ in range(4)]
+    failed.append(await archive(gateway, FAILED | late))
+    assert await walk(gateway, "status=failed") == [failed[1:], [], failed[:1], []]
+    assert await walk(gateway, "status=completed&limit=3") == [
+        completed[3:],
+        completed[2:0:-1],
+        completed[:1],
+        [],
+    ]
+
+
+async def test_mark_without_an_archive_is_passed_over(gateway: Gateway) -> None:
+    """As a kill between the two leaves it."""
+    task_id = await make(gateway, {**COMPLETED, "completionTime": LATER})
+    await mark_task(gateway.store, gateway.task_object(task_id))
+    assert await walk(gateway, "") == [[task_id]]
+    gateway.kube.remove("gatewaytasks", id_to_name(task_id))
+    gateway.api_parts.tables.task_rows._kept.clear()
+    assert await walk(gateway, "") == [[]]
+
+
+async def test_list_is_503_while_the_archive_cannot_be_read(gateway: Gateway) -> None:
+    await make(gateway)
+    gateway.store.away = True
+    answer = await list_tasks(gateway)
+    assert (answer.status, answer.headers["retry-after"]) == (503, "1")
