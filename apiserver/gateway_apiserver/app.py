@@ -236,7 +236,7 @@ def _add_routes(
         authenticator,
         finder,
         addresses,
-        TaskCancellation(finder, kube),
+        cancellation := TaskCancellation(finder, kube),
         settings.task_id_header,
     ).add_to(routes)
     ModerationRoutes(
@@ -277,13 +277,15 @@ def _add_routes(
     public = PublicSender(Downloads(PUBLIC_BOUNDS))
     prices = Prices(catalog, addresses, public)
     routes += prices.list_routes()
+    tables = parts.tables
+    history = TaskHistory(tables.task_rows, tables.open_tasks, kube, parts.store)
     services |= {
         BatchService: BatchService(repository),
         OwnerIndex: OwnerIndex(parts.tables.users),
         RateLimiter: limiter,
         Prices: prices,
         TaskFinder: finder,
-        TaskHistory: TaskHistory(parts.tables.task_rows, parts.tables.open_tasks, parts.store),
+        TaskHistory: history,
     }
     app.state.services = services
     services |= make_services(parts, limiter, mint, addresses)
@@ -318,7 +320,10 @@ def _add_routes(
         routes += list_document_pages(public)
     app.openapi = lambda: document.build(catalog.current)  # type: ignore[method-assign]
     reports = services[UsageReports]
-    add_console(app, parts, *pages, repository, finder, file_finder, reports, limiter, is_ready)
+    task_services = finder, history, cancellation
+    add_console(
+        app, parts, *pages, repository, task_services, file_finder, reports, limiter, is_ready
+    )
 
 
 def build_readiness(parts: ApiParts, drain: Drain) -> Callable[[], bool]:

@@ -199,7 +199,7 @@ def _build_endpoint(
                 most_seconds=settings.mcp_wait_seconds,
             ),
             GetTask(finder),
-            ListTasks(TaskHistory(tables.task_rows, tables.open_tasks, parts.store), finder),
+            ListTasks(TaskHistory(tables.task_rows, tables.open_tasks, kube, parts.store), finder),
             CancelTask(TaskCancellation(finder, kube)),
             CheckBalance(limiter),
         ),

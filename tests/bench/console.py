@@ -40,8 +40,8 @@ HOME = f"/console/{ACCOUNT}"
 PAGES = {
     "overview": HOME,
     "tasks": f"{HOME}/tasks",
-    "tasks, completed": f"{HOME}/tasks?phase=Completed",
-    "tasks, failed": f"{HOME}/tasks?phase=Failed",
+    "tasks, completed": f"{HOME}/tasks?status=completed",
+    "tasks, failed": f"{HOME}/tasks?status=failed",
     "tasks, of a model": f"{HOME}/tasks?model=sim-q4",
     "tasks, of a rare model": f"{HOME}/tasks?model=sim-rare",
     "tasks, of no model": f"{HOME}/tasks?model=sim-none",

@@ -12,24 +12,31 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from pydantic import ValidationError
+
 from gateway_core.api.errors import Unavailable
 from gateway_core.api.ids import name_to_id
 from gateway_core.api.resource import Object
+from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import format_time, parse_time
 from gateway_core.concurrency import FairSemaphore
+from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.errors import KubernetesError, ObjectNotFound
 from gateway_core.kube.informer import Cache
 from gateway_core.kube.lists import Position
 from gateway_core.kube.row_index import RowIndex
 from gateway_core.storage.limits import StoreTimeout
-from gateway_core.storage.objects import ObjectStore, StoreUnavailable
-from gateway_core.tasks.archive import HISTORY_PREFIX, read_archived
+from gateway_core.storage.objects import ObjectMissing, ObjectStore, StoreUnavailable
+from gateway_core.tasks.archive import HISTORY_PREFIX, InputDamaged, load_input, read_archived
 from gateway_core.tasks.finder import TaskRecord
 from gateway_core.tasks.rows import TaskRow, TaskStatus, project_task_row
 
 MOST_MARKS = 20_000
 """Marks that are looked at for a page: one with a rare status or model may be shorter."""
+MOST_READS = 500
+"""Tasks that are read for a page, where marks and rows do not tell which are wanted."""
 READS_AT_ONCE = 8
-"""Archived tasks that a page reads at a time, of up to some 100 KiB."""
+"""Tasks that a page reads at a time, of up to 1 MiB with their input."""
 LISTS_AT_ONCE = 8
 """Pages that are read at a time; of one account, one."""
 MOST_WAITING = 32
@@ -46,14 +53,23 @@ _MARK = re.compile(r"(\d{5})/(\d{5})(\d{20})((?:[0-9a-f]{2}){2,64})([cf])([0-9a-
 
 @dataclass(frozen=True, slots=True)
 class TaskFilter:
-    """Which tasks a list shows; None stands for any."""
+    """Which tasks a list shows; None stands for any.
+
+    `key` is the name of a GatewayKey, `text` a part of the prompt in any case.
+    """
 
     status: TaskStatus | None = None
     model: str | None = None
+    key: str | None = None
+    text: str | None = None
 
     def matches(self, row: TaskRow) -> bool:
-        """Return whether the list shows the task."""
-        return self.status in (None, row.status) and self.model in (None, row.model)
+        """Return whether the list shows the task, its prompt aside."""
+        return (
+            self.status in (None, row.status)
+            and self.model in (None, row.model)
+            and self.key in (None, row.key)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +157,14 @@ class TaskHistory:
     """Lists of tasks; `open_tasks` are those of all accounts that this process knows of."""
 
     def __init__(
-        self, rows: RowIndex[TaskRow], open_tasks: Cache[TaskRecord], store: ObjectStore
+        self,
+        rows: RowIndex[TaskRow],
+        open_tasks: Cache[TaskRecord],
+        kube: KubernetesClient,
+        store: ObjectStore,
     ) -> None:
         self._rows = rows
+        self._kube = kube
         self._open = open_tasks
         self._store = store
         self._store_timeout = StoreTimeout(PAGE_SECONDS)
@@ -197,21 +218,56 @@ class TaskHistory:
             return None
         await self._wait_seen(account)
         # before the archive: an object is removed only once it is archived
-        living = self._rows.walk(account, after, wanted.matches, limit + 1)
+        most = limit + 1 if wanted.text is None else MOST_READS
+        living = self._rows.walk(account, after, wanted.matches, most)
         if living is None:
             return None
         try:
             async with self._store_timeout.bound():
-                past, stopped = await self._read_past(account, after, limit + 1, wanted)
-        except StoreUnavailable as error:
+                found, stop = await self._read_living(living, limit + 1, wanted)
+                past, past_stop = await self._read_past(account, after, limit + 1, wanted)
+        except (StoreUnavailable, KubernetesError) as error:
             raise Unavailable("The tasks cannot be listed now.", retry_after=1) from error
-        found = sorted((*living, *past), key=lambda row: row.position, reverse=True)
+        stops = [each for each in (stop, past_stop) if each is not None]
+        # what is older than a stop was not looked at
+        stopped = max(stops) if stops else None
+        found = sorted((*found, *past), key=lambda row: row.position, reverse=True)
         if stopped is not None:
-            # what is older was not looked at
             found = [row for row in found if row.position >= stopped]
         if len(found) > limit:
             return HistoryPage(found[:limit], found[limit - 1].position)
         return HistoryPage(found, stopped)
+
+    async def _read_living(
+        self, rows: list[TaskRow], limit: int, wanted: TaskFilter
+    ) -> tuple[list[TaskRow], Position | None]:
+        """Read those of the rows whose prompt is wanted, at most `limit`; and where that ended."""
+        if wanted.text is None:
+            return rows, None
+        found: list[TaskRow] = []
+        for start in range(0, len(rows), READS_AT_ONCE):
+            some = rows[start : start + READS_AT_ONCE]
+            objects = await asyncio.gather(*(self._read_object(row.name) for row in some))
+            for row, obj in zip(some, objects, strict=True):
+                if obj is not None and await self._has_prompt(obj, wanted.text):
+                    found.append(row)
+            if len(found) >= limit:
+                return found, some[-1].position
+        return found, rows[-1].position if len(rows) == MOST_READS else None
+
+    async def _read_object(self, name: str) -> Object | None:
+        try:
+            return await self._kube.get(GatewayTask.plural, name)
+        except ObjectNotFound:
+            return None
+
+    async def _has_prompt(self, obj: Object, text: str) -> bool:
+        try:
+            request = GatewayTask.model_validate(obj).spec.request
+            prompt = (await load_input(self._store, request)).get("prompt")
+        except (ValidationError, InputDamaged, ObjectMissing):
+            return False
+        return isinstance(prompt, str) and text.casefold() in prompt.casefold()
 
     async def _wait_seen(self, account: str) -> None:
         """Wait for rows of the account's open tasks, such as one that was made a moment ago."""
@@ -232,19 +288,21 @@ class TaskHistory:
     ) -> tuple[list[TaskRow], Position | None]:
         """Read archived tasks without an object, at most `limit`; and where the look ended."""
         found: list[TaskRow] = []
-        looked, last = 0, None
         due: list[Mark] = []
+        looked, read = 0, 0
         async for mark in self._list_marks(account, after):
-            looked, last = looked + 1, mark.position
+            looked += 1
             if mark.may_match(wanted) and self._rows.lacks(account, mark.name):
                 due.append(mark)
-            if len(found) + len(due) >= limit or looked >= MOST_MARKS:
+            read_now = min(limit - len(found), MOST_READS - read)
+            if len(due) >= read_now or looked == MOST_MARKS:
                 found += await self._read_all(account, due, wanted)
+                read += len(due)
                 due = []
                 if len(found) >= limit:
                     return found, None
-                if looked >= MOST_MARKS:
-                    return found, last
+                if looked == MOST_MARKS or read >= MOST_READS:
+                    return found, mark.position
         return found + await self._read_all(account, due, wanted), None
 
     async def _list_marks(self, account: str, after: Position | None) -> AsyncIterator[Mark]:
@@ -263,10 +321,14 @@ class TaskHistory:
         async def read(mark: Mark) -> TaskRow | None:
             async with reads:
                 obj = await read_archived(self._store, account, mark.name)
-            row = None if obj is None else project_task_row(obj)
-            # a task that was made anew under the name has a mark of its own
-            is_it = row is not None and row.position == mark.position
-            return row if is_it and row is not None and wanted.matches(row) else None
+                row = None if obj is None else project_task_row(obj)
+                # a task that was made anew under the name has a mark of its own
+                if obj is None or row is None or row.position != mark.position:
+                    return None
+                if not wanted.matches(row):
+                    return None
+                is_wanted = wanted.text is None or await self._has_prompt(obj, wanted.text)
+                return row if is_wanted else None
 
         return [row for row in await asyncio.gather(*map(read, marks)) if row is not None]
 

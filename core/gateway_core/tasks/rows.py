@@ -34,7 +34,10 @@ class RunRow(Row):
 
 @dataclass(frozen=True, slots=True)
 class TaskRow(RunRow):
-    """A task. Times are RFC 3339, `ended` is empty before the end; `error` is for the client."""
+    """A task. Times are RFC 3339, `ended` is empty before the end; `error` is for the client.
+
+    `key` is the name of the GatewayKey that made the call, empty for a task made with kubectl.
+    """
 
     service: str
     action: str
@@ -44,6 +47,7 @@ class TaskRow(RunRow):
     micros: int | None
     callback: str
     error: str
+    key: str
 
     @property
     def task_id(self) -> str:
@@ -118,6 +122,7 @@ def project_task_row(obj: Mapping[str, Any]) -> TaskRow:
         status.get("chargedMicros"),
         intern((status.get("callback") or {}).get("state") or ""),
         intern(read_failure(status)["message"]) if phase == "Failed" else "",
+        intern(request.get("keyName") or ""),
     )
 
 

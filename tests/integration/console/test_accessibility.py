@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.full, pytest.mark.asyncio(loop_scope="session")]
 PAGES = (
     "",
     "/tasks",
-    "/tasks?phase=Failed",
+    "/tasks?status=failed",
     "/tasks/{task}",
     "/tasks/task_unknown",
     "/playground",

@@ -97,7 +97,7 @@ async def test_filters_pages_and_search(people, visit):
     page = await visit("member", f"/console/{people.account}/tasks")
     await page.get_by_label("State").select_option("Failed")
     await expect(page.get_by_text("No task matches.")).to_be_visible()
-    await expect(page).to_have_url(f"{people.home}/tasks?phase=Failed&model=")
+    await expect(page).to_have_url(f"{people.home}/tasks?status=failed&model=&key=&text=")
     await page.get_by_label("Model").press_sequentially("no such model")
     await expect(page.get_by_role("alert")).to_have_text("model: must be the id of a model.")
     await expect(page.get_by_label("Model")).to_be_focused()

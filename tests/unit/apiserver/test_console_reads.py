@@ -347,7 +347,7 @@ async def test_files_are_shown_where_nothing_has_announced_a_version(
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
-        ("/tasks?phase=foo", "phase: must be one of Submitting, Running, Completed, Failed."),
+        ("/tasks?status=foo", "status: must be one of processing, completed, failed."),
         ("/tasks?model=a b", "model: must be the id of a model."),
         ("/keys?status=foo", "status: must be one of active, disabled, expired, revoked."),
         ("/files?purpose=foo", "'purpose': it must be one of"),

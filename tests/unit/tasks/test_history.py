@@ -11,9 +11,9 @@ from gateway_core.api.ids import id_to_name
 from gateway_core.kube.lists import Position
 from gateway_core.tasks import history
 from gateway_core.tasks.archive import archive_task
-from gateway_core.tasks.history import mark_task, read_mark, write_mark
+from gateway_core.tasks.history import TaskFilter, TaskHistory, mark_task, read_mark, write_mark
 from gateway_core.tasks.rows import TaskRow
-from tests.unit.apiserver.gateway import COMPLETED, FAILED, MODEL, Answer, Gateway
+from tests.unit.apiserver.gateway import COMPLETED, FAILED, MODEL, Answer, Gateway, body
 
 LATER = "2999-01-01T00:00:00Z"
 PAST = "2020-01-01T00:00:00Z"
@@ -26,7 +26,7 @@ positions = st.tuples(seconds, st.integers(0, 10**20 - 1), names)
 
 
 def row(position: Position, *, phase: str = "Completed", model: str = "m") -> TaskRow:
-    return TaskRow(*position, None, "sim", "a", model, phase, LATER, 0, "", "")
+    return TaskRow(*position, None, "sim", "a", model, phase, LATER, 0, "", "", "")
 
 
 @given(st.lists(positions, min_size=2, max_size=6, unique=True))
@@ -172,3 +172,52 @@ async def test_list_is_503_while_the_archive_cannot_be_read(gateway: Gateway) ->
     gateway.store.away = True
     answer = await list_tasks(gateway)
     assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+
+
+async def test_prompt_and_key_are_looked_for_in_record_and_archive(gateway: Gateway) -> None:
+    parts = gateway.api_parts
+    lists = TaskHistory(
+        parts.tables.task_rows, parts.tables.open_tasks, gateway.kube, gateway.store
+    )
+    other = gateway.put_key("demo")
+    cats = [await archive(gateway, {**COMPLETED, "completionTime": LATER}), await make(gateway)]
+    dog = (await gateway.create(body(prompt="A DOG " + "x" * 9000), key=other)).json["id"]
+    gateway.end_task(dog, {**COMPLETED, "completionTime": LATER})
+
+    async def find(**wanted: Any) -> list[str]:
+        page = await lists.read_page("demo", limit=9, wanted=TaskFilter(**wanted))
+        return [row.task_id for row in page.rows]
+
+    for is_archived in (False, True):
+        if is_archived:
+            await record(gateway, dog)
+            gateway.kube.remove("gatewaytasks", id_to_name(dog))
+            parts.tables.task_rows._kept.clear()
+        assert await find(text="Cat") == cats[::-1]
+        assert await find(text="a dog") == [dog]
+        assert await find(text="a dog", status="failed") == []
+        assert await find(text="bird") == []
+        assert await find(key="key-" + other[3:11]) == [dog]
+        assert await find(key="key-" + gateway.key[3:11]) == cats[::-1]
+
+
+async def test_search_of_prompts_reads_a_part_of_the_tasks_at_a_time(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "MOST_READS", 2)
+    parts = gateway.api_parts
+    lists = TaskHistory(
+        parts.tables.task_rows, parts.tables.open_tasks, gateway.kube, gateway.store
+    )
+    late = {**COMPLETED, "completionTime": LATER}
+    wanted = [(await gateway.create(body(prompt="a dog"))).json["id"]]
+    for number in range(5):
+        await (archive(gateway, late) if number % 2 else make(gateway))
+    wanted.append((await gateway.create(body(prompt="a dog"))).json["id"])
+    found, after, pages = [], None, 0
+    while pages == 0 or after is not None:
+        page = await lists.read_page("demo", after=after, limit=9, wanted=TaskFilter(text="dog"))
+        found += [row.task_id for row in page.rows]
+        after, pages = page.last, pages + 1
+    assert found == wanted[::-1]
+    assert pages > 2

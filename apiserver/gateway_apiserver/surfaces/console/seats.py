@@ -52,6 +52,7 @@ DONE: Mapping[str, str] = {
     "deleted": "It is deleted.",
     "uploaded": "The file is stored.",
     "redelivered": "The callback is delivered once more.",
+    "task-cancelled": "The task is being cancelled.",
     "cancelled": "The batch is being cancelled.",
     "assigned": "The guardrail holds for the key now.",
     "unassigned": "The guardrail no longer holds for the key.",

@@ -32,7 +32,9 @@ from gateway_core.api.errors import NotFound
 from gateway_core.kube.read_through import ReadThrough
 from gateway_core.kube.repository import Repository
 from gateway_core.providers.catalog_view import CatalogView
+from gateway_core.tasks.cancellation import TaskCancellation
 from gateway_core.tasks.finder import TaskFinder
+from gateway_core.tasks.history import TaskHistory
 
 
 def add_console(
@@ -41,7 +43,7 @@ def add_console(
     pages: Pages,
     sign_in: SignInRoutes,
     repository: Repository,
-    finder: TaskFinder,
+    tasks: tuple[TaskFinder, TaskHistory, TaskCancellation],
     files: FileFinder,
     usage: UsageReports,
     limiter: RateLimiter,
@@ -63,7 +65,7 @@ def add_console(
     guardrails = AccountIndex(parts.tables.guardrails, "Guardrails")
     OverviewPage(console, keys, guardrails, task_rows, seat_usage, limiter)
     base_url = parts.settings.base_url
-    TaskPages(console, task_rows, finder, repository, parts.store, base_url)
+    TaskPages(console, *tasks, repository, parts.store, base_url)
     PlaygroundPages(console, api, CatalogView(parts.tables.models), base_url)
     BatchPages(console, api, batch_rows)
     FilePages(console, api, files)
@@ -74,15 +76,15 @@ def add_console(
     WebhookPage(console, api)
     tables = parts.tables
     AuditPage(console, parts.store, keys, guardrails, tables.users, tables.grants)
-    tasks = AccountEvents(
+    task_events = AccountEvents(
         tables.open_tasks,
         lambda task: task.account,
         lambda account: task_rows.is_new(account) or seat_usage.is_new(account),
     )
     batches = AccountEvents(tables.open_batches, lambda account: account, batch_rows.is_new)
-    task_rows.subscribe(tasks.wake)
+    task_rows.subscribe(task_events.wake)
     batch_rows.subscribe(batches.wake)
-    events: Mapping[str, AccountEvents[Any]] = {"tasks": tasks, "batches": batches}
+    events: Mapping[str, AccountEvents[Any]] = {"tasks": task_events, "batches": batches}
     LiveRoutes(console, events, lambda: not is_ready()).add_to(app.router.routes)
     # a page like the others for an address that was mistyped or has changed
     console.add_page("/{page:path}", _show_nothing, "unknown")

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -44,29 +44,30 @@ from gateway_apiserver.surfaces.console.snippets import show_task
 from gateway_apiserver.surfaces.pages.html import redirect
 from gateway_apiserver.surfaces.validation import refuse_fields
 from gateway_core.accounts.roles import Act
-from gateway_core.api.ids import name_to_id
+from gateway_core.api.ids import id_to_name, name_to_id
 from gateway_core.api.resource import Object
-from gateway_core.api.task import GatewayTask
+from gateway_core.api.task import TERMINAL_PHASES, GatewayTask
 from gateway_core.kube.kinds import TASKS
 from gateway_core.kube.repository import Repository
-from gateway_core.kube.row_index import RowIndex, RowPage
+from gateway_core.kube.row_index import PATIENCE_SECONDS, RowPage, read_cursor, write_cursor
 from gateway_core.storage.objects import ObjectStore, StoreUnavailable
 from gateway_core.tasks.archive import InputDamaged, load_input
+from gateway_core.tasks.cancellation import TaskCancellation
 from gateway_core.tasks.delivery import request_redelivery
 from gateway_core.tasks.finder import TaskFinder
-from gateway_core.tasks.rows import TaskRow, count_seconds
+from gateway_core.tasks.history import TaskFilter, TaskHistory
+from gateway_core.tasks.rows import TaskRow, TaskStatus, count_seconds
 from gateway_web.responses import Response
 
-PHASES: Mapping[str, str] = {
+STATUSES: Mapping[str, str] = {
     "": "Any",
-    "Submitting": "Submitting",
-    "Running": "Running",
-    "Completed": "Completed",
-    "Failed": "Failed",
+    "processing": "Processing",
+    "completed": "Completed",
+    "failed": "Failed",
 }
 PER_PAGE = 20
 MOST_SHOWN_INPUT = 20_000
-_MODEL = re.compile(r"[A-Za-z0-9._:/@-]{1,253}", re.A)
+_ID = re.compile(r"[A-Za-z0-9._:/@-]{1,253}", re.A)
 
 
 class TaskPages:
@@ -75,15 +76,17 @@ class TaskPages:
     def __init__(
         self,
         console: Console,
-        index: RowIndex[TaskRow],
         finder: TaskFinder,
+        history: TaskHistory,
+        cancellation: TaskCancellation,
         repository: Repository,
         store: ObjectStore,
         base_url: str,
     ) -> None:
         self._base_url = base_url
-        self._index = index
         self._finder = finder
+        self._history = history
+        self._cancellation = cancellation
         self._repository = repository
         self._store = store
         console.add_section(Section("Tasks", "/tasks"))
@@ -91,6 +94,7 @@ class TaskPages:
         one = "/tasks/{task_id}"
         console.add_page(one, self.show, "task")
         console.add_form(one + "/redeliver", self.redeliver, "redeliver", self.show)
+        console.add_form(one + "/cancel", self.cancel, "task_cancel", self.show)
 
     async def show_list(self, call: Call, seat: Seat) -> Screen | Response:
         """A page of tasks, or the one that was searched for."""
@@ -100,37 +104,49 @@ class TaskPages:
         if wanted:
             # the id of a task is checked where it is shown
             return redirect(f"{path}/{wanted if re.fullmatch('[a-z0-9_-]+', wanted) else '-'}")
-        phase = read_choice(query, "phase", PHASES)
-        model, after = (query.get(name, "").strip() for name in ("model", "after"))
-        if model and not _MODEL.fullmatch(model):
-            raise refuse_fields({"model": ["must be the id of a model"]})
-        page = await self._index.read_page(
+        status = read_choice(query, "status", STATUSES)
+        names = ("model", "key", "text", "after")
+        model, key, text, after = (query.get(name, "").strip() for name in names)
+        for name, value in (("model", model), ("key", key)):
+            if value and not _ID.fullmatch(value):
+                raise refuse_fields({name: [f"must be the id of a {name}"]})
+        page = await self._history.begin_page(
             seat.account.name,
-            after=after,
+            after=read_cursor(after) if after else None,
             limit=PER_PAGE,
-            matches=lambda row: phase in ("", row.phase) and model in ("", row.model),
+            wanted=TaskFilter(
+                cast("TaskStatus | None", status or None),
+                model or None,
+                id_to_name(key) or None,
+                text or None,
+            ),
+            patience=PATIENCE_SECONDS,
         )
-        chosen = {"phase": phase, "model": model}
+        chosen = {"status": status, "model": model, "key": key, "text": text}
         search = Form(
             path,
             "Show",
             (
-                Field("phase", "State", "select", phase, options=[*PHASES.items()]),
+                Field("status", "State", "select", status, options=[*STATUSES.items()]),
                 Field("model", "Model", "search", model),
+                Field("key", "Key id", "search", key),
+                Field("text", "Words of the prompt", "search", text),
             ),
             filters=True,
         )
-        hint = "Any task of the last 30 days"
-        find = Form(path, "Open", (Field("id", "Task id", "search", hint=hint, required=True),))
-        empty = "No task matches." if phase or model else "There are no tasks yet."
+        find = Form(path, "Open", (Field("id", "Task id", "search", required=True),))
+        more = page.last if page is not None else None
+        empty = "No task matches." if any(chosen.values()) else "There are no tasks yet."
+        if more is not None and page is not None and not page.rows:
+            empty = "No task of this part matches: see the older ones."
+        shown = RowPage([], is_read=False) if page is None else RowPage(page.rows)
         table = replace(
-            tabulate_tasks(seat, page, "Tasks", empty=empty),
-            more=locate(path, **chosen, after=page.more) if page.more else "",
+            tabulate_tasks(seat, shown, "Tasks", empty=empty),
+            more=locate(path, **chosen, after=write_cursor(more)) if more else "",
             first=locate(path, **chosen) if after else "",
         )
-        text = "Open tasks, and tasks that ended in the last hour. Open an older task by its id."
         region = Region([table], locate(path, **chosen, after=after), f"{seat.home}/events/tasks")
-        return Screen("Tasks", [search, region, find, Hint(text)])
+        return Screen("Tasks", [search, region, find, Hint("Tasks of the last 30 days.")])
 
     async def show(self, call: Call, seat: Seat) -> Screen:
         """One task."""
@@ -153,6 +169,18 @@ class TaskPages:
                 text = "The receiver gets the same id and the same body once more."
                 button = "Deliver the callback again"
                 parts.append(Form(action, button, token=seat.sign(action), text=text))
+        if seat.may(Act.CREATE) and _can_be_cancelled(obj):
+            action = f"{path}/cancel"
+            hint = "It ends as failed once the provider has stopped; what was not billed is free."
+            parts.append(
+                Form(
+                    action,
+                    "Cancel the task",
+                    token=seat.sign(action),
+                    text=hint,
+                    opener="Cancel…",
+                )
+            )
         body = await self._read_input(obj)
         url = f"{self._base_url}/api/v1/{request['service']}/{request['action']}"
         code = show_task(url, body)
@@ -168,6 +196,17 @@ class TaskPages:
         await self._repository.change(TASKS, seat.account.name, wire_id, request_redelivery)
         return redirect(f"{seat.home}/tasks/{wire_id}?done=redelivered")
 
+    async def cancel(self, call: Call, seat: Seat, _: Values) -> Response:
+        """End the task early."""
+        seat.require(Act.CREATE)
+        wire_id = call.scope["path_params"]["task_id"]
+        obj = await self._finder.show(seat.account.name, wire_id)
+        request = obj["spec"]["request"]
+        await self._cancellation.cancel(
+            seat.account.name, wire_id, request["service"], request["action"]
+        )
+        return redirect(f"{seat.home}/tasks/{wire_id}?done=task-cancelled")
+
     async def _read_input(self, obj: Object) -> dict[str, Any]:
         request = obj["spec"]["request"]
         found: Any = {}
@@ -179,6 +218,11 @@ class TaskPages:
                 found = await load_input(self._store, parsed)
         callback = {"callback_url": request["callbackUrl"]} if "callbackUrl" in request else {}
         return {"model": request["modelId"], **found, **callback}
+
+
+def _can_be_cancelled(obj: Object) -> bool:
+    has_ended = (obj.get("status") or {}).get("phase") in TERMINAL_PHASES
+    return not has_ended and obj["spec"].get("desiredState") != "Cancelled"
 
 
 def tabulate_tasks(
