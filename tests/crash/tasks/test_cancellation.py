@@ -1,4 +1,4 @@
-"""Cancellations that race with the end of their tasks, kills of the operator and callbacks (F30).
+"""Cancellations that race with the end of their tasks, kills of the operator and callbacks (F32).
 
 A task is cancelled or ends otherwise, never both (I3); it has one job at most (I2), its callback
 says what a poll says, and a cancelled one is charged nothing (I7).
@@ -49,7 +49,7 @@ async def create_then_cancel(client, url, until):
 @pytest.mark.timeout(120 + 20 * KILLS)
 async def test_cancellations_over_kills_of_the_operator(world, tally, step):
     row = f"task cancelled while the operator is killed {step}"
-    told, kills = tally("F30", row), share(KILLS)
+    told, kills = tally("F32", row), share(KILLS)
     async with open_own(world) as client, Receiver() as receiver:
         await client.simulate({"behaviour": "seconds", "seconds": "0.2-1"})
         racing = []

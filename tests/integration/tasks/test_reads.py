@@ -90,3 +90,18 @@ async def test_foreign_unknown_and_malformed_ids_are_answered_alike(world, clien
     assert set(foreign.body) == {"error"}
     for what, task in unknown.items():
         assert show_all(await client.poll(task)) == show_all(foreign), what
+
+
+async def test_running_task_is_listed_and_cancelled_for_good(client):
+    await client.simulate({"behaviour": "seconds", "seconds": "600"})
+    task_id = await client.create_surely(unique("cancel"), duration_seconds=3)
+    path = f"{client.tasks_path}/{task_id}/cancel"
+    listed = await client.request("GET", "/api/v1/tasks?status=processing")
+    assert [task["id"] for task in listed.body["data"]] == [task_id]
+    told = await client.request("POST", path)
+    assert (told.status, told.body) == (200, {"id": task_id, "status": "processing"})
+    ended = (await client.wait_terminal([task_id]))[task_id]
+    assert ended == {"id": task_id, "status": "failed", "error": "The task was cancelled."}
+    assert show_all(await client.request("POST", path))[2] == (await client.poll(task_id)).raw
+    (task,) = (await client.request("GET", "/api/v1/tasks?limit=1")).body["data"]
+    assert (task["status"], task["error"], task["cost"]) == ("failed", ended["error"], 0)
