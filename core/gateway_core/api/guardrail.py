@@ -89,7 +89,7 @@ class GatewayGuardrail(Resource):
         ("Used", "string", ".status.used", 0),
         ("Window", "string", ".spec.limit.window", 0),
         *READY_COLUMNS,
-        ("Limit", "integer", ".spec.limit.micros", 1),
+        ("Limit", "string", ".status.limit", 1),
         ("Resets", "string", ".status.resetTime", 1),
         MESSAGE_COLUMN,
         AGE,

@@ -325,7 +325,7 @@ class GatewayKey(Resource):
         *READY_COLUMNS,
         ("Display", "string", ".spec.displayName", 1),
         ("Creator", "string", ".spec.createdBy", 1),
-        ("Limit", "integer", ".spec.limit.micros", 1),
+        ("Limit", "string", ".status.limit", 1),
         ("LastUsed", "date", ".status.lastUsedTime", 1),
         ("Expires", "string", ".spec.expirationTime", 1),
         ("LogsContent", "boolean", ".spec.logContent", 1),

@@ -122,6 +122,7 @@ class SpentStatus(Status):
         ),
     ] = None
     used: Annotated[Dollars, Field(description="usedMicros in dollars.")] = None
+    limit: Annotated[Dollars, Field(description="spec.limit.micros in dollars.")] = None
     reset_time: Annotated[
         Time | None,
         Field(

@@ -350,9 +350,9 @@ class GatewayTask(Resource):
         ("Finished", "date", ".status.completionTime", 1),
         condition_column("Message", "Succeeded", "message", 1),
         ("Callback", "string", ".status.callback.state", 1),
-        ("Attempts", "integer", ".status.callback.attempts", 1),
-        ("Next", "string", ".status.callback.nextAttemptTime", 1),
-        ("Answer", "string", ".status.callback.lastAnswer", 1),
+        ("CallbackAttempts", "integer", ".status.callback.attempts", 1),
+        ("CallbackNext", "string", ".status.callback.nextAttemptTime", 1),
+        ("CallbackAnswer", "string", ".status.callback.lastAnswer", 1),
         AGE,
     ]
     selectable: ClassVar[list[str]] = [

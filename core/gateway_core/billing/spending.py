@@ -294,5 +294,6 @@ def render_spending(limit: SpendLimit | None, spent: SpentSum, now: datetime) ->
     return {
         "usedMicros": used,
         "used": to_decimal_text(used),
+        "limit": None if limit is None else to_decimal_text(limit.micros),
         "resetTime": format_time(reset.astimezone(UTC)) if reset else None,
     }

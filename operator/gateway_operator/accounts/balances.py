@@ -200,7 +200,8 @@ class Balances:
             fields = render_spending(member.spec.limit, spent, now)
             if fields["resetTime"]:
                 resets.append(parse_time(fields["resetTime"]))
-            if spent.total or spent.last or member.status.used_micros is not None:
+            is_shown = member.status.used_micros is not None or member.spec.limit is not None
+            if spent.total or spent.last or is_shown:
                 good &= await self._show(member, fields)
         self._due.pop(name, None)
         if resets:

@@ -5,7 +5,14 @@ import re
 import pytest
 
 from gateway_cli.cluster.errors import ClusterError
-from tests.servers.tenants import describe_task, read_balance, unique, wait_status
+from tests.servers.tenants import (
+    describe_guardrail,
+    describe_task,
+    make_key,
+    read_balance,
+    unique,
+    wait_status,
+)
 from tests.servers.world import wait_for
 
 FINISHED = ("--for=condition=Finished", "--timeout=20s")
@@ -127,3 +134,19 @@ async def test_delete_of_an_ended_task_leaves_its_result_readable(world, client)
     world.run.kubectl("delete", "gatewaytask", task.replace("_", "-", 1), "--timeout=20s")
     assert (await client.poll(task)).body == body
     assert (await read_balance(client))["spent_cents_total"] == 18
+
+
+async def test_limits_are_shown_in_dollars_beside_what_is_used(world, client):
+    limit = {"micros": 12_500_000, "window": "daily"}
+    key = make_key(world, client.account, limit=limit)
+    pool = describe_guardrail(unique("grd-pool"), client.account, key, limit=limit)
+    world.apply(pool)
+    for kind, name in (("gwkey", key.name), ("gatewayguardrails", pool["metadata"]["name"])):
+
+        def read_row(kind=kind, name=name):
+            columns = "-o=custom-columns=LIMIT:.status.limit,USED:.status.used"
+            return world.run.kubectl("get", kind, name, columns).split()[2:] == ["12.50", "0.00"]
+
+        await wait_for(read_row, what="the limit in dollars")
+        head, row = world.run.kubectl("get", kind, name, "-o", "wide").splitlines()
+        assert row[head.index("LIMIT") :].split()[0] == "12.50"

@@ -101,6 +101,7 @@ async def test_running_task_is_listed_and_cancelled_for_good(client):
     told = await client.request("POST", path)
     assert (told.status, told.body) == (200, {"id": task_id, "status": "processing"})
     ended = (await client.wait_terminal([task_id]))[task_id]
+    await client.simulate()
     assert ended == {"id": task_id, "status": "failed", "error": "The task was cancelled."}
     assert show_all(await client.request("POST", path))[2] == (await client.poll(task_id)).raw
     (task,) = (await client.request("GET", "/api/v1/tasks?limit=1")).body["data"]
