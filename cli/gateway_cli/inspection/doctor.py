@@ -20,8 +20,10 @@ from gateway_cli.inspection.metrics import SKEW_SECONDS, check_metrics, check_sh
 from gateway_cli.inspection.processes import (
     ClusterProcesses,
     LocalProcesses,
+    NoGateway,
     Process,
     find_local_run,
+    require_gateway,
 )
 from gateway_cli.inspection.rules import OBJECT_RULES, Rule, check_definitions, check_ready
 from gateway_cli.install.trial import check_calls, check_readiness
@@ -89,8 +91,12 @@ async def _examine(namespace: str | None, base_url: str | None, key: str | None)
         async with open_cluster(namespace) as cluster:
             checks.append(await _check_control_plane(cluster))
             checks.append(await _try("definitions", lambda: _look_at_definitions(cluster)))
+            misnamed = await _check_namespace(cluster)
+            checks += misnamed
             checks += await _look_at_objects(cluster, CLOCK.now())
-            checks += await _look_at_processes(local or ClusterProcesses(cluster))
+            # the processes of a local run are those of its own namespace
+            own = local if local is not None and not misnamed else ClusterProcesses(cluster)
+            checks += await _look_at_processes(own)
     except ClusterError as failure:
         action = (
             "start it: `make up`"
@@ -111,6 +117,17 @@ async def _try(name: str, look: Callable[[], Awaitable[Check]]) -> Check:
         return await look()
     except ClusterError as failure:
         return Check(name, skipped=str(failure))
+
+
+async def _check_namespace(cluster: Cluster) -> list[Check]:
+    """Return what is wrong where another namespace has a gateway, and this one none."""
+    try:
+        await require_gateway(cluster)
+    except NoGateway as failure:
+        if failure.others:
+            action = "name its namespace: -n NAMESPACE"
+            return [Check("gateway", "", [error("namespace", str(failure), action)])]
+    return []
 
 
 def _check_local(local: LocalProcesses) -> Check:

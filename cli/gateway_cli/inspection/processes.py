@@ -12,11 +12,14 @@ from typing import Any
 import aiohttp
 
 from gateway_cli.cluster.client import Cluster
-from gateway_cli.cluster.errors import ClusterError
+from gateway_cli.cluster.errors import ClusterError, Forbidden, NotThere
 from gateway_cli.inspection.metrics import Samples, parse_metrics
 from gateway_cli.local.config import LOOPBACK
 from gateway_cli.local.supervisor import RUN_FILE, RunDirectory
 from gateway_cli.session import SELECTED
+from gateway_core.api.account import GatewayAccount
+from gateway_core.api.ids import API_VERSION
+from gateway_core.api.provider import GatewayProvider
 from gateway_core.api.resource import Object
 
 PART = "app.kubernetes.io/part-of=model-gateway"
@@ -126,6 +129,47 @@ def _explain_pod(
         return f"not scheduled: {scheduled.get('message', '')}"
     message: str | None = conditions.get("Ready", {}).get("message")
     return message or f"{status.get('phase', 'Unknown')}: its readiness probe fails"
+
+
+class NoGateway(ClusterError):
+    """The namespace has no gateway; `others` have one."""
+
+    def __init__(self, namespace: str, others: list[str]) -> None:
+        where = f"these namespaces have one: {', '.join(others)}" if others else "no other is known"
+        super().__init__(f"there is no gateway in the namespace {namespace}; {where}")
+        self.others = others
+
+
+async def require_gateway(cluster: Cluster) -> None:
+    """Raise NoGateway where nothing in the namespace is of a gateway; name those that have one.
+
+    A gateway is known by its Deployments and pods, or by its providers and accounts.
+    """
+    if await _list_gateways(cluster, f"/namespaces/{cluster.namespace}"):
+        return
+    try:
+        others = await _list_gateways(cluster, "")
+    except Forbidden:
+        others = []
+    raise NoGateway(cluster.namespace, others)
+
+
+async def _list_gateways(cluster: Cluster, below: str) -> list[str]:
+    own = f"/apis/{API_VERSION}{below}"
+    found = set[str]()
+    for path, labels in (
+        (f"/apis/apps/v1{below}/deployments", PART),
+        (f"/api/v1{below}/pods", PART),
+        (f"{own}/{GatewayProvider.plural}", ""),
+        (f"{own}/{GatewayAccount.plural}", ""),
+    ):
+        try:
+            answer = await cluster.call("GET", path, query={"labelSelector": labels})
+        except NotThere:
+            # no such kind in this cluster
+            continue
+        found |= {item["metadata"]["namespace"] for item in answer.get("items") or ()}
+    return sorted(found)
 
 
 class LocalProcesses:

@@ -12,7 +12,7 @@ from gateway_cli.admin.documents import describe_state, dollars
 from gateway_cli.admin.usage import group_rows, list_rows
 from gateway_cli.cluster.client import Cluster, on_cluster
 from gateway_cli.cluster.errors import ClusterError, Forbidden
-from gateway_cli.inspection.processes import ClusterProcesses, find_local_run
+from gateway_cli.inspection.processes import ClusterProcesses, find_local_run, require_gateway
 from gateway_cli.output import Column, Document, Output, print_list, print_note, print_one
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.key import GatewayKey
@@ -65,6 +65,7 @@ def status(namespace: opt.Namespace = None, output: Output = "table") -> None:
 
 async def _read(cluster: Cluster) -> Document:
     """Return the document; counts are null where the right to read them is missing."""
+    await require_gateway(cluster)
     counts = await asyncio.gather(*(_count(cluster, kind) for kind in KINDS.values()))
     source = find_local_run() or ClusterProcesses(cluster)
     try:

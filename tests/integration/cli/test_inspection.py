@@ -58,3 +58,14 @@ async def test_status_counts_objects_processes_and_calls_of_today(gatewayctl, en
     assert {p["component"] for p in document["processes"]} >= {"api", "media", "operator", "redis"}
     assert all(process["ready"] for process in document["processes"])
     assert "calls" in (await gatewayctl("status")).out
+
+
+async def test_namespace_without_a_gateway_is_refused_with_those_that_have_one(world, gatewayctl):
+    own = world.config.namespace
+    for command in ("status", "top"):
+        refused = await gatewayctl(command, "-n", "nosuch", code=4)
+        text = f"there is no gateway in the namespace nosuch; these namespaces have one: {own}"
+        assert text in refused.err.replace("\n", " "), command
+    checks = (await gatewayctl("doctor", "-n", "nosuch", "-o", "json", code=1)).document["checks"]
+    found = next(check for check in checks if check["name"] == "gateway")
+    assert "nosuch" in found["findings"][0]["text"]
