@@ -72,3 +72,16 @@ def test_architecture_names_existing_paths() -> None:
         room, _, rest = path.partition("/")
         package = ROOT / room / f"gateway_{room}"
         assert (package / rest if package.is_dir() else ROOT / path).exists(), path
+
+
+def test_node_programs_of_the_guides_have_one_set_up() -> None:
+    """A second `npm install --no-save` of other packages would remove those of the first."""
+    guides = [path.read_text() for path in (ROOT / "docs/guides").glob("*.md")]
+    commands = {line for text in guides for line in re.findall(r"npm install .+", text)}
+    assert commands == {"npm install --no-save openai @google/genai"}
+
+
+def test_readme_leads_to_every_page_of_operations() -> None:
+    text = (ROOT / "README.md").read_text()
+    for page in (ROOT / "docs/operations").glob("*.md"):
+        assert f"(docs/operations/{page.name})" in text, page.name
