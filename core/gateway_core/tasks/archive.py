@@ -23,11 +23,12 @@ RETENTION = timedelta(days=30)
 """How long a result can be read after the task's end (contract §2.3)."""
 
 
-async def archive_task(store: ObjectStore, obj: Object) -> None:
+async def archive_task(store: ObjectStore, obj: Object, mark: str | None = None) -> None:
     """Archive a terminal task, again once its callback is settled. StoreUnavailable.
 
-    It does not replace another task of its name that an admin has created anew: the result and cost
-    that the first task's client has seen stay.
+    `mark` is the key of an empty object that is stored before, once: lists follow it.
+    The archive of another task of its name, which an admin has created anew, stays: it has the
+    result and cost that the first task's client has seen.
     """
     meta = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
     account = obj["spec"]["request"]["accountName"]
@@ -35,6 +36,8 @@ async def archive_task(store: ObjectStore, obj: Object) -> None:
     is_open = obj["status"].get("work") != SETTLED
     if known is not None and (is_open or not is_same_end(known, obj)):
         return
+    if known is None and mark is not None:
+        await store.put(mark, b"")
     await store.put(_key(account, meta["name"]), orjson.dumps({**obj, "metadata": meta}))
 
 

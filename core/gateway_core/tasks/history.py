@@ -27,7 +27,13 @@ from gateway_core.kube.lists import Position
 from gateway_core.kube.row_index import RowIndex
 from gateway_core.storage.limits import StoreTimeout
 from gateway_core.storage.objects import ObjectMissing, ObjectStore, StoreUnavailable
-from gateway_core.tasks.archive import HISTORY_PREFIX, InputDamaged, load_input, read_archived
+from gateway_core.tasks.archive import (
+    HISTORY_PREFIX,
+    InputDamaged,
+    archive_task,
+    load_input,
+    read_archived,
+)
 from gateway_core.tasks.finder import TaskRecord
 from gateway_core.tasks.rows import TaskRow, TaskStatus, project_task_row
 
@@ -111,13 +117,13 @@ class HistoryPage:
         return self.rows[-1].task_id if self.rows else None
 
 
-async def mark_task(store: ObjectStore, obj: Object) -> None:
-    """Put an ended task into the lists of its account's archive. Idempotent. StoreUnavailable.
+async def record_task(store: ObjectStore, obj: Object) -> None:
+    """Archive an ended task, and put it into the lists of its account. StoreUnavailable.
 
-    Called before it is archived: after a kill between the two, both are done again.
+    Idempotent: after a kill between mark and archive, both are written again.
     """
     account = obj["spec"]["request"]["accountName"]
-    await store.put(write_mark(project_task_row(obj), account), b"")
+    await archive_task(store, obj, write_mark(project_task_row(obj), account))
 
 
 def write_mark(row: TaskRow, account: str) -> str:

@@ -15,8 +15,8 @@ from gateway_core.api.task import SETTLED, GatewayTask
 from gateway_core.billing.charges import describe_charge
 from gateway_core.billing.redis_counters import Counters
 from gateway_core.billing.usage_store import is_aggregated
-from gateway_core.tasks.archive import archive_task, is_same_end, read_archived
-from gateway_core.tasks.history import mark_task
+from gateway_core.tasks.archive import is_same_end, read_archived
+from gateway_core.tasks.history import record_task
 from gateway_core.tasks.lifecycle import is_terminal
 from gateway_core.tasks.restoring import is_made_after
 from gateway_operator.billing.aggregator import UsageAggregator
@@ -127,11 +127,8 @@ class Recording:
         return True
 
     async def _archive(self, task: GatewayTask) -> None:
-        store, name = self._context.store, task.metadata.name
         with self._giving_up(task, "its archive"):
-            if self._archived.get(name) != task.metadata.uid:
-                await mark_task(store, task.source)
-            await archive_task(store, task.source)
+            await record_task(self._context.store, task.source)
         self._context.failpoints.reach("after-archive")
 
     def _giving_up(self, task: GatewayTask, what: str) -> AbstractContextManager[None]:

@@ -45,7 +45,8 @@ async def test_paths_follow_the_catalog(gateway: Gateway) -> None:
     account = {"/api/v1/me", "/api/v1/me/balance"}
     account |= {"/api/v1/price_schedules", "/api/v1/price_quotes"}
     account |= {"/api/v1/files", "/api/v1/files/prepare", "/api/v1/files/confirm"}
-    assert set(document["paths"]) == {PATH, PATH + "/{task_id}"} | account
+    tasks = {PATH, PATH + "/{task_id}", PATH + "/{task_id}/cancel", "/api/v1/tasks"}
+    assert set(document["paths"]) == tasks | account
     gateway.put_model("second")
     gateway.put_model("third", service="other")
     document = await _document(gateway)

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from gateway_core.api.ids import id_to_name
 from gateway_core.kube.lists import Position
 from gateway_core.tasks import history
-from gateway_core.tasks.archive import archive_task
-from gateway_core.tasks.history import TaskFilter, TaskHistory, mark_task, read_mark, write_mark
+from gateway_core.tasks.history import TaskFilter, TaskHistory, read_mark, record_task, write_mark
 from gateway_core.tasks.rows import TaskRow
 from tests.unit.apiserver.gateway import COMPLETED, FAILED, MODEL, Answer, Gateway, body
 
@@ -69,9 +68,7 @@ async def archive(gateway: Gateway, status: dict[str, Any]) -> str:
 
 
 async def record(gateway: Gateway, task_id: str) -> None:
-    obj = gateway.task_object(task_id)
-    await mark_task(gateway.store, obj)
-    await archive_task(gateway.store, obj)
+    await record_task(gateway.store, gateway.task_object(task_id))
 
 
 async def test_task_is_shown_with_all_its_fields(gateway: Gateway) -> None:
@@ -160,7 +157,8 @@ async def test_rare_status_ends_a_page_early_and_the_next_goes_on(
 async def test_mark_without_an_archive_is_passed_over(gateway: Gateway) -> None:
     """As a kill between the two leaves it."""
     task_id = await make(gateway, {**COMPLETED, "completionTime": LATER})
-    await mark_task(gateway.store, gateway.task_object(task_id))
+    await record(gateway, task_id)
+    await gateway.store.delete(f"tasks/demo/{id_to_name(task_id)}.json")
     assert await walk(gateway, "") == [[task_id]]
     gateway.kube.remove("gatewaytasks", id_to_name(task_id))
     gateway.api_parts.tables.task_rows._kept.clear()
