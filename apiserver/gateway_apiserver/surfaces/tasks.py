@@ -96,7 +96,7 @@ class _TaskRoute(CallRoute):
         if self.path == CANCEL_PATH:
             name, summary = f"cancel_{suffix}", "End a task early"
             return Docs(
-                name, summary, forms, body=NoFields, has_optional_body=True, also=(409, 504)
+                name, summary, forms, body=NoFields, also=(409, 504)
             )
         read = {"operationId": f"show_{suffix}", "parameters": {"task_id": "$response.body#/id"}}
         return Docs(
