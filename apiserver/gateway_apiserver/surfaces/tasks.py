@@ -95,9 +95,7 @@ class _TaskRoute(CallRoute):
             return Docs(f"show_{suffix}", "Show the state and result of a task", forms)
         if self.path == CANCEL_PATH:
             name, summary = f"cancel_{suffix}", "End a task early"
-            return Docs(
-                name, summary, forms, body=NoFields, also=(409, 504)
-            )
+            return Docs(name, summary, forms, also=(400, 409, 413, 415, 504))
         read = {"operationId": f"show_{suffix}", "parameters": {"task_id": "$response.body#/id"}}
         return Docs(
             f"create_{suffix}",
