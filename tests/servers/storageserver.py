@@ -248,7 +248,8 @@ def _page(request: web.Request, found: list[dict[str, Any]]) -> web.Response:
     begin = ids.index(after) + 1 if after else 0
     page = found[begin : begin + limit]
     more = begin + limit < len(found)
-    return web.json_response({"object": "list", "data": page, "has_more": more})
+    last = page[-1]["id"] if page else None
+    return web.json_response({"object": "list", "data": page, "has_more": more, "last_id": last})
 
 
 def _refuse(status: int, code: str, headers: dict[str, str] | None = None) -> web.Response:

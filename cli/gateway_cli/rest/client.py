@@ -126,9 +126,10 @@ class RestApi:
             found = await self._retry("GET", f"{path}?limit={page}{query}{after}", member="data")
             for item in found["data"]:
                 yield item
-            if not found.get("has_more") or not found["data"]:
+            if not found.get("has_more") or not found.get("last_id"):
                 return
-            after = f"&after={found['data'][-1]['id']}"
+            # a page may have nothing of what is looked for, and still not be the last
+            after = f"&after={found['last_id']}"
 
     @contextlib.asynccontextmanager
     async def open(

@@ -1,19 +1,19 @@
-"""`gatewayctl tasks create|get|wait`: tasks with an API key, as any user makes them."""
+"""`gatewayctl tasks create|get|wait|history|abort`: an account's tasks, with its API key."""
 
 import asyncio
 import json
 import sys
 import uuid
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import urlencode, urlsplit
 
 import typer
 
 from gateway_cli import options as opt
 from gateway_cli.commands import rest_command
-from gateway_cli.output import Column, print_note
-from gateway_cli.rest.access import Body, follow, make_path, show_status
+from gateway_cli.output import Column, Done, print_note, show_done, show_list
+from gateway_cli.rest.access import Body, follow, make_path, show_status, take_first
 from gateway_cli.rest.errors import RestError
 
 if TYPE_CHECKING:
@@ -29,12 +29,23 @@ LINES = (
     Column("Replayed", "task_replayed"),
     Column("Idempotency-Key", "idempotency_key"),
 )
+COLUMNS = (
+    Column("Id", "id"),
+    Column("Model", "model"),
+    Column("Status", "status"),
+    Column("Created", "created_at"),
+    Column("Ended", "ended_at"),
+    Column("Cost (USD)", "cost", right=True),
+    Column("Error", "error"),
+)
+LIST_PATH, PAGE = "/api/v1/tasks", 100
 PAUSES = 0.25, 2.0
 SUFFIXES = (".mp4", ".webm", ".mov")
 PANEL = "With an API key, over REST (GATEWAY_BASE_URL, GATEWAY_API_KEY)"
 GOES_ON = "the task goes on; `gatewayctl tasks wait` follows it again"
 DEFAULT_WAIT_SECONDS = 900
 
+Status = Literal["processing", "completed", "failed"]
 TaskId = Annotated[str, typer.Argument(help="A task's id, task_…", metavar="TASK_ID")]
 
 
@@ -110,8 +121,33 @@ async def wait(
     return await _follow(api, path, patience, download), True
 
 
+async def history(
+    api: "RestApi",
+    status: Annotated[Status | None, typer.Option(help="Only tasks of this status.")] = None,
+    model: Annotated[str | None, typer.Option(help="Only tasks of this model.")] = None,
+    limit: opt.MostResults = 20,
+) -> list[Body]:
+    """List the account's tasks of the last 30 days, newest first."""
+    wanted = {"status": status, "model": model}
+    query = urlencode({name: value for name, value in wanted.items() if value})
+    return await take_first(api.list_items(LIST_PATH, PAGE, f"&{query}" if query else ""), limit)
+
+
+async def abort(
+    api: "RestApi",
+    task_id: TaskId,
+    service: opt.Service,
+    action: opt.Action = "reference_to_video",
+) -> Done:
+    """Cancel a task of the account for good; what was not billed is released."""
+    task = await api.post(make_path("api/v1", service, action, task_id, "cancel"), {})
+    return f"{task_id} is {task['status']}", task
+
+
 def add_commands(app: typer.Typer) -> None:
     """Add the commands to those that admins have for tasks."""
+    rest_command(app, show_list(COLUMNS, "tasks"), rich_help_panel=PANEL)(history)
+    rest_command(app, show_done, rich_help_panel=PANEL)(abort)
     for function in (create, get, wait):
         rest_command(app, show_status(LINES), interrupted=GOES_ON, rich_help_panel=PANEL)(function)
 

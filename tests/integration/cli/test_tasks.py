@@ -64,7 +64,10 @@ async def test_exit_codes_tell_how_a_task_fares(world, client, gatewayctl, simul
     waited = await gatewayctl("tasks", "wait", endless, "--timeout", "1s", "-o", "json", code=3)
     assert waited.document["status"] == "processing"
     assert (await gatewayctl("tasks", "get", endless, code=3)).out
-    await gatewayctl("tasks", "cancel", endless.replace("_", "-", 1))
+    listed = (await gatewayctl("tasks", "history", "--status", "processing", "-o", "json")).document
+    assert [task["id"] for task in listed["items"]] == [endless]
+    told = (await gatewayctl("tasks", "abort", endless, "-o", "json")).document
+    assert told["status"] == "processing"
     ended = (await gatewayctl("tasks", "wait", endless, "-o", "json", code=1)).document
     assert ended["error"] == "The task was cancelled."
     failed = await gatewayctl(*CREATE, "--field", "prompt=Refuse", "--wait", code=1)
