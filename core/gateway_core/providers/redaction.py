@@ -1,7 +1,7 @@
 """Redaction of a provider's texts for clients (contract §1.3).
 
 Removes addresses, hosts, credentials, ids and mail addresses, and keeps what is wrong with the
-input.
+input. A text on the gateway's own account at the provider is replaced.
 """
 
 import re
@@ -33,7 +33,8 @@ _PREFIXED = re.compile(
 )
 _LONG = re.compile(r"(?<![\w/+=*.-])[\w/+=*.-]{20,}")
 _KEY = re.compile(
-    r"\b(?:(?:sk|mk|pk|rk)-|whsec_|gw(?:at|rt|cs)_|gh[a-z]_|xox[a-z]-|AIza|AKIA|eyJ)[\w.-]{4,}"
+    r"\b(?:(?:sk|mk|pk|rk)[-_]|whsec_|gw(?:at|rt|cs)_|gh[a-z]_|xox[a-z]-|AIza|AKIA|eyJ)[\w.-]{4,}"
+    r"|\b(?:gsk_|hf_|nvapi-|pplx-|r8_|xai-|ya29\.)[\w.-]{8,}|\b(?:org|proj|acct)[-_]\w{8,}"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----(?:(?!-----END).)*",
     re.DOTALL,
 )
@@ -43,13 +44,31 @@ _NAMED = re.compile(
     r"[^\s\"'\\,;}\]]{4,}",
     re.IGNORECASE,
 )
-_PATTERNS = (_ADDRESS, _MAIL, _BEARER, _LABELLED, _PREFIXED, _NUMBERED_HOST)
+_PATTERNS = (_ADDRESS, _MAIL, _BEARER, _LABELLED, _PREFIXED, _KEY, _NUMBERED_HOST)
+
+_ACCOUNT = re.compile(
+    r"\b(?:api[ _-]?keys?|billing|credits?|insufficient (?:account )?(?:balance|funds)|invoices?"
+    r"|organi[sz]ations?|payments?|quotas?|subscriptions?"
+    r"|(?:your|this|the) account|account (?:balance|does|has|is|must|was)|your (?:current )?plan"
+    r"|(?:free|paid|usage) tier|(?:your|this) (?:project|team|tenant|workspace))\b",
+    re.IGNORECASE,
+)
+"""Words on the account of the gateway at a provider, which no client can change."""
+_QUOTED = re.compile(r"(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|`[^`]*`")
 
 
 def redact_secrets(text: str) -> str:
     """A text of a client, or its JSON, without what looks like a credential."""
     text = _SCHEME.sub(_REMOVED, _KEY.sub(_REMOVED, text))
     return _NAMED.sub(rf"\1{_REMOVED}", text)
+
+
+def concerns_account(text: str) -> bool:
+    """Return whether a provider's text is about the gateway's account.
+
+    Quoted words, which are mostly of the request, do not count.
+    """
+    return _ACCOUNT.search(_QUOTED.sub("", text[:_MAX_READ])) is not None
 
 
 class MessageCleaner:
@@ -64,11 +83,14 @@ class MessageCleaner:
     def clean(self, raw: Any, fallback: str, *ids: str) -> str:
         """`raw` redacted, in one line of at most 500 characters; `fallback` where nothing is left.
 
-        `ids` are further texts to remove, such as the provider's id of the job.
+        Also for a text on the gateway's account at the provider. `ids` are further texts to remove,
+        such as the provider's id of the job.
         """
         if not isinstance(raw, str):
             return fallback
         text = _drop_invisible(raw)
+        if concerns_account(text):
+            return fallback
         for secret in (*self._secrets, *(known for known in ids if len(known) > 3)):
             text = text.replace(secret, _REMOVED)
         text = text[:_MAX_READ]

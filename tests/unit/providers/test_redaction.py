@@ -27,9 +27,11 @@ CLEANER = MessageCleaner(["api.vendor.example", "*.cdn.example", "render"], [SEC
         (f"Bad key {SECRET}!", "Credential"),
         ("Bad key s3cr3t-Cred\u200bential-0042!", "0042"),
         ("Bad key s3cr3t-Credential-0042%20!", "0042"),
-        ("Incorrect API key provided: sk-abC4***********9xYz.", "9xYz"),
+        ("Incorrect key given: sk-abC4***********9xYz.", "9xYz"),
+        ("No access with sk-abcdefgh", "abcdefgh"),
+        ("No access with AIzaSyAbcdefghijk", "Syabc"),
+        ("Limit of org-abcdefgh reached", "abcdefgh"),
         ("Authorization: Bearer abc.def.ghi failed", "abc.def"),
-        ("Organization: acme-corp is over its limit", "acme"),
         ("Limit of org-AbCdEfGh reached", "AbCdEfGh"),
         ("Request id 7f9c24e8-3b12-4fef-91e0-5d4c3b2a1f00 failed", "7f9c24e8"),
         ("Token eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc denied", "eyJ"),
@@ -54,6 +56,36 @@ def test_addresses_and_secrets_are_removed(raw: str, gone: str) -> None:
     ],
 )
 def test_text_that_helps_the_client_stays(raw: str) -> None:
+    assert CLEANER.clean(raw, "fallback") == raw
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "You exceeded your current quota, please check your plan and billing details.",
+        "Your credit balance is too low to access the API.",
+        "Insufficient Balance",
+        "API key not valid. Please pass a valid API key.",
+        "Incorrect API key provided: sk-abC4***********9xYz.",
+        "Your organization must be verified to stream this model.",
+        "Organization: acme-corp is over its limit",
+        "This account has been deactivated.",
+        "Requests of the free tier are limited; upgrade your plan.",
+    ],
+)
+def test_text_on_the_gateways_account_becomes_the_fallback(raw: str) -> None:
+    assert CLEANER.clean(raw, "fallback") == "fallback"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "Invalid schema for function 'billing': 'quota' is not valid.",
+        "Unknown name \"organization\" at 'tools[0]'",
+        "Take the time of the prompt into account.",
+    ],
+)
+def test_words_of_the_request_are_not_about_the_gateways_account(raw: str) -> None:
     assert CLEANER.clean(raw, "fallback") == raw
 
 
