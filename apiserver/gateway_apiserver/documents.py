@@ -320,12 +320,10 @@ def _describe_responses(
     responses: dict[str, Any] = {}
     if docs.response is not None:
         name = _add_component(docs.name, docs.response, components)
-        always = [header for header, of in docs.headers.items() if of.always]
-        seldom = [header for header, of in docs.headers.items() if not of.always]
-        needed = (*rate, *(("Location",) if docs.status == 202 else ()), *always)
+        needed = (*rate, *(("Location",) if docs.status == 202 else ()))
         # a task says so in its body: `task_replayed`
         replayed = ("Idempotent-Replayed",) if docs.makes and docs.status != 202 else ()
-        described = _describe_response(docs.summary + ".", name, needed, (*replayed, *seldom))
+        described = _describe_response(docs.summary + ".", name, needed, (*replayed, *docs.headers))
         if docs.event is not None:
             described["content"]["text/event-stream"] = {"schema": docs.event}
         responses[str(docs.status)] = described

@@ -137,11 +137,10 @@ Body = type[BaseModel] | Schema | Callable[[Catalog], Schema | None]
 
 @dataclass(frozen=True, slots=True)
 class HeaderDocs:
-    """Description of a header of successful responses; `always`: each of them has it."""
+    """Description of a header that successful responses may have."""
 
     description: str
     schema: Schema
-    always: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,14 +43,17 @@ def read_chat(body: bytes, *, include_usage: bool = False) -> ReadStream:
 
 
 def read_responses(body: bytes) -> ReadStream:
-    """A Responses stream (§7.3): named events, numbered from 0 without a gap; no [DONE]."""
+    """A Responses stream (§7.3): named events, numbered from 0 without a gap; no [DONE].
+
+    A failed one ends with `error` and `response.failed`.
+    """
     read = ReadStream()
     for number, lines in enumerate(_split(body, comments=True)):
         name, data = lines
         event = _load([data])
         assert name == b"event: " + event["type"].encode(), lines
         assert event["sequence_number"] == number, lines
-        assert read.error is None, "an event follows the error"
+        assert read.error is None or event["type"] == "response.failed", event
         if event["type"] == "error":
             read.error = _read_openai_error({"error": event["error"]})
             assert (event["code"], event["param"]) == (read.error["code"], None)
@@ -60,7 +63,14 @@ def read_responses(body: bytes) -> ReadStream:
         if event["type"] == "response.output_text.delta":
             read.text += event.get("delta") or ""
         read.usage = as_object(event.get("response")).get("usage") or read.usage
-    if read.error is None:
+    if read.error is not None:
+        failed = read.documents.pop()
+        assert failed["type"] == "response.failed"
+        assert failed["response"]["status"] == "failed"
+        assert failed["response"]["error"]["code"]
+        begun = as_object(read.documents[0].get("response")) if read.documents else {}
+        assert failed["response"]["id"] == begun.get("id", failed["response"]["id"])
+    else:
         ends = [event["type"] for event in read.documents if _ends_response(event["type"])]
         assert ends == [read.documents[-1]["type"]]
     return read
@@ -95,7 +105,7 @@ def _read_google_chunks(chunks: list[dict[str, Any]]) -> ReadStream:
 
 
 def _ends_response(kind: str) -> bool:
-    return kind in ("response.completed", "response.incomplete", "response.failed")
+    return kind in ("response.completed", "response.incomplete")
 
 
 def _split(body: bytes, *, comments: bool = False) -> list[list[bytes]]:

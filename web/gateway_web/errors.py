@@ -26,7 +26,7 @@ from gateway_core.api.errors import (
     UnsupportedMediaType,
     UpstreamRateLimited,
 )
-from gateway_core.llm.formats.sse import ErrorForm
+from gateway_core.llm.formats.sse import ErrorForm, retry_info
 from gateway_web.context import Header
 from gateway_web.responses import JSON, NO_STORE, Response, list_rate_headers
 
@@ -115,6 +115,9 @@ _OAUTH_CODES = {
 _NOT_IN_DESCRIPTION = re.compile(r"[^ !#-\[\]-~]")
 """What RFC 6749 does not let into an `error_description`."""
 
+_RESPONSE_CODES = {400: "invalid_prompt", 429: "rate_limit_exceeded"}
+"""Codes of failed Responses objects, of which the API has a closed list."""
+
 NO_RETRY: Header = (b"x-should-retry", b"false")
 
 
@@ -151,10 +154,8 @@ def render_error(error: GatewayError, dialect: Dialect) -> Response:
             "error_description": _NOT_IN_DESCRIPTION.sub("'", error.message),
         }
     else:
-        details: list[dict[str, str]] = []
-        if isinstance(error, RateLimited | TooManyCalls):
-            delay = {"retryDelay": f"{error.retry_after}s"}
-            details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", **delay}]
+        wait = _find_wait(error)
+        details = [] if wait is None else [retry_info(wait)]
         body = {
             "error": {
                 "code": status,
@@ -169,7 +170,15 @@ def render_error(error: GatewayError, dialect: Dialect) -> Response:
 def describe_error(error: GatewayError) -> ErrorForm:
     """The words of `error` for the last frame of a stream."""
     openai_type, google_status = find_kind(type(error), error.status)
-    return ErrorForm(error.message, error.status, openai_type, error.code, google_status)
+    return ErrorForm(
+        error.message,
+        error.status,
+        openai_type,
+        error.code,
+        google_status,
+        _RESPONSE_CODES.get(error.status, "server_error"),
+        _find_wait(error),
+    )
 
 
 def to_gateway_error(error: Exception, request_id: str) -> GatewayError:
@@ -202,9 +211,15 @@ def list_error_headers(error: GatewayError) -> list[Header]:
         return [*headers, (b"accept-encoding", b"identity")] if error.is_encoded else headers
     if isinstance(error, RangeNotSatisfiable):
         return [(b"content-range", b"bytes */%d" % error.size)]
-    if isinstance(error, RateLimited):
-        wait = (b"retry-after", b"%d" % error.retry_after)
-        return [wait, *list_rate_headers(error.state)]
-    if isinstance(error, TooManyCalls | Unavailable | UpstreamRateLimited):
-        return [(b"retry-after", b"%d" % error.retry_after)]
-    return []
+    wait = _find_wait(error)
+    if wait is None:
+        return []
+    state = list_rate_headers(error.state) if isinstance(error, RateLimited) else []
+    return [(b"retry-after", b"%d" % wait), *state]
+
+
+def _find_wait(error: GatewayError) -> int | None:
+    """The seconds after which the client may call again."""
+    if isinstance(error, RateLimited | TooManyCalls | Unavailable | UpstreamRateLimited):
+        return error.retry_after
+    return None

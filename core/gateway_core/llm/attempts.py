@@ -6,23 +6,17 @@ pays for that as after a disconnect, and the reservation covers all models.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
 from gateway_core.admission.admission import Payer
 from gateway_core.api.errors import GatewayError, InvalidRequest, UpstreamTimeout
-from gateway_core.concurrency import HeldUnits, WaitLimit
+from gateway_core.concurrency import WaitLimit
 from gateway_core.llm.metrics import CallTimes
-from gateway_core.llm.service import (
-    Attempts,
-    LlmService,
-    OpenCall,
-    PricedCall,
-    translate_error,
-)
-from gateway_core.llm.spans import fail_attempt
-from gateway_core.providers.upstream import UpstreamError
+from gateway_core.llm.opening import CallContext, OpenCall
+from gateway_core.llm.priced import Attempts, PricedCall
+from gateway_core.llm.service import LlmService
 
 
 def plan_attempts(
@@ -49,20 +43,20 @@ def plan_attempts(
     return replace(priced, attempts=Attempts(fallbacks, micros, total_seconds, first_byte_seconds))
 
 
-async def open_first(
-    service: LlmService, priced: PricedCall, account: str, times: CallTimes, held: HeldUnits
-) -> OpenCall:
+async def open_first(service: LlmService, priced: PricedCall, context: CallContext) -> OpenCall:
     """Open the call at the first of its models that answers.
 
-    The next model is tried after any failure but the refusal of the input (400). Notes in `times`
-    what abandoned prompts cost. Raises GatewayError: that of the last model.
+    The next model is tried after any failure but the refusal of the input (400). Notes in the times
+    of `context` what abandoned prompts cost. Raises GatewayError: that of the last model.
     """
     attempts = priced.attempts
     assert attempts is not None
     failure: GatewayError | None = None
-    for candidate in (priced, *attempts.fallbacks):
+    *others, last = (priced, *attempts.fallbacks)
+    for candidate in (*others, last):
+        opening = service.open(candidate, context, has_fallbacks=candidate is not last)
         try:
-            return await _open_in_time(service, candidate, account, times, held, attempts)
+            return await _open_in_time(service, candidate, opening, context.times, attempts)
         except InvalidRequest:
             raise
         except GatewayError as error:
@@ -74,9 +68,8 @@ async def open_first(
 async def _open_in_time(
     service: LlmService,
     candidate: PricedCall,
-    account: str,
+    opening: Awaitable[OpenCall],
     times: CallTimes,
-    held: HeldUnits,
     attempts: Attempts,
 ) -> OpenCall:
     """Open the call at one model; raises UpstreamTimeout where the client's time has passed."""
@@ -85,37 +78,16 @@ async def _open_in_time(
     try:
         times.limit = None if seconds is None else WaitLimit(seconds)
         async with times.limit or nullcontext():
-            opened = await service.open(candidate, account, times, held)
-            if seconds is not None:
-                await _await_first_byte(service, opened, times)
-            return opened
+            return await opening
     except BaseException as error:
         if times.sent > 0:
-            # abandoned by its client, before or after the head of the response
+            # abandoned by its client, before or after the first byte
             unseen = time.monotonic() - times.sent
-            unseen = unseen if seconds is None else min(unseen, seconds)
+            unseen = unseen if seconds is None or not times.limit else min(unseen, seconds)
             times.abandoned += service.price_unseen(candidate, unseen)
             times.note_failure()
         if isinstance(error, TimeoutError):
             model_id = candidate.model.model_id
             text = f"Model {model_id} did not begin to answer in the time that the call allows."
             raise UpstreamTimeout(text) from error
-        raise
-
-
-async def _await_first_byte(service: LlmService, opened: OpenCall, times: CallTimes) -> None:
-    """Wait for the first byte of the body; ends the call where it does not come."""
-    try:
-        await opened.sent.response.wait_for_body()
-    except UpstreamError as error:
-        opened.sent.fail()
-        opened.sent.close()
-        times.note_failure()
-        fail_attempt(opened.span, error)
-        service.metrics.count_failure(opened.priced.model, opened.route.provider_name, error)
-        service.metrics.count_unanswered(opened.priced.model)
-        raise translate_error(error) from error
-    except BaseException as error:
-        opened.sent.close()
-        fail_attempt(opened.span, error)
         raise

@@ -50,6 +50,7 @@ class CallTimes:
         """Note that the first byte of an answer has come."""
         if self.limit is not None:
             self.limit.stop()
+            self.limit = None
 
     def note_sent(self) -> None:
         """Note that a provider is called now."""
@@ -152,7 +153,7 @@ class LlmMetrics:
         registry.register(self._calls)
         self.failures = Counter(
             "gateway_llm_attempt_failures_total",
-            "Attempts at a provider that failed before the first byte of a response, by error;"
+            "Attempts at a provider that failed before the first output of a response, by error;"
             " another provider of the model was tried, if there was one.",
             (*_LABELS, "error"),
             registry=registry,

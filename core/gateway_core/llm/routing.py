@@ -23,6 +23,8 @@ circuit: it may provoke its failures."""
 PROBE_SECONDS = 150.0
 """After so long a probe without an outcome no longer keeps others from probing."""
 
+PROBE_REFUSED_SECONDS = 1.0
+"""After so long a call that no other provider can answer tries a refused credential again."""
 PROMPT_SECONDS = 1.0
 """How long a probe may take before calls that no other provider can answer no longer join it."""
 
@@ -34,7 +36,15 @@ class CircuitBreaker:
     open and lets one probe pass, which closes it or doubles the rest.
     """
 
-    __slots__ = ("_asked_until", "_outcomes", "_probe_at", "_rest", "_succeeded", "_until")
+    __slots__ = (
+        "_asked_until",
+        "_is_heard",
+        "_outcomes",
+        "_probe_at",
+        "_rest",
+        "_succeeded",
+        "_until",
+    )
 
     def __init__(self) -> None:
         # the account of each failed call, None for a success
@@ -47,6 +57,8 @@ class CircuitBreaker:
         self._asked_until = 0.0
         """Until when the provider has asked for no calls."""
         self._probe_at: float | None = None
+        self._is_heard = False
+        """Whether the probe has got the head of a response."""
 
     @property
     def is_open(self) -> bool:
@@ -74,8 +86,8 @@ class CircuitBreaker:
         Not while the provider has asked for no calls, nor while it leaves a probe unanswered: calls
         would pile up at a provider that is silent.
         """
-        is_silent = self._is_probed(now) and now >= (self._probe_at or 0.0) + PROMPT_SECONDS
-        return now >= self._asked_until and not is_silent
+        is_late = self._is_probed(now) and now >= (self._probe_at or 0.0) + PROMPT_SECONDS
+        return now >= self._asked_until and (self._is_heard or not is_late)
 
     def begin(self, now: float, *, is_last: bool = False) -> bool:
         """Take a call's permission to pass. One that has it must succeed, fail or be dropped.
@@ -87,8 +99,13 @@ class CircuitBreaker:
         if self.count_rest(now) > 0 and not (is_last and self.may_try(now)):
             return False
         if self._rest > 0 and not self._is_probed(now):
-            self._probe_at = now
+            self._probe_at, self._is_heard = now, False
         return True
+
+    def hear(self, began: float) -> None:
+        """Note the head of a response, whose outcome is open; `began` is what `begin` got."""
+        if self._probe_at == began:
+            self._is_heard = True
 
     def succeed(self, account: str, now: float) -> None:
         """Note a call that the provider answered."""
@@ -188,23 +205,45 @@ def choose_route(
 class CredentialRing:
     """Credentials of a provider, taken in turn; those it has just refused or limited are left out.
 
-    `size` is at least 1: a provider without a Secret has one empty credential.
+    A call that no other provider can answer may try a refused one, once a second. `size` is at
+    least 1: a provider without a Secret has one empty credential.
     """
 
-    __slots__ = ("_limited", "_next", "_until")
+    __slots__ = ("_limited", "_next", "_tried_at", "_until")
 
     def __init__(self, size: int) -> None:
         self._until = [0.0] * size
         self._limited = [False] * size
         self._next = 0
+        self._tried_at = 0.0
+        """When a refused credential was tried last."""
 
     @property
     def is_rested(self) -> bool:
         """Whether there is one credential and it is usable, if that is known without the clock."""
         return self._until == [0.0]
 
-    def take(self, now: float) -> int | None:
-        """Number of the next usable credential; None where all rest."""
+    def take(self, now: float, *, is_last: bool = False) -> int | None:
+        """Number of the next usable credential; None where all rest.
+
+        `is_last`: no other provider can answer the call, so it may try a refused credential.
+        """
+        index = self._take_usable(now)
+        if index is None and is_last and self._may_probe(now):
+            self._tried_at = now
+            refused = (i for i, limited in enumerate(self._limited) if not limited)
+            # the one that is usable first was refused first
+            return min(refused, key=self._until.__getitem__)
+        return index
+
+    def may_try(self, now: float) -> bool:
+        """Whether a call that no other provider can answer gets a credential."""
+        return self.count_rest(now) == 0 or self._may_probe(now)
+
+    def _may_probe(self, now: float) -> bool:
+        return now >= self._tried_at + PROBE_REFUSED_SECONDS and not all(self._limited)
+
+    def _take_usable(self, now: float) -> int | None:
         size = len(self._until)
         if size == 1:
             if self._until[0] > now:
@@ -227,6 +266,13 @@ class CredentialRing:
         """Leave a credential out for a time: a `limited` one, or one that was refused."""
         self._until[index] = max(self._until[index], now + min(seconds, LONGEST_RETRY_SECONDS))
         self._limited[index] = limited
+        if not limited:
+            self._tried_at = now
+
+    def restore(self, index: int) -> None:
+        """Note that the provider has accepted a credential, which it may have refused before."""
+        if not self._limited[index]:
+            self._until[index] = 0.0
 
     def count_rest(self, now: float) -> float:
         """Seconds until a credential is usable, 0 if one is now."""

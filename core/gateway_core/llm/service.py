@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import datetime
 
 from gateway_core.accounts.guardrails import Policy
 from gateway_core.admission.admission import Payer
 from gateway_core.admission.live_calls import LiveCalls
 from gateway_core.api.errors import Conflict, GatewayError, InvalidRequest, Unavailable
-from gateway_core.api.model import Price, Route
+from gateway_core.api.model import Route
 from gateway_core.billing.counters import Hold
 from gateway_core.billing.journal import CallRecord
 from gateway_core.billing.prices import floor_moment, select_price
@@ -21,18 +20,21 @@ from gateway_core.llm.bounds import bound_input
 from gateway_core.llm.formats.calls import (
     NO_TOKENS,
     Format,
+    InvalidAnswer,
     LlmCall,
     TokenUsage,
     encode_body,
     unsupported,
 )
 from gateway_core.llm.formats.exchange import Exchange, plan_exchange
+from gateway_core.llm.formats.sse import StreamFailed
 from gateway_core.llm.formats.usage import estimate_usage
-from gateway_core.llm.metrics import CallTimes, LlmMetrics
+from gateway_core.llm.metrics import LlmMetrics
+from gateway_core.llm.opening import CallContext, OpenCall
+from gateway_core.llm.priced import PricedCall
 from gateway_core.llm.routing import choose_route
 from gateway_core.llm.spans import begin_attempt, fail_attempt
 from gateway_core.llm.upstream import LlmUpstream, SentCall
-from gateway_core.observability.tracing import Span
 from gateway_core.providers.catalog import Catalog, Model
 from gateway_core.providers.moderators import explain, find_allowed_model
 from gateway_core.providers.registry import Providers
@@ -45,55 +47,11 @@ from gateway_core.providers.upstream import (
 )
 from gateway_core.tasks.operations import CHAT
 
-
-# not frozen, as OpenCall: a frozen instance takes three times as long to create
-@dataclass(slots=True)
-class PricedCall:
-    """A valid call of a model, with the most tokens that it can use and cost (micro-dollars)."""
-
-    call: LlmCall
-    model: Model
-    price: Price
-    input_bound: int
-    output_bound: int
-    micros: int
-    is_large: bool = False
-    """Whether its body takes long to translate and to encode."""
-    attempts: "Attempts | None" = None
-    """None where the client leaves it at one model and the gateway's times."""
-
-
 InlineLinks = Callable[[LlmCall, Format, str, HeldUnits], Awaitable[bool]]
 """Puts into a call's body what a provider of a format cannot fetch, for an account."""
 
 MOST_ALLOWED = 10_000
 """Allowed models that are remembered, some 200 bytes each."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attempts:
-    """Further models of a call, in order, what is reserved for all, and the client's times.
-
-    `micros` are micro-dollars. `first_byte_seconds` is for each model, `total_seconds` for the
-    whole call.
-    """
-
-    fallbacks: tuple[PricedCall, ...]
-    micros: int
-    total_seconds: float | None = None
-    first_byte_seconds: float | None = None
-
-
-@dataclass(slots=True)
-class OpenCall:
-    """A call that a provider answers with success; close `sent` in the end."""
-
-    priced: PricedCall
-    exchange: Exchange
-    sent: SentCall
-    upstream: LlmUpstream
-    route: Route
-    span: Span
 
 
 class LlmService:
@@ -198,17 +156,16 @@ class LlmService:
         return micros
 
     async def open(
-        self, priced: PricedCall, account: str, times: CallTimes, held: HeldUnits
+        self, priced: PricedCall, context: CallContext, *, has_fallbacks: bool = False
     ) -> OpenCall:
-        """Send the call to the providers of its model until one answers; notes when, in `times`.
+        """Send the call to the providers of its model until one answers.
 
-        Content that is fetched for it takes memory of `held`.
+        A provider that fails before the first output of its answer (§7.4) is followed by another,
+        of the same priority by weight, then of the next one, and in the end one whose circuit is
+        open. Input that a provider rejects is not tried elsewhere. `has_fallbacks`: the caller has
+        other models to try.
 
-        A provider that fails before the first byte of its answer, or whose stream begins with an
-        error, is followed by another, of the same priority by weight, then of the next one, and in
-        the end one whose circuit is open. Input that a provider rejects is not tried elsewhere.
-
-        Raises GatewayError, for the client (contract §1.3).
+        Raises GatewayError, for the client (contract §1.3), and what `begin` raises besides.
         """
         routes = priced.model.routes
         only = self._providers.find_known(routes[0].provider_name) if len(routes) == 1 else None
@@ -233,50 +190,28 @@ class LlmService:
                 break
             upstream = upstreams[route.provider_name]
             tries[route.name] = tries.get(route.name, 0) + 1
+            name = route.provider_name
+            is_final = not has_fallbacks and len(left) == 1
+            is_final = is_final and tries[route.name] >= upstream.credentials
             try:
-                format_ = choose_format(priced.call, upstream)
-                if format_ is not priced.call.format:
-                    inlined = await self._inline_links(priced.call, format_, account, held)
-                    priced.is_large = priced.is_large or inlined
-                if priced.is_large:
-                    exchange, body = await asyncio.to_thread(self._plan, priced, route, upstream)
-                else:
-                    exchange, body = self._plan(priced, route, upstream)
+                return await self._attempt(
+                    priced, route, upstream, context, is_last=is_last, is_final=is_final
+                )
             except InvalidRequest as error:
                 # this provider's format lacks something; another's may have it
                 refusal = error
                 left.remove(route)
-                continue
-            name, upstream_model = route.provider_name, route.upstream_model
-            span = begin_attempt(times.parent, exchange, name, upstream, upstream_model)
-            try:
-                sent = await upstream.send(
-                    exchange.path,
-                    body,
-                    account=account,
-                    upstream_model=upstream_model,
-                    note_sent=times.note_sent,
-                    note_begun=times.note_begun,
-                    is_stream=priced.call.stream,
-                    is_last=is_last,
-                )
-            except BaseException as error:
-                fail_attempt(span, error)
-                if not isinstance(error, UpstreamError):
-                    raise
-                times.note_failure(is_silent=isinstance(error, UpstreamSilent))
+            except UpstreamError as error:
+                context.times.note_failure(is_silent=isinstance(error, UpstreamSilent))
                 self.metrics.count_failure(priced.model, name, error)
                 if isinstance(error, UpstreamRejected):
                     raise translate_error(error) from error
                 # the error of a provider that was not expected to answer says less
-                failure = failure if is_last else error
+                failure = failure or error if is_last else error
                 # another credential of the provider may do
                 is_credential = isinstance(error, UpstreamDenied | UpstreamLimited)
                 if not is_credential or tries[route.name] >= upstream.credentials:
                     left.remove(route)
-            else:
-                exchange.drop_bodies()
-                return OpenCall(priced, exchange, sent, upstream, route, span)
         if failure is None and left:
             # all rest; the one that is usable first decides
             resting = (upstreams[route.provider_name] for route in left)
@@ -288,6 +223,62 @@ class LlmService:
             raise translate_error(failure) from failure
         raise Unavailable(f"Model {priced.model.model_id} cannot be reached now.")
 
+    async def _attempt(
+        self,
+        priced: PricedCall,
+        route: Route,
+        upstream: LlmUpstream,
+        context: CallContext,
+        *,
+        is_last: bool,
+        is_final: bool,
+    ) -> OpenCall:
+        """Send the call to one provider and wait for its output.
+
+        `is_last`: others were tried or rest. `is_final`: none is tried after this attempt.
+        Raises UpstreamError, and InvalidRequest where the provider's format lacks a field.
+        """
+        times = context.times
+        format_ = choose_format(priced.call, upstream)
+        if format_ is not priced.call.format:
+            inlined = await self._inline_links(priced.call, format_, context.account, context.held)
+            priced.is_large = priced.is_large or inlined
+        if priced.is_large:
+            exchange, body = await asyncio.to_thread(self._plan, priced, route, upstream)
+        else:
+            exchange, body = self._plan(priced, route, upstream)
+        span = begin_attempt(
+            times.parent, exchange, route.provider_name, upstream, route.upstream_model
+        )
+        sent: SentCall | None = None
+        try:
+            sent = await upstream.send(
+                exchange.path,
+                body,
+                account=context.account,
+                upstream_model=route.upstream_model,
+                note_sent=times.note_sent,
+                is_last=is_last,
+            )
+            # another provider gets a body of its own
+            del body
+            exchange.drop_bodies(is_final=is_final)
+            opened = OpenCall(priced, exchange, sent, upstream, route, span, is_final)
+            await context.begin(opened)
+        except BaseException as error:
+            failure: BaseException = error
+            if sent is not None:
+                if isinstance(error, UpstreamError | StreamFailed | InvalidAnswer):
+                    failure = upstream.note_failure(sent, error, route.upstream_model)
+                sent.close()
+            fail_attempt(span, failure)
+            if failure is error:
+                raise
+            raise failure from error
+        upstream.note_success(sent)
+        exchange.drop_bodies()
+        return opened
+
     def _plan(
         self, priced: PricedCall, route: Route, upstream: LlmUpstream
     ) -> tuple[Exchange, bytes]:
@@ -296,8 +287,9 @@ class LlmService:
         InvalidRequest where the provider's format lacks a field.
         """
         format_ = choose_format(priced.call, upstream)
-        # only translated answers say when they were created
-        created = 0 if format_ is priced.call.format else int(self._clock().timestamp())
+        # only translated answers, and those of failed responses, say when they were created
+        is_same = format_ is priced.call.format is not Format.RESPONSES
+        created = 0 if is_same else int(self._clock().timestamp())
         exchange = plan_exchange(priced.call, format_, route.upstream_model, created)
         return exchange, encode_body(exchange.body)
 

@@ -1,18 +1,21 @@
 """One provider of LLM calls: its address, credentials in turn, circuit breaker and slots."""
 
-import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal
 from urllib.parse import urlsplit
 
+import orjson
+
 from gateway_core.api.provider import DirectProvider, ProviderSpec
 from gateway_core.concurrency import FairSemaphore
 from gateway_core.kube.clock import CLOCK
 from gateway_core.llm.client import Client
 from gateway_core.llm.connection import Timeouts
-from gateway_core.llm.formats.sse import begins_stream, find_refusal, shows_refusal
+from gateway_core.llm.formats.calls import InvalidAnswer
+from gateway_core.llm.formats.failures import ReportedError, find_error, read_error
+from gateway_core.llm.formats.sse import StreamBroken, StreamFailed
 from gateway_core.llm.response import Response
 from gateway_core.llm.routing import CircuitBreaker, CredentialRing, Pace
 from gateway_core.providers.checks import check_provider
@@ -20,10 +23,12 @@ from gateway_core.providers.http_answers import (
     REFUSED,
     Answer,
     find_call_error,
+    limit_wait,
+    make_denied,
     parse_retry_after,
 )
 from gateway_core.providers.http_calls import decode_credential, fill_headers
-from gateway_core.providers.redaction import MessageCleaner
+from gateway_core.providers.redaction import MessageCleaner, concerns_account
 from gateway_core.providers.upstream import (
     UpstreamBusy,
     UpstreamDenied,
@@ -43,9 +48,6 @@ LIMITED_SECONDS = 1.0
 """The same for a rate limit without a Retry-After, which may concern a single request."""
 MOST_ERROR_BYTES = 64 * 1024
 _TOO_MANY = "The provider is sent more calls than it takes."
-BEGIN_SECONDS = 0.25
-"""How long the head of a stream is kept from its client: an error that comes instead of the first
-frame lets another provider answer. The client gets the head before the first token (§7.2)."""
 MOST_HEADS = 256
 """Prepared heads kept: one for each path and credential."""
 
@@ -57,28 +59,30 @@ def split_credentials(credential: bytes | str | None) -> list[str | None]:
 
 
 class SentCall:
-    """A call that the provider answers with success: read `response`, then call `close`."""
+    """A call that the provider answers with 2xx: read `response`, then call `close`.
 
-    __slots__ = ("_account", "_breaker", "_slots", "response")
+    `has_outcome`: its success or failure is noted. Without either, as when its client leaves, it
+    says nothing about the provider. `began` and `number` are its time and its credential.
+    """
+
+    __slots__ = ("_upstream", "account", "began", "has_outcome", "number", "response")
 
     def __init__(
-        self, response: Response, account: str, breaker: CircuitBreaker, slots: FairSemaphore
+        self, upstream: "LlmUpstream", response: Response, account: str, began: float, number: int
     ) -> None:
         self.response = response
-        self._account = account
-        self._breaker = breaker
-        self._slots: FairSemaphore | None = slots
-
-    def fail(self) -> None:
-        """Note that the provider failed after its head: in the middle of a stream."""
-        self._breaker.fail(time.monotonic(), self._account)
+        self.account = account
+        self.began = began
+        self.number = number
+        self.has_outcome = False
+        self._upstream: LlmUpstream | None = upstream
 
     def close(self) -> None:
         """End the call; the connection is closed unless the response was read whole. Repeatable."""
-        slots, self._slots = self._slots, None
-        if slots is not None:
+        upstream, self._upstream = self._upstream, None
+        if upstream is not None:
             self.response.abort()
-            slots.release(self._account)
+            upstream.release(self)
 
 
 class LlmUpstream:
@@ -160,7 +164,7 @@ class LlmUpstream:
         """Whether a call that no other provider can answer may be sent: the circuit may be open."""
         now = time.monotonic()
         has_rate = self._pace is None or self._pace.count_rest(now) == 0
-        return has_rate and self._breaker.may_try(now) and self._credentials.count_rest(now) == 0
+        return has_rate and self._breaker.may_try(now) and self._credentials.may_try(now)
 
     def clean(self, message: str, upstream_model: str) -> str:
         """A provider's message without its addresses, credentials and ids (contract §1.3)."""
@@ -181,15 +185,12 @@ class LlmUpstream:
         account: str,
         upstream_model: str,
         note_sent: Callable[[], None],
-        note_begun: Callable[[], None],
-        is_stream: bool = False,
         is_last: bool = False,
     ) -> SentCall:
-        """POST a call; returns when the provider has answered 2xx, and begun its stream.
+        """POST a call; returns when the provider has answered 2xx.
 
         The account holds one of the provider's slots, of which it gets at most half, until the
-        call is closed. `note_sent` is called just before the first byte is sent,
-        `note_begun` when a first byte of a stream has come, but more is waited for.
+        call is closed. `note_sent` is called just before the first byte is sent.
         `is_last`: no other provider can answer the call, so it is sent though the circuit is open.
 
         Raises:
@@ -202,7 +203,7 @@ class LlmUpstream:
             raise self.explain_rest()
         if not self._breaker.begin(now, is_last=is_last):
             raise self.explain_rest()
-        number = self._credentials.take(now)
+        number = self._credentials.take(now, is_last=is_last)
         if number is None:
             self._breaker.drop(now)
             raise self.explain_rest()
@@ -217,14 +218,46 @@ class LlmUpstream:
             )
             if not 200 <= response.status < 300:
                 await self._check(response, number, upstream_model)
-            elif is_stream and not (response.chunks and begins_stream(response.chunks[0])):
-                await self._check_begin(response, number, upstream_model, note_begun)
         except BaseException as error:
             self._slots.release(account)
             self._note(error, account, now)
             raise
-        self._breaker.succeed(account, time.monotonic())
-        return SentCall(response, account, self._breaker, self._slots)
+        self._breaker.hear(now)
+        self._credentials.restore(number)
+        return SentCall(self, response, account, now, number)
+
+    def note_success(self, sent: SentCall) -> None:
+        """Note that a call got output."""
+        sent.has_outcome = True
+        self._breaker.succeed(sent.account, time.monotonic())
+
+    def note_failure(
+        self,
+        sent: SentCall,
+        error: UpstreamError | StreamFailed | InvalidAnswer,
+        upstream_model: str,
+    ) -> UpstreamError:
+        """Note the failure of a call after its head, and return it as an error of a provider."""
+        # what is not of the format, or of no use, may be the request's doing
+        counts = True
+        if isinstance(error, ReportedError):
+            failure = self._judge(error, sent.number, upstream_model)
+            counts = not error.is_model
+        elif isinstance(error, UpstreamError):
+            failure = error
+        else:
+            failure = UpstreamUnclear("The provider's response cannot be read.")
+            counts = isinstance(error, StreamBroken) and not sent.has_outcome
+        if counts:
+            sent.has_outcome = True
+            self._note(failure, sent.account, sent.began)
+        return failure
+
+    def release(self, sent: SentCall) -> None:
+        """Return the slot of a call that ends."""
+        if not sent.has_outcome:
+            self._breaker.drop(sent.began)
+        self._slots.release(sent.account)
 
     def _find_head(self, path: str, number: int) -> bytes:
         head = self._heads.get((path, number))
@@ -243,73 +276,34 @@ class LlmUpstream:
                 raw = await response.read(MOST_ERROR_BYTES)
         finally:
             response.abort()
-        retry_after = response.headers.get(b"retry-after", b"").decode("latin-1")
-        answer = Answer(response.status, raw, parse_retry_after(retry_after, CLOCK.time()))
-        raise self._judge(answer, _find_message(answer), number, upstream_model)
+        reported = _read_report(raw)
+        reported.status = response.status
+        reported.retry_after = _read_retry_after(response) or reported.retry_after
+        raise self._judge(reported, number, upstream_model)
 
-    async def _check_begin(
-        self,
-        response: Response,
-        number: int,
-        upstream_model: str,
-        note_begun: Callable[[], None],
-    ) -> None:
-        """Raise the error of a stream that fails before its first frame, or with it."""
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(BEGIN_SECONDS):
-                    await response.wait_for_body()
-                    note_begun()
-                    await response.wait_for_body(shows_refusal)
-        except BaseException:
-            response.abort()
-            raise
-        error = self._find_begin_error(response, number, upstream_model)
-        if error is not None:
-            response.abort()
-            raise error
-
-    def _find_begin_error(
-        self, response: Response, number: int, upstream_model: str
-    ) -> UpstreamError | None:
-        if response.is_whole:
-            return UpstreamUnclear("The provider's response is empty.")
-        data = b"".join(response.chunks)
-        if response.source is None:
-            # the last frame may lack its blank line
-            data += b"\n\n"
-        elif begins_stream(data):
-            return None
-        refusal = find_refusal(data)
-        if refusal is None:
-            if response.source is None and not shows_refusal(data):
-                return UpstreamUnclear("The provider's stream ended before its first frame.")
-            return None
-        if refusal.status is None:
-            return UpstreamUnclear("The provider answered with an error instead of a stream.")
-        answer = Answer(refusal.status, None, None)
-        return self._judge(answer, refusal.message, number, upstream_model)
-
-    def _judge(
-        self, answer: Answer, message: str, number: int, upstream_model: str
-    ) -> UpstreamError:
-        """The error of an answer without success; notes what caused it."""
-        now = time.monotonic()
-        error = find_call_error(answer)
-        if answer.status == 401:
+    def _judge(self, reported: ReportedError, number: int, upstream_model: str) -> UpstreamError:
+        """The error that a provider reports; notes what caused it."""
+        now, status = time.monotonic(), reported.status
+        if reported.is_account or status == 401:
             # 402 and 403 may concern a single request
             self._credentials.rest(number, DENIED_SECONDS, now, limited=False)
-        elif isinstance(error, UpstreamLimited):
+            return make_denied(status or 402)
+        if status is None:
+            return UpstreamUnclear("The provider reported an error.")
+        error = find_call_error(Answer(status, None, reported.retry_after))
+        if isinstance(error, UpstreamLimited):
             seconds = error.retry_after or LIMITED_SECONDS
             self._credentials.rest(number, seconds, now, limited=True)
         elif isinstance(error, UpstreamBusy) and error.retry_after:
             self._breaker.pause(error.retry_after, now)
         if error is not None:
             return error
-        if answer.status == 404:
+        if status == 404:
             # model and URL come from resources, so this is no error of the client
             return UpstreamDenied("The provider knows no such model or address (HTTP status 404).")
-        return UpstreamRejected(self.clean(message, upstream_model))
+        if concerns_account(reported.message):
+            return UpstreamDenied("The provider refuses the gateway's account.")
+        return UpstreamRejected(self.clean(reported.message, upstream_model))
 
     def _note(self, error: BaseException, account: str, began: float) -> None:
         """Note the outcome of a call that failed before its response."""
@@ -338,17 +332,23 @@ def fill_direct_headers(
     return {"content-type": "application/json", **headers}
 
 
-def _find_message(answer: Answer) -> str:
-    """The message in an error of either dialect; empty without one."""
+def _read_report(raw: bytes) -> ReportedError:
+    """The error in the body of a response of either dialect; one without a text if none is."""
     try:
-        document = answer.parse()
-    except UpstreamUnclear:
-        return ""
-    if isinstance(document, list) and document:
-        document = document[0]
-    error = document.get("error") if isinstance(document, dict) else None
-    message = error.get("message") if isinstance(error, dict) else error
-    return message if isinstance(message, str) else ""
+        document = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        document = None
+    return find_error(document) or read_error(document)
+
+
+def _read_retry_after(response: Response) -> float | None:
+    """The seconds to wait by a response's header, in milliseconds, in seconds or as a date."""
+    headers = response.headers
+    milliseconds = headers.get(b"retry-after-ms", b"")
+    if milliseconds.isdigit():
+        return limit_wait(int(milliseconds) / 1000)
+    value = headers.get(b"retry-after")
+    return None if value is None else parse_retry_after(value.decode("latin-1"), CLOCK.time())
 
 
 def _find_no_slot() -> UpstreamBusy:

@@ -28,6 +28,8 @@ from gateway_core.providers.upstream import (
     UpstreamTimedOut,
 )
 
+CALL_FAILED = "The model's provider failed on this call."
+
 
 def find_allowed_model(
     catalog: Catalog,
@@ -106,4 +108,4 @@ def explain(error: UpstreamError) -> GatewayError:
         return Unavailable("The model's provider takes no calls at present.", retry_after=wait)
     if isinstance(error, UpstreamTimedOut):
         return UpstreamTimeout("The model's provider did not answer in time.")
-    return UpstreamFailed("The model's provider failed on this call.")
+    return UpstreamFailed(CALL_FAILED)

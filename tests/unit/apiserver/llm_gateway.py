@@ -147,7 +147,6 @@ def shorten_idle_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have providers that send nothing time out after 0.3 s; they declare whole seconds."""
     times = replace(Timeouts(), head=0.3, idle=0.3)
     monkeypatch.setattr("gateway_core.llm.upstream.Timeouts", lambda **_: times)
-    monkeypatch.setattr("gateway_core.llm.upstream.BEGIN_SECONDS", 0.05)
 
 
 def read_frames(body: bytes) -> list[Any]:

@@ -20,7 +20,6 @@ from tests.unit.apiserver.llm_gateway import (
     begin_and_hang,
     fail_with,
     hang,
-    read_frames,
     serve,
     shorten_idle_time,
 )
@@ -39,11 +38,7 @@ async def test_call_of_a_silent_provider_is_504_and_pays_its_prompt(
     async with serve(script) as (gateway, _):
         found = await gateway.chat(stream=streams)
 
-        if begins and streams:
-            (error,) = read_frames(found.body)
-            assert error["error"]["code"] == "upstream_timeout"
-        else:
-            assert (found.status, found.json["error"]["code"]) == (504, "upstream_timeout")
+        assert (found.status, found.json["error"]["code"]) == (504, "upstream_timeout")
         record = await gateway.read_record()
         prompt = -(-len(orjson.dumps({**BODY, "stream": streams})) // 4)
         assert (record.micros, record.failed, record.estimated) == (prompt, True, True)

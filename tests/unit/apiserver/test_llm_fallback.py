@@ -1,13 +1,16 @@
 """Which provider answers a call while others fail, are limited or work again."""
 
 import asyncio
+from typing import Any
 from unittest.mock import patch
 
+import orjson
 import pytest
 
-from gateway_core.llm import upstream
+from gateway_apiserver.surfaces.llm import running
+from gateway_core.llm import routing
 from gateway_core.llm.routing import LEAST_FAILURES, Pace
-from tests.servers.llm_provider import Received, Reply, make_chat_chunks
+from tests.servers.llm_provider import Received, Reply, make_chat_answer, make_chat_chunks
 from tests.unit.apiserver.llm_gateway import (
     LlmGateway,
     Script,
@@ -135,6 +138,19 @@ FAILED_STREAMS = {
 }
 
 
+LACK = "insufficient_system_resource"
+OVERLOADED = {"error": {"message": "no", "code": "502"}}
+SILENT_FAILURES: dict[str, tuple[Any, list[Any], int]] = {
+    "error": (OVERLOADED, [OVERLOADED], 502),
+    "word of failure": (
+        make_chat_answer("") | {"choices": [{"message": {}, "finish_reason": LACK}]},
+        [{"choices": [{"delta": {}, "finish_reason": LACK}]}],
+        502,
+    ),
+    "not of the format": ({"hello": 1}, [{"hello": 1}], 502),
+}
+
+
 @pytest.mark.parametrize(("script", "status"), FAILED_STREAMS.values(), ids=FAILED_STREAMS)
 async def test_stream_that_fails_as_it_begins_is_answered_by_the_next_provider(
     script: Script, status: int
@@ -150,16 +166,85 @@ async def test_stream_that_fails_as_it_begins_is_answered_by_the_next_provider(
         assert (found.status, list(found.json)) == (status, ["error"])
 
 
-async def test_stream_without_a_first_byte_begins_in_time() -> None:
+async def test_stream_without_output_begins_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "HEAD_SECONDS", 0.05)
+
     async def pause(reply: Reply, _: Received) -> None:
+        role, *frames = make_chat_chunks("Hello")
         await reply.begin()
+        await reply.chunk(role)
         await asyncio.sleep(0.2)
-        for frame in make_chat_chunks("Hello"):
+        for frame in frames:
             await reply.chunk(frame)
         await reply.end()
 
     async with serve_each(pause, fail) as (gateway, _, other):
-        with patch.object(upstream, "BEGIN_SECONDS", 0.01):
-            assert b"Hello" in (await gateway.chat(stream=True)).body
-        assert b"Hello" in (await gateway.chat(stream=True)).body
+        found = await gateway.chat(stream=True)
+        assert found.body.startswith(b": keep-alive\n\ndata: {")
+        assert b"Hello" in found.body
         assert not other.received
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("name", SILENT_FAILURES)
+async def test_failure_before_output_is_answered_by_the_next_provider(
+    monkeypatch: pytest.MonkeyPatch, name: str, *, streams: bool, is_slow: bool
+) -> None:
+    monkeypatch.setattr(running, "HEAD_SECONDS", 0.05)
+    whole, frames, status = SILENT_FAILURES[name]
+
+    async def script(reply: Reply, _: Received) -> None:
+        if is_slow:
+            await asyncio.sleep(0.1)
+        if not streams:
+            await reply.whole(whole)
+            return
+        await reply.begin()
+        for frame in make_chat_chunks("")[:1]:
+            await reply.chunk(frame)
+        for frame in frames:
+            await reply.chunk(b"data: %b\n\n" % orjson.dumps(frame))
+        await reply.end()
+
+    hello = stream("Hello") if streams else answer
+    async with serve_each(script, hello) as (gateway, _, other):
+        found = await gateway.chat(stream=streams)
+        assert b"Hello" in found.body
+        assert b"error" not in found.body
+
+        other.scripts = [script]
+        found = await gateway.chat(stream=streams)
+        if streams and is_slow:
+            *_, last = found.body.strip().split(b"\n\n")
+            assert found.status == 200
+            assert b"choices" not in found.body
+            assert orjson.loads(last.removeprefix(b"data: "))["error"]["message"]
+        else:
+            assert (found.status, list(found.json)) == (status, ["error"])
+        records = await gateway.close()
+        assert [record.micros for record in records if record.failed] == [0]
+
+
+async def test_refused_key_without_an_alternative_is_tried_once_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(routing, "PROBE_REFUSED_SECONDS", 0.2)
+    async with serve_each(fail_with(401)) as (gateway, provider):
+        assert await chat(gateway, 3) == {502}
+        assert len(provider.received) == 1
+        await asyncio.sleep(0.25)
+        assert await chat(gateway, 3) == {502}
+        assert len(provider.received) == 2
+        provider.scripts = [answer]
+        await asyncio.sleep(0.25)
+        assert await chat(gateway, 3) == {200}
+
+
+async def test_refused_key_is_left_alone_while_another_provider_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(routing, "PROBE_REFUSED_SECONDS", 0.0)
+    async with serve_each(fail_with(401), answer) as (gateway, provider, _):
+        assert await chat(gateway, 5) == {200}
+        assert len(provider.received) == 1

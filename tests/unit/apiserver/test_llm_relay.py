@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from gateway_apiserver.surfaces.llm.relay import Relay
+from gateway_apiserver.surfaces.llm.relay import KeepAlive, Relay
 from gateway_core.llm.formats.calls import Format
 from gateway_core.llm.formats.chat_stream import ChatStream
 from gateway_core.llm.formats.sse import StreamBroken, keep_alive
@@ -63,8 +63,10 @@ class Scene:
     def __init__(self) -> None:
         self.client, self.provider = Client(), Provider()
         stream = ChatStream("public", include_usage=False)
-        self.relay = Relay(self.provider.response, stream, self.client, COMMENT)
-        self.running = asyncio.ensure_future(self.relay.run())
+        self.keep_alive = KeepAlive(self.client, COMMENT)
+        self.keep_alive.start()
+        self.relay = Relay(self.provider.response, stream, self.client, self.keep_alive)
+        self.running = asyncio.ensure_future(self.relay.run(b""))
 
 
 @asynccontextmanager
@@ -75,6 +77,7 @@ async def relay() -> AsyncIterator[Scene]:
     try:
         yield scene
     finally:
+        scene.keep_alive.stop()
         scene.running.cancel()
         with suppress(asyncio.CancelledError, UpstreamError, StreamBroken):
             await scene.running
@@ -120,6 +123,7 @@ async def test_end_of_the_stream_ends_keep_alives() -> None:
         await asyncio.sleep(20)
         scene.provider.response.end()
         assert await scene.running == b""
+        scene.keep_alive.stop()
         await asyncio.sleep(100)
     assert scene.client.times == [15]
     assert scene.client.on_drained is ignore

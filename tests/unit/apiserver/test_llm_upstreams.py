@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from gateway_core.billing.journal import CallRecord
 from gateway_core.llm.formats.calls import estimate_tokens
-from tests.fakes.llm_cases import CASES, Case
+from tests.fakes.llm_cases import CASES, TEXTS, Case
 from tests.servers.llm_dialects import ReadStream
 from tests.servers.llm_provider import Reply
 from tests.shares import IS_WHOLE
@@ -22,11 +22,12 @@ STEP, WRONG_STEP = (1, 1) if IS_WHOLE else (97, 31)
 """Every so many-th byte is tried; each one by the tests of streams alone (`tests/unit/llm`)."""
 
 
-def find_begin(wire: bytes) -> int:
-    """Where the first frame begins."""
-    begin = re.search(rb"\r\n\r\n(?:[0-9a-f]+\r\n)?", wire)
-    assert begin is not None
-    return begin.end()
+def find_output(wire: bytes) -> range:
+    """Where the data and the blank line of the first frame with text end."""
+    text_at = wire.index(TEXTS[0].encode())
+    end = re.compile(rb"\n\r?\n").search(wire, text_at)
+    assert end is not None
+    return range(end.start(), end.end())
 
 
 @pytest.fixture(autouse=True)
@@ -69,10 +70,8 @@ async def test_response_that_breaks_off_at_any_byte_ends_with_an_error(
 ) -> None:
     case = CASES[name]
     wire = encode(case, chunked=chunked)
-    begins_at = find_begin(wire)
-    # another provider may answer until the first frame has come
-    blank = re.compile(rb"\n\r?\n").search(wire, begins_at)
-    assert blank is not None
+    # another provider may answer until the first frame with text has come
+    output = find_output(wire)
 
     async def send(reply: Reply, number: int) -> None:
         await reply.raw(wire[:number])
@@ -84,8 +83,8 @@ async def test_response_that_breaks_off_at_any_byte_ends_with_an_error(
     for (length, answer), record in zip(answers.items(), records, strict=True):
         got = check(case, answer, 502)
         # the blank line of a last frame may be missing
-        if not begins_at < length < blank.end():
-            assert (got is None) == (length <= begins_at)
+        if length not in output:
+            assert (got is None) == (length < output.start)
         if got is not None:
             assert TEXT.startswith(got.text)
             # a stream may end well where its last, needless bytes alone are missing
@@ -100,9 +99,8 @@ async def test_response_that_stalls_ends_in_time_with_an_error(
     shorten_idle_time(monkeypatch)
     case = CASES[name]
     wire = encode(case)
-    head_ends_at = wire.index(b"\r\n\r\n") + 4
-    begins_at = find_begin(wire)
-    places = [0, 20, begins_at - 4, begins_at, begins_at + 1, begins_at + 100]
+    output = find_output(wire)
+    places = [0, 20, output.start - 100, output.start - 1, output.stop, output.stop + 1]
     places += [len(wire) // 2, len(wire) * 4 // 5]
 
     async def send(reply: Reply, number: int) -> None:
@@ -114,8 +112,7 @@ async def test_response_that_stalls_ends_in_time_with_an_error(
         assert len(await harness.end()) == len(places)
     for place, answer in answers.items():
         got = check(case, answer, 504)
-        # the client's head does not wait long for a frame
-        assert (got is None) == (place < head_ends_at)
+        assert (got is None) == (place < output.stop)
         if got is not None:
             assert got.error
             assert got.error["code"] in (504, "upstream_timeout")

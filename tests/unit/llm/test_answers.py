@@ -7,6 +7,7 @@ import pytest
 
 from gateway_core.llm.formats.answers import complete_answer, parse_answer
 from gateway_core.llm.formats.calls import Format, InvalidAnswer, LlmCall, TokenUsage
+from gateway_core.llm.formats.failures import ReportedError
 from gateway_core.llm.formats.usage import (
     fill_responses_usage,
     read_chat_usage,
@@ -27,9 +28,9 @@ def complete(format_: Format, document: dict[str, Any]) -> tuple[dict[str, Any],
 
 
 @pytest.mark.parametrize(
-    ("reason", "shown"), [("length", "length"), ("eos_token", "stop"), (None, "stop")]
+    ("reason", "shown"), [("length", "length"), ("eos_token", "eos_token"), (None, "stop")]
 )
-def test_chat_answer_changes_in_model_and_unknown_finish_reason_alone(
+def test_chat_answer_changes_in_model_and_missing_finish_reason_alone(
     reason: str | None, shown: str
 ) -> None:
     document = {
@@ -147,7 +148,27 @@ def test_cache_writes_survive_formats_that_have_them() -> None:
     assert fill_responses_usage({"usage": to_responses_usage(usage)}) == usage
 
 
-def test_response_that_failed_without_usage_is_free() -> None:
-    document = {"output": [], "status": "failed", "error": {"code": "x", "message": "secret"}}
-    _, usage = complete(Format.RESPONSES, document)
-    assert (usage.input, usage.output) == (0, 0)
+@pytest.mark.parametrize(
+    ("format_", "document", "code", "status"),
+    [
+        (Format.CHAT, {"error": {"message": "no", "code": 502}}, None, 502),
+        (Format.CHAT, {"error": {"message": "no", "code": "400"}, "choices": []}, None, 400),
+        (Format.CHAT, {"object": "error", "message": "no", "code": 400}, None, 400),
+        (Format.CHAT, {"choices": [{"error": {"message": "no", "code": 502}}]}, None, 502),
+        (Format.CHAT, {"error": "no"}, None, None),
+        (
+            Format.RESPONSES,
+            {"output": [], "status": "failed", "error": {"code": "server_error", "message": "no"}},
+            "server_error",
+            500,
+        ),
+        (Format.GOOGLE, [{"error": {"code": 400, "message": "no"}}], None, 400),
+    ],
+)
+def test_answer_that_is_an_error_has_its_status(
+    format_: Format, document: Any, code: str | None, status: int
+) -> None:
+    with pytest.raises(ReportedError) as caught:
+        complete(format_, document)
+    error = caught.value
+    assert (error.message, error.code, error.status) == ("no", code, status)

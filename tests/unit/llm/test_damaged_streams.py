@@ -5,13 +5,7 @@ from collections import Counter
 import pytest
 
 from gateway_core.llm.formats.calls import Format
-from gateway_core.llm.formats.sse import (
-    ErrorForm,
-    StreamFailed,
-    begins_stream,
-    find_refusal,
-    shows_refusal,
-)
+from gateway_core.llm.formats.sse import ErrorForm, StreamFailed
 from gateway_core.llm.formats.streams import LlmStream
 from tests.fakes.llm_cases import CASES, TEXTS, Case
 from tests.fakes.llm_streams import cut
@@ -88,44 +82,3 @@ def test_frame_nested_too_deeply_to_encode_is_passed_or_ends_the_stream_with_an_
     got, _ = run(case, [first.replace(b"{", deep, 1) + b"\n\n" + rest])
     # a translation leaves such a field out
     assert got.text == ("" if got.error else "".join(TEXTS))
-
-
-FAILED = b'event: response.failed\ndata: {"type":"response.failed","response":%b}\n\n'
-
-
-@pytest.mark.parametrize(
-    ("data", "is_shown", "found"),
-    [
-        (b": processing\n\n", False, None),
-        (b'data: {"error": {"message"', False, None),
-        (b'{"error": {"message"', False, ("The provider's response is no stream.", None)),
-        (b'{"error": {"message": "no", "code": 400}}', True, ("no", 400)),
-        (b'data: {"error": {"message": "no"}}\n\n', True, ("no", None)),
-        (b': processing\n\ndata: {"error": {"message": "no"}}\r\n\r\n', True, ("no", None)),
-        (FAILED % b'{"error":{"code":"server_error","message":"no"}}', True, ("no", None)),
-        (FAILED % b'{"error":{"code":"rate_limit_exceeded","message":"no"}}', True, ("no", 429)),
-        (b"data: text\n\n", True, ("The provider's stream cannot be read.", None)),
-        (b"data: [DONE]\n\n", True, None),
-        (b'data: {"text":"%b' % (b"x" * 9000), True, None),
-    ],
-)
-def test_first_bytes_decide_whether_a_provider_refuses(
-    data: bytes, *, is_shown: bool, found: tuple[str, int | None] | None
-) -> None:
-    assert not begins_stream(data) or found is None
-    assert shows_refusal(data) == is_shown
-    error = find_refusal(data)
-    assert (error and (error.message, error.status)) == found
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b'data: {"choices":[]}\n\n',
-        b'data: {"a":1}\r\n\r\n',
-        b'event: response.created\ndata: {"error":null}\n\n',
-    ],
-)
-def test_usual_first_frame_is_no_error(data: bytes) -> None:
-    assert begins_stream(data)
-    assert find_refusal(data) is None

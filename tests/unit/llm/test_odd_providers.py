@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from gateway_core.llm.formats.calls import Format, InvalidAnswer, TokenUsage
-from gateway_core.llm.formats.sse import StreamError
+from gateway_core.llm.formats.failures import ReportedError
 from tests.fakes.llm_calls import exchange
 from tests.fakes.llm_streams import (
     chat_chunks,
@@ -129,7 +129,7 @@ def mask_ids(frames: list[Any]) -> list[Any]:
 
 def test_error_in_an_array_is_an_error() -> None:
     stream = exchange(G, G, stream=True).open_stream()
-    with pytest.raises(StreamError):
+    with pytest.raises(ReportedError):
         stream.feed(b'data: [{"error": {"code": 503, "message": "no", "status": "X"}}]\n\n')
 
 
@@ -137,7 +137,7 @@ def test_error_in_an_array_is_an_error() -> None:
 @pytest.mark.parametrize("data", [{"message": "Overloaded"}, {}, None])
 def test_event_that_is_named_an_error_is_one(format_: Format, upstream: Format, data: Any) -> None:
     stream = exchange(format_, upstream, stream=True).open_stream()
-    with pytest.raises(StreamError, match="Overloaded" if data else "failed"):
+    with pytest.raises(ReportedError, match="Overloaded" if data else "failed"):
         stream.feed(b"event: error\n" + write_frames([data]))
 
 

@@ -74,7 +74,7 @@ def test_openai_reads_chat_streams(include: bool) -> None:
 
 def test_openai_reads_responses_streams() -> None:
     upstream = write_frames(responses_events(*TEXTS), named=True)
-    body = run_stream(ResponsesStream("m"), cut(upstream, PIECES))
+    body = run_stream(ResponsesStream("m", 5), cut(upstream, PIECES))
     client = open_openai(keep_alive(Format.RESPONSES) + body)
     with client.responses.stream(model="m", input="hi") as stream:
         response = stream.get_final_response()
@@ -202,7 +202,7 @@ def test_sdks_raise_errors_in_mid_stream() -> None:
         list(stream)
     assert caught.value.code == "service_unavailable"
 
-    responses = ResponsesStream("m")
+    responses = ResponsesStream("m", 5)
     body = responses.feed(write_frames(responses_events(*TEXTS)[:5], named=True))
     body += responses.fail(FAILURE)
     events = open_openai(body).responses.create(model="m", input="hi", stream=True)

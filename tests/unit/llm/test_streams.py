@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from gateway_core.llm.formats.calls import Format, TokenUsage
 from gateway_core.llm.formats.chat_stream import ChatStream
+from gateway_core.llm.formats.failures import ReportedError
 from gateway_core.llm.formats.google_stream import GoogleStream
 from gateway_core.llm.formats.responses_stream import ResponsesStream
 from gateway_core.llm.formats.sse import (
     MOST_FRAME_BYTES,
     ErrorForm,
     StreamBroken,
-    StreamError,
     keep_alive,
 )
 from gateway_core.llm.formats.streams import LlmStream
@@ -52,7 +52,7 @@ CASES: dict[str, Callable[[], tuple[LlmStream, bytes]]] = {
         chat()[1].replace(b'":', b'": ').replace(b',"', b', "'),
     ),
     "responses": lambda: (
-        ResponsesStream("acme/public"),
+        ResponsesStream("acme/public", 5),
         write_frames(responses_events(*TEXTS), named=True),
     ),
     "google": lambda: (
@@ -131,13 +131,13 @@ def test_chat_maps_a_model_that_changes_and_leaves_nested_ones() -> None:
     assert third["choices"][0]["delta"]["vendor"] == {"model": "nested"}
 
 
-def test_chat_normalizes_finish_reasons() -> None:
+def test_chat_passes_unknown_finish_reasons() -> None:
     chunks = chat_chunks("a")
     chunks[2]["choices"][0]["finish_reason"] = "eos"
     frames = read_frames(
         run_stream(ChatStream("m", include_usage=False), [write_frames(chunks) + DONE])
     )
-    assert frames[2]["choices"][0]["finish_reason"] == "stop"
+    assert frames[2]["choices"][0]["finish_reason"] == "eos"
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -216,8 +216,8 @@ def test_responses_usage_is_read() -> None:
 
 def test_responses_events_without_names_get_them() -> None:
     events = responses_events("a")
-    passed = run_stream(ResponsesStream("m"), [write_frames(events) + DONE])
-    assert passed == run_stream(ResponsesStream("m"), [write_frames(events, named=True)])
+    passed = run_stream(ResponsesStream("m", 5), [write_frames(events) + DONE])
+    assert passed == run_stream(ResponsesStream("m", 5), [write_frames(events, named=True)])
 
 
 def test_google_frames_have_data_alone_and_public_model() -> None:
@@ -256,7 +256,7 @@ def test_error_of_provider_is_raised_with_the_frames_before_it(
     before = upstream[: upstream.index("日本語".encode())].replace(b"\r\n", b"\n")
     before = before[: before.rindex(b"\n\n") + 2]
     other, _ = CASES[name]()
-    with pytest.raises(StreamError) as caught:
+    with pytest.raises(ReportedError) as caught:
         stream.feed(before + write_frames([document]) + before)
     assert (caught.value.message, caught.value.code, caught.value.status) == (
         "Overloaded",
@@ -307,9 +307,10 @@ def test_failures_end_streams_in_their_format() -> None:
         "code": "upstream_error",
     }
     assert read_frames(ChatStream("m", include_usage=True).fail(FAILURE)) == [{"error": error}]
-    responses = ResponsesStream("m")
+    responses = ResponsesStream("m", 5)
     responses.feed(write_frames(responses_events("a", "b")[:5], named=True))
-    assert read_frames(responses.fail(FAILURE)) == [
+    [event, failed] = read_frames(responses.fail(FAILURE))
+    assert [event] == [
         {
             "type": "error",
             "sequence_number": 5,
@@ -319,6 +320,13 @@ def test_failures_end_streams_in_their_format() -> None:
             "error": error,
         }
     ]
+    assert (failed["type"], failed["sequence_number"]) == ("response.failed", 6)
+    shown = failed["response"]
+    assert (shown["id"], shown["status"], shown["error"]) == (
+        responses_events()[0]["response"]["id"],
+        "failed",
+        {"code": "server_error", "message": "It failed."},
+    )
     assert GoogleStream("m").fail(FAILURE) == (
         b'data: {"error":{"code":502,"message":"It failed.","status":"UNAVAILABLE"}}\n\n'
     )

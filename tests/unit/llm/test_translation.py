@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from gateway_core.api.errors import InvalidRequest
 from gateway_core.llm.formats.calls import Format, InvalidAnswer, TokenUsage
+from gateway_core.llm.formats.failures import ReportedError
 from gateway_core.llm.formats.google_from_chat import GoogleFromChat
 from gateway_core.llm.formats.responses_from_chat import ResponsesFromChat
-from gateway_core.llm.formats.sse import ErrorForm, StreamBroken, StreamError
+from gateway_core.llm.formats.sse import ErrorForm, StreamBroken
 from tests.fakes.llm_calls import USER, exchange, translate
 from tests.fakes.llm_streams import (
     chat_chunks,
@@ -510,7 +511,7 @@ def test_completion_becomes_generated_answer_and_back() -> None:
         ("STOP", "stop", "completed"),
         ("MAX_TOKENS", "length", "incomplete"),
         ("SAFETY", "content_filter", "incomplete"),
-        ("OTHER", "stop", "completed"),
+        ("OTHER", "content_filter", "incomplete"),
     ],
 )
 def test_finish_reasons_are_translated(google: str, chat: str, status: str) -> None:
@@ -684,13 +685,14 @@ def test_error_in_translated_stream_keeps_the_frames_before_it(
     stream = exchange(format_, upstream, stream=True).open_stream()
     before = STREAMS[format_, upstream].replace(b"\r\n", b"\n").split(b"\n\n")[:2]
     error = b'data: {"error":{"message":"Overloaded","code":503}}'
-    with pytest.raises(StreamError) as caught:
+    with pytest.raises(ReportedError) as caught:
         stream.feed(b"\n\n".join([*before, error, b""]))
     assert b"H" in caught.value.sent
-    last = read_frames(caught.value.sent + stream.fail(FAILURE))[-1]
+    last, *more = read_frames(stream.fail(FAILURE))
     assert last["error"]["message"] == "It failed."
     if format_ is R:
         assert last["sequence_number"] == len(read_frames(caught.value.sent))
+        assert [each["response"]["error"]["message"] for each in more] == ["It failed."]
 
 
 def measure_growth(run: Callable[[int], object]) -> float:

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from gateway_core.llm.formats.chat_stream import ChatStream
+from gateway_core.llm.formats.failures import ReportedError
 from gateway_core.llm.formats.google_stream import GoogleStream
 from gateway_core.llm.formats.responses_stream import ResponsesStream
-from gateway_core.llm.formats.sse import StreamBroken, StreamError
+from gateway_core.llm.formats.sse import StreamBroken
 from gateway_core.llm.formats.streams import LlmStream
 from tests.fakes.llm_streams import read_frames, run_stream
 
@@ -43,7 +44,7 @@ def open_stream(name: str, client: Any, prompt: str) -> tuple[LlmStream, bytes]:
             stream: LlmStream = ChatStream("p", include_usage=True)
         case "responses":
             answer = respond(client, prompt, stream=True)
-            stream = ResponsesStream("p")
+            stream = ResponsesStream("p", 5)
         case _:
             answer = generate(client, prompt, STREAM)
             stream = GoogleStream("p")
@@ -166,7 +167,7 @@ def test_answers_are_cut_at_the_maximum(client):
 
 @pytest.mark.parametrize(
     ("name", "raised"),
-    [("error", StreamError), ("junk", StreamBroken)],
+    [("error", ReportedError), ("junk", StreamBroken)],
 )
 @pytest.mark.parametrize("format_", FORMATS)
 def test_streams_break_where_markers_say(client, format_, name, raised):
@@ -180,7 +181,7 @@ def test_streams_break_where_markers_say(client, format_, name, raised):
 def test_streams_break_by_rule(client, rules, format_):
     rules({"behaviour": "break_stream", "kind": "error", "frames": 2, "count": 1})
     stream, body = open_stream(format_, client, "[[words=9]]")
-    with pytest.raises(StreamError) as caught:
+    with pytest.raises(ReportedError) as caught:
         run_stream(stream, [body])
     assert len(read_frames(caught.value.sent)) == 2
     stream, body = open_stream(format_, client, "[[words=9]]")

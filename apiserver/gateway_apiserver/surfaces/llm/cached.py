@@ -12,7 +12,8 @@ from gateway_core.billing.counters import Hold
 from gateway_core.llm.cache import MOST_BYTES, AnswerCache, Place, find_place, is_worth_keeping
 from gateway_core.llm.formats.calls import Format
 from gateway_core.llm.formats.streams import LlmStream
-from gateway_core.llm.service import LlmService, PricedCall
+from gateway_core.llm.priced import PricedCall
+from gateway_core.llm.service import LlmService
 from gateway_core.providers.catalog import Model
 from gateway_web.responses import JSON, NO_STORE, Response, send_head
 

@@ -8,7 +8,7 @@ from gateway_apiserver.endpoints import HeaderDocs
 from gateway_core.api.money import MICROS_PER_DOLLAR
 from gateway_core.llm.formats.calls import Format, LlmCall
 from gateway_core.llm.metrics import CallTimes
-from gateway_core.llm.service import OpenCall
+from gateway_core.llm.opening import OpenCall
 from gateway_core.providers.catalog import Model
 from gateway_web.context import Header, RequestContext
 from gateway_web.responses import JSON
@@ -30,6 +30,9 @@ _CACHE = b"x-gateway-cache"
 _DROPPED = b"x-gateway-dropped"
 HIT: Header = (_CACHE, b"hit")
 MISS: Header = (_CACHE, b"miss")
+
+_AND_EARLY = ", and from a stream whose head goes before its first output."
+_UNLESS_EARLY = "; absent" + _AND_EARLY.removeprefix(", and")
 
 ShownHeaders = Literal["off", "public", "routes"]
 """`public` shows what the catalog's clients know anyway; `routes` also the name of the route."""
@@ -71,7 +74,7 @@ class CallHeaders:
         """Add the headers, at the head of a stream or, with its cost `micros`, of a whole answer.
 
         Times are in milliseconds. The provider's ends at the end of its answer, for a stream at its
-        head; the rest since the call's body came is the gateway's.
+        first output; the rest since the call's body came is the gateway's.
         """
         now = time.monotonic()
         upstream = (times.ended or now) - times.sent
@@ -109,27 +112,26 @@ def describe_headers(shown: ShownHeaders, *, has_cache: bool) -> dict[str, Heade
     }
     if shown != "off":
         described |= {
-            _MODEL: HeaderDocs("The model that answered.", text, always=True),
-            _PROVIDER: HeaderDocs("The service of the model, as in prices.", text, always=True),
+            _MODEL: HeaderDocs(f"The model that answered{_UNLESS_EARLY}", text),
+            _PROVIDER: HeaderDocs(f"The service of the model, as in prices{_UNLESS_EARLY}", text),
             _COST: HeaderDocs(
                 "Charge in US dollars; absent from streams, whose cost is known at their end.",
                 {"type": "string", "pattern": r"^[0-9]+\.[0-9]{6}$"},
             ),
             _UPSTREAM: HeaderDocs(
                 "Milliseconds from the request to the provider to the end of its answer, for a"
-                " stream to its first bytes; absent from kept answers.",
+                f" stream to its first output; absent from kept answers{_AND_EARLY}",
                 milliseconds,
-                always=not has_cache,
             ),
             _OVERHEAD: HeaderDocs(
-                "The rest of the milliseconds since the call's body; absent from kept answers.",
+                "The rest of the milliseconds since the call's body; absent from kept"
+                f" answers{_AND_EARLY}",
                 milliseconds,
-                always=not has_cache,
             ),
         }
     if shown == "routes":
         described[_ROUTE] = HeaderDocs(
-            "The route in the GatewayModel; absent from kept answers.", text, always=not has_cache
+            f"The route in the GatewayModel; absent from kept answers{_AND_EARLY}", text
         )
     if has_cache:
         described[_CACHE] = HeaderDocs(

@@ -10,7 +10,8 @@ from gateway_core.admission.admission import Payer
 from gateway_core.api.errors import InvalidRequest
 from gateway_core.api.model import ANY_MODEL_ID
 from gateway_core.llm.attempts import plan_attempts
-from gateway_core.llm.service import LlmService, PricedCall
+from gateway_core.llm.priced import PricedCall
+from gateway_core.llm.service import LlmService
 from gateway_web.context import Header
 
 FALLBACKS = "x-gateway-fallback-models"

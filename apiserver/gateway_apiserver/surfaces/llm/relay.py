@@ -14,27 +14,65 @@ from gateway_web.http1.exchange import Exchange, ignore
 KEEP_ALIVE_SECONDS = 15.0
 
 
+class KeepAlive:
+    """Sends `data` whenever `client` was sent nothing for 15 s (§7.2, §8.5); if empty, nothing.
+
+    `last` is when it was sent something, by the loop's clock.
+    """
+
+    __slots__ = ("_client", "_data", "_loop", "_timer", "last")
+
+    def __init__(self, client: Exchange, data: bytes) -> None:
+        self.last = 0.0
+        self._client = client
+        self._data = data
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to watch the client, whose response has begun."""
+        self.last = self._loop.time()
+        if self._data:
+            self._timer = self._loop.call_later(KEEP_ALIVE_SECONDS, self._look)
+
+    def stop(self) -> None:
+        """Send nothing more. Repeatable."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def beat(self) -> None:
+        """Send a keep-alive now, unless the client is behind."""
+        # a client that takes nothing has the last one still before it
+        if not self._client.is_behind:
+            self._client.write(self._data)
+        self.last = self._loop.time()
+
+    def _look(self) -> None:
+        """Send a keep-alive if it is time, and look again when the next one may be due."""
+        if self._loop.time() >= self.last + KEEP_ALIVE_SECONDS:
+            self.beat()
+        self._timer = self._loop.call_at(self.last + KEEP_ALIVE_SECONDS, self._look)
+
+
 class Relay:
     """Passes a provider's `response` through `stream` to `client`, whose response has begun.
 
-    `keep_alive` is sent whenever the client was sent nothing for 15 s (§7.2, §8.5); if empty,
-    nothing is. `first` is when the first output came, by the monotonic clock; 0 before.
+    `first` is when the first output came, by the monotonic clock; 0 before.
     """
 
     __slots__ = (
         "_client",
         "_done",
         "_keep_alive",
-        "_last",
         "_loop",
         "_response",
         "_stream",
-        "_timer",
         "first",
     )
 
     def __init__(
-        self, response: Response, stream: LlmStream, client: Exchange, keep_alive: bytes
+        self, response: Response, stream: LlmStream, client: Exchange, keep_alive: KeepAlive
     ) -> None:
         self.first = 0.0
         self._response = response
@@ -43,28 +81,25 @@ class Relay:
         self._keep_alive = keep_alive
         self._loop = asyncio.get_running_loop()
         self._done: asyncio.Future[bytes] = self._loop.create_future()
-        self._last = self._loop.time()
-        self._timer: asyncio.TimerHandle | None = None
 
-    async def run(self) -> bytes:
-        """Pass the stream on; its last frames, which are not sent yet.
+    async def run(self, held: bytes) -> bytes:
+        """Pass the frames `held` and the stream on; its last frames, which are not sent yet.
 
         Raises what `Response.take` and `LlmStream.feed` do.
         """
+        if self._stream.text_bytes:
+            self.first = self._loop.time()
+        if self._stream.ended:
+            return held
+        # the head goes with it
+        self._client.write(held)
         self._response.on_event = self._client.on_drained = self._step
-        if self._keep_alive:
-            self._timer = self._loop.call_later(KEEP_ALIVE_SECONDS, self._look)
         try:
             self._step()
-            if not self._done.done():
-                # the head, where no frame went with it
-                self._client.write(b"")
             return await self._done
         finally:
             self._response.on_event = None
             self._client.on_drained = ignore
-            if self._timer is not None:
-                self._timer.cancel()
 
     def _step(self) -> None:
         """Pass on what has come, unless the client is behind."""
@@ -82,7 +117,7 @@ class Relay:
                     done.set_result(frames)
                 elif frames:
                     client.write(frames)
-                    self._last = self._loop.time()
+                    self._keep_alive.last = self._loop.time()
                 if not self.first and stream.text_bytes:
                     self.first = self._loop.time()
                 if response.source is not None and not response.chunks:
@@ -91,13 +126,3 @@ class Relay:
         except Exception as error:
             # raised by `run`: the connection that calls this is not to end by it
             done.set_exception(error)
-
-    def _look(self) -> None:
-        """Send a keep-alive if it is time, and look again when the next one may be due."""
-        now = self._loop.time()
-        if now >= self._last + KEEP_ALIVE_SECONDS:
-            # a client that takes nothing has the last one still before it
-            if not self._client.is_behind:
-                self._client.write(self._keep_alive)
-            self._last = now
-        self._timer = self._loop.call_at(self._last + KEEP_ALIVE_SECONDS, self._look)

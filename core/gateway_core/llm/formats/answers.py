@@ -13,18 +13,16 @@ from gateway_core.llm.formats.calls import (
     as_object,
     as_objects,
 )
+from gateway_core.llm.formats.failures import ReportedError, find_error
+from gateway_core.llm.formats.reasons import check_reason, choose_reason
 from gateway_core.llm.formats.usage import (
     complete_usage,
     correct_google_usage,
     fill_chat_usage,
     fill_responses_usage,
-    hide_failure,
     measure_answer,
     read_google_usage,
 )
-
-FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
-"""Values of `finish_reason` that the SDK accepts in strict mode (§7.2)."""
 
 MOST_REASONS = 16
 MOST_REASON_LENGTH = 64
@@ -48,17 +46,15 @@ def list_finish_reasons(document: dict[str, Any], format_: Format) -> list[str]:
     return reasons[:MOST_REASONS]
 
 
-def choose_reason(reason: Any) -> str:
-    """A `finish_reason` as the SDK accepts it."""
-    return reason if isinstance(reason, str) and reason in FINISH_REASONS else "stop"
-
-
 def parse_answer(raw: bytes) -> dict[str, Any]:
-    """The object in a provider's answer. InvalidAnswer if there is none."""
+    """The object in a provider's answer. InvalidAnswer if there is none; ReportedError."""
     try:
         document = orjson.loads(raw.removeprefix(BOM_UTF8))
     except orjson.JSONDecodeError as error:
         raise InvalidAnswer("The answer is not JSON.") from error
+    reported = find_error(document)
+    if reported is not None:
+        raise reported
     if not isinstance(document, dict):
         raise InvalidAnswer("The answer is no object.")
     return document
@@ -68,11 +64,14 @@ def complete_answer(call: LlmCall, document: dict[str, Any], upstream: Format) -
     """Correct an answer of a provider of the format `upstream`, in place, and return its usage.
 
     The model is the public id, and values that the SDK rejects are replaced. Without usage in the
-    answer the returned one is estimated and the answer stays without. InvalidAnswer.
+    answer the returned one is estimated and the answer stays without. InvalidAnswer; ReportedError
+    where the reason of its end is a failure.
     """
     required = _REQUIRED.get(upstream)
     if required and not isinstance(document.get(required), list):
         raise InvalidAnswer(f"The answer has no {required}.")
+    for word in list_finish_reasons(document, upstream):
+        check_reason(word)
     match upstream:
         case Format.CHAT:
             usage = fill_chat_usage(document)
@@ -85,13 +84,9 @@ def complete_answer(call: LlmCall, document: dict[str, Any], upstream: Format) -
         case Format.RESPONSES:
             usage = fill_responses_usage(document)
             document["model"] = call.model_id
-            hide_failure(document)
-            if usage is None and document.get("status") == "failed":
-                # as in a stream that fails without output
-                return TokenUsage(0, 0)
+            if document.get("status") in ("failed", "cancelled"):
+                raise ReportedError("The response failed.")
         case Format.GOOGLE:
-            if "error" in document:
-                raise InvalidAnswer("The answer is an error.")
             # a prompt that is blocked has no candidates
             if not isinstance(document.get("candidates", []), list) or GOOGLE_FIELDS.isdisjoint(
                 document

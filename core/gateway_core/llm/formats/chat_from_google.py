@@ -13,22 +13,9 @@ from gateway_core.llm.formats.calls import (
     as_objects,
     read_index,
 )
+from gateway_core.llm.formats.reasons import to_chat_reason
 from gateway_core.llm.formats.translated import ChunkTranslator
 from gateway_core.llm.formats.usage import read_google_usage, to_chat_usage
-
-_REASONS = {
-    "STOP": "stop",
-    "MAX_TOKENS": "length",
-    "SAFETY": "content_filter",
-    "RECITATION": "content_filter",
-    "LANGUAGE": "content_filter",
-    "BLOCKLIST": "content_filter",
-    "PROHIBITED_CONTENT": "content_filter",
-    "SPII": "content_filter",
-    "IMAGE_SAFETY": "content_filter",
-    "IMAGE_PROHIBITED_CONTENT": "content_filter",
-    "IMAGE_RECITATION": "content_filter",
-}
 
 
 def to_completion(
@@ -177,7 +164,8 @@ def _read_parts(candidate: Mapping[str, Any], calls: int, most_calls: int | None
 
 
 def _find_reason(candidate: Mapping[str, Any], *, has_calls: bool) -> str:
-    reason = _REASONS.get(str(candidate.get("finishReason")), "stop")
+    # an unknown word says that something other than the model ended the answer
+    reason = to_chat_reason(candidate.get("finishReason")) or "content_filter"
     return "tool_calls" if has_calls and reason == "stop" else reason
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import orjson
 
-from gateway_core.llm.formats.answers import choose_reason
 from gateway_core.llm.formats.calls import Format, as_object, as_objects, read_index
+from gateway_core.llm.formats.reasons import choose_reason
 from gateway_core.llm.formats.sse import (
     DONE,
     ErrorForm,
@@ -33,7 +33,7 @@ class ChatStream(LlmStream):
     """A chat stream (§7.2). The usage comes last, or not at all where the client did not ask."""
 
     def __init__(self, model_id: str, *, include_usage: bool, choices: int = 1) -> None:
-        super().__init__()
+        super().__init__(Format.CHAT)
         self._model_id = model_id
         self._include_usage = include_usage
         self._finished = False
@@ -194,7 +194,7 @@ class ChatStream(LlmStream):
         self._head = document
         document["model"] = self._model_id
         self.text_bytes += measure_chunk(document)
-        self._note_reasons(document, Format.CHAT)
+        self._note_reasons(document)
         self._note_choices(document)
         for choice in choices:
             choice.pop("usage", None)

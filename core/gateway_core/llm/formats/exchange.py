@@ -13,11 +13,12 @@ from gateway_core.llm.formats.calls import Format, InvalidAnswer, LlmCall, Token
 from gateway_core.llm.formats.chat_from_google import ChatFromGoogle, to_completion
 from gateway_core.llm.formats.chat_stream import ChatStream
 from gateway_core.llm.formats.google_from_chat import GoogleFromChat, to_generated
-from gateway_core.llm.formats.google_stream import GoogleStream
+from gateway_core.llm.formats.google_stream import GoogleStream, GoogleWriter
 from gateway_core.llm.formats.media import move_media
 from gateway_core.llm.formats.names import NameRestorer, replace_names, restore_names
 from gateway_core.llm.formats.responses_from_chat import ResponsesFromChat, to_response
 from gateway_core.llm.formats.responses_stream import ResponsesStream
+from gateway_core.llm.formats.sse import ErrorForm, chat_error
 from gateway_core.llm.formats.streams import LlmStream
 from gateway_core.llm.formats.translated import ChunkTranslator, TranslatedStream
 from gateway_core.llm.formats.translation import refuse
@@ -47,15 +48,23 @@ class Exchange:
     names: Mapping[str, str] = field(default_factory=dict)
     """The client's names of functions, by those that the provider is told instead."""
 
-    def drop_bodies(self) -> None:
-        """Keep nothing of the prompt, which may be large, but what the response repeats of it."""
+    def drop_bodies(self, *, is_final: bool = True) -> None:
+        """Keep nothing of the prompt, which may be large, but what the response repeats of it.
+
+        Unless `is_final` keep the client's body, for another provider.
+        """
         self.body = {}
+        if not is_final:
+            return
         # a translated Responses call repeats fields of its request
         if self.call.format is not Format.RESPONSES or self.upstream is Format.RESPONSES:
             self.call.body = {}
 
     def complete(self, raw: bytes) -> tuple[dict[str, Any], TokenUsage]:
-        """The client's answer and its usage, from a whole answer of the provider. InvalidAnswer."""
+        """The client's answer and its usage, from a whole answer of the provider.
+
+        Raises InvalidAnswer, and ReportedError where it is an error or its reason of the end is.
+        """
         try:
             document, usage = self._complete(raw)
             if raw.count(b"[") + raw.count(b"{") > _MOST_BRACKETS:
@@ -92,7 +101,7 @@ class Exchange:
                     call.model_id, include_usage=call.include_usage, choices=call.choices
                 )
             case Format.RESPONSES, Format.RESPONSES:
-                return ResponsesStream(call.model_id)
+                return ResponsesStream(call.model_id, self.created)
             case Format.GOOGLE, Format.GOOGLE:
                 return GoogleStream(call.model_id, event_stream=call.event_stream)
         translators: list[ChunkTranslator] = []
@@ -114,6 +123,20 @@ class Exchange:
             if self.names:
                 translators.append(NameRestorer(self.names))
         return TranslatedStream(call, self.upstream, translators)
+
+
+def write_failure(call: LlmCall, form: ErrorForm, created: int) -> bytes:
+    """Return the whole stream for the client of a call that no provider answered.
+
+    `created` is the present time in Unix seconds.
+    """
+    match call.format:
+        case Format.CHAT:
+            return chat_error(form)
+        case Format.GOOGLE:
+            return GoogleWriter(event_stream=call.event_stream).fail(form)
+        case Format.RESPONSES:
+            return ResponsesStream(call.model_id, created).fail(form)
 
 
 def plan_exchange(call: LlmCall, upstream: Format, upstream_model: str, created: int) -> Exchange:

@@ -10,11 +10,10 @@ from gateway_core.llm.formats.calls import (
     as_objects,
     read_index,
 )
+from gateway_core.llm.formats.reasons import to_google_reason
 from gateway_core.llm.formats.translated import ChunkTranslator, begins_call
 from gateway_core.llm.formats.translation import parse_arguments
 from gateway_core.llm.formats.usage import read_chat_usage, to_google_usage
-
-_REASONS = {"length": "MAX_TOKENS", "content_filter": "SAFETY"}
 
 
 def to_generated(document: Mapping[str, Any], model_id: str) -> dict[str, Any]:
@@ -112,7 +111,7 @@ class GoogleFromChat(ChunkTranslator):
 def _candidate(index: int, parts: list[dict[str, Any]], reason: str | None) -> dict[str, Any]:
     candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": index}
     if reason is not None:
-        candidate["finishReason"] = _REASONS.get(reason, "STOP")
+        candidate["finishReason"] = to_google_reason(reason)
     return candidate
 
 

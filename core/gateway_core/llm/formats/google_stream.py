@@ -56,7 +56,7 @@ class GoogleStream(LlmStream):
     """A Google stream (§8.5), as server-sent events or as one JSON array."""
 
     def __init__(self, model_id: str, *, event_stream: bool = True) -> None:
-        super().__init__()
+        super().__init__(Format.GOOGLE)
         self._model_id = model_id
         self._writer = GoogleWriter(event_stream=event_stream)
         self._finished = False
@@ -102,7 +102,7 @@ class GoogleStream(LlmStream):
             self.usage = usage
             correct_google_usage(document["usageMetadata"], usage)
         self.text_bytes += measure_candidates(document)
-        self._note_reasons(document, Format.GOOGLE)
+        self._note_reasons(document)
         self._finished = self._finished or has_finished(document)
         return self._writer.write(data_frame(document))
 

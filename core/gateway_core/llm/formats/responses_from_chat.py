@@ -11,6 +11,8 @@ from gateway_core.llm.formats.calls import (
     as_objects,
     read_index,
 )
+from gateway_core.llm.formats.reasons import to_response_end
+from gateway_core.llm.formats.sse import begin_response
 from gateway_core.llm.formats.translated import ChunkTranslator, begins_call
 from gateway_core.llm.formats.usage import read_chat_usage, to_responses_usage
 
@@ -29,7 +31,6 @@ _ECHOED: dict[str, Any] = {
     "user": None,
 }
 """Fields of a request that its response repeats, and their values where it has none."""
-_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 Item = dict[str, Any]
 
@@ -115,6 +116,19 @@ class ResponsesFromChat(ChunkTranslator):
         response = _finish(self._response, self._reason, usage)
         return [*events, {"type": f"response.{response['status']}", "response": response}]
 
+    def show_response(self) -> dict[str, Any]:
+        """Return the Responses object as far as it has come, with its open items as incomplete."""
+        if self._message is not None:
+            part = self._items[self._message]["content"][0]
+            part["refusal" if part["type"] == "refusal" else "text"] = "".join(self._texts)
+        for place, arguments in self._arguments.items():
+            self._items[place]["arguments"] = "".join(arguments)
+        output = [
+            item | {"status": "incomplete"} if item["status"] == "in_progress" else item
+            for item in self._items
+        ]
+        return self._response | {"output": output}
+
     def _begin_once(self) -> list[dict[str, Any]]:
         if self._begun:
             return []
@@ -196,28 +210,13 @@ def _begin(body: Mapping[str, Any], model_id: str, created: int) -> dict[str, An
     echoed = {
         name: default if body.get(name) is None else body[name] for name, default in _ECHOED.items()
     }
-    return {
-        "id": f"resp_{secrets.token_hex(24)}",
-        "object": "response",
-        "created_at": created,
-        "status": "in_progress",
-        "background": False,
-        "error": None,
-        "incomplete_details": None,
-        "model": model_id,
-        "output": [],
-        "previous_response_id": None,
-        "store": False,
-        "usage": None,
-        **echoed,
-    }
+    response = begin_response(model_id, created)
+    return response | {"previous_response_id": None, "store": False} | echoed
 
 
 def _finish(response: dict[str, Any], reason: Any, usage: TokenUsage | None) -> dict[str, Any]:
     """The whole response, after the finish reason of chat."""
-    cut_by = _INCOMPLETE.get(str(reason))
-    response["status"] = "incomplete" if cut_by else "completed"
-    response["incomplete_details"] = {"reason": cut_by} if cut_by else None
+    response["status"], response["incomplete_details"] = to_response_end(reason)
     response["usage"] = None if usage is None else to_responses_usage(usage)
     return response
 

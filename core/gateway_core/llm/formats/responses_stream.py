@@ -2,18 +2,18 @@
 
 from typing import Any
 
+from gateway_core.llm.formats.calls import Format
+from gateway_core.llm.formats.failures import ReportedError, find_error
 from gateway_core.llm.formats.sse import (
     ErrorForm,
     StreamBroken,
-    StreamError,
+    begin_response,
     event_frame,
-    find_error,
-    responses_error,
+    responses_failure,
 )
 from gateway_core.llm.formats.streams import LlmStream, parse_usual
 from gateway_core.llm.formats.usage import (
     fill_responses_usage,
-    hide_failure,
     measure_texts,
 )
 
@@ -24,18 +24,21 @@ _KINDS = ("response.", "error", "keepalive")
 class ResponsesStream(LlmStream):
     """A Responses stream (§7.3): only the model inside `response`, and its usage, change.
 
-    Events that a provider does not number from 0 without gaps are numbered anew.
+    Events that a provider does not number from 0 without gaps are numbered anew. `created` is the
+    time of the call in Unix seconds, for a stream that fails before the provider says one.
     """
 
-    def __init__(self, model_id: str) -> None:
-        super().__init__()
+    def __init__(self, model_id: str, created: int) -> None:
+        super().__init__(Format.RESPONSES)
         self._model_id = model_id
+        self._response = begin_response(model_id, created)
+        """The response as the last event had it."""
         self._events = 0
         """Number of events sent, which is the number of the next one."""
 
     def fail(self, form: ErrorForm) -> bytes:
-        """An event with the error, numbered after the last one."""
-        return responses_error(form, self._events)
+        """The events that end a failed response, numbered after the last one."""
+        return b"".join(map(event_frame, responses_failure(form, self._response, self._events)))
 
     def _pass_usual(self, block: bytes) -> bytes | None:
         frames = block.count(b".delta\ndata: {")
@@ -59,9 +62,16 @@ class ResponsesStream(LlmStream):
         self.text_bytes += sum(map(measure_event, events))
         return block
 
-    def _find_error(self, document: dict[str, Any]) -> StreamError | None:
+    def _find_error(self, document: dict[str, Any]) -> ReportedError | None:
         # events of tools have errors of their own
-        return find_error(document) if document.get("type") in ("error", None) else None
+        if document.get("type") not in ("error", "response.failed", None):
+            return None
+        response = document.get("response")
+        if isinstance(response, dict):
+            self._note_response(response)
+            # its counts are final
+            self.ended = document.get("type") == "response.failed"
+        return find_error(document)
 
     def _pass_document(self, document: dict[str, Any], frame: bytes) -> bytes:
         kind = document.get("type")
@@ -69,19 +79,24 @@ class ResponsesStream(LlmStream):
             return b""
         response = document.get("response")
         if isinstance(response, dict):
-            response["model"] = self._model_id
-            hide_failure(response)
-            usages = map(fill_responses_usage, (response, document))
-            self.usage = next(filter(None, usages), self.usage)
-        self.ended = kind in ("response.completed", "response.incomplete", "response.failed")
+            self._note_response(response)
+            self.usage = fill_responses_usage(document) or self.usage
+        self.ended = kind in ("response.completed", "response.incomplete")
         if self.ended and not isinstance(response, dict):
             raise StreamBroken("The last event of the provider has no response.")
-        self.failed = kind == "response.failed"
         self.text_bytes += measure_event(document)
         document["sequence_number"] = self._events
         frame = event_frame(document)
         self._events += 1
         return frame
+
+    def _note_response(self, response: dict[str, Any]) -> None:
+        """Correct the response of an event, in place, and keep it."""
+        response["model"] = self._model_id
+        self.usage = fill_responses_usage(response) or self.usage
+        # a client knows it by the first id
+        known = {"id": self._response["id"]} if self._events else {}
+        self._response |= response | known
 
     def _complete(self) -> bytes:
         if not self.ended:

@@ -1,5 +1,6 @@
 """Server-sent events of language models: frames from bytes, keep-alive and error frames."""
 
+import secrets
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,18 +15,6 @@ DONE = b"data: [DONE]\n\n"
 """Last frame of a chat stream."""
 _EVENTS = (b"", b"error", b"message")
 """Names of events of chat and Google streams."""
-_DOCUMENTS = (b"{", b"[", b"<")
-"""How JSON and HTML begin, and no line of a stream does."""
-_STATUSES = {
-    "image_content_policy_violation": 400,
-    "invalid_api_key": 401,
-    "invalid_image": 400,
-    "invalid_prompt": 400,
-    "rate_limit_exceeded": 429,
-}
-"""HTTP statuses that OpenAI's codes of errors stand for."""
-_MOST_REFUSAL_BYTES = 8 * 1024
-"""After so many bytes a first frame that is not whole yet is taken for no error."""
 
 
 class StreamFailed(Exception):
@@ -41,27 +30,20 @@ class StreamBroken(StreamFailed):
     """The stream ended early, has a frame that is too long, or is not of its format."""
 
 
-class StreamError(StreamFailed):
-    """The provider reported an error in the stream.
-
-    `message` is the provider's own, to be redacted. `status` is an HTTP status, if it gave one.
-    """
-
-    def __init__(self, message: str, code: str | None, status: int | None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.status = status
-
-
 @dataclass(frozen=True, slots=True)
 class ErrorForm:
-    """An error in the words of both formats (§1.2): HTTP status, OpenAI's and Google's names."""
+    """An error in the words of both formats (§1.2): HTTP status, OpenAI's and Google's names.
+
+    `response_code` is that of a failed Responses object, and `retry_after` is in seconds.
+    """
 
     message: str
     status: int
     openai_type: str
     code: str
     google_status: str
+    response_code: str = "server_error"
+    retry_after: int | None = None
 
 
 class FrameSplitter:
@@ -166,77 +148,6 @@ def parse_data(data: bytes) -> dict[str, Any]:
     return as_object(document[0] if isinstance(document, list) and document else document)
 
 
-def find_error(document: dict[str, Any]) -> StreamError | None:
-    """The error that a frame reports, in any of the forms of both formats and their relatives."""
-    error = document.get("error")
-    if document.get("type") == "error":
-        error = error or document
-    if not error:
-        return None
-    if not isinstance(error, dict):
-        return StreamError(str(error), None, None)
-    code = error.get("code")
-    status = code if type(code) is int and 400 <= code <= 599 else None
-    name = code if isinstance(code, str) else error.get("status") or error.get("type")
-    return StreamError(
-        str(error.get("message") or ""), name if isinstance(name, str) else None, status
-    )
-
-
-def begins_stream(data: bytes) -> bool:
-    """Whether a provider's first bytes are a usual frame, so surely no error (`find_refusal`)."""
-    if not (data.count(b"\n\n") or data.count(b"\r\n\r\n")):
-        return False
-    if data.startswith(b"data: {"):
-        return not data.count(b'"error"')
-    return data.startswith(b"event: response.") and not data.startswith(b"event: response.failed")
-
-
-def shows_refusal(data: bytes) -> bool:
-    """Whether the first bytes are enough for `find_refusal` to decide.
-
-    Not yet while only comments, or a part of a frame or of a document, have come.
-    """
-    if len(data) > _MOST_REFUSAL_BYTES or begins_stream(data):
-        return True
-    if not data.startswith(_DOCUMENTS):
-        return any(map(read_data, split_frames(FrameSplitter().feed(data))))
-    try:
-        orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return False
-    return True
-
-
-def find_refusal(data: bytes) -> StreamError | None:
-    """The error that the first bytes of a provider's response report instead of a stream.
-
-    A whole document, as of a provider that knows no streams, is one too, and a first frame that
-    cannot be read.
-    """
-    error: StreamError | None = None
-    try:
-        if data.startswith(_DOCUMENTS):
-            error = StreamError("The provider's response is no stream.", None, None)
-            found = orjson.loads(data)
-            found = found[0] if isinstance(found, list) and found else found
-            error = find_error(as_object(found)) or error
-        else:
-            frames = split_frames(FrameSplitter().feed(data))
-            own = (frame for frame in frames if not has_own_name(frame))
-            first = next(filter(None, map(read_data, own)), b"")
-            if first and first != b"[DONE]":
-                document = parse_data(first)
-                if document.get("type") == "response.failed":
-                    document = as_object(document.get("response"))
-                error = find_error(document)
-    except (StreamBroken, orjson.JSONDecodeError):
-        error = error or StreamError("The provider's stream cannot be read.", None, None)
-    if error is not None and error.status is None and error.code is not None:
-        error.status = _STATUSES.get(error.code)
-    return error
-
-
 def data_frame(document: dict[str, Any]) -> bytes:
     """A frame of a chat or Google stream."""
     return b"data: %b\n\n" % orjson.dumps(document)
@@ -261,23 +172,73 @@ def chat_error(form: ErrorForm) -> bytes:
     return data_frame({"error": _openai_error(form)})
 
 
-def responses_error(form: ErrorForm, sequence_number: int) -> bytes:
-    """The last frame of a Responses stream that fails, for both kinds of reader (§7.3)."""
-    return event_frame(
+def responses_failure(
+    form: ErrorForm, response: dict[str, Any], sequence_number: int
+) -> list[dict[str, Any]]:
+    """Return the last events of a Responses stream that fails, for all kinds of readers (§7.3).
+
+    `response` is the object as its last event had it. `response.created` is among the events where
+    `sequence_number` is 0, as no stream begins without it.
+    """
+    error = {"code": form.response_code, "message": form.message}
+    failed = response | {"status": "failed", "error": error}
+    events: list[dict[str, Any]] = [
+        {"type": "response.created", "response": response},
         {
             "type": "error",
-            "sequence_number": sequence_number,
             "code": form.code,
             "message": form.message,
             "param": None,
             "error": _openai_error(form),
-        }
-    )
+        },
+        {"type": "response.failed", "response": failed},
+    ]
+    if sequence_number > 0:
+        del events[0]
+    for number, event in enumerate(events, sequence_number):
+        event["sequence_number"] = number
+    return events
+
+
+def begin_response(model_id: str, created: int) -> dict[str, Any]:
+    """Return a Responses object without output, at the time `created` in Unix seconds."""
+    return {
+        "id": f"resp_{secrets.token_hex(24)}",
+        "object": "response",
+        "created_at": created,
+        "status": "in_progress",
+        "background": False,
+        "error": None,
+        "incomplete_details": None,
+        "instructions": None,
+        "metadata": {},
+        "model": model_id,
+        "output": [],
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "usage": None,
+    }
 
 
 def google_error(form: ErrorForm) -> dict[str, Any]:
     """The last chunk of a Google stream that fails (§8.6)."""
-    return {"error": {"code": form.status, "message": form.message, "status": form.google_status}}
+    error: dict[str, Any] = {
+        "code": form.status,
+        "message": form.message,
+        "status": form.google_status,
+    }
+    if form.retry_after is not None:
+        error["details"] = [retry_info(form.retry_after)]
+    return {"error": error}
+
+
+def retry_info(seconds: int) -> dict[str, str]:
+    """Return the detail of Google's errors that says when to call again."""
+    return {
+        "@type": "type.googleapis.com/google.rpc.RetryInfo",
+        "retryDelay": f"{seconds}s",
+    }
 
 
 def _openai_error(form: ErrorForm) -> dict[str, Any]:

@@ -16,14 +16,15 @@ import orjson
 
 from gateway_core.llm.formats.answers import MOST_REASONS, list_finish_reasons
 from gateway_core.llm.formats.calls import Format, TokenUsage
+from gateway_core.llm.formats.failures import ReportedError, find_error
+from gateway_core.llm.formats.output import shows_output
+from gateway_core.llm.formats.reasons import check_reason
 from gateway_core.llm.formats.sse import (
     DONE,
     ErrorForm,
     FrameSplitter,
     StreamBroken,
-    StreamError,
     StreamFailed,
-    find_error,
     find_event,
     has_own_name,
     parse_data,
@@ -35,19 +36,21 @@ NEVER = b"\n\n\n"
 """Bytes that no block of frames has often enough to match."""
 SPACES = (b"", b" ")
 """What JSON encoders write after a colon or a comma."""
+_DOCUMENTS = (b"{", b"[", b"<")
+"""How JSON and HTML begin, and no line of a stream does."""
 
 
 class LlmStream(ABC):
-    """A provider's stream on its way to the client.
+    """A provider's stream of the format `upstream` on its way to the client.
 
     `feed` and `finish` raise StreamFailed. `ended`: the stream is complete, and the provider
-    sends nothing more that matters.
+    sends nothing more that matters. `has_output`: some frame had text, reasoning or a call.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, upstream: Format) -> None:
+        self.upstream = upstream
         self.ended = False
-        self.failed = False
-        """Whether the provider reported its failure in a frame of the format."""
+        self.has_output = False
         self.finish_reasons: list[str] = []
         """Why the choices ended, in the provider's words; not of Responses."""
         self.usage: TokenUsage | None = None
@@ -61,27 +64,31 @@ class LlmStream(ABC):
         block = self._splitter.feed(data)
         if not block or self.ended:
             return b""
-        return self._pass(block)
+        return self._pass(block) if self.has_output else self._pass_beginning(block)
 
     def finish(self) -> bytes:
-        """The last bytes for the client, after the provider's last.
+        """The last bytes for the client, after the provider's last; none once it has `ended`.
 
         StreamBroken if the stream ended early.
         """
+        if self.ended:
+            return b""
         sent = b""
         rest = self._splitter.finish()
-        if rest and not self.ended:
-            sent = self._pass(rest)
+        if rest:
+            sent = self._pass(rest) if self.has_output else self._pass_beginning(rest)
         try:
             return sent + self._complete()
         except StreamFailed as error:
             error.sent = sent
             raise
 
-    def _note_reasons(self, document: dict[str, Any], format_: Format) -> bool:
-        """Note why choices end in a chunk of the provider's `format_`; whether any does."""
-        reasons = list_finish_reasons(document, format_)
+    def _note_reasons(self, document: dict[str, Any]) -> bool:
+        """Note why choices end in a chunk; whether any does. ReportedError if one failed."""
+        reasons = list_finish_reasons(document, self.upstream)
         if reasons:
+            for reason in reasons:
+                check_reason(reason)
             self.finish_reasons = [*self.finish_reasons, *reasons][:MOST_REASONS]
         return bool(reasons)
 
@@ -104,7 +111,7 @@ class LlmStream(ABC):
         """The client's bytes for a [DONE]."""
         return b""
 
-    def _find_error(self, document: dict[str, Any]) -> StreamError | None:
+    def _find_error(self, document: dict[str, Any]) -> ReportedError | None:
         """The error that a frame reports."""
         return find_error(document)
 
@@ -117,6 +124,8 @@ class LlmStream(ABC):
             return self._pass_done()
         data = read_data(frame)
         if not data:
+            if frame.startswith(_DOCUMENTS):
+                raise find_error(_parse(frame)) or StreamBroken("The response is no stream.")
             return b""
         if data == b"[DONE]":
             return self._pass_done()
@@ -131,7 +140,20 @@ class LlmStream(ABC):
             error = find_error({"error": document or "The provider failed."})
         if error is not None:
             raise error
+        self.has_output = self.has_output or shows_output(document, self.upstream)
         return self._pass_document(document, frame)
+
+    def _pass_beginning(self, block: bytes) -> bytes:
+        """The client's bytes for frames of which those before the first output are seen singly."""
+        sent = b""
+        try:
+            while block and not (self.has_output or self.ended):
+                end = block.find(b"\n\n") + 2
+                frame, block = block[:end].lstrip(b"\n"), block[end:]
+                sent += self._pass_frame(frame)
+            return sent + self._pass(block) if block and not self.ended else sent
+        except (StreamFailed, orjson.JSONEncodeError) as error:
+            raise add_sent(error, sent) from error
 
     def _pass(self, block: bytes) -> bytes:
         passed = self._pass_usual(block)
@@ -176,6 +198,14 @@ class LlmStream(ABC):
             except (StreamFailed, orjson.JSONEncodeError) as error:
                 raise add_sent(error, sent) from error
         return sent
+
+
+def _parse(frame: bytes) -> Any:
+    """The document that a provider sent instead of a stream; None if it cannot be read."""
+    try:
+        return orjson.loads(frame)
+    except orjson.JSONDecodeError:
+        return None
 
 
 def add_sent(error: StreamFailed | orjson.JSONEncodeError, sent: bytes) -> StreamFailed:

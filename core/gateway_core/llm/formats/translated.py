@@ -21,7 +21,7 @@ from gateway_core.llm.formats.sse import (
     chat_error,
     data_frame,
     event_frame,
-    responses_error,
+    responses_failure,
 )
 from gateway_core.llm.formats.streams import LlmStream
 from gateway_core.llm.formats.usage import fill_chat_usage, measure_candidates, read_google_usage
@@ -37,6 +37,10 @@ class ChunkTranslator(ABC):
     @abstractmethod
     def end(self, usage: TokenUsage | None) -> list[dict[str, Any]]:
         """The chunks that end the stream; `usage` is what the provider reported."""
+
+    def show_response(self) -> dict[str, Any]:
+        """Return the Responses object as far as it has come; empty for other formats."""
+        return {}
 
 
 def begins_call(piece: Mapping[str, Any], known: Any) -> bool:
@@ -57,9 +61,8 @@ class TranslatedStream(LlmStream):
     def __init__(
         self, call: LlmCall, upstream: Format, translators: Sequence[ChunkTranslator]
     ) -> None:
-        super().__init__()
+        super().__init__(upstream)
         self._format = call.format
-        self._upstream = upstream
         self._translators = translators
         self._finished = False
         self._sequence_number = 0
@@ -71,7 +74,9 @@ class TranslatedStream(LlmStream):
             case Format.CHAT:
                 return chat_error(form)
             case Format.RESPONSES:
-                return responses_error(form, self._sequence_number)
+                response = self._translators[-1].show_response()
+                events = responses_failure(form, response, self._sequence_number)
+                return b"".join(map(event_frame, events))
             case Format.GOOGLE:
                 return self._google.fail(form)
 
@@ -80,15 +85,15 @@ class TranslatedStream(LlmStream):
 
     def _pass_document(self, document: dict[str, Any], frame: bytes) -> bytes:
         self.text_bytes += self._measure(document)
-        if self._upstream is Format.GOOGLE:
+        if self.upstream is Format.GOOGLE:
             usage = read_google_usage(document.get("usageMetadata"))
-            self._note_reasons(document, Format.GOOGLE)
-            finished = has_finished(document)
         else:
             usage = fill_chat_usage(document)
-            finished = self._note_reasons(document, Format.CHAT)
         self.usage = usage or self.usage
-        self._finished = self._finished or finished
+        ends = self._note_reasons(document)
+        if self.upstream is Format.GOOGLE:
+            ends = has_finished(document)
+        self._finished = self._finished or ends
         if GOOGLE_FIELDS.isdisjoint(document) and not isinstance(document.get("choices"), list):
             return b""
         chunks = [document]
@@ -136,6 +141,6 @@ class TranslatedStream(LlmStream):
                 return b"".join(frames)
 
     def _measure(self, document: dict[str, Any]) -> int:
-        if self._upstream is Format.GOOGLE:
+        if self.upstream is Format.GOOGLE:
             return measure_candidates(document)
         return measure_chunk(document)

@@ -297,13 +297,6 @@ def fill_responses_usage(response: dict[str, Any]) -> TokenUsage | None:
     return usage
 
 
-def hide_failure(response: dict[str, Any]) -> None:
-    """Replace a provider's own words in the error of a Responses object (contract §1.3)."""
-    error = response.get("error")
-    if isinstance(error, dict) and error.get("message") is not None:
-        error["message"] = "The model's provider failed on this call."
-
-
 def estimate_usage(call: LlmCall, text_bytes: int, unseen_seconds: float = 0.0) -> TokenUsage:
     """Usage of a call whose provider reported none, or whose stream broke off.
 
