@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import datetime
 
 from gateway_core.accounts.guardrails import Policy
@@ -34,6 +35,7 @@ from gateway_core.llm.opening import CallContext, OpenCall
 from gateway_core.llm.priced import PricedCall
 from gateway_core.llm.routing import choose_route
 from gateway_core.llm.spans import begin_attempt, fail_attempt
+from gateway_core.llm.unpriced import Unpriced, leave_out_tools
 from gateway_core.llm.upstream import LlmUpstream, SentCall
 from gateway_core.providers.catalog import Catalog, Model
 from gateway_core.providers.moderators import explain, find_allowed_model
@@ -330,14 +332,14 @@ def price_call(
 ) -> PricedCall:
     """The call with its bound: the tokens of its prompt, and all of the output that it allows.
 
+    Tools of the provider that the model does not offer are left out where the client has others.
+
     Raises InvalidRequest where it asks for what the model does not offer, Conflict where the model
     has no price now.
     """
-    for feature in call.unpriced:
-        if feature.name not in model.unpriced:
-            name = feature.path.partition("[")[0].partition(".")[0]
-            text = f"is not offered for this model ({feature.name})"
-            raise unsupported(name, feature.path, text)
+    missing = [feature for feature in call.unpriced if feature.name not in model.unpriced]
+    if missing:
+        call = _leave_out(call, missing)
     output = (call.max_output or model.output_token_limit) + call.predicted
     given = bound_input(call.input_bound, model.input_token_limit, is_open=call.is_open)
     output *= call.choices
@@ -352,6 +354,21 @@ def price_call(
     has_media = call.has_media or call.is_open
     micros = quote_tokens(price, given, output, has_media=has_media)
     return PricedCall(call, model, price, given, output, micros, is_large)
+
+
+def _leave_out(call: LlmCall, missing: list[Unpriced]) -> LlmCall:
+    body = leave_out_tools(call.body, missing)
+    if body is None:
+        feature = missing[0]
+        name = feature.path.partition("[")[0].partition(".")[0]
+        text = f"is not offered for this model ({feature.name})"
+        raise unsupported(name, feature.path, text)
+    return replace(
+        call,
+        body=body,
+        unpriced=tuple(feature for feature in call.unpriced if feature not in missing),
+        dropped=(*call.dropped, *(feature.name for feature in missing)),
+    )
 
 
 def translate_error(error: UpstreamError) -> GatewayError:

@@ -1,7 +1,8 @@
 """Fields and tools of requests that cost more than the tokens of a model's price.
 
 A provider bills them by the call, at another rate, or as another model, which no reservation
-covers. They are refused unless the model lists them in `spec.unpriced`. All others are forwarded.
+covers. Unless the model lists them in `spec.unpriced`, they are refused; tools that the provider
+runs are left out where the client has tools of its own to go on with. All others are forwarded.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,10 +12,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Unpriced:
-    """A field or tool by the name under which a model lists it; `path` leads to it in the body."""
+    """A field or tool by the name under which a model lists it; `path` leads to it in the body.
+
+    `tool` is the place of a tool among the tools.
+    """
 
     name: str
     path: str
+    tool: int | None = None
 
 
 USUAL_TIERS = frozenset({"auto", "default", "flex", "standard"})
@@ -52,6 +57,8 @@ _CLIENT_TOOLS = frozenset(
     }
 )
 """Types of tools that the client runs: they cost their tokens alone."""
+_CHOSEN_TOOLS = frozenset({"mcp"})
+"""Types of tools of the provider that stand for the client's own."""
 _GOOGLE_CLIENT_TOOLS = frozenset({"computerUse", "functionDeclarations"})
 
 
@@ -65,11 +72,17 @@ def find_in_openai(body: Mapping[str, Any]) -> Iterator[Unpriced]:
     yield from _find_modalities(body.get("modalities"), "modalities")
     tools = body.get("tools")
     for place, tool in enumerate(tools if isinstance(tools, list) else ()):
-        kind = tool.get("type") if isinstance(tool, dict) else None
-        environment = tool.get("environment") if isinstance(tool, dict) else None
-        is_local = isinstance(environment, dict) and environment.get("type") == "local"
-        if isinstance(kind, str) and kind not in _CLIENT_TOOLS and not is_local:
-            yield Unpriced(kind, f"tools[{place}]")
+        kind = find_provider_tool(tool)
+        if kind is not None:
+            yield Unpriced(kind, f"tools[{place}]", place)
+
+
+def find_provider_tool(tool: Any) -> str | None:
+    """Return the type of one of OpenAI's tools that the provider runs; None of any other."""
+    kind = tool.get("type") if isinstance(tool, dict) else None
+    environment = tool.get("environment") if isinstance(tool, dict) else None
+    is_local = isinstance(environment, dict) and environment.get("type") == "local"
+    return kind if isinstance(kind, str) and kind not in _CLIENT_TOOLS and not is_local else None
 
 
 def find_in_google(tier: Any, modalities: Any, tools: Iterable[Any]) -> Iterator[Unpriced]:
@@ -82,7 +95,58 @@ def find_in_google(tier: Any, modalities: Any, tools: Iterable[Any]) -> Iterator
     for place, tool in enumerate(tools):
         for name, value in tool.items() if isinstance(tool, dict) else ():
             if name not in _GOOGLE_CLIENT_TOOLS and value is not None:
-                yield Unpriced(name, f"tools[{place}].{name}")
+                yield Unpriced(name, f"tools[{place}].{name}", place)
+
+
+def leave_out_tools(
+    body: Mapping[str, Any], features: Iterable[Unpriced]
+) -> Mapping[str, Any] | None:
+    """Return the body without tools that the provider runs; None if the client depends on them.
+
+    It does where `features` has another feature, where it has no tools of its own, where it
+    forces the choice of such a tool, and where the tool is a server that it names.
+    """
+    named: dict[int, set[str]] = {}
+    for feature in features:
+        if feature.tool is None or feature.name in _CHOSEN_TOOLS:
+            return None
+        named.setdefault(feature.tool, set()).add(feature.name)
+    tools = [
+        kept
+        for place, tool in enumerate(body["tools"])
+        if (kept := _strip(tool, named[place]) if place in named else tool)
+    ]
+    if not any(map(_is_client_tool, tools)):
+        return None
+    names = set().union(*named.values())
+    choice = body.get("tool_choice")
+    if isinstance(choice, dict):
+        if choice.get("type") in names:
+            return None
+        if isinstance(choice.get("tools"), list):
+            allowed = [tool for tool in choice["tools"] if find_provider_tool(tool) not in names]
+            if not allowed:
+                return None
+            body = {**body, "tool_choice": {**choice, "tools": allowed}}
+    return {**body, "tools": tools}
+
+
+def _strip(tool: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    """The tool without what `names` has: one of Google's may be several, in either spelling."""
+    if tool.get("type") in names:
+        return {}
+    spelled = {name.lower() for name in names}
+    return {
+        name: value for name, value in tool.items() if name.replace("_", "").lower() not in spelled
+    }
+
+
+def _is_client_tool(tool: Any) -> bool:
+    if not isinstance(tool, dict):
+        return False
+    if "type" in tool:
+        return find_provider_tool(tool) is None
+    return any(tool.get(name) for name in ("functionDeclarations", "function_declarations"))
 
 
 def _find_tier(tier: Any, path: str) -> Iterator[Unpriced]:

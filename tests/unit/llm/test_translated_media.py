@@ -82,7 +82,7 @@ def test_picture_of_an_instruction_is_the_users(role: str) -> None:
     assert body["contents"][0] == {"role": "user", "parts": [BLOB]}
     messages = translate(R, C, input=given)["messages"]
     assert messages == [
-        {"role": role, "content": "a cat"},
+        {"role": "system", "content": "a cat"},
         {"role": "user", "content": [IMAGE]},
         USER,
     ]

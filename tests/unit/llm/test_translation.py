@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gateway_core.api.errors import InvalidRequest
 from gateway_core.llm.formats.calls import Format, InvalidAnswer, TokenUsage
+from gateway_core.llm.formats.client_tools import ClientTools
 from gateway_core.llm.formats.failures import ReportedError
 from gateway_core.llm.formats.google_from_chat import GoogleFromChat
 from gateway_core.llm.formats.responses_from_chat import ResponsesFromChat
@@ -720,7 +721,10 @@ def test_time_grows_with_the_number_of_pieces_and_not_with_its_square() -> None:
     def write(count: int) -> None:
         text = {"choices": [{"delta": {"content": "four"}}]}
         call = {"choices": [{"delta": {"tool_calls": [{"function": {"arguments": "four"}}]}}]}
-        for stream in (ResponsesFromChat({}, "m", 1), GoogleFromChat("m")):
+        for stream in (
+            ResponsesFromChat({}, "m", 1, ClientTools({}), keeps_field=True),
+            GoogleFromChat("m"),
+        ):
             for chunk in (text, call):
                 for _ in range(count):
                     stream.translate(chunk)

@@ -26,7 +26,7 @@ UNPRICED: list[tuple[Format, dict[str, Any], str, str]] = [
     (C, {"modalities": ["text", "audio"]}, "modalities", "modalities"),
     (C, {"tools": [{"type": "browser_search"}]}, "browser_search", "tools"),
     (R, {"service_tier": "priority"}, "service_tier", "service_tier"),
-    (R, {"tools": [{"type": "function"}, {"type": "web_search"}]}, "web_search", "tools"),
+    (R, {"tools": [{"type": "web_search"}]}, "web_search", "tools"),
     (R, {"tools": [{"type": "mcp", "server_url": "https://x"}]}, "mcp", "tools"),
     (R, {"tools": [{"type": "shell", "environment": {"type": "container_auto"}}]}, "shell", "…"),
     (G, {"serviceTier": "PRIORITY"}, "service_tier", "serviceTier"),

@@ -28,6 +28,7 @@ _COST = b"x-gateway-cost"
 _ROUTE = b"x-gateway-route"
 _CACHE = b"x-gateway-cache"
 _DROPPED = b"x-gateway-dropped"
+MOST_DROPPED_BYTES = 1024
 HIT: Header = (_CACHE, b"hit")
 MISS: Header = (_CACHE, b"miss")
 
@@ -44,8 +45,10 @@ def has_events(call: LlmCall) -> bool:
 
 
 def name_dropped(paths: Sequence[str]) -> Header:
-    """The header that names the fields of a call which its provider was not sent."""
-    return _DROPPED, ", ".join(paths).encode()
+    """The header that names the fields and tools of a call which its provider was not sent."""
+    # types of tools are the client's own words
+    shown = dict.fromkeys(path for path in paths if path.isascii() and path.isprintable())
+    return _DROPPED, ", ".join(shown).encode()[:MOST_DROPPED_BYTES]
 
 
 def choose_stream_head(call: LlmCall) -> Sequence[Header]:
@@ -106,7 +109,8 @@ def describe_headers(shown: ShownHeaders, *, has_cache: bool) -> dict[str, Heade
     described: dict[bytes, HeaderDocs] = {
         _DROPPED: HeaderDocs(
             "Fields that the model's provider does not know, left out as the answer means the same"
-            " without them; absent where there are none, and from kept answers.",
+            " without them, and types of tools that are not offered, where the client has others;"
+            " absent where there are none, and from kept answers.",
             text,
         )
     }

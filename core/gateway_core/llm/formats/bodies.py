@@ -38,7 +38,7 @@ def inline_files(call: LlmCall, contents: Mapping[str, FileContent]) -> LlmCall:
         input_bound=call.input_bound + bound.tokens,
         input_estimate=call.input_estimate + bound.estimate,
         has_media=call.has_media or bound.has_media,
-        is_open=call.is_open or bound.is_open,
+        has_open_parts=call.has_open_parts or bound.is_open,
         files=(),
     )
 

@@ -40,13 +40,13 @@ class LlmCall:
     """A valid request; its `body` may be dropped once it is sent, nothing else changes.
 
     `input_bound` is the most tokens that the input can have, `input_estimate` about how many it
-    has, both without the files of `files`. `has_media`: it may have sound and images. `is_open`: it
-    has parts that nothing in the call bounds. `unpriced` is what the call asks for beyond its
-    tokens. `max_output` is the most output tokens of one choice, None where the client sets no
-    limit, and `choices` how many choices are asked for; `predicted` are the tokens of a prediction,
-    which may be paid like output.
+    has, both without the files of `files`. `has_media`: it may have sound and images.
+    `has_open_parts`: it has parts that nothing in the call bounds. `unpriced` is what the call asks
+    for beyond its tokens. `max_output` is the most output tokens of one choice, None where the
+    client sets no limit, and `choices` how many choices are asked for; `predicted` are the tokens
+    of a prediction, which may be paid like output.
     `include_usage`: a chat stream ends with its usage. `event_stream`: a Google stream consists of
-    server-sent events, else it is a JSON array.
+    server-sent events, else it is a JSON array. `dropped` names what is left out of it.
     """
 
     format: Format
@@ -56,7 +56,7 @@ class LlmCall:
     input_bound: int
     input_estimate: int
     has_media: bool = False
-    is_open: bool = False
+    has_open_parts: bool = False
     unpriced: tuple[Unpriced, ...] = ()
     max_output: int | None = None
     choices: int = 1
@@ -64,6 +64,12 @@ class LlmCall:
     include_usage: bool = False
     event_stream: bool = True
     files: tuple[FileReference, ...] = ()
+    dropped: tuple[str, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing in the call bounds its input, to which tools of the provider add."""
+        return self.has_open_parts or bool(self.unpriced)
 
 
 @dataclass(slots=True)

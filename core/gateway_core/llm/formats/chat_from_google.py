@@ -14,6 +14,7 @@ from gateway_core.llm.formats.calls import (
     read_index,
 )
 from gateway_core.llm.formats.reasons import to_chat_reason
+from gateway_core.llm.formats.thoughts import make_call_id, sign_call
 from gateway_core.llm.formats.translated import ChunkTranslator
 from gateway_core.llm.formats.usage import read_google_usage, to_chat_usage
 
@@ -148,14 +149,14 @@ def _read_parts(candidate: Mapping[str, Any], calls: int, most_calls: int | None
             }
             made = {
                 "index": calls,
-                "id": call.get("id") or f"call_{secrets.token_hex(12)}",
+                "id": call.get("id") or make_call_id(),
                 "type": "function",
                 "function": function,
             }
             signature = part.get("thoughtSignature")
-            if signature is not None:
-                # where Google's own chat interface has it, so that clients can send it back
-                made["extra_content"] = {"google": {"thought_signature": signature}}
+            if isinstance(signature, str):
+                # no id of Google's is sent back to it
+                made |= {"id": make_call_id(signature), "extra_content": sign_call(signature)}
             calls += 1
             delta.setdefault("tool_calls", []).append(made)
         elif "inlineData" in part or "fileData" in part:

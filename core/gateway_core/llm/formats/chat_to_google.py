@@ -7,6 +7,7 @@ from typing import Any
 from gateway_core.llm.formats.calls import as_object, as_objects
 from gateway_core.llm.formats.media import is_media
 from gateway_core.llm.formats.requests import invalid, read_limit
+from gateway_core.llm.formats.thoughts import read_signature
 from gateway_core.llm.formats.translation import (
     IGNORED,
     find_word,
@@ -241,9 +242,9 @@ def _to_model_parts(
         part: dict[str, Any] = {
             "functionCall": {"name": name, "args": parse_arguments(function.get("arguments"))}
         }
-        signature = as_object(as_object(call.get("extra_content")).get("google"))
-        if "thought_signature" in signature:
-            part["thoughtSignature"] = signature["thought_signature"]
+        signature = read_signature(call)
+        if signature is not None:
+            part["thoughtSignature"] = signature
         parts.append(part)
     return parts or [{"text": ""}]
 

@@ -12,14 +12,16 @@ from gateway_core.llm.formats.bodies import google_path, to_upstream
 from gateway_core.llm.formats.calls import Format, InvalidAnswer, LlmCall, TokenUsage
 from gateway_core.llm.formats.chat_from_google import ChatFromGoogle, to_completion
 from gateway_core.llm.formats.chat_stream import ChatStream
+from gateway_core.llm.formats.client_tools import ClientTools
 from gateway_core.llm.formats.google_from_chat import GoogleFromChat, to_generated
 from gateway_core.llm.formats.google_stream import GoogleStream, GoogleWriter
 from gateway_core.llm.formats.media import move_media
 from gateway_core.llm.formats.names import NameRestorer, replace_names, restore_names
-from gateway_core.llm.formats.responses_from_chat import ResponsesFromChat, to_response
+from gateway_core.llm.formats.responses_from_chat import ECHOED, ResponsesFromChat, to_response
 from gateway_core.llm.formats.responses_stream import ResponsesStream
 from gateway_core.llm.formats.sse import ErrorForm, chat_error
 from gateway_core.llm.formats.streams import LlmStream
+from gateway_core.llm.formats.thoughts import settle_thoughts
 from gateway_core.llm.formats.translated import ChunkTranslator, TranslatedStream
 from gateway_core.llm.formats.translation import refuse
 
@@ -44,9 +46,11 @@ class Exchange:
     most_calls: int | None = None
     """Most function calls in an answer of Google, which cannot be told the limit."""
     dropped: Sequence[str] = ()
-    """Paths of the client's fields that the provider's format lacks, and that were left out."""
+    """What the client asked for and the provider is not asked for: fields, and tools by type."""
     names: Mapping[str, str] = field(default_factory=dict)
     """The client's names of functions, by those that the provider is told instead."""
+    tools: ClientTools | None = None
+    """The tools of a Responses request that is translated."""
 
     def drop_bodies(self, *, is_final: bool = True) -> None:
         """Keep nothing of the prompt, which may be large, but what the response repeats of it.
@@ -56,9 +60,12 @@ class Exchange:
         self.body = {}
         if not is_final:
             return
-        # a translated Responses call repeats fields of its request
-        if self.call.format is not Format.RESPONSES or self.upstream is Format.RESPONSES:
-            self.call.body = {}
+        echoed = {}
+        if self.tools is not None:
+            self.tools.drop_functions()
+            body = self.call.body
+            echoed = {name: body[name] for name in ECHOED if name in body}
+        self.call.body = echoed
 
     def complete(self, raw: bytes) -> tuple[dict[str, Any], TokenUsage]:
         """The client's answer and its usage, from a whole answer of the provider.
@@ -89,7 +96,11 @@ class Exchange:
             case Format.RESPONSES, Format.CHAT | Format.GOOGLE:
                 if self.upstream is Format.GOOGLE:
                     document = to_completion(document, model_id, self.created, self.most_calls)
-                document = to_response(document, self.call.body, model_id, self.created)
+                assert self.tools is not None
+                keeps = self.upstream is Format.CHAT
+                document = to_response(
+                    document, self.call.body, model_id, self.created, self.tools, keeps_field=keeps
+                )
         return document, usage
 
     def open_stream(self) -> LlmStream:
@@ -117,7 +128,13 @@ class Exchange:
                 )
             )
         if call.format is Format.RESPONSES:
-            translators.append(ResponsesFromChat(call.body, call.model_id, self.created))
+            assert self.tools is not None
+            keeps = self.upstream is Format.CHAT
+            translators.append(
+                ResponsesFromChat(
+                    call.body, call.model_id, self.created, self.tools, keeps_field=keeps
+                )
+            )
         elif call.format is Format.GOOGLE:
             translators.append(GoogleFromChat(call.model_id))
             if self.names:
@@ -145,30 +162,34 @@ def plan_exchange(call: LlmCall, upstream: Format, upstream_model: str, created:
     The call's files must be inlined. InvalidRequest names a field that the provider's format
     cannot express.
     """
-    dropped: list[str] = []
+    dropped = list(call.dropped)
     names: Mapping[str, str] = {}
-    body = call.body
+    body, tools = call.body, None
     if call.format is not upstream:
-        body, names = _translate(call, upstream, dropped)
+        if call.format is Format.RESPONSES:
+            tools = ClientTools(body)
+            dropped += tools.dropped
+        body, names = _translate(call, upstream, tools, dropped)
     path = (
         google_path(upstream_model, stream=call.stream)
         if upstream is Format.GOOGLE
         else _PATHS[upstream]
     )
+    body = settle_thoughts(body, upstream, upstream_model)
     sent = to_upstream(body, upstream, upstream_model, stream=call.stream)
     most_calls = 1 if call.body.get("parallel_tool_calls") is False else None
-    return Exchange(call, upstream, path, sent, created, most_calls, dropped, names)
+    return Exchange(call, upstream, path, sent, created, most_calls, dropped, names, tools)
 
 
 def _translate(
-    call: LlmCall, upstream: Format, dropped: list[str]
+    call: LlmCall, upstream: Format, tools: ClientTools | None, dropped: list[str]
 ) -> tuple[Mapping[str, Any], Mapping[str, str]]:
     """The body, and the client's names of functions by those in it."""
     body = call.body
     if upstream is Format.RESPONSES:
         raise refuse("model", "is served only by a provider of the Responses format")
-    if call.format is Format.RESPONSES:
-        body = responses_to_chat.to_chat(body, dropped)
+    if tools is not None:
+        body = responses_to_chat.to_chat(body, tools, dropped)
     elif call.format is Format.GOOGLE:
         body = google_to_chat.to_chat(body, dropped)
     names: Mapping[str, str] = {}

@@ -187,7 +187,7 @@ def read_generate(
         bound.tokens,
         bound.estimate,
         has_media=bound.has_media,
-        is_open=bound.is_open or bool(unpriced),
+        has_open_parts=bound.is_open,
         unpriced=unpriced,
         max_output=read_limit(config, "maxOutputTokens", within="generationConfig"),
         choices=read_limit(config, "candidateCount", MOST_CHOICES, within="generationConfig") or 1,
@@ -363,13 +363,13 @@ def _close_openai(
         if name in body:
             bound.add_again(body[name])
     unpriced = () if UNPRICED_FIELDS.isdisjoint(body) else tuple(find_in_openai(body))
-    is_open = bound.is_open or bool(unpriced)
+    is_open = bound.is_open
     if not _OPENING.isdisjoint(body):
         is_open = is_open or any(map(body.get, _OPENING & body.keys()))
     return {
         "input_bound": bound.tokens,
         "input_estimate": bound.estimate,
         "has_media": bound.has_media,
-        "is_open": is_open,
+        "has_open_parts": is_open,
         "unpriced": unpriced,
     }

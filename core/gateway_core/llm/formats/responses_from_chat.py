@@ -11,12 +11,14 @@ from gateway_core.llm.formats.calls import (
     as_objects,
     read_index,
 )
+from gateway_core.llm.formats.client_tools import ClientTools, end_call
 from gateway_core.llm.formats.reasons import to_response_end
 from gateway_core.llm.formats.sse import begin_response
+from gateway_core.llm.formats.thoughts import Thoughts, read_reasoning
 from gateway_core.llm.formats.translated import ChunkTranslator, begins_call
 from gateway_core.llm.formats.usage import read_chat_usage, to_responses_usage
 
-_ECHOED: dict[str, Any] = {
+ECHOED: dict[str, Any] = {
     "instructions": None,
     "max_output_tokens": None,
     "metadata": {},
@@ -31,53 +33,66 @@ _ECHOED: dict[str, Any] = {
     "user": None,
 }
 """Fields of a request that its response repeats, and their values where it has none."""
+_SUMMARY = "summary_text"
+"""The type of the part that has reasoning: the one that clients show."""
 
 Item = dict[str, Any]
 
 
 def to_response(
-    document: Mapping[str, Any], body: Mapping[str, Any], model_id: str, created: int
+    document: Mapping[str, Any],
+    body: Mapping[str, Any],
+    model_id: str,
+    created: int,
+    tools: ClientTools,
+    *,
+    keeps_field: bool,
 ) -> dict[str, Any]:
-    """The Responses object of a chat completion, for the client's `body`.
+    """Return the Responses object of a chat completion, for the client's `body` with `tools`.
 
-    InvalidAnswer if the document is of another kind.
+    `keeps_field`: the provider speaks chat, and gets its reasoning back. InvalidAnswer if the
+    document is of another kind.
     """
     choices = as_objects(document.get("choices"))
     if not choices:
         raise InvalidAnswer("The answer has no choices.")
+    # the events of a stream make the same items, from the message as a single delta
+    stream = ResponsesFromChat(body, model_id, created, tools, keeps_field=keeps_field)
     message = as_object(choices[0].get("message"))
-    response = _begin(body, model_id, created)
-    text, refusal = message.get("content"), message.get("refusal")
-    calls = as_objects(message.get("tool_calls"))
-    if isinstance(refusal, str) and refusal:
-        response["output"].append(_make_message({"type": "refusal", "refusal": refusal}))
-    elif (isinstance(text, str) and text) or not calls:
-        response["output"].append(_make_message(_make_text(text if isinstance(text, str) else "")))
-    for call in calls:
-        function = as_object(call.get("function"))
-        item = _make_call(call.get("id"), function.get("name"))
-        item |= {"arguments": function.get("arguments") or "", "status": "completed"}
-        response["output"].append(item)
-    usage = read_chat_usage(document.get("usage"))
-    return _finish(response, choices[0].get("finish_reason"), usage)
+    choice = {"delta": message, "finish_reason": choices[0].get("finish_reason")}
+    stream.translate({"choices": [choice]})
+    *_, last = stream.end(read_chat_usage(document.get("usage")))
+    return dict(last["response"])
 
 
 class ResponsesFromChat(ChunkTranslator):
     """Events of a Responses stream from the chunks of a chat stream, without sequence numbers.
 
-    The message ends where the first function call begins; function calls, whose pieces may
-    alternate, end with the stream.
+    Reasoning and the message end where the other or a function call begins; function calls, whose
+    pieces may alternate, end with the stream.
     """
 
-    def __init__(self, body: Mapping[str, Any], model_id: str, created: int) -> None:
+    def __init__(
+        self,
+        body: Mapping[str, Any],
+        model_id: str,
+        created: int,
+        tools: ClientTools,
+        *,
+        keeps_field: bool,
+    ) -> None:
         self._response = _begin(body, model_id, created)
+        self._tools = tools
+        self._keeps_field = keeps_field
         self._begun = False
         self._reason: Any = None
         self._items: list[Item] = []
         self._message: int | None = None
-        """Place of the message that is being written."""
+        """Place of the message, or of the reasoning, that is being written."""
         self._texts: list[str] = []
         """Its pieces so far: joined once, as they may be many."""
+        self._field: str | None = None
+        """The field of chat that had the last reasoning."""
         self._calls: dict[int, int] = {}
         """Places of the last function calls, by their index in chat."""
         self._arguments: dict[int, list[str]] = {}
@@ -88,6 +103,10 @@ class ResponsesFromChat(ChunkTranslator):
         events = self._begin_once()
         for choice in as_objects(chunk.get("choices"))[:1]:
             delta = as_object(choice.get("delta"))
+            reasoning = read_reasoning(delta)
+            if reasoning is not None:
+                self._field = reasoning[0]
+                events += self._add_text(reasoning[1], _SUMMARY)
             for name, kind in (("content", "output_text"), ("refusal", "refusal")):
                 text = delta.get(name)
                 if isinstance(text, str) and text:
@@ -103,15 +122,10 @@ class ResponsesFromChat(ChunkTranslator):
         if not self._items:
             events += self._open_message("output_text")
         events += self._close_message()
-        for place, arguments in self._arguments.items():
-            item = self._items[place]
-            item["arguments"] = "".join(arguments)
-            item["status"] = "completed"
-            names = {name: item[name] for name in ("arguments", "name")}
-            events += [
-                _event("response.function_call_arguments.done", place, item) | names,
-                _item_event("response.output_item.done", place, item),
-            ]
+        for place, pieces in self._arguments.items():
+            item, arguments = self._items[place], "".join(pieces)
+            end_call(item, arguments)
+            events += _end_call_events(place, item)
         self._response["output"] = self._items
         response = _finish(self._response, self._reason, usage)
         return [*events, {"type": f"response.{response['status']}", "response": response}]
@@ -119,10 +133,11 @@ class ResponsesFromChat(ChunkTranslator):
     def show_response(self) -> dict[str, Any]:
         """Return the Responses object as far as it has come, with its open items as incomplete."""
         if self._message is not None:
-            part = self._items[self._message]["content"][0]
+            part = _get_part(self._items[self._message])
             part["refusal" if part["type"] == "refusal" else "text"] = "".join(self._texts)
-        for place, arguments in self._arguments.items():
-            self._items[place]["arguments"] = "".join(arguments)
+        for place, pieces in self._arguments.items():
+            end_call(self._items[place], "".join(pieces))
+            self._items[place]["status"] = "incomplete"
         output = [
             item | {"status": "incomplete"} if item["status"] == "in_progress" else item
             for item in self._items
@@ -141,74 +156,83 @@ class ResponsesFromChat(ChunkTranslator):
 
     def _add_text(self, text: str, kind: str) -> list[dict[str, Any]]:
         events: list[dict[str, Any]] = []
-        if self._message is None or self._items[self._message]["content"][0]["type"] != kind:
+        if self._message is None or _get_part(self._items[self._message])["type"] != kind:
             events += self._close_message()
             events += self._open_message(kind)
         place = len(self._items) - 1 if self._message is None else self._message
         item = self._items[place]
         self._texts.append(text)
-        delta = _event(f"response.{kind}.delta", place, item) | {
-            "content_index": 0,
-            "delta": text,
-        }
+        delta = _text_event("delta", place, item) | {"delta": text}
         return [*events, delta | ({"logprobs": []} if kind == "output_text" else {})]
 
     def _open_message(self, kind: str) -> list[dict[str, Any]]:
-        part = {"type": kind, "refusal": ""} if kind == "refusal" else _make_text("")
-        item = _make_message(part) | {"status": "in_progress"}
+        make = _make_reasoning if kind == _SUMMARY else _make_message
+        item = make(_make_part(kind))
         self._message = place = len(self._items)
         self._texts = []
         self._items.append(item)
+        holder = "summary" if kind == _SUMMARY else "content"
         return [
-            _item_event("response.output_item.added", place, item | {"content": []}),
-            _event("response.content_part.added", place, item)
-            | {"content_index": 0, "part": dict(part)},
+            _item_event("response.output_item.added", place, item | {holder: []}),
+            _part_event("added", place, item, _make_part(kind)),
         ]
 
-    def _close_message(self) -> list[dict[str, Any]]:
-        if self._message is None:
-            return []
-        place, self._message = self._message, None
-        item = self._items[place]
-        item["status"] = "completed"
-        part = item["content"][0]
-        name = "refusal" if part["type"] == "refusal" else "text"
-        part[name] = "".join(self._texts)
-        done = _event(f"response.{part['type']}.done", place, item) | {
-            "content_index": 0,
-            name: part[name],
-        }
-        return [
-            done | ({"logprobs": []} if name == "text" else {}),
-            _event("response.content_part.done", place, item) | {"content_index": 0, "part": part},
-            _item_event("response.output_item.done", place, item),
-        ]
+    def _close_message(self, extra: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        """End what is being written; `extra` belongs to the call that follows."""
+        events: list[dict[str, Any]] = []
+        is_reasoning = False
+        if self._message is not None:
+            place, self._message = self._message, None
+            item = self._items[place]
+            is_reasoning = item["type"] == "reasoning"
+            item["status"] = "completed"
+            part = _get_part(item)
+            name = "refusal" if part["type"] == "refusal" else "text"
+            part[name] = "".join(self._texts)
+            done = _text_event("done", place, item) | {name: part[name]}
+            events += [
+                done | ({"logprobs": []} if part["type"] == "output_text" else {}),
+                _part_event("done", place, item, part),
+            ]
+            if is_reasoning:
+                item["encrypted_content"] = self._seal(extra)
+            events.append(_item_event("response.output_item.done", place, item))
+        if extra is not None and not is_reasoning:
+            place, item = len(self._items), _make_reasoning(None)
+            self._items.append(item)
+            events.append(_item_event("response.output_item.added", place, dict(item)))
+            item |= {"encrypted_content": self._seal(extra), "status": "completed"}
+            events.append(_item_event("response.output_item.done", place, item))
+        return events
+
+    def _seal(self, extra: Mapping[str, Any] | None) -> str:
+        return Thoughts(self._field if self._keeps_field else None, extra).seal()
 
     def _add_call(self, index: int, piece: Mapping[str, Any]) -> list[dict[str, Any]]:
         function = as_object(piece.get("function"))
         events: list[dict[str, Any]] = []
         place = self._calls.get(index)
         if place is None or begins_call(piece, self._items[place]["call_id"]):
-            events += self._close_message()
+            events += self._close_message(as_object(piece.get("extra_content")) or None)
             place = self._calls[index] = len(self._items)
             self._arguments[place] = []
-            self._items.append(_make_call(piece.get("id"), function.get("name")))
-            events.append(
-                _item_event("response.output_item.added", place, dict(self._items[place]))
-            )
+            item = self._tools.find(function.get("name")).begin_call(piece.get("id"))
+            self._items.append(item)
+            events.append(_item_event("response.output_item.added", place, dict(item)))
         item = self._items[place]
         arguments = function.get("arguments")
         if isinstance(arguments, str) and arguments:
             self._arguments[place].append(arguments)
-            delta = _event("response.function_call_arguments.delta", place, item)
-            events.append(delta | {"delta": arguments})
+            if item["type"] == "function_call":
+                delta = _event("response.function_call_arguments.delta", place, item)
+                events.append(delta | {"delta": arguments})
         return events
 
 
 def _begin(body: Mapping[str, Any], model_id: str, created: int) -> dict[str, Any]:
     """The response as it is when its stream begins."""
     echoed = {
-        name: default if body.get(name) is None else body[name] for name, default in _ECHOED.items()
+        name: default if body.get(name) is None else body[name] for name, default in ECHOED.items()
     }
     response = begin_response(model_id, created)
     return response | {"previous_response_id": None, "store": False} | echoed
@@ -221,29 +245,73 @@ def _finish(response: dict[str, Any], reason: Any, usage: TokenUsage | None) -> 
     return response
 
 
-def _make_text(text: str) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+def _make_part(kind: str) -> dict[str, Any]:
+    match kind:
+        case "output_text":
+            return {"type": kind, "text": "", "annotations": [], "logprobs": []}
+        case "refusal":
+            return {"type": kind, "refusal": ""}
+        case _:
+            return {"type": kind, "text": ""}
 
 
 def _make_message(part: dict[str, Any]) -> Item:
     return {
         "id": f"msg_{secrets.token_hex(24)}",
         "type": "message",
-        "status": "completed",
+        "status": "in_progress",
         "role": "assistant",
         "content": [part],
     }
 
 
-def _make_call(call_id: Any, name: Any) -> Item:
+def _make_reasoning(part: dict[str, Any] | None) -> Item:
     return {
-        "id": f"fc_{secrets.token_hex(24)}",
-        "type": "function_call",
+        "id": f"rs_{secrets.token_hex(24)}",
+        "type": "reasoning",
         "status": "in_progress",
-        "call_id": str(call_id or f"call_{secrets.token_hex(12)}"),
-        "name": str(name or ""),
-        "arguments": "",
+        "summary": [] if part is None else [part],
     }
+
+
+def _get_part(item: Item) -> dict[str, Any]:
+    """The one part of a message or of reasoning."""
+    [part] = item["summary"] if item["type"] == "reasoning" else item["content"]
+    assert isinstance(part, dict)
+    return part
+
+
+def _text_event(step: str, place: int, item: Item) -> dict[str, Any]:
+    """An event about the text of a message or of reasoning: `delta` or `done`."""
+    kind = _get_part(item)["type"]
+    name = "reasoning_summary_text" if kind == _SUMMARY else kind
+    return _event(f"response.{name}.{step}", place, item) | _index(kind)
+
+
+def _part_event(step: str, place: int, item: Item, part: dict[str, Any]) -> dict[str, Any]:
+    """An event about the part of a message or of reasoning: `added` or `done`."""
+    name = "reasoning_summary_part" if part["type"] == _SUMMARY else "content_part"
+    event = _event(f"response.{name}.{step}", place, item) | _index(part["type"])
+    return event | {"part": part}
+
+
+def _index(kind: str) -> dict[str, int]:
+    return {"summary_index" if kind == _SUMMARY else "content_index": 0}
+
+
+def _end_call_events(place: int, item: Item) -> list[dict[str, Any]]:
+    """The events that end a call, whose item is whole."""
+    events = []
+    match item["type"]:
+        case "function_call":
+            names = {name: item[name] for name in ("arguments", "name")}
+            events.append(_event("response.function_call_arguments.done", place, item) | names)
+        case "custom_tool_call":
+            kind = "response.custom_tool_call_input"
+            # its pieces are JSON, of which the text is read once it is whole
+            events.append(_event(f"{kind}.delta", place, item) | {"delta": item["input"]})
+            events.append(_event(f"{kind}.done", place, item) | {"input": item["input"]})
+    return [*events, _item_event("response.output_item.done", place, item)]
 
 
 def _event(kind: str, place: int, item: Mapping[str, Any]) -> dict[str, Any]:

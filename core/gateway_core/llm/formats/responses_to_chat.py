@@ -1,11 +1,13 @@
-"""Responses requests for a provider that speaks Chat Completions alone: text and functions."""
+"""Responses requests as those of Chat Completions: texts, media, functions and reasoning."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from gateway_core.llm.formats.calls import as_object, as_objects
+from gateway_core.llm.formats.client_tools import ClientTools
 from gateway_core.llm.formats.media import is_media
 from gateway_core.llm.formats.requests import invalid
+from gateway_core.llm.formats.thoughts import Thoughts, unseal
 from gateway_core.llm.formats.translation import (
     IGNORED,
     find_word,
@@ -32,7 +34,8 @@ _KNOWN = IGNORED | {
     "tools",
     "truncation",
 }
-_ROLES = {name: name for name in ("user", "assistant", "system", "developer")}
+# servers of chat other than OpenAI's know no role of developers
+_ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 _CHOICES = {name: name for name in ("none", "auto", "required")}
 _INCLUDED: Mapping[str, None] = dict.fromkeys(
     (
@@ -46,15 +49,19 @@ _INCLUDED: Mapping[str, None] = dict.fromkeys(
     )
 )
 """What may be asked for beside the answer, and is in it or concerns tools of the provider."""
+_FINISHED = frozenset(
+    {"code_interpreter_call", "file_search_call", "mcp_list_tools", "web_search_call"}
+)
+"""Items of tools that the provider of an earlier turn ran: the message after them has the gist."""
 _TEXTS = ("input_text", "output_text", "text")
 
 
-def to_chat(body: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
-    """The chat body, without model, of a valid Responses body.
+def to_chat(body: Mapping[str, Any], tools: ClientTools, dropped: list[str]) -> dict[str, Any]:
+    """Return the chat body, without model, of a valid Responses body with these tools.
 
     Messages of all roles may have pictures. Adds to `dropped` the fields that are left out.
-    InvalidRequest names what cannot be translated. Reasoning of earlier turns is left out: chat
-    has no place for it.
+    InvalidRequest names what cannot be translated. Reasoning goes back to a provider of chat that
+    wrote it; all other is left out.
     """
     refuse_others(body, _KNOWN)
     leave_out(body, _HARMLESS, dropped)
@@ -70,8 +77,9 @@ def to_chat(body: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
     if isinstance(body["input"], str):
         messages.append({"role": "user", "content": body["input"]})
     else:
+        reader = _InputReader(messages, tools)
         for place, item in enumerate(body["input"]):
-            _add_item(item, f"input[{place}]", messages)
+            reader.add(item, f"input[{place}]")
     result: dict[str, Any] = {"messages": messages}
     result |= {name: body[name] for name in _SAME if body.get(name) is not None}
     if body.get("max_output_tokens") is not None:
@@ -82,64 +90,99 @@ def to_chat(body: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
     if reasoning.get("effort") is not None:
         result["reasoning_effort"] = reasoning["effort"]
     result |= _from_text(as_object(body.get("text")))
-    tools = [
-        _to_tool(tool, f"tools[{place}]")
-        for place, tool in enumerate(list_items(body.get("tools"), "tools"))
-    ]
     choice = body.get("tool_choice")
     match choice:
-        case {"type": "allowed_tools", "tools": list(allowed)}:
+        case {"type": "allowed_tools", "tools": list(allowed), **rest}:
             # few providers of chat know such a choice
-            names = {each.get("name") for each in as_objects(allowed)}
-            tools = [tool for tool in tools if tool["function"].get("name") in names]
-            choice = as_object(choice).get("mode", "auto")
-    if not tools:
+            tools.allow(as_objects(allowed))
+            choice = rest.get("mode", "auto")
+    if not tools.functions:
         result.pop("parallel_tool_calls", None)
         return result
-    result["tools"] = tools
+    result["tools"] = tools.functions
     match choice:
         case None:
             pass
-        case {"type": "function", "name": str(name)}:
-            result["tool_choice"] = {"type": "function", "function": {"name": name}}
+        case {"type": "function" | "custom", "name": str()}:
+            function = {"name": tools.name_function(as_object(choice))}
+            result["tool_choice"] = {"type": "function", "function": function}
         case _:
             result["tool_choice"] = find_word(_CHOICES, choice, "tool_choice")
     return result
 
 
-def _add_item(item: Any, path: str, messages: list[dict[str, Any]]) -> None:
-    if not isinstance(item, dict):
-        raise invalid("input", f"has {path} that is no object")
-    match item.get("type") or "message":
-        case "message":
-            role = find_word(_ROLES, item.get("role"), f"{path}.role")
-            content = item.get("content")
-            messages.append(
-                {"role": role, "content": _to_content(content, f"{path}.content", role)}
-            )
-        case "function_call":
-            function = {"name": item.get("name"), "arguments": item.get("arguments") or "{}"}
-            call = {"id": item.get("call_id"), "type": "function", "function": function}
-            # parallel calls, and the text before them, are one message of chat
-            if not messages or messages[-1]["role"] != "assistant":
-                messages.append({"role": "assistant", "content": None})
-            messages[-1].setdefault("tool_calls", []).append(call)
-        case "function_call_output":
-            messages.append(
-                {
-                    "role": "tool",
-                    "tool_call_id": item.get("call_id"),
-                    "content": _to_output(item.get("output"), f"{path}.output"),
-                }
-            )
-        case "image_generation_call":
-            url = f"data:image/png;base64,{item.get('result') or ''}"
-            image = {"type": "image_url", "image_url": {"url": url}}
-            messages.append({"role": "assistant", "content": [image]})
-        case "reasoning":
-            pass
-        case _:
-            raise refuse(f"{path}.type")
+class _InputReader:
+    """Adds items of an input to the messages of a chat."""
+
+    def __init__(self, messages: list[dict[str, Any]], tools: ClientTools) -> None:
+        self._messages = messages
+        self._tools = tools
+        self._extra: Mapping[str, Any] | None = None
+        """The `extra_content` of the next call."""
+        self._reasoning: tuple[str, str] | None = None
+        """Reasoning of the next message of the assistant, after its field."""
+
+    def add(self, item: Any, path: str) -> None:
+        if not isinstance(item, dict):
+            raise invalid("input", f"has {path} that is no object")
+        match item.get("type") or "message":
+            case "message":
+                role = find_word(_ROLES, item.get("role"), f"{path}.role")
+                content = _to_content(item.get("content"), f"{path}.content", role)
+                self._messages.append({"role": role, "content": content})
+                if role == "assistant":
+                    self._give_reasoning()
+            case "function_call" | "custom_tool_call" | "tool_search_call":
+                self._add_call(self._tools.read_call(item))
+            case "function_call_output" | "custom_tool_call_output":
+                self._add_result(item, _to_output(item.get("output"), f"{path}.output"))
+            case "tool_search_output":
+                self._add_result(item, self._tools.show_found(item))
+            case "image_generation_call":
+                url = f"data:image/png;base64,{item.get('result') or ''}"
+                image = {"type": "image_url", "image_url": {"url": url}}
+                self._messages.append({"role": "assistant", "content": [image]})
+            case "reasoning":
+                self._note(item)
+            case "additional_tools":
+                pass
+            case str(kind) if kind in _FINISHED:
+                pass
+            case _:
+                raise refuse(f"{path}.type")
+
+    def _add_call(self, call: dict[str, Any]) -> None:
+        # parallel calls, and the text before them, are one message of chat
+        if not self._messages or self._messages[-1]["role"] != "assistant":
+            self._messages.append({"role": "assistant", "content": None})
+        self._give_reasoning()
+        if self._extra is not None:
+            call["extra_content"], self._extra = self._extra, None
+        self._messages[-1].setdefault("tool_calls", []).append(call)
+
+    def _add_result(self, item: Mapping[str, Any], content: Any) -> None:
+        call_id = item.get("call_id")
+        self._messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
+
+    def _note(self, item: Mapping[str, Any]) -> None:
+        thoughts = unseal(item) or Thoughts()
+        self._extra = thoughts.extra or self._extra
+        texts = [
+            part["text"]
+            for name in ("summary", "content")
+            for part in as_objects(item.get(name))
+            if isinstance(part.get("text"), str)
+        ]
+        if thoughts.field is not None and texts:
+            self._reasoning = thoughts.field, "".join(texts)
+
+    def _give_reasoning(self) -> None:
+        """Add the reasoning to the message of the assistant that is last."""
+        if self._reasoning is None:
+            return
+        (field, text), self._reasoning = self._reasoning, None
+        message = self._messages[-1]
+        message[field] = message.get(field, "") + text
 
 
 def _to_content(content: Any, path: str, role: str) -> Any:
@@ -199,14 +242,3 @@ def _from_text(text: Mapping[str, Any]) -> dict[str, Any]:
         case _:
             raise refuse("text.format.type")
     return result
-
-
-def _to_tool(tool: Any, path: str) -> dict[str, Any]:
-    if not isinstance(tool, dict) or tool.get("type") != "function":
-        raise refuse(path, "must be a function for this model's provider")
-    function = {
-        name: tool[name]
-        for name in ("name", "description", "parameters", "strict")
-        if tool.get(name) is not None
-    }
-    return {"type": "function", "function": function}

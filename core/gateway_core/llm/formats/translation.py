@@ -15,9 +15,11 @@ CANNOT = "is not supported by this model's provider"
 
 IGNORED = frozenset(
     {
+        "client_metadata",
         "metadata",
         "model",
         "prompt_cache_key",
+        "prompt_cache_options",
         "prompt_cache_retention",
         "safety_identifier",
         "service_tier",

@@ -1,0 +1,215 @@
+"""Tools of Responses requests as functions of chat, whose calls are turned back (contract §7.3).
+
+Chat has functions alone. A tool of a namespace becomes a function with both names, a custom tool
+one with a single string, and a search for tools that the client runs one with its own parameters.
+"""
+
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import orjson
+
+from gateway_core.llm.formats.calls import as_object, as_objects
+from gateway_core.llm.formats.translation import list_items, parse_arguments, refuse
+from gateway_core.llm.unpriced import find_provider_tool
+
+Item = dict[str, Any]
+
+_MOST_NAME = 64
+"""Characters of a function's name in chat."""
+_INPUT = "input"
+"""The one parameter of a custom tool's function."""
+_SEARCH = "tool_search"
+_IDS = {"function": "fc", "custom": "ctc", _SEARCH: "tsc"}
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTool:
+    """A tool that the client runs. `kind` is its type: `function`, `custom` or `tool_search`."""
+
+    kind: str
+    name: str
+    namespace: str | None = None
+
+    def begin_call(self, call_id: Any) -> Item:
+        """Return the item of a call of this tool, whose arguments are to come."""
+        item: Item = {
+            "id": f"{_IDS[self.kind]}_{secrets.token_hex(24)}",
+            "type": "function_call",
+            "status": "in_progress",
+            "call_id": str(call_id or f"call_{secrets.token_hex(12)}"),
+        }
+        match self.kind:
+            case "custom":
+                item |= {"type": "custom_tool_call", "name": self.name, "input": ""}
+            case "tool_search":
+                item |= {"type": "tool_search_call", "execution": "client", "arguments": {}}
+            case _:
+                item |= {"name": self.name, "arguments": ""}
+        return item if self.namespace is None else item | {"namespace": self.namespace}
+
+
+def end_call(item: Item, arguments: str) -> None:
+    """Put the whole arguments of a function of chat into the item that `begin_call` made."""
+    item["status"] = "completed"
+    match item["type"]:
+        case "custom_tool_call":
+            text = parse_arguments(arguments).get(_INPUT)
+            # a model may write the text itself, as it would for the provider that knows such tools
+            item["input"] = text if isinstance(text, str) else arguments
+        case "tool_search_call":
+            item["arguments"] = parse_arguments(arguments)
+        case _:
+            item["arguments"] = arguments
+
+
+class ClientTools:
+    """The tools of a Responses request by the names of their functions in chat.
+
+    `functions` are the functions for chat. `dropped` has the types of tools that the provider
+    runs, which are left out.
+    """
+
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        self.functions: list[dict[str, Any]] = []
+        self.dropped: list[str] = []
+        self._tools: dict[str, ClientTool] = {}
+        self._names: dict[tuple[str | None, str], str] = {}
+        for path, tool in _list_tools(body):
+            self._declare(tool, path, None)
+        if self.dropped and not self.functions:
+            raise refuse("tools", "must have a function for this model's provider")
+
+    def drop_functions(self) -> None:
+        """Keep the names alone, once the request is sent."""
+        self.functions = []
+
+    def allow(self, tools: list[dict[str, Any]]) -> None:
+        """Leave out all functions but those of `tools`, which names single ones or namespaces."""
+        names = {self.name_function(tool) for tool in tools if tool.get("type") != "namespace"}
+        spaces = {tool.get("name") for tool in tools if tool.get("type") == "namespace"}
+        self.functions = [
+            function
+            for function in self.functions
+            if (name := function["function"].get("name")) in names
+            or (name in self._tools and self._tools[name].namespace in spaces)
+        ]
+
+    def find(self, name: Any) -> ClientTool:
+        """Return the tool that the model calls by the function `name`, also an undeclared one."""
+        known = str(name or "")
+        return self._tools.get(known) or ClientTool("function", known)
+
+    def read_call(self, item: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the call of an earlier turn, whose tool may be declared no more, as chat's."""
+        arguments = item.get("arguments") or "{}"
+        match item.get("type"):
+            case "custom_tool_call":
+                arguments = _dump({_INPUT: item.get("input") or ""})
+            case "tool_search_call":
+                arguments = _dump(as_object(arguments))
+        function = {"name": self.name_function(item), "arguments": arguments}
+        return {"id": item.get("call_id"), "type": "function", "function": function}
+
+    def name_function(self, holder: Mapping[str, Any]) -> Any:
+        """Return the function's name in chat of a tool, of a call or of a choice."""
+        if str(holder.get("type")).startswith(_SEARCH):
+            return _SEARCH
+        return self._name(holder.get("namespace"), holder.get("name"))
+
+    def show_found(self, item: Mapping[str, Any]) -> str:
+        """Return the result of a search for tools as text; the tools themselves are declared."""
+        names = []
+        for tool in as_objects(item.get("tools")):
+            inner = as_objects(tool.get("tools"))
+            names += [self._name(tool.get("name"), each.get("name")) for each in inner]
+            names += [] if inner else [tool.get("name")]
+        return _dump({"tools": names})
+
+    def _name(self, namespace: Any, name: Any) -> Any:
+        if not isinstance(name, str) or not isinstance(namespace, str | None):
+            return name
+        return self._names.get((namespace, name)) or _flatten(namespace, name)
+
+    def _declare(self, tool: Any, path: str, namespace: str | None) -> None:
+        kind = tool.get("type") if isinstance(tool, dict) else None
+        if not isinstance(kind, str):
+            raise refuse(path)
+        if find_provider_tool(tool) is not None or (
+            kind == _SEARCH and tool.get("execution") != "client"
+        ):
+            self.dropped.append(kind)
+            return
+        name = _SEARCH if kind == _SEARCH else tool.get("name")
+        if kind == "namespace" and namespace is None:
+            for place, inner in enumerate(list_items(tool.get("tools"), f"{path}.tools")):
+                self._declare(inner, f"{path}.tools[{place}]", str(name or ""))
+            return
+        if kind not in _IDS:
+            raise refuse(path, "must be a function for this model's provider")
+        function = {
+            field: tool[field]
+            for field in ("description", "parameters", "strict")
+            if tool.get(field) is not None
+        }
+        if name is not None:
+            key = namespace, str(name)
+            if key in self._names:
+                # declared again by a later search for tools
+                return
+            flat = _flatten(*key)
+            if flat in self._tools:
+                flat = _flatten(*key, is_taken=True)
+            self._tools[flat] = ClientTool(kind, str(name), namespace)
+            self._names[key] = flat
+            function = {"name": flat, **function}
+        if kind == "custom":
+            function |= _describe_custom(tool)
+        self.functions.append({"type": "function", "function": function})
+
+
+def _flatten(namespace: str | None, name: str, *, is_taken: bool = False) -> str:
+    """Return the name of a tool as a function of chat; it follows from both names alone."""
+    if not namespace:
+        return name
+    flat = f"{namespace.rstrip('_')}__{name}"
+    if len(flat) <= _MOST_NAME and not is_taken:
+        return flat
+    digest = sha256(f"{namespace}\0{name}".encode()).hexdigest()[:8]
+    return f"{flat[: _MOST_NAME - len(digest) - 1]}_{digest}"
+
+
+def _list_tools(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The tools of a body and of items that add some, each with its path."""
+    for place, tool in enumerate(list_items(body.get("tools"), "tools")):
+        yield f"tools[{place}]", tool
+    for index, item in enumerate(as_objects(body.get("input"))):
+        if item.get("type") in ("tool_search_output", "additional_tools"):
+            path = f"input[{index}].tools"
+            for place, tool in enumerate(list_items(item.get("tools"), path)):
+                yield f"{path}[{place}]", tool
+
+
+def _describe_custom(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """The function's description, with the grammar that its text must follow, and parameters."""
+    texts = [str(tool.get("description") or "")]
+    form = as_object(tool.get("format"))
+    if form.get("type") == "grammar":
+        texts.append(f"The input must follow this {form.get('syntax')} grammar:")
+        texts.append(str(form.get("definition") or ""))
+    parameters = {
+        "type": "object",
+        "properties": {
+            _INPUT: {"type": "string", "description": "The whole input, as plain text."}
+        },
+        "required": [_INPUT],
+        "additionalProperties": False,
+    }
+    return {"description": "\n".join(filter(None, texts)), "parameters": parameters}
+
+
+def _dump(value: dict[str, Any]) -> str:
+    return orjson.dumps(value).decode()
