@@ -61,6 +61,7 @@ class Program:
 PROGRAMS = {
     # of their own, as they want older versions of what tests use
     "agent-packages": Program(None, "agents"),
+    "codex": Program(None, "codex"),
     "etcd": Program("go.etcd.io/etcd/server/v3", CONTROL_PLANE, is_for_tests=False),
     "etcdutl": Program("go.etcd.io/etcd/etcdutl/v3", "etcd", any_version=True),
     "go-proxy": Program(".", "goproxy"),
