@@ -15,6 +15,7 @@ from tests.documents.blocks import (
 )
 
 ACCOUNTS = "tests/integration/accounts/test_accounts_guide.py"
+CODEX = "tests/integration/llm/test_codex.py"
 MANAGEMENT = "tests/integration/accounts/test_management.py"
 MCP = "tests/integration/mcp/test_guide.py"
 PROVIDERS = "tests/servers/guide.py"
@@ -128,6 +129,7 @@ PLAN: dict[str, tuple[Treatment, ...]] = {
         Python("import os\nfrom openai"),
         Python("import os\nfrom google"),
         Parsed("spec:"),
+        Elsewhere("model =", CODEX),
         Objects("apiVersion"),
         Objects("apiVersion"),
         NotRun("$ kubectl get", "shows a provider that fails for minutes"),

@@ -1,10 +1,12 @@
 """Refusals of what would be state at a provider, whose credentials all accounts share (§7.5)."""
 
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from gateway_core.api.errors import InvalidRequest
 from gateway_core.llm.formats.calls import as_object, show_path, unsupported
+from gateway_core.llm.unpriced import list_tools
 
 _UPSTREAM_HOSTS = ("googleapis.com", "cloud.google.com")
 
@@ -35,23 +37,21 @@ def check_items(items: list[Any]) -> None:
             raise unsupported("input", f"input[{place}].output.file_id")
 
 
-def check_tools(tools: Any) -> None:
+def check_tools(body: Mapping[str, Any]) -> None:
     """Refuse tools that name vector stores, containers or files of the provider (§7.5)."""
-    for place, tool in enumerate(tools if isinstance(tools, list) else ()):
-        if not isinstance(tool, dict):
-            continue
-        path = f"tools[{place}]"
+    for path, tool, _ in list_tools(body):
+        field = path.partition("[")[0]
         if tool.get("type") == "file_search" or tool.get("vector_store_ids") is not None:
-            raise unsupported("tools", f"{path}.vector_store_ids")
+            raise unsupported(field, f"{path}.vector_store_ids")
         if as_object(tool.get("input_image_mask")).get("file_id") is not None:
-            raise unsupported("tools", f"{path}.input_image_mask.file_id")
+            raise unsupported(field, f"{path}.input_image_mask.file_id")
         for key in ("container", "environment"):
             container = tool.get(key)
             if isinstance(container, str):
-                raise unsupported("tools", f"{path}.{key}")
+                raise unsupported(field, f"{path}.{key}")
             for name in ("container_id", "file_ids"):
                 if as_object(container).get(name):
-                    raise unsupported("tools", f"{path}.{key}.{name}")
+                    raise unsupported(field, f"{path}.{key}.{name}")
 
 
 def check_file_uri(uri: Any, path: tuple[str | int, ...]) -> None:

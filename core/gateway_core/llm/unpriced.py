@@ -41,7 +41,7 @@ CHAT_FIELDS = frozenset(
 """They call other models or add searches, at aggregators or single providers."""
 
 _OFF: tuple[Any, ...] = (None, False, "", [])
-UNPRICED_FIELDS = frozenset({*CHAT_FIELDS, "service_tier", "modalities", "tools"})
+UNPRICED_FIELDS = frozenset({*CHAT_FIELDS, "input", "modalities", "service_tier", "tools"})
 """Fields of which any may ask for more than tokens."""
 _TEXT = frozenset({"text", "modality_unspecified"})
 _CLIENT_TOOLS = frozenset(
@@ -57,6 +57,8 @@ _CLIENT_TOOLS = frozenset(
     }
 )
 """Types of tools that the client runs: they cost their tokens alone."""
+_ADDING_ITEMS = frozenset({"additional_tools", "tool_search_output"})
+"""Types of items in the input of Responses that bring further tools."""
 _CHOSEN_TOOLS = frozenset({"mcp"})
 """Types of tools of the provider that stand for the client's own."""
 _GOOGLE_CLIENT_TOOLS = frozenset({"computerUse", "functionDeclarations"})
@@ -70,11 +72,38 @@ def find_in_openai(body: Mapping[str, Any]) -> Iterator[Unpriced]:
         if body[name] not in _OFF:
             yield Unpriced(name, name)
     yield from _find_modalities(body.get("modalities"), "modalities")
-    tools = body.get("tools")
-    for place, tool in enumerate(tools if isinstance(tools, list) else ()):
+    for path, tool, place in list_tools(body):
         kind = find_provider_tool(tool)
         if kind is not None:
-            yield Unpriced(kind, f"tools[{place}]", place)
+            yield Unpriced(kind, path, place)
+
+
+def list_tools(body: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any], int | None]]:
+    """The tools of an OpenAI body with their paths, also those in namespaces and in its input.
+
+    The place is that of a tool among the body's own.
+    """
+    tools = body.get("tools")
+    for place, tool in enumerate(tools if isinstance(tools, list) else ()):
+        for path, inner in _list_inner(tool, f"tools[{place}]"):
+            yield path, inner, place if inner is tool else None
+    items = body.get("input")
+    for place, item in enumerate(items if isinstance(items, list) else ()):
+        found = item.get("tools") if isinstance(item, dict) else None
+        if isinstance(found, list) and item.get("type") in _ADDING_ITEMS:
+            for index, tool in enumerate(found):
+                for path, inner in _list_inner(tool, f"input[{place}].tools[{index}]"):
+                    yield path, inner, None
+
+
+def _list_inner(tool: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    if not isinstance(tool, dict):
+        return
+    yield path, tool
+    inner = tool.get("tools") if tool.get("type") == "namespace" else None
+    for place, each in enumerate(inner if isinstance(inner, list) else ()):
+        if isinstance(each, dict):
+            yield f"{path}.tools[{place}]", each
 
 
 def find_provider_tool(tool: Any) -> str | None:

@@ -1,7 +1,8 @@
 """A session of Codex, unmodified, with scripted providers of each format.
 
-The models are told by their names: Codex sends a custom tool for editing files and a search for
-tools to those that it knows, and a namespace of tools to all others.
+The configuration is that of docs/llm.md. The models are told by their names: Codex sends a custom
+tool for editing files and a search for tools to those that it knows, and a namespace of tools to
+all others.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from tools.programs import find_program
 
+from tests.documents.blocks import read_blocks
 from tests.llm_cases.cases import PROVIDERS, Variant
 from tests.llm_cases.provider import CaseProvider, Route
 from tests.llm_cases.run import create, delete, describe_objects, wait_served
@@ -24,16 +26,8 @@ from tests.servers.world import World
 
 pytestmark = pytest.mark.full
 
-CONFIG = """\
-model_provider = "gateway"
-[model_providers.gateway]
-name = "gateway"
-base_url = "{url}/v1"
-env_key = "GATEWAY_API_KEY"
-wire_api = "responses"
-request_max_retries = 0
-stream_max_retries = 0
-"""
+PAGE = "docs/llm.md"
+NO_RETRIES = "request_max_retries = 0\nstream_max_retries = 0\n"
 PATCH = "*** Begin Patch\n*** Add File: made.txt\n+made by a patch\n*** End Patch"
 RUN = {"name": "exec_command", "arguments": {"cmd": "echo 4$((1+1))-from-the-shell"}}
 CLOSE = {"namespace": "multi_agent_v1", "name": "close_agent", "arguments": {"target": "nobody"}}
@@ -139,7 +133,9 @@ def run_codex(world: World, folder: Path, key: str, model: str) -> str:
     home, work = folder / "home", folder / "work"
     home.mkdir()
     work.mkdir()
-    (home / "config.toml").write_text(CONFIG.format(url=world.env["GATEWAY_BASE_URL"]))
+    [config] = [block.text for block in read_blocks(PAGE) if block.language == "toml"]
+    config = config.replace("https://gateway.example.com", world.env["GATEWAY_BASE_URL"])
+    (home / "config.toml").write_text(config + NO_RETRIES)
     program = find_program("codex") / "node_modules" / "@openai" / "codex" / "bin" / "codex.js"
     command = [find_node(), str(program), "exec", "--skip-git-repo-check", "-m", model]
     # the machine of the tests may lack what Codex confines its commands with

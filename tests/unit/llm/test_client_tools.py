@@ -99,6 +99,44 @@ def test_call_is_turned_back_and_means_the_same_in_the_next_turn(
     assert (messages[2]["role"], messages[2]["tool_call_id"]) == ("tool", "c0")
 
 
+@pytest.mark.parametrize(
+    ("tool", "arguments", "expected", "result"),
+    [
+        (
+            {"type": "local_shell"},
+            {"command": ["ls"]},
+            {"action": {"type": "exec", "command": ["ls"], "env": {}}},
+            "a.txt",
+        ),
+        (
+            {"type": "shell", "environment": {"type": "local"}},
+            {"commands": ["ls"], "timeout_ms": 5},
+            {"action": {"commands": ["ls"], "timeout_ms": 5}},
+            [{"stdout": "a.txt", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}],
+        ),
+        (
+            {"type": "apply_patch"},
+            {"type": "delete_file", "path": "a.txt"},
+            {"operation": {"type": "delete_file", "path": "a.txt"}},
+            "a.txt is gone",
+        ),
+    ],
+)
+def test_tools_that_the_format_knows_are_functions(
+    tool: dict[str, Any], arguments: dict[str, Any], expected: dict[str, Any], result: Any
+) -> None:
+    kind = tool["type"]
+    [item] = answer(call(kind, orjson.dumps(arguments).decode()), tools=[tool])
+    assert item["type"] == f"{kind}_call"
+    assert {field: item[field] for field in expected} == expected
+    output = {"type": f"{kind}_call_output", "call_id": "c0", "output": result}
+    _, called, shown = translate(R, C, tools=[tool], input=[USER, item, output])["messages"]
+    function = called["tool_calls"][0]["function"]
+    assert function["name"] == kind
+    assert arguments.items() <= orjson.loads(function["arguments"]).items()
+    assert "a.txt" in shown["content"]
+
+
 def test_stream_of_calls_has_the_events_of_each_kind_of_tool() -> None:
     pieces = [call("apply_patch", '{"inp'), call("agents__spawn", "{}", 1)]
     rest = {"index": 0, "function": {"arguments": 'ut":"p"}'}}

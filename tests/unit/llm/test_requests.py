@@ -70,6 +70,12 @@ INVALID: list[tuple[Format, dict[str, Any], str, str]] = [
     ),
     (
         R,
+        {"input": [{"type": "additional_tools", "tools": [{"type": "file_search"}]}]},
+        "unsupported_parameter",
+        "input",
+    ),
+    (
+        R,
         {"tools": [{"type": "code_interpreter", "container": "cntr_1"}]},
         "unsupported_parameter",
         "tools",

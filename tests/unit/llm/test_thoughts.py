@@ -157,3 +157,18 @@ def test_call_without_a_signature_has_the_placeholder(model: str, signature: str
     ):
         signed = sent.body["contents"][1]["parts"]
         assert [part.get("thoughtSignature") for part in signed] == [signature, None]
+
+
+@pytest.mark.parametrize(("part", "given"), [({}, "Hm."), ({"thoughtSignature": "c2ln"}, None)])
+def test_thoughts_of_a_chat_provider_return_from_a_client_of_google(
+    part: dict[str, Any], given: str | None
+) -> None:
+    call = {"functionCall": {"name": "f", "args": {}}, **part}
+    result = {"functionResponse": {"name": "f", "response": {"result": 4}}}
+    contents = [
+        {"role": "user", "parts": [{"text": "hi"}]},
+        {"role": "model", "parts": [THOUGHT, call]},
+        {"role": "user", "parts": [result]},
+    ]
+    message = translate(G, C, contents=contents)["messages"][1]
+    assert message.get("reasoning_content") == given

@@ -1,12 +1,13 @@
 """Tools of Responses requests as functions of chat, whose calls are turned back (contract §7.3).
 
 Chat has functions alone. A tool of a namespace becomes a function with both names, a custom tool
-one with a single string, and a search for tools that the client runs one with its own parameters.
+one with a single string, and a tool of the format's own that the client runs one with the fields of
+its call.
 """
 
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
@@ -20,15 +21,74 @@ Item = dict[str, Any]
 
 _MOST_NAME = 64
 """Characters of a function's name in chat."""
+_IDS = {
+    "function": "fc",
+    "custom": "ctc",
+    "tool_search": "tsc",
+    "local_shell": "lsh",
+    "shell": "sh",
+}
 _INPUT = "input"
 """The one parameter of a custom tool's function."""
-_SEARCH = "tool_search"
-_IDS = {"function": "fc", "custom": "ctc", _SEARCH: "tsc"}
+
+
+@dataclass(frozen=True, slots=True)
+class OwnKind:
+    """A tool of the format's own that the client runs: the field of its calls, and a function.
+
+    `defaults` are required in `holder`, the field. A tool without `parameters` has its own.
+    """
+
+    holder: str
+    description: str = ""
+    parameters: Mapping[str, Any] | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _describe(required: str, **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": [required]}
+
+
+_TEXT, _NUMBER = {"type": "string"}, {"type": "integer"}
+_TEXTS = {"type": "array", "items": _TEXT}
+_OWN_KINDS = {
+    "apply_patch": OwnKind(
+        "operation",
+        "Create, update or delete a file.",
+        _describe(
+            "type",
+            type={"type": "string", "enum": ["create_file", "update_file", "delete_file"]},
+            path=_TEXT,
+            diff={"type": "string", "description": "In the V4A diff format; not to delete."},
+        ),
+    ),
+    "local_shell": OwnKind(
+        "action",
+        "Run a command.",
+        _describe("command", command=_TEXTS, working_directory=_TEXT, timeout_ms=_NUMBER),
+        {"type": "exec", "command": [], "env": {}},
+    ),
+    "shell": OwnKind(
+        "action",
+        "Run commands in a shell.",
+        _describe("commands", commands=_TEXTS, timeout_ms=_NUMBER, max_output_length=_NUMBER),
+        {"commands": []},
+    ),
+    "tool_search": OwnKind("arguments"),
+}
+_KINDS = frozenset({"function", "custom", *_OWN_KINDS})
+CALLS = frozenset({"function_call", "custom_tool_call", *(f"{kind}_call" for kind in _OWN_KINDS)})
+"""Types of items that are calls of tools which the client runs."""
+_PLAIN_RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})
+RESULTS = frozenset(
+    {"tool_search_output", *(f"{kind}_output" for kind in CALLS if kind != "tool_search_call")}
+)
+"""Types of items that are their results."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientTool:
-    """A tool that the client runs. `kind` is its type: `function`, `custom` or `tool_search`."""
+    """A tool that the client runs. `kind` is its type, one of `_KINDS`."""
 
     kind: str
     name: str
@@ -37,33 +97,31 @@ class ClientTool:
     def begin_call(self, call_id: Any) -> Item:
         """Return the item of a call of this tool, whose arguments are to come."""
         item: Item = {
-            "id": f"{_IDS[self.kind]}_{secrets.token_hex(24)}",
-            "type": "function_call",
+            "id": f"{_IDS.get(self.kind, 'call')}_{secrets.token_hex(24)}",
+            "type": "custom_tool_call" if self.kind == "custom" else f"{self.kind}_call",
             "status": "in_progress",
             "call_id": str(call_id or f"call_{secrets.token_hex(12)}"),
         }
-        match self.kind:
-            case "custom":
-                item |= {"type": "custom_tool_call", "name": self.name, "input": ""}
-            case "tool_search":
-                item |= {"type": "tool_search_call", "execution": "client", "arguments": {}}
-            case _:
-                item |= {"name": self.name, "arguments": ""}
+        own = _OWN_KINDS.get(self.kind)
+        if own is not None:
+            item[own.holder] = dict(own.defaults)
+            return item | ({"execution": "client"} if self.kind == "tool_search" else {})
+        item |= {"name": self.name, _INPUT if self.kind == "custom" else "arguments": ""}
         return item if self.namespace is None else item | {"namespace": self.namespace}
 
 
 def end_call(item: Item, arguments: str) -> None:
     """Put the whole arguments of a function of chat into the item that `begin_call` made."""
     item["status"] = "completed"
-    match item["type"]:
-        case "custom_tool_call":
-            text = parse_arguments(arguments).get(_INPUT)
-            # a model may write the text itself, as it would for the provider that knows such tools
-            item["input"] = text if isinstance(text, str) else arguments
-        case "tool_search_call":
-            item["arguments"] = parse_arguments(arguments)
-        case _:
-            item["arguments"] = arguments
+    own = _OWN_KINDS.get(item["type"].removesuffix("_call"))
+    if own is not None:
+        item[own.holder] |= parse_arguments(arguments)
+    elif item["type"] == "custom_tool_call":
+        text = parse_arguments(arguments).get(_INPUT)
+        # a model may write the text itself, as it would for the provider that knows such tools
+        item[_INPUT] = text if isinstance(text, str) else arguments
+    else:
+        item["arguments"] = arguments
 
 
 class ClientTools:
@@ -105,22 +163,33 @@ class ClientTools:
 
     def read_call(self, item: Mapping[str, Any]) -> dict[str, Any]:
         """Return the call of an earlier turn, whose tool may be declared no more, as chat's."""
-        arguments = item.get("arguments") or "{}"
-        match item.get("type"):
-            case "custom_tool_call":
-                arguments = _dump({_INPUT: item.get("input") or ""})
-            case "tool_search_call":
-                arguments = _dump(as_object(arguments))
+        own = _OWN_KINDS.get(str(item.get("type")).removesuffix("_call"))
+        if own is not None:
+            arguments: Any = _dump(as_object(item.get(own.holder)))
+        elif item.get("type") == "custom_tool_call":
+            arguments = _dump({_INPUT: item.get(_INPUT) or ""})
+        else:
+            arguments = item.get("arguments") or "{}"
         function = {"name": self.name_function(item), "arguments": arguments}
         return {"id": item.get("call_id"), "type": "function", "function": function}
 
+    def read_result(self, item: Mapping[str, Any]) -> Any:
+        """Return the result of a call: a text, or parts."""
+        if item.get("type") == "tool_search_output":
+            return self._show_found(item)
+        output = item.get("output")
+        if isinstance(output, str) or item.get("type") in _PLAIN_RESULTS:
+            return output
+        return _dump({name: item[name] for name in ("status", "output") if name in item})
+
     def name_function(self, holder: Mapping[str, Any]) -> Any:
         """Return the function's name in chat of a tool, of a call or of a choice."""
-        if str(holder.get("type")).startswith(_SEARCH):
-            return _SEARCH
+        kind = str(holder.get("type")).removesuffix("_call")
+        if kind in _OWN_KINDS:
+            return kind
         return self._name(holder.get("namespace"), holder.get("name"))
 
-    def show_found(self, item: Mapping[str, Any]) -> str:
+    def _show_found(self, item: Mapping[str, Any]) -> str:
         """Return the result of a search for tools as text; the tools themselves are declared."""
         names = []
         for tool in as_objects(item.get("tools")):
@@ -139,16 +208,17 @@ class ClientTools:
         if not isinstance(kind, str):
             raise refuse(path)
         if find_provider_tool(tool) is not None or (
-            kind == _SEARCH and tool.get("execution") != "client"
+            kind == "tool_search" and tool.get("execution") != "client"
         ):
             self.dropped.append(kind)
             return
-        name = _SEARCH if kind == _SEARCH else tool.get("name")
+        own = _OWN_KINDS.get(kind)
+        name = kind if own else tool.get("name")
         if kind == "namespace" and namespace is None:
             for place, inner in enumerate(list_items(tool.get("tools"), f"{path}.tools")):
                 self._declare(inner, f"{path}.tools[{place}]", str(name or ""))
             return
-        if kind not in _IDS:
+        if kind not in _KINDS:
             raise refuse(path, "must be a function for this model's provider")
         function = {
             field: tool[field]
@@ -168,6 +238,8 @@ class ClientTools:
             function = {"name": flat, **function}
         if kind == "custom":
             function |= _describe_custom(tool)
+        elif own is not None and own.parameters is not None:
+            function |= {"description": own.description, "parameters": dict(own.parameters)}
         self.functions.append({"type": "function", "function": function})
 
 

@@ -155,10 +155,12 @@ class _Calls:
 
 def _to_assistant(parts: list[dict[str, Any]], path: str, calls: _Calls) -> dict[str, Any]:
     shown: list[dict[str, Any]] = []
+    thoughts: list[str] = []
     tool_calls: list[dict[str, Any]] = []
     for place, part in enumerate(parts):
         call = pick(part, "functionCall")
         if part.get("thought") is True:
+            thoughts.append(str(part.get("text") or ""))
             continue
         if isinstance(call, dict):
             arguments = orjson.dumps(as_object(call.get("args"))).decode()
@@ -169,6 +171,9 @@ def _to_assistant(parts: list[dict[str, Any]], path: str, calls: _Calls) -> dict
     message: dict[str, Any] = {"role": "assistant", "content": _join_parts(shown, "") or None}
     if tool_calls:
         message["tool_calls"] = tool_calls
+        # some providers want it back between the steps of a turn; Google's own is signed
+        if any(thoughts) and not any(pick(part, "thoughtSignature") for part in parts):
+            message["reasoning_content"] = "".join(thoughts)
     elif message["content"] is None:
         message["content"] = ""
     return message

@@ -110,7 +110,7 @@ def read_responses(body: Mapping[str, Any], size: int) -> LlmCall:
             raise unsupported(name, name)
     if _read_flag(body, "background"):
         raise unsupported("background", "background")
-    check_tools(body.get("tools"))
+    check_tools(body)
     bound = PromptBound(size, len(given) if isinstance(given, list) else 1)
     files: list[FileReference] = []
     if isinstance(given, list):

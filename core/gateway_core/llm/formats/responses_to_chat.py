@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway_core.llm.formats.calls import as_object, as_objects
-from gateway_core.llm.formats.client_tools import ClientTools
+from gateway_core.llm.formats.client_tools import CALLS, RESULTS, ClientTools
 from gateway_core.llm.formats.media import is_media
 from gateway_core.llm.formats.requests import invalid
 from gateway_core.llm.formats.thoughts import Thoughts, unseal
@@ -19,8 +19,8 @@ from gateway_core.llm.formats.translation import (
 )
 
 _SAME = ("parallel_tool_calls", "temperature", "top_p")
-_HARMLESS = frozenset({"context_management", "max_tool_calls"})
-"""Fields that concern tools and state of a provider of Responses alone."""
+_HARMLESS = frozenset({"context_management", "max_tool_calls", "top_logprobs"})
+"""Fields that concern tools and state of a provider of Responses, or stand beside the answer."""
 _KNOWN = IGNORED | {
     *_SAME,
     *_HARMLESS,
@@ -85,8 +85,9 @@ def to_chat(body: Mapping[str, Any], tools: ClientTools, dropped: list[str]) -> 
     if body.get("max_output_tokens") is not None:
         result["max_completion_tokens"] = body["max_output_tokens"]
     reasoning = as_object(body.get("reasoning"))
-    # a summary is shown beside the answer and does not change it
-    refuse_others(reasoning, ("effort", "summary", "generate_summary"), "reasoning.")
+    # all but the effort is about what is shown beside the answer
+    others = reasoning.keys() - {"effort", "summary", "generate_summary"}
+    leave_out(reasoning, others, dropped, "reasoning.")
     if reasoning.get("effort") is not None:
         result["reasoning_effort"] = reasoning["effort"]
     result |= _from_text(as_object(body.get("text")))
@@ -132,12 +133,12 @@ class _InputReader:
                 self._messages.append({"role": role, "content": content})
                 if role == "assistant":
                     self._give_reasoning()
-            case "function_call" | "custom_tool_call" | "tool_search_call":
+            case str(kind) if kind in CALLS:
                 self._add_call(self._tools.read_call(item))
-            case "function_call_output" | "custom_tool_call_output":
-                self._add_result(item, _to_output(item.get("output"), f"{path}.output"))
-            case "tool_search_output":
-                self._add_result(item, self._tools.show_found(item))
+            case str(kind) if kind in RESULTS:
+                content = _to_output(self._tools.read_result(item), f"{path}.output")
+                call_id = item.get("call_id") or item.get("id")
+                self._messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
             case "image_generation_call":
                 url = f"data:image/png;base64,{item.get('result') or ''}"
                 image = {"type": "image_url", "image_url": {"url": url}}
@@ -159,10 +160,6 @@ class _InputReader:
         if self._extra is not None:
             call["extra_content"], self._extra = self._extra, None
         self._messages[-1].setdefault("tool_calls", []).append(call)
-
-    def _add_result(self, item: Mapping[str, Any], content: Any) -> None:
-        call_id = item.get("call_id")
-        self._messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
 
     def _note(self, item: Mapping[str, Any]) -> None:
         thoughts = unseal(item) or Thoughts()
