@@ -289,7 +289,7 @@ class LlmService:
         InvalidRequest where the provider's format lacks a field.
         """
         format_ = choose_format(priced.call, upstream)
-        # only translated answers, and those of failed responses, say when they were created
+        # only translated answers, and those of Responses, say when they were created
         is_same = format_ is priced.call.format is not Format.RESPONSES
         created = 0 if is_same else int(self._clock().timestamp())
         exchange = plan_exchange(priced.call, format_, route.upstream_model, created)

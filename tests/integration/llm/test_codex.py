@@ -27,7 +27,13 @@ from tests.servers.world import World
 pytestmark = pytest.mark.full
 
 PAGE = "docs/llm.md"
-NO_RETRIES = "request_max_retries = 0\nstream_max_retries = 0\n"
+IDLE_SECONDS = 17
+"""How long Codex waits for an event: little longer than the gateway lets a client wait for one."""
+OPTIONS = f"""
+request_max_retries = 0
+stream_max_retries = 0
+stream_idle_timeout_ms = {1000 * IDLE_SECONDS}
+"""
 PATCH = "*** Begin Patch\n*** Add File: made.txt\n+made by a patch\n*** End Patch"
 RUN = {"name": "exec_command", "arguments": {"cmd": "echo 4$((1+1))-from-the-shell"}}
 CLOSE = {"namespace": "multi_agent_v1", "name": "close_agent", "arguments": {"target": "nobody"}}
@@ -99,14 +105,19 @@ def write_items(item: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 async def hold_session(
-    world: World, folder: Path, kind: str, model: str, steps: list[dict[str, Any]]
+    world: World,
+    folder: Path,
+    kind: str,
+    model: str,
+    steps: list[dict[str, Any]],
+    silent_seconds: float = 0,
 ) -> tuple[str, list[Received]]:
     """Run Codex until its model has made the steps and answered; its output and what was sent."""
     scripts = [
         *(write_call(step, number) for number, step in enumerate(steps)),
         write_text("Done, all of it."),
     ]
-    upstream = [{"frames": script[kind]} for script in scripts]
+    upstream = [{"frames": [{"pause": silent_seconds}, *script[kind]]} for script in scripts]
     name = unique("codex")
     variant = Variant(name, {"model": {"modelId": model}}, "responses", (kind,), True)
     async with (
@@ -135,7 +146,7 @@ def run_codex(world: World, folder: Path, key: str, model: str) -> str:
     work.mkdir()
     [config] = [block.text for block in read_blocks(PAGE) if block.language == "toml"]
     config = config.replace("https://gateway.example.com", world.env["GATEWAY_BASE_URL"])
-    (home / "config.toml").write_text(config + NO_RETRIES)
+    (home / "config.toml").write_text(config + OPTIONS)
     program = find_program("codex") / "node_modules" / "@openai" / "codex" / "bin" / "codex.js"
     command = [find_node(), str(program), "exec", "--skip-git-repo-check", "-m", model]
     # the machine of the tests may lack what Codex confines its commands with
@@ -177,6 +188,15 @@ def test_session_with_a_custom_tool(world: World, tmp_path: Path, kind: str) -> 
     assert "made by a patch" in second
     assert "42-from-the-shell" in third
     check_thoughts(kind, second, third)
+
+
+@pytest.mark.timeout(120)
+def test_session_survives_a_provider_that_is_silent_for_long(world: World, tmp_path: Path) -> None:
+    silent = IDLE_SECONDS + 15
+    model = unique("writer")
+    output, sent = asyncio.run(hold_session(world, tmp_path, "openai", model, [], silent))
+    assert "Done, all of it." in output
+    assert len(sent) == 1
 
 
 def check_thoughts(kind: str, second: str, third: str) -> None:

@@ -63,7 +63,7 @@ class Scene:
     def __init__(self) -> None:
         self.client, self.provider = Client(), Provider()
         stream = ChatStream("public", include_usage=False)
-        self.keep_alive = KeepAlive(self.client, COMMENT)
+        self.keep_alive = KeepAlive(self.client, stream.keep_alive)
         self.keep_alive.start()
         self.relay = Relay(self.provider.response, stream, self.client, self.keep_alive)
         self.running = asyncio.ensure_future(self.relay.run(b""))

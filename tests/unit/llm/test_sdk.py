@@ -74,8 +74,9 @@ def test_openai_reads_chat_streams(include: bool) -> None:
 
 def test_openai_reads_responses_streams() -> None:
     upstream = write_frames(responses_events(*TEXTS), named=True)
-    body = run_stream(ResponsesStream("m", 5), cut(upstream, PIECES))
-    client = open_openai(keep_alive(Format.RESPONSES) + body)
+    silent = ResponsesStream("m", 5)
+    early = keep_alive(Format.RESPONSES) + silent.keep_alive() + silent.keep_alive()
+    client = open_openai(early + run_stream(silent, cut(upstream, PIECES)))
     with client.responses.stream(model="m", input="hi") as stream:
         response = stream.get_final_response()
     assert (response.output_text, response.model) == ("".join(TEXTS), "m")

@@ -21,6 +21,7 @@ from gateway_core.llm.formats.sse import (
     keep_alive,
 )
 from gateway_core.llm.formats.streams import LlmStream
+from tests.fakes.llm_calls import exchange
 from tests.fakes.llm_streams import (
     chat_chunks,
     cut,
@@ -343,3 +344,54 @@ def test_failed_google_array_is_valid_json(read: int) -> None:
 def test_keep_alive_is_a_comment_for_openai_and_an_empty_line_for_google() -> None:
     assert keep_alive(Format.CHAT) == keep_alive(Format.RESPONSES) == b": keep-alive\n\n"
     assert keep_alive(Format.GOOGLE) == b"\n"
+
+
+RESPONSE = {"id": "resp_up", "object": "response", "status": "in_progress", "output": []}
+EVENTS = [
+    {"type": "response.created", "sequence_number": 0, "response": RESPONSE},
+    {"type": "response.in_progress", "sequence_number": 1, "response": RESPONSE},
+    {
+        "type": "response.output_text.delta",
+        "sequence_number": 2,
+        "output_index": 0,
+        "content_index": 0,
+        "item_id": "m",
+        "delta": "Hi",
+        "logprobs": [],
+    },
+    {
+        "type": "response.completed",
+        "sequence_number": 3,
+        "response": {**RESPONSE, "status": "completed"},
+    },
+]
+CHUNKS = [
+    {"choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": None}]},
+    {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+]
+
+
+@pytest.mark.parametrize("beats_at", [0, 1, 2, 3])
+@pytest.mark.parametrize("upstream", [Format.RESPONSES, Format.CHAT])
+def test_silent_responses_stream_gets_events_of_the_same_response(
+    upstream: Format, beats_at: int
+) -> None:
+    documents = EVENTS if upstream is Format.RESPONSES else CHUNKS
+    frames = [write_frames([document]) for document in documents]
+    stream = exchange(Format.RESPONSES, upstream, stream=True).open_stream()
+    sent = b""
+    for frame in frames[:beats_at]:
+        sent += stream.feed(frame)
+    sent += stream.keep_alive() + stream.keep_alive()
+    for frame in frames[beats_at:]:
+        sent += stream.feed(frame)
+    events = read_frames(sent + stream.finish())
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    kinds = [event["type"] for event in events]
+    assert kinds[0] == "response.created"
+    assert kinds.count("response.created") == 1
+    assert kinds.count("response.in_progress") == 2 + (beats_at > 0)
+    assert len({event["response"]["id"] for event in events if "response" in event}) == 1
+    beats = [event["response"] for event in events if event["type"] == "response.in_progress"]
+    assert all(beat["status"] == "in_progress" for beat in beats)
+    assert events[-1]["response"]["status"] == "completed"

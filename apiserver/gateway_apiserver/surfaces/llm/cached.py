@@ -56,6 +56,8 @@ class Tape:
         methods: Any = stream
         methods.feed = partial(self._pass, methods.feed)
         methods.finish = partial(self._pass, methods.finish)
+        # those of Responses are numbered
+        methods.keep_alive = partial(self._pass, methods.keep_alive)
 
     def add(self, frames: bytes) -> None:
         """Remember frames."""

@@ -6,6 +6,7 @@ the response, whose connection is not read beyond its bound.
 """
 
 import asyncio
+from collections.abc import Callable
 
 from gateway_core.llm.formats.streams import LlmStream
 from gateway_core.llm.response import Response
@@ -15,25 +16,24 @@ KEEP_ALIVE_SECONDS = 15.0
 
 
 class KeepAlive:
-    """Sends `data` whenever `client` was sent nothing for 15 s (§7.2, §8.5); if empty, nothing.
+    """Sends what `make` returns whenever `client` was sent nothing for 15 s (§7.2, §7.3, §8.5).
 
     `last` is when it was sent something, by the loop's clock.
     """
 
-    __slots__ = ("_client", "_data", "_loop", "_timer", "last")
+    __slots__ = ("_client", "_loop", "_timer", "last", "make")
 
-    def __init__(self, client: Exchange, data: bytes) -> None:
+    def __init__(self, client: Exchange, make: Callable[[], bytes]) -> None:
         self.last = 0.0
+        self.make = make
         self._client = client
-        self._data = data
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Begin to watch the client, whose response has begun."""
         self.last = self._loop.time()
-        if self._data:
-            self._timer = self._loop.call_later(KEEP_ALIVE_SECONDS, self._look)
+        self._timer = self._loop.call_later(KEEP_ALIVE_SECONDS, self._look)
 
     def stop(self) -> None:
         """Send nothing more. Repeatable."""
@@ -45,7 +45,7 @@ class KeepAlive:
         """Send a keep-alive now, unless the client is behind."""
         # a client that takes nothing has the last one still before it
         if not self._client.is_behind:
-            self._client.write(self._data)
+            self._client.write(self.make())
         self.last = self._loop.time()
 
     def _look(self) -> None:

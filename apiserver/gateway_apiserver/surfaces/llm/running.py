@@ -40,9 +40,10 @@ from gateway_core.concurrency import HeldUnits
 from gateway_core.kube.clock import CLOCK
 from gateway_core.llm.attempts import open_first
 from gateway_core.llm.formats.answers import list_finish_reasons
-from gateway_core.llm.formats.calls import NO_TOKENS, TokenUsage
+from gateway_core.llm.formats.calls import NO_TOKENS, Format, TokenUsage
 from gateway_core.llm.formats.exchange import write_failure
 from gateway_core.llm.formats.failures import PUBLIC_CODES, ReportedError
+from gateway_core.llm.formats.responses_writer import ResponsesWriter
 from gateway_core.llm.formats.sse import ErrorForm, StreamFailed, keep_alive
 from gateway_core.llm.formats.streams import LlmStream
 from gateway_core.llm.formats.usage import complete_usage, estimate_usage
@@ -100,8 +101,9 @@ class RunningCall:
         self._is_settled = False
         self._is_begun = False
         """Whether the head of a stream was sent."""
-        beat = keep_alive(priced.call.format) if has_events(priced.call) else b""
-        self._keep_alive = KeepAlive(call.exchange, beat)
+        self._early = ResponsesWriter(priced.call.model_id, int(CLOCK.time()))
+        """Events of a Responses stream before it is known which model answers."""
+        self._keep_alive = KeepAlive(call.exchange, self._make_early)
         self.succeeded = False
         self.tapes: tuple[Tape, ...] = ()
 
@@ -164,8 +166,20 @@ class RunningCall:
 
     async def _begin_early(self) -> None:
         """Send the head before it is known which model answers, and keep-alives."""
+        if self._priced.call.dropped:
+            self._call.context.headers.append(name_dropped(self._priced.call.dropped))
         await self._send_head()
         self._keep_alive.beat()
+
+    def _make_early(self) -> bytes:
+        """A keep-alive before it is known which model answers."""
+        call = self._priced.call
+        if call.format is not Format.RESPONSES:
+            return keep_alive(call.format) if has_events(call) else b""
+        events = self._early.keep_alive()
+        for tape in self.tapes:
+            tape.add(events)
+        return events
 
     async def _send_head(self) -> None:
         await send_head(self._call.send, 200, choose_stream_head(self._priced.call))
@@ -297,9 +311,11 @@ class RunningCall:
 
     async def _stream(self, opened: OpenCall, stream: LlmStream) -> None:
         """Send the response as it comes."""
+        held = stream.resume(opened.held, self._early) if self._early.count else opened.held
         for tape in self.tapes:
-            tape.add(opened.held)
+            tape.add(held)
             tape.attach(stream)
+        self._keep_alive.make = stream.keep_alive
         if not self._is_begun:
             if self._headers is not None:
                 self._headers.add(self._call.context, self._priced.model, opened, self._times)
@@ -310,7 +326,7 @@ class RunningCall:
             if opened.failure is not None:
                 last = opened.held
                 raise opened.failure
-            last = await relay.run(opened.held)
+            last = await relay.run(held)
             last += stream.finish()
             failed = False
         except (UpstreamError, StreamFailed) as error:
@@ -329,7 +345,7 @@ class RunningCall:
     async def _end_unanswered(self, error: GatewayError) -> None:
         """End a stream of which the client has the head alone."""
         await self._settle(self._measure_unseen(), failed=True)
-        last = write_failure(self._priced.call, describe_error(error), int(CLOCK.time()))
+        last = write_failure(self._priced.call, describe_error(error), self._early)
         await send_end(self._call.send, self._call.exchange, last)
 
     def _measure_unseen(self) -> TokenUsage | None:

@@ -19,6 +19,7 @@ from gateway_core.llm.formats.media import move_media
 from gateway_core.llm.formats.names import NameRestorer, replace_names, restore_names
 from gateway_core.llm.formats.responses_from_chat import ECHOED, ResponsesFromChat, to_response
 from gateway_core.llm.formats.responses_stream import ResponsesStream
+from gateway_core.llm.formats.responses_writer import ResponsesWriter
 from gateway_core.llm.formats.sse import ErrorForm, chat_error
 from gateway_core.llm.formats.streams import LlmStream
 from gateway_core.llm.formats.thoughts import settle_thoughts
@@ -139,13 +140,13 @@ class Exchange:
             translators.append(GoogleFromChat(call.model_id))
             if self.names:
                 translators.append(NameRestorer(self.names))
-        return TranslatedStream(call, self.upstream, translators)
+        return TranslatedStream(call, self.upstream, translators, self.created)
 
 
-def write_failure(call: LlmCall, form: ErrorForm, created: int) -> bytes:
-    """Return the whole stream for the client of a call that no provider answered.
+def write_failure(call: LlmCall, form: ErrorForm, writer: ResponsesWriter) -> bytes:
+    """Return the rest of a stream for the client of a call that no provider answered.
 
-    `created` is the present time in Unix seconds.
+    `writer` has written the keep-alives of a Responses stream.
     """
     match call.format:
         case Format.CHAT:
@@ -153,7 +154,7 @@ def write_failure(call: LlmCall, form: ErrorForm, created: int) -> bytes:
         case Format.GOOGLE:
             return GoogleWriter(event_stream=call.event_stream).fail(form)
         case Format.RESPONSES:
-            return ResponsesStream(call.model_id, created).fail(form)
+            return writer.fail(form)
 
 
 def plan_exchange(call: LlmCall, upstream: Format, upstream_model: str, created: int) -> Exchange:

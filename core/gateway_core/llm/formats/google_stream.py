@@ -9,6 +9,7 @@ from gateway_core.llm.formats.sse import (
     StreamBroken,
     data_frame,
     google_error,
+    keep_alive,
 )
 from gateway_core.llm.formats.streams import NEVER, SPACES, LlmStream, parse_usual, write_field
 from gateway_core.llm.formats.usage import (
@@ -47,6 +48,10 @@ class GoogleWriter:
             return b""
         return b"[]" if self._separator == b"[" else b"]"
 
+    def keep_alive(self) -> bytes:
+        """An empty line between events; nothing in an array."""
+        return keep_alive(Format.GOOGLE) if self._event_stream else b""
+
     def fail(self, form: ErrorForm) -> bytes:
         """A last chunk with the error."""
         return self.write(data_frame(google_error(form))) + self.close()
@@ -62,6 +67,10 @@ class GoogleStream(LlmStream):
         self._finished = False
         self._model = NEVER
         self._public_model = NEVER
+
+    def keep_alive(self) -> bytes:
+        """Nothing that fails Google's clients (§8.5)."""
+        return self._writer.keep_alive()
 
     def fail(self, form: ErrorForm) -> bytes:
         """A chunk with the error, its first field."""

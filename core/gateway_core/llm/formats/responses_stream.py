@@ -4,12 +4,10 @@ from typing import Any
 
 from gateway_core.llm.formats.calls import Format
 from gateway_core.llm.formats.failures import ReportedError, find_error
+from gateway_core.llm.formats.responses_writer import ResponsesWriter
 from gateway_core.llm.formats.sse import (
     ErrorForm,
     StreamBroken,
-    begin_response,
-    event_frame,
-    responses_failure,
 )
 from gateway_core.llm.formats.streams import LlmStream, parse_usual
 from gateway_core.llm.formats.usage import (
@@ -25,20 +23,25 @@ class ResponsesStream(LlmStream):
     """A Responses stream (§7.3): only the model inside `response`, and its usage, change.
 
     Events that a provider does not number from 0 without gaps are numbered anew. `created` is the
-    time of the call in Unix seconds, for a stream that fails before the provider says one.
+    time of the call in Unix seconds.
     """
 
     def __init__(self, model_id: str, created: int) -> None:
         super().__init__(Format.RESPONSES)
         self._model_id = model_id
-        self._response = begin_response(model_id, created)
-        """The response as the last event had it."""
-        self._events = 0
-        """Number of events sent, which is the number of the next one."""
+        self._writer = ResponsesWriter(model_id, created)
 
     def fail(self, form: ErrorForm) -> bytes:
         """The events that end a failed response, numbered after the last one."""
-        return b"".join(map(event_frame, responses_failure(form, self._response, self._events)))
+        return self._writer.fail(form)
+
+    def keep_alive(self) -> bytes:
+        """An event that says that the response is in progress."""
+        return self._writer.keep_alive()
+
+    def resume(self, held: bytes, early: ResponsesWriter) -> bytes:
+        """Go on with the response that `early` began; the frames `held`, written anew."""
+        return self._writer.resume(held, early)
 
     def _pass_usual(self, block: bytes) -> bytes | None:
         frames = block.count(b".delta\ndata: {")
@@ -54,11 +57,13 @@ class ResponsesStream(LlmStream):
         events = parse_usual(line[len(b"data: ") :] for line in lines[1::3])
         if not events:
             return None
-        for number, (event, name) in enumerate(zip(events, lines[::3], strict=False), self._events):
+        for number, (event, name) in enumerate(
+            zip(events, lines[::3], strict=False), self._writer.count
+        ):
             kind = str(event.get("type")).encode()
             if event.get("sequence_number") != number or name != b"event: " + kind:
                 return None
-        self._events += frames
+        self._writer.count += frames
         self.text_bytes += sum(map(measure_event, events))
         return block
 
@@ -85,18 +90,13 @@ class ResponsesStream(LlmStream):
         if self.ended and not isinstance(response, dict):
             raise StreamBroken("The last event of the provider has no response.")
         self.text_bytes += measure_event(document)
-        document["sequence_number"] = self._events
-        frame = event_frame(document)
-        self._events += 1
-        return frame
+        return self._writer.write(document)
 
     def _note_response(self, response: dict[str, Any]) -> None:
         """Correct the response of an event, in place, and keep it."""
         response["model"] = self._model_id
         self.usage = fill_responses_usage(response) or self.usage
-        # a client knows it by the first id
-        known = {"id": self._response["id"]} if self._events else {}
-        self._response |= response | known
+        self._writer.note(response)
 
     def _complete(self) -> bytes:
         if not self.ended:

@@ -19,6 +19,7 @@ from gateway_core.llm.formats.calls import Format, TokenUsage
 from gateway_core.llm.formats.failures import ReportedError, find_error
 from gateway_core.llm.formats.output import shows_output
 from gateway_core.llm.formats.reasons import check_reason
+from gateway_core.llm.formats.responses_writer import ResponsesWriter
 from gateway_core.llm.formats.sse import (
     DONE,
     ErrorForm,
@@ -27,6 +28,7 @@ from gateway_core.llm.formats.sse import (
     StreamFailed,
     find_event,
     has_own_name,
+    keep_alive,
     parse_data,
     read_data,
     split_frames,
@@ -91,6 +93,14 @@ class LlmStream(ABC):
                 check_reason(reason)
             self.finish_reasons = [*self.finish_reasons, *reasons][:MOST_REASONS]
         return bool(reasons)
+
+    def keep_alive(self) -> bytes:
+        """What may be sent between frames while the provider is silent (§7.2): a comment."""
+        return keep_alive(Format.CHAT)
+
+    def resume(self, held: bytes, early: ResponsesWriter) -> bytes:
+        """Go on with a response that began before its model was known; `held` for its client."""
+        raise NotImplementedError
 
     @abstractmethod
     def fail(self, form: ErrorForm) -> bytes:

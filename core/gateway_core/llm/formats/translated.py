@@ -14,14 +14,13 @@ from gateway_core.llm.formats.calls import (
 )
 from gateway_core.llm.formats.chat_stream import measure_chunk
 from gateway_core.llm.formats.google_stream import GoogleWriter, has_finished
+from gateway_core.llm.formats.responses_writer import ResponsesWriter
 from gateway_core.llm.formats.sse import (
     DONE,
     ErrorForm,
     StreamBroken,
     chat_error,
     data_frame,
-    event_frame,
-    responses_failure,
 )
 from gateway_core.llm.formats.streams import LlmStream
 from gateway_core.llm.formats.usage import fill_chat_usage, measure_candidates, read_google_usage
@@ -55,17 +54,21 @@ def begins_call(piece: Mapping[str, Any], known: Any) -> bool:
 class TranslatedStream(LlmStream):
     """A provider's stream in the format `upstream`, translated by each translator in turn.
 
-    Every frame is parsed.
+    Every frame is parsed. `created` is the time of the call in Unix seconds.
     """
 
     def __init__(
-        self, call: LlmCall, upstream: Format, translators: Sequence[ChunkTranslator]
+        self,
+        call: LlmCall,
+        upstream: Format,
+        translators: Sequence[ChunkTranslator],
+        created: int,
     ) -> None:
         super().__init__(upstream)
         self._format = call.format
         self._translators = translators
         self._finished = False
-        self._sequence_number = 0
+        self._responses = ResponsesWriter(call.model_id, created)
         self._google = GoogleWriter(event_stream=call.event_stream)
 
     def fail(self, form: ErrorForm) -> bytes:
@@ -74,11 +77,23 @@ class TranslatedStream(LlmStream):
             case Format.CHAT:
                 return chat_error(form)
             case Format.RESPONSES:
-                response = self._translators[-1].show_response()
-                events = responses_failure(form, response, self._sequence_number)
-                return b"".join(map(event_frame, events))
+                return self._responses.fail(form, self._translators[-1].show_response())
             case Format.GOOGLE:
                 return self._google.fail(form)
+
+    def keep_alive(self) -> bytes:
+        """A sign of life in the client's format."""
+        match self._format:
+            case Format.CHAT:
+                return super().keep_alive()
+            case Format.RESPONSES:
+                return self._responses.keep_alive()
+            case Format.GOOGLE:
+                return self._google.keep_alive()
+
+    def resume(self, held: bytes, early: ResponsesWriter) -> bytes:
+        """Go on with the response that `early` began; the frames `held`, written anew."""
+        return self._responses.resume(held, early)
 
     def _pass_usual(self, block: bytes) -> bytes | None:
         return None
@@ -133,12 +148,7 @@ class TranslatedStream(LlmStream):
             case Format.GOOGLE:
                 return self._google.write(b"".join(map(data_frame, chunks)))
             case Format.RESPONSES:
-                frames = []
-                for number, chunk in enumerate(chunks, self._sequence_number):
-                    chunk["sequence_number"] = number
-                    frames.append(event_frame(chunk))
-                self._sequence_number += len(frames)
-                return b"".join(frames)
+                return b"".join(map(self._responses.write, chunks))
 
     def _measure(self, document: dict[str, Any]) -> int:
         if self.upstream is Format.GOOGLE:
