@@ -172,3 +172,28 @@ def test_thoughts_of_a_chat_provider_return_from_a_client_of_google(
     ]
     message = translate(G, C, contents=contents)["messages"][1]
     assert message.get("reasoning_content") == given
+
+
+def test_details_of_reasoning_return_unchanged_to_an_aggregator() -> None:
+    text = {"type": "reasoning.text", "text": "Hm.", "index": 0, "signature": "c2ln"}
+    hidden = {"type": "reasoning.encrypted", "data": "ZGF0YQ==", "id": "c", "index": 1}
+    deltas = [
+        {"reasoning": "H", "reasoning_details": [text | {"text": "H", "signature": None}]},
+        {"reasoning": "m.", "reasoning_details": [text | {"text": "m."}]},
+        {"reasoning_details": [hidden]},
+        {"tool_calls": [CALL]},
+    ]
+    chunks = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
+    stream = exchange(R, C, tools=[TOOL], stream=True).open_stream()
+    sent = run_stream(stream, [write_frames([*chunks, end, b"[DONE]"])])
+    streamed = read_frames(sent)[-1]["response"]["output"]
+    whole = items_of(
+        C, chat_answer(reasoning="Hm.", reasoning_details=[text, hidden], tool_calls=[CALL])
+    )
+    for items in (streamed, whole):
+        assert [item["type"] for item in items] == ["reasoning", "function_call"]
+        message = translate(R, C, input=[USER, *items, RESULT])["messages"][1]
+        assert message["reasoning_details"] == [text, hidden]
+        assert message["reasoning"] == "Hm."
+        assert "ZGF0YQ" not in str(translate(R, G, input=[USER, *items, RESULT]))

@@ -14,7 +14,7 @@ from gateway_core.llm.formats.calls import (
 from gateway_core.llm.formats.client_tools import ClientTools, end_call
 from gateway_core.llm.formats.reasons import to_response_end
 from gateway_core.llm.formats.sse import begin_response
-from gateway_core.llm.formats.thoughts import Thoughts, read_reasoning
+from gateway_core.llm.formats.thoughts import Thoughts, join_details, read_reasoning
 from gateway_core.llm.formats.translated import ChunkTranslator, begins_call
 from gateway_core.llm.formats.usage import read_chat_usage, to_responses_usage
 
@@ -93,6 +93,8 @@ class ResponsesFromChat(ChunkTranslator):
         """Its pieces so far: joined once, as they may be many."""
         self._field: str | None = None
         """The field of chat that had the last reasoning."""
+        self._details: list[dict[str, Any]] = []
+        """`reasoning_details` that no item has yet."""
         self._calls: dict[int, int] = {}
         """Places of the last function calls, by their index in chat."""
         self._arguments: dict[int, list[str]] = {}
@@ -103,6 +105,7 @@ class ResponsesFromChat(ChunkTranslator):
         events = self._begin_once()
         for choice in as_objects(chunk.get("choices"))[:1]:
             delta = as_object(choice.get("delta"))
+            join_details(self._details, delta)
             reasoning = read_reasoning(delta)
             if reasoning is not None:
                 self._field = reasoning[0]
@@ -177,7 +180,9 @@ class ResponsesFromChat(ChunkTranslator):
             _part_event("added", place, item, _make_part(kind)),
         ]
 
-    def _close_message(self, extra: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    def _close_message(
+        self, extra: Mapping[str, Any] | None = None, *, is_before_call: bool = False
+    ) -> list[dict[str, Any]]:
         """End what is being written; `extra` belongs to the call that follows."""
         events: list[dict[str, Any]] = []
         is_reasoning = False
@@ -197,7 +202,7 @@ class ResponsesFromChat(ChunkTranslator):
             if is_reasoning:
                 item["encrypted_content"] = self._seal(extra)
             events.append(_item_event("response.output_item.done", place, item))
-        if extra is not None and not is_reasoning:
+        if (extra is not None or (is_before_call and self._details)) and not is_reasoning:
             place, item = len(self._items), _make_reasoning(None)
             self._items.append(item)
             events.append(_item_event("response.output_item.added", place, dict(item)))
@@ -206,14 +211,17 @@ class ResponsesFromChat(ChunkTranslator):
         return events
 
     def _seal(self, extra: Mapping[str, Any] | None) -> str:
-        return Thoughts(self._field if self._keeps_field else None, extra).seal()
+        details, self._details = self._details, []
+        return Thoughts(self._field if self._keeps_field else None, extra, details).seal()
 
     def _add_call(self, index: int, piece: Mapping[str, Any]) -> list[dict[str, Any]]:
         function = as_object(piece.get("function"))
         events: list[dict[str, Any]] = []
         place = self._calls.get(index)
         if place is None or begins_call(piece, self._items[place]["call_id"]):
-            events += self._close_message(as_object(piece.get("extra_content")) or None)
+            events += self._close_message(
+                as_object(piece.get("extra_content")) or None, is_before_call=True
+            )
             place = self._calls[index] = len(self._items)
             self._arguments[place] = []
             item = self._tools.find(function.get("name")).begin_call(piece.get("id"))

@@ -122,6 +122,8 @@ class _InputReader:
         """The `extra_content` of the next call."""
         self._reasoning: tuple[str, str] | None = None
         """Reasoning of the next message of the assistant, after its field."""
+        self._details: list[Mapping[str, Any]] = []
+        """Its `reasoning_details`."""
 
     def add(self, item: Any, path: str) -> None:
         if not isinstance(item, dict):
@@ -164,6 +166,7 @@ class _InputReader:
     def _note(self, item: Mapping[str, Any]) -> None:
         thoughts = unseal(item) or Thoughts()
         self._extra = thoughts.extra or self._extra
+        self._details += thoughts.details
         texts = [
             part["text"]
             for name in ("summary", "content")
@@ -175,6 +178,9 @@ class _InputReader:
 
     def _give_reasoning(self) -> None:
         """Add the reasoning to the message of the assistant that is last."""
+        if self._details:
+            self._messages[-1].setdefault("reasoning_details", []).extend(self._details)
+            self._details = []
         if self._reasoning is None:
             return
         (field, text), self._reasoning = self._reasoning, None

@@ -9,7 +9,7 @@ import binascii
 import re
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -26,6 +26,8 @@ _CALL_ID = re.compile(r"call_([0-9a-f]{12})([0-9a-f]{12})")
 """The gateway's id of a call; its second half follows from the first and from a signature."""
 _FIELDS = ("reasoning_content", "reasoning")
 """Fields of a chat message for reasoning; providers have either, or both with the same text."""
+_TEXTS = frozenset({"data", "summary", "text"})
+"""Fields of `reasoning_details` that come in pieces."""
 _UNSIGNED_MODELS = re.compile(r"(models/)?gemini-[12]\b")
 """Google's models that need no signatures."""
 
@@ -34,16 +36,18 @@ _UNSIGNED_MODELS = re.compile(r"(models/)?gemini-[12]\b")
 class Thoughts:
     """What returns to a provider of an earlier turn.
 
-    `field` is the field of chat that had the reasoning, if it comes from a provider of chat.
-    `extra` is the `extra_content` of the call that follows.
+    `field` is the field of chat that had the reasoning, if it comes from a provider of chat, and
+    `details` are the `reasoning_details` that aggregators want back unchanged. `extra` is the
+    `extra_content` of the call that follows.
     """
 
     field: str | None = None
     extra: Mapping[str, Any] | None = None
+    details: Sequence[Mapping[str, Any]] = ()
 
     def seal(self) -> str:
         """Return the `encrypted_content` of an item of reasoning."""
-        state = {"field": self.field, "extra": self.extra}
+        state = {"field": self.field, "extra": self.extra, "details": self.details}
         return _SEAL + urlsafe_b64encode(orjson.dumps(state)).decode()
 
 
@@ -58,7 +62,11 @@ def unseal(item: Mapping[str, Any]) -> Thoughts | None:
         # a client changed it
         return Thoughts()
     field = state.get("field")
-    return Thoughts(field if field in _FIELDS else None, as_object(state.get("extra")) or None)
+    return Thoughts(
+        field if field in _FIELDS else None,
+        as_object(state.get("extra")) or None,
+        as_objects(state.get("details")),
+    )
 
 
 def read_reasoning(message: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -68,6 +76,19 @@ def read_reasoning(message: Mapping[str, Any]) -> tuple[str, str] | None:
         if isinstance(text, str) and text:
             return field, text
     return None
+
+
+def join_details(details: list[dict[str, Any]], delta: Mapping[str, Any]) -> None:
+    """Add the `reasoning_details` of a delta to those before: pieces of one have one index."""
+    for piece in as_objects(delta.get("reasoning_details")):
+        last = details[-1] if details else {}
+        if any(piece.get(name) != last.get(name) for name in ("type", "index")):
+            details.append(dict(piece))
+            continue
+        for name, value in piece.items():
+            is_text = name in _TEXTS and isinstance(value, str) and isinstance(last.get(name), str)
+            if value is not None:
+                last[name] = last[name] + value if is_text else value
 
 
 def sign_call(signature: str) -> dict[str, Any]:
