@@ -61,6 +61,7 @@ _OWN_KINDS = {
             path=_TEXT,
             diff={"type": "string", "description": "In the V4A diff format; not to delete."},
         ),
+        {"type": "update_file", "path": "", "diff": ""},
     ),
     "local_shell": OwnKind(
         "action",

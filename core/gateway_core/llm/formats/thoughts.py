@@ -12,6 +12,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from operator import is_
 from typing import Any
 
 import orjson
@@ -133,14 +134,14 @@ def _change_items(body: Mapping[str, Any], name: str, change: Any) -> Mapping[st
     if not isinstance(items, list):
         return body
     changed = [change(item) if isinstance(item, dict) else item for item in items]
-    if all(new is old for new, old in zip(changed, items, strict=True)):
+    if all(map(is_, changed, items)):
         return body
     return {**body, name: [item for item in changed if item is not None]}
 
 
 def _remove_signatures(message: dict[str, Any]) -> dict[str, Any]:
     calls = message.get("tool_calls")
-    if not any(_is_own(call) for call in as_objects(calls)):
+    if not calls or not any(_is_own(call) for call in as_objects(calls)):
         return message
     assert isinstance(calls, list)
     kept = [
