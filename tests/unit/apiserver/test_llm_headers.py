@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway_apiserver.surfaces.llm.call_headers import ShownHeaders
+from gateway_apiserver.surfaces.llm.call_headers import MOST_DROPPED_BYTES, ShownHeaders
 from gateway_core.billing.counters import AdmissionAnswer, AdmissionCall
 from tests.unit.apiserver.gateway import Answer, FakeExchange
 from tests.unit.apiserver.llm_gateway import BODY, Script, answer, serve, stream
@@ -48,6 +48,15 @@ async def test_headers_follow_the_setting_and_refused_calls_have_none() -> None:
     assert (await chat(answer, "routes"))["x-gateway-route"] == "provider-0"
     assert not await chat(answer, "off")
     assert not await chat(answer, model="unknown")
+
+
+async def test_tools_that_are_left_out_are_named_in_every_setting() -> None:
+    own = {"type": "function", "function": {"name": "f"}}
+    odd = [{"type": kind} for kind in ("web_search", "x\r\nset-cookie: a", "é", "x" * 2000)]
+    for shown in ("off", "public"):
+        found = await chat(answer, shown, tools=[own, *odd])
+        assert found["x-gateway-dropped"].startswith("web_search, xxx")
+        assert len(found["x-gateway-dropped"]) == MOST_DROPPED_BYTES
 
 
 @pytest.mark.parametrize("shown", ["off", "public", "routes"])

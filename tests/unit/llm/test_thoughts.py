@@ -143,6 +143,8 @@ def plan(format_: Format, model: str, **changes: Any) -> Exchange:
         ("own-name", PLACEHOLDER_SIGNATURE),
         ("gemini-2.5-pro", None),
         ("models/gemini-1.5-flash", None),
+        ("publishers/google/models/gemini-2.5-pro", None),
+        ("publishers/google/models/gemini-3-pro", PLACEHOLDER_SIGNATURE),
     ],
 )
 def test_call_without_a_signature_has_the_placeholder(model: str, signature: str | None) -> None:

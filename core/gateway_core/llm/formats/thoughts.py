@@ -29,7 +29,7 @@ _FIELDS = ("reasoning_content", "reasoning")
 """Fields of a chat message for reasoning; providers have either, or both with the same text."""
 _TEXTS = frozenset({"data", "summary", "text"})
 """Fields of `reasoning_details` that come in pieces."""
-_UNSIGNED_MODELS = re.compile(r"(models/)?gemini-[12]\b")
+_UNSIGNED_MODELS = re.compile(r"(?:.*/)?gemini-[12]\b")
 """Google's models that need no signatures."""
 
 
