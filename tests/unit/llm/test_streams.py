@@ -14,6 +14,7 @@ from gateway_core.llm.formats.chat_stream import ChatStream
 from gateway_core.llm.formats.failures import ReportedError
 from gateway_core.llm.formats.google_stream import GoogleStream
 from gateway_core.llm.formats.responses_stream import ResponsesStream
+from gateway_core.llm.formats.responses_writer import ResponsesWriter
 from gateway_core.llm.formats.sse import (
     MOST_FRAME_BYTES,
     ErrorForm,
@@ -395,3 +396,26 @@ def test_silent_responses_stream_gets_events_of_the_same_response(
     beats = [event["response"] for event in events if event["type"] == "response.in_progress"]
     assert all(beat["status"] == "in_progress" for beat in beats)
     assert events[-1]["response"]["status"] == "completed"
+
+
+@pytest.mark.parametrize("upstream", [Format.RESPONSES, Format.CHAT])
+@pytest.mark.parametrize("fails", [False, True])
+def test_response_that_began_before_its_model_was_known_goes_on_as_one(
+    upstream: Format, fails: bool
+) -> None:
+    early = ResponsesWriter("m", 5)
+    sent = early.keep_alive() + early.keep_alive()
+    stream = exchange(Format.RESPONSES, upstream, stream=True).open_stream()
+    documents = EVENTS if upstream is Format.RESPONSES else CHUNKS
+    *begun, last = [write_frames([document]) for document in documents]
+    held = b"".join(map(stream.feed, begun))
+    sent += stream.resume(held, early) + stream.keep_alive()
+    sent += stream.fail(FAILURE) if fails else stream.feed(last) + stream.finish()
+    events = read_frames(sent)
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    kinds = [event["type"] for event in events]
+    assert kinds.count("response.created") == 1
+    assert kinds.count("response.in_progress") == 3
+    assert "response.output_text.delta" in kinds
+    assert len({event["response"]["id"] for event in events if "response" in event}) == 1
+    assert kinds[-1] == ("response.failed" if fails else "response.completed")

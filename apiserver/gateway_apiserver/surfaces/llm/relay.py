@@ -37,6 +37,8 @@ class KeepAlive:
 
     def stop(self) -> None:
         """Send nothing more. Repeatable."""
+        # it may hold the call, which holds this
+        self.make = bytes
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
