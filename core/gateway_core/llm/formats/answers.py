@@ -1,10 +1,9 @@
 """Answers that are no streams, of a provider that speaks the client's format (§7.2, §7.3, §8.4)."""
 
-from codecs import BOM_UTF8
+from collections.abc import Iterable
 from typing import Any
 
-import orjson
-
+from gateway_core.llm.formats import provider_json
 from gateway_core.llm.formats.calls import (
     Format,
     InvalidAnswer,
@@ -12,7 +11,9 @@ from gateway_core.llm.formats.calls import (
     TokenUsage,
     as_object,
     as_objects,
+    read_index,
 )
+from gateway_core.llm.formats.chat_message import CallPieces, adopt_others, regularize
 from gateway_core.llm.formats.failures import ReportedError, find_error
 from gateway_core.llm.formats.reasons import check_reason, choose_reason
 from gateway_core.llm.formats.usage import (
@@ -42,15 +43,53 @@ def list_finish_reasons(document: dict[str, Any], format_: Format) -> list[str]:
             ends = [each.get("finishReason") for each in as_objects(document.get("candidates"))]
         case Format.RESPONSES:
             ends = []
-    reasons = [reason[:MOST_REASON_LENGTH] for reason in ends if isinstance(reason, str)]
+    reasons = [reason[:MOST_REASON_LENGTH] for reason in map(read_reason, ends) if reason]
     return reasons[:MOST_REASONS]
+
+
+def read_reason(reason: Any) -> str | None:
+    """Return why a choice ended, in the provider's word; None while it goes on."""
+    if isinstance(reason, str) and reason.strip() and not reason.endswith("_UNSPECIFIED"):
+        return reason
+    return None
+
+
+class ChoiceEnds:
+    """Which of the choices (or candidates) of a stream have ended."""
+
+    __slots__ = ("_open",)
+
+    def __init__(self) -> None:
+        self._open: dict[int, bool | None] = {}
+        """Choices, and whether they have function calls; None for those that have ended."""
+
+    def note(self, choices: Iterable[dict[str, Any]]) -> None:
+        """Note the choices of a chunk."""
+        for place, choice in enumerate(choices):
+            index = read_index(choice, place)
+            if read_reason(choice.get("finish_reason") or choice.get("finishReason")):
+                self._open[index] = None
+            elif index not in self._open:
+                self._open[index] = False
+            delta = as_object(choice.get("delta"))
+            if self._open[index] is False and delta.get("tool_calls"):
+                self._open[index] = True
+
+    @property
+    def are_all(self) -> bool:
+        """Whether there was a choice, and each one has ended."""
+        return bool(self._open) and not self.list_open()
+
+    def list_open(self) -> list[tuple[int, bool]]:
+        """Return the choices that go on, and whether they have function calls."""
+        return sorted((index, calls) for index, calls in self._open.items() if calls is not None)
 
 
 def parse_answer(raw: bytes) -> dict[str, Any]:
     """The object in a provider's answer. InvalidAnswer if there is none; ReportedError."""
     try:
-        document = orjson.loads(raw.removeprefix(BOM_UTF8))
-    except orjson.JSONDecodeError as error:
+        document = provider_json.load(raw)
+    except ValueError as error:
         raise InvalidAnswer("The answer is not JSON.") from error
     reported = find_error(document)
     if reported is not None:
@@ -77,8 +116,12 @@ def complete_answer(call: LlmCall, document: dict[str, Any], upstream: Format) -
             usage = fill_chat_usage(document)
             document["model"] = call.model_id
             for choice in as_objects(document["choices"]):
-                reason = choice.get("finish_reason")
-                if not reason and as_object(choice.get("message")).get("tool_calls"):
+                message = as_object(choice.get("message"))
+                if call.format is not Format.CHAT:
+                    adopt_others(message)
+                regularize(message, CallPieces())
+                reason = read_reason(choice.get("finish_reason"))
+                if reason is None and message.get("tool_calls"):
                     reason = "tool_calls"
                 choice["finish_reason"] = choose_reason(reason)
         case Format.RESPONSES:

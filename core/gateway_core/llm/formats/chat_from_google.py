@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from gateway_core.llm.formats.answers import read_reason
 from gateway_core.llm.formats.calls import (
     InvalidAnswer,
     TokenUsage,
@@ -13,6 +14,7 @@ from gateway_core.llm.formats.calls import (
     as_objects,
     read_index,
 )
+from gateway_core.llm.formats.google_stream import is_blocked
 from gateway_core.llm.formats.reasons import to_chat_reason
 from gateway_core.llm.formats.thoughts import make_call_id, sign_call
 from gateway_core.llm.formats.translated import ChunkTranslator
@@ -86,7 +88,7 @@ class ChatFromGoogle(ChunkTranslator):
         """The chunks that one becomes."""
         self._id = self._id or _find_id(chunk)
         candidates = as_objects(chunk.get("candidates"))
-        if not candidates and chunk.get("promptFeedback"):
+        if not candidates and is_blocked(chunk):
             candidates = [_blocked()]
         chunks = []
         for place, candidate in enumerate(candidates):
@@ -100,7 +102,7 @@ class ChatFromGoogle(ChunkTranslator):
             self._open.add(index)
             if delta:
                 chunks.append(self._make(index, delta, None))
-            if candidate.get("finishReason"):
+            if read_reason(candidate.get("finishReason")):
                 self._open.discard(index)
                 reason = _find_reason(candidate, has_calls=self._calls[index] > 0)
                 chunks.append(self._make(index, {}, reason))
@@ -143,10 +145,8 @@ def _read_parts(candidate: Mapping[str, Any], calls: int, most_calls: int | None
             if calls == most_calls:
                 # the model may ask for it again, once it has the result of the others
                 continue
-            function = {
-                "name": call.get("name"),
-                "arguments": orjson.dumps(as_object(call.get("args"))).decode(),
-            }
+            arguments = {} if call.get("args") is None else call["args"]
+            function = {"name": call.get("name"), "arguments": orjson.dumps(arguments).decode()}
             made = {
                 "index": calls,
                 "id": call.get("id") or make_call_id(),

@@ -1,10 +1,13 @@
 """Streams of Chat Completions (contract §7.2)."""
 
+from collections import defaultdict
 from typing import Any
 
 import orjson
 
-from gateway_core.llm.formats.calls import Format, as_object, as_objects, read_index
+from gateway_core.llm.formats.answers import ChoiceEnds, read_reason
+from gateway_core.llm.formats.calls import Format, as_objects, read_index
+from gateway_core.llm.formats.chat_message import CallPieces, is_regular, regularize
 from gateway_core.llm.formats.reasons import choose_reason
 from gateway_core.llm.formats.sse import (
     DONE,
@@ -32,14 +35,12 @@ _MOST_LESSONS = 4
 class ChatStream(LlmStream):
     """A chat stream (§7.2). The usage comes last, or not at all where the client did not ask."""
 
-    def __init__(self, model_id: str, *, include_usage: bool, choices: int = 1) -> None:
+    def __init__(self, model_id: str, *, include_usage: bool) -> None:
         super().__init__(Format.CHAT)
         self._model_id = model_id
         self._include_usage = include_usage
-        self._finished = False
-        self._choices = choices
-        self._open: dict[int, bool] = {}
-        """Choices without a finish reason, and whether they have function calls."""
+        self._ends = ChoiceEnds()
+        self._calls = defaultdict[int, CallPieces](CallPieces)
         self._head: dict[str, Any] = {}
         """The fields of the last parsed chunk beside its choices."""
         self._shown_usage: Any = None
@@ -89,7 +90,7 @@ class ChatStream(LlmStream):
         try:
             while place < len(frames) and not self.ended:
                 texts: list[bytes] = []
-                if self._before:
+                if self._before and not self._joiner.is_waiting:
                     # once for a block: repeated after each unusual frame it would be quadratic
                     if not is_compared:
                         # the last ones of a stream are the finish reason, the usage and [DONE]
@@ -163,12 +164,14 @@ class ChatStream(LlmStream):
         if usages and (usages != frames or block.count(self._null_usage) != frames):
             return None
         documents = parse_usual(block[len(b"data: ") : -2].split(b"\n\ndata: "))
-        if not documents or not all(isinstance(chunk.get("choices"), list) for chunk in documents):
+        if not documents:
             return None
+        for chunk in documents:
+            choices = chunk.get("choices")
+            if not isinstance(choices, list) or not all(map(is_regular, choices)):
+                return None
+            self._ends.note(choices)
         self.text_bytes += sum(map(measure_chunk, documents))
-        if self._choices > 1 or block.count(b'"tool_calls"'):
-            for document in documents:
-                self._note_choices(document)
         passed = block.replace(self._model, self._public_model)
         if usages:
             if not self._include_usage:
@@ -193,30 +196,19 @@ class ChatStream(LlmStream):
             return b""
         self._head = document
         document["model"] = self._model_id
+        regularize_chunk(document, self._calls)
         self.text_bytes += measure_chunk(document)
         self._note_reasons(document)
-        self._note_choices(document)
+        self._ends.note(choices)
         for choice in choices:
             choice.pop("usage", None)
-            reason = choice.get("finish_reason")
-            if reason is not None:
-                self._finished = True
-                choice["finish_reason"] = choose_reason(reason)
+            reason = read_reason(choice.get("finish_reason"))
+            choice["finish_reason"] = None if reason is None else choose_reason(reason)
         if self._include_usage:
             document["usage"] = None
         else:
             document.pop("usage", None)
         return data_frame(document)
-
-    def _note_choices(self, document: dict[str, Any]) -> None:
-        """Note which choices in a chunk go on, and which of them have function calls."""
-        for place, choice in enumerate(as_objects(document["choices"])):
-            index = read_index(choice, place)
-            if choice.get("finish_reason"):
-                self._open.pop(index, None)
-                continue
-            has_calls = bool(as_object(choice.get("delta")).get("tool_calls"))
-            self._open[index] = has_calls or self._open.get(index, False)
 
     def _pass_done(self) -> bytes:
         """The reasons that the provider has not given, the usage, and [DONE]."""
@@ -225,7 +217,7 @@ class ChatStream(LlmStream):
         head["model"] = self._model_id
         ends: list[dict[str, Any]] = [
             {"index": index, "delta": {}, "finish_reason": "tool_calls" if has_calls else "stop"}
-            for index, has_calls in sorted(self._open.items())
+            for index, has_calls in self._ends.list_open()
         ]
         frames = []
         if ends:
@@ -238,9 +230,17 @@ class ChatStream(LlmStream):
     def _complete(self) -> bytes:
         if self.ended:
             return b""
-        if not self._finished:
+        if not self._ends.are_all:
             raise StreamBroken("The provider's stream ended early.")
         return self._pass_done()
+
+
+def regularize_chunk(document: dict[str, Any], calls: dict[int, CallPieces]) -> None:
+    """Make the choices of a chunk regular, in place; `calls` has the pieces by choice."""
+    for place, choice in enumerate(as_objects(document.get("choices"))):
+        index = choice["index"] = read_index(choice, place)
+        if isinstance(choice.get("delta"), dict):
+            regularize(choice["delta"], calls[index])
 
 
 def measure_chunk(document: dict[str, Any]) -> int:

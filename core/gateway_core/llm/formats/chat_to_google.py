@@ -5,6 +5,7 @@ from itertools import groupby
 from typing import Any
 
 from gateway_core.llm.formats.calls import as_object, as_objects
+from gateway_core.llm.formats.chat_message import read_arguments
 from gateway_core.llm.formats.media import is_media
 from gateway_core.llm.formats.requests import invalid, read_limit
 from gateway_core.llm.formats.thoughts import read_signature
@@ -15,10 +16,10 @@ from gateway_core.llm.formats.translation import (
     join_texts,
     leave_out,
     list_items,
-    parse_arguments,
     refuse,
     refuse_others,
     split_data_url,
+    to_result,
 )
 from gateway_core.llm.unpriced import CHAT_FIELDS
 
@@ -173,8 +174,7 @@ def _add_message(
             if not isinstance(name, str):
                 raise invalid("messages", f"has {path}.tool_call_id of no earlier tool call")
             media = _list_media(content, f"{path}.content")
-            text = join_texts(_drop_media(content), f"{path}.content")
-            result = parse_arguments(text) or {"result": text}
+            result = to_result(join_texts(_drop_media(content), f"{path}.content"))
             # models that know no parts in a result see what stands beside it
             parts = [{"functionResponse": {"name": name, "response": result}}, *media]
             # results of parallel calls have to be in one content
@@ -239,9 +239,11 @@ def _to_model_parts(
         if not isinstance(name, str):
             raise refuse(f"{path}.tool_calls[{place}]")
         names[str(call.get("id"))] = name
-        part: dict[str, Any] = {
-            "functionCall": {"name": name, "args": parse_arguments(function.get("arguments"))}
-        }
+        arguments = read_arguments(function.get("arguments"))
+        if arguments is None:
+            # of a call that was cut off; it was never made
+            arguments = {"arguments": str(function["arguments"])}
+        part: dict[str, Any] = {"functionCall": {"name": name, "args": arguments}}
         signature = read_signature(call)
         if signature is not None:
             part["thoughtSignature"] = signature

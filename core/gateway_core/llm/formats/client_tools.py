@@ -14,7 +14,8 @@ from typing import Any
 import orjson
 
 from gateway_core.llm.formats.calls import as_object, as_objects
-from gateway_core.llm.formats.translation import list_items, parse_arguments, refuse
+from gateway_core.llm.formats.chat_message import read_arguments
+from gateway_core.llm.formats.translation import list_items, refuse
 from gateway_core.llm.unpriced import find_provider_tool
 
 Item = dict[str, Any]
@@ -112,15 +113,21 @@ class ClientTool:
 
 
 def end_call(item: Item, arguments: str) -> None:
-    """Put the whole arguments of a function of chat into the item that `begin_call` made."""
-    item["status"] = "completed"
+    """Put the whole arguments of a function of chat into the item that `begin_call` made.
+
+    It is `incomplete` if they cannot be read, so that no client makes the call.
+    """
+    read = read_arguments(arguments)
+    item["status"] = "incomplete" if read is None else "completed"
     own = _OWN_KINDS.get(item["type"].removesuffix("_call"))
     if own is not None:
-        item[own.holder] |= parse_arguments(arguments)
+        item[own.holder] |= read or {}
     elif item["type"] == "custom_tool_call":
-        text = parse_arguments(arguments).get(_INPUT)
-        # a model may write the text itself, as it would for the provider that knows such tools
+        text = (read or {}).get(_INPUT)
         item[_INPUT] = text if isinstance(text, str) else arguments
+        if not arguments.lstrip().startswith("{"):
+            # a model may write the text itself, as it would for the provider that knows such tools
+            item["status"] = "completed"
     else:
         item["arguments"] = arguments
 

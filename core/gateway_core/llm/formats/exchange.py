@@ -109,9 +109,7 @@ class Exchange:
         call = self.call
         match call.format, self.upstream:
             case Format.CHAT, Format.CHAT:
-                return ChatStream(
-                    call.model_id, include_usage=call.include_usage, choices=call.choices
-                )
+                return ChatStream(call.model_id, include_usage=call.include_usage)
             case Format.RESPONSES, Format.RESPONSES:
                 return ResponsesStream(call.model_id, self.created)
             case Format.GOOGLE, Format.GOOGLE:

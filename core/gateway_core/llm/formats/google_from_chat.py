@@ -10,9 +10,10 @@ from gateway_core.llm.formats.calls import (
     as_objects,
     read_index,
 )
+from gateway_core.llm.formats.chat_message import read_arguments
 from gateway_core.llm.formats.reasons import to_google_reason
-from gateway_core.llm.formats.translated import ChunkTranslator, begins_call
-from gateway_core.llm.formats.translation import parse_arguments
+from gateway_core.llm.formats.thoughts import read_reasoning
+from gateway_core.llm.formats.translated import ChunkTranslator
 from gateway_core.llm.formats.usage import read_chat_usage, to_google_usage
 
 
@@ -24,9 +25,11 @@ def to_generated(document: Mapping[str, Any], model_id: str) -> dict[str, Any]:
     for place, choice in enumerate(as_objects(document["choices"])):
         message = as_object(choice.get("message"))
         calls = as_objects(message.get("tool_calls"))
-        parts = [*_to_text_parts(message), *map(_to_call_part, calls)]
-        index, reason = read_index(choice, place), choice.get("finish_reason")
-        candidates.append(_candidate(index, parts or [{"text": ""}], str(reason or "stop")))
+        parts = list(filter(None, map(_to_call_part, calls)))
+        is_malformed = len(parts) < len(calls)
+        parts = [*_to_text_parts(message), *parts] or [{"text": ""}]
+        index, reason = read_index(choice, place), str(choice.get("finish_reason") or "stop")
+        candidates.append(_candidate(index, parts, reason, is_malformed=is_malformed))
     generated: dict[str, Any] = {"candidates": candidates}
     usage = read_chat_usage(document.get("usage"))
     if usage is not None:
@@ -44,10 +47,10 @@ class GoogleFromChat(ChunkTranslator):
     def __init__(self, model_id: str) -> None:
         self._model_id = model_id
         self._id: str | None = None
-        self._calls: dict[int, list[dict[str, Any]]] = {}
-        """Function calls that are not sent yet, by choice."""
-        self._last: dict[tuple[int, int], dict[str, Any]] = {}
-        """The last function calls, by choice and index."""
+        self._calls: dict[int, dict[int, dict[str, Any]]] = {}
+        """Function calls that are not sent yet, by choice and index."""
+        self._malformed = set[int]()
+        """Choices with a function call that cannot be made."""
         self._reasons: dict[int, str] = {}
 
     def translate(self, chunk: dict[str, Any]) -> list[dict[str, Any]]:
@@ -74,6 +77,7 @@ class GoogleFromChat(ChunkTranslator):
                 self._take_calls(index) or [{"text": ""}],
                 # a provider may end its stream without one
                 self._reasons.get(index, "stop"),
+                is_malformed=index in self._malformed,
             )
             for index in self._calls
         ]
@@ -81,13 +85,9 @@ class GoogleFromChat(ChunkTranslator):
         return [self._shape(candidates) | metadata]
 
     def _collect(self, index: int, delta: Mapping[str, Any]) -> None:
-        calls = self._calls.setdefault(index, [])
+        calls = self._calls.setdefault(index, {})
         for place, piece in enumerate(as_objects(delta.get("tool_calls"))):
-            key = index, read_index(piece, place)
-            call = self._last.get(key)
-            if call is None or begins_call(piece, call.get("id")):
-                call = self._last[key] = {"name": [], "arguments": []}
-                calls.append(call)
+            call = calls.setdefault(read_index(piece, place), {"name": [], "arguments": []})
             if piece.get("id"):
                 call["id"] = piece["id"]
             function = as_object(piece.get("function"))
@@ -97,8 +97,11 @@ class GoogleFromChat(ChunkTranslator):
 
     def _take_calls(self, index: int) -> list[dict[str, Any]]:
         """The parts of the function calls of a choice, once."""
-        calls, self._calls[index] = self._calls[index], []
-        return [_join_call(call) for call in calls]
+        calls, self._calls[index] = self._calls[index], {}
+        parts = [_join_call(call) for call in calls.values()]
+        if None in parts:
+            self._malformed.add(index)
+        return list(filter(None, parts))
 
     def _shape(self, candidates: list[dict[str, Any]]) -> dict[str, Any]:
         return {
@@ -108,32 +111,40 @@ class GoogleFromChat(ChunkTranslator):
         }
 
 
-def _candidate(index: int, parts: list[dict[str, Any]], reason: str | None) -> dict[str, Any]:
+def _candidate(
+    index: int, parts: list[dict[str, Any]], reason: str | None, *, is_malformed: bool = False
+) -> dict[str, Any]:
     candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": index}
     if reason is not None:
-        candidate["finishReason"] = to_google_reason(reason)
+        word = to_google_reason(reason)
+        is_malformed = is_malformed and word == "STOP"
+        is_malformed = is_malformed and word == "STOP"
+        candidate["finishReason"] = "MALFORMED_FUNCTION_CALL" if is_malformed else word
     return candidate
 
 
 def _to_text_parts(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Texts of a message, or of a delta of one."""
     parts: list[dict[str, Any]] = []
-    thought = message.get("reasoning_content") or message.get("reasoning")
-    if isinstance(thought, str) and thought:
-        parts.append({"text": thought, "thought": True})
-    text = message.get("content") or message.get("refusal")
-    if isinstance(text, str) and text:
-        parts.append({"text": text})
+    reasoning = read_reasoning(message)
+    if reasoning is not None:
+        parts.append({"text": reasoning[1], "thought": True})
+    texts = (message.get("content"), message.get("refusal"))
+    parts += [{"text": text} for text in texts if isinstance(text, str) and text]
     return parts
 
 
-def _join_call(call: Mapping[str, Any]) -> dict[str, Any]:
+def _join_call(call: Mapping[str, Any]) -> dict[str, Any] | None:
     """The part of a function call from its pieces: joined once, as they may be many."""
     function = {name: "".join(call[name]) for name in ("name", "arguments")}
     return _to_call_part({"id": call.get("id"), "function": function})
 
 
-def _to_call_part(call: Mapping[str, Any]) -> dict[str, Any]:
+def _to_call_part(call: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The part of a function call; None if it cannot be read, and so must not be made."""
     function = as_object(call.get("function"))
-    made = {"name": function.get("name"), "args": parse_arguments(function.get("arguments"))}
-    return {"functionCall": ({"id": call["id"]} if call.get("id") else {}) | made}
+    arguments, name = read_arguments(function.get("arguments")), function.get("name")
+    if arguments is None or not name:
+        return None
+    named = {"id": call["id"]} if call.get("id") else {}
+    return {"functionCall": {**named, "name": name, "args": arguments}}

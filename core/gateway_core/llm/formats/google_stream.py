@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway_core.llm.formats.answers import GOOGLE_FIELDS
+from gateway_core.llm.formats.answers import GOOGLE_FIELDS, ChoiceEnds, read_reason
 from gateway_core.llm.formats.calls import Format, as_object, as_objects
 from gateway_core.llm.formats.sse import (
     ErrorForm,
@@ -20,11 +20,9 @@ from gateway_core.llm.formats.usage import (
 )
 
 
-def has_finished(document: dict[str, Any]) -> bool:
-    """Whether a chunk is the last one of a candidate, or says why there is none."""
-    return "blockReason" in as_object(document.get("promptFeedback")) or any(
-        candidate.get("finishReason") for candidate in as_objects(document.get("candidates"))
-    )
+def is_blocked(document: dict[str, Any]) -> bool:
+    """Whether an answer or a chunk says why its prompt has no candidates."""
+    return bool(read_reason(as_object(document.get("promptFeedback")).get("blockReason")))
 
 
 class GoogleWriter:
@@ -64,7 +62,8 @@ class GoogleStream(LlmStream):
         super().__init__(Format.GOOGLE)
         self._model_id = model_id
         self._writer = GoogleWriter(event_stream=event_stream)
-        self._finished = False
+        self._ends = ChoiceEnds()
+        self._blocked = False
         self._model = NEVER
         self._public_model = NEVER
 
@@ -91,6 +90,8 @@ class GoogleStream(LlmStream):
         documents = parse_usual(block[len(b"data: ") : -2].split(b"\n\ndata: "))
         if not documents or not all(adds_up(chunk.get("usageMetadata")) for chunk in documents):
             return None
+        for chunk in documents:
+            self._ends.note(as_objects(chunk.get("candidates")))
         self.text_bytes += sum(map(measure_candidates, documents))
         # nearly every chunk has the sum of all before it
         counts = (read_google_usage(chunk.get("usageMetadata")) for chunk in reversed(documents))
@@ -112,11 +113,12 @@ class GoogleStream(LlmStream):
             correct_google_usage(document["usageMetadata"], usage)
         self.text_bytes += measure_candidates(document)
         self._note_reasons(document)
-        self._finished = self._finished or has_finished(document)
+        self._ends.note(as_objects(document.get("candidates")))
+        self._blocked = self._blocked or is_blocked(document)
         return self._writer.write(data_frame(document))
 
     def _complete(self) -> bytes:
-        if not self._finished:
+        if not (self._blocked or self._ends.are_all):
             raise StreamBroken("The provider's stream ended early.")
         self.ended = True
         return self._writer.close()

@@ -15,7 +15,7 @@ from gateway_core.llm.formats.client_tools import ClientTools, end_call
 from gateway_core.llm.formats.reasons import to_response_end
 from gateway_core.llm.formats.sse import begin_response
 from gateway_core.llm.formats.thoughts import Thoughts, join_details, read_reasoning
-from gateway_core.llm.formats.translated import ChunkTranslator, begins_call
+from gateway_core.llm.formats.translated import ChunkTranslator
 from gateway_core.llm.formats.usage import read_chat_usage, to_responses_usage
 
 ECHOED: dict[str, Any] = {
@@ -96,7 +96,7 @@ class ResponsesFromChat(ChunkTranslator):
         self._details: list[dict[str, Any]] = []
         """`reasoning_details` that no item has yet."""
         self._calls: dict[int, int] = {}
-        """Places of the last function calls, by their index in chat."""
+        """Places of function calls, by their index in chat."""
         self._arguments: dict[int, list[str]] = {}
         """Pieces of the arguments of function calls, by their place."""
 
@@ -218,7 +218,7 @@ class ResponsesFromChat(ChunkTranslator):
         function = as_object(piece.get("function"))
         events: list[dict[str, Any]] = []
         place = self._calls.get(index)
-        if place is None or begins_call(piece, self._items[place]["call_id"]):
+        if place is None:
             events += self._close_message(
                 as_object(piece.get("extra_content")) or None, is_before_call=True
             )
@@ -227,6 +227,9 @@ class ResponsesFromChat(ChunkTranslator):
             item = self._tools.find(function.get("name")).begin_call(piece.get("id"))
             self._items.append(item)
             events.append(_item_event("response.output_item.added", place, dict(item)))
+        elif function.get("name") and "name" in self._items[place]:
+            # a name may come in pieces
+            self._items[place]["name"] += function["name"]
         item = self._items[place]
         arguments = function.get("arguments")
         if isinstance(arguments, str) and arguments:

@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from gateway_core.llm.formats import provider_json
 from gateway_core.llm.formats.calls import Format, as_object
 
 MOST_FRAME_BYTES = 1024 * 1024
@@ -142,9 +143,13 @@ def parse_data(data: bytes) -> dict[str, Any]:
     It is empty for other JSON. StreamBroken if it is no JSON.
     """
     try:
-        document = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
+        return as_document(provider_json.load(data))
+    except ValueError as error:
         raise StreamBroken("A frame of the provider is not JSON.") from error
+
+
+def as_document(document: Any) -> dict[str, Any]:
+    """The object that is the value of a frame, or the first in it; empty for other JSON."""
     return as_object(document[0] if isinstance(document, list) and document else document)
 
 

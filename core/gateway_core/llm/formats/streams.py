@@ -18,18 +18,18 @@ from gateway_core.llm.formats.answers import MOST_REASONS, list_finish_reasons
 from gateway_core.llm.formats.calls import Format, TokenUsage
 from gateway_core.llm.formats.failures import ReportedError, find_error
 from gateway_core.llm.formats.output import shows_output
+from gateway_core.llm.formats.provider_json import HalfJoiner
 from gateway_core.llm.formats.reasons import check_reason
 from gateway_core.llm.formats.responses_writer import ResponsesWriter
 from gateway_core.llm.formats.sse import (
-    DONE,
     ErrorForm,
     FrameSplitter,
     StreamBroken,
     StreamFailed,
+    as_document,
     find_event,
     has_own_name,
     keep_alive,
-    parse_data,
     read_data,
     split_frames,
 )
@@ -60,6 +60,7 @@ class LlmStream(ABC):
         self.text_bytes = 0
         """Length of the output so far: what a broken-off stream is charged by."""
         self._splitter = FrameSplitter()
+        self._joiner = HalfJoiner()
 
     def feed(self, data: bytes) -> bytes:
         """The frames for the client that `data` completes."""
@@ -80,19 +81,19 @@ class LlmStream(ABC):
         if rest:
             sent = self._pass(rest) if self.has_output else self._pass_beginning(rest)
         try:
+            sent += self._release()
             return sent + self._complete()
         except StreamFailed as error:
             error.sent = sent
             raise
 
-    def _note_reasons(self, document: dict[str, Any]) -> bool:
-        """Note why choices end in a chunk; whether any does. ReportedError if one failed."""
+    def _note_reasons(self, document: dict[str, Any]) -> None:
+        """Note why choices end in a chunk. ReportedError if one failed."""
         reasons = list_finish_reasons(document, self.upstream)
         if reasons:
             for reason in reasons:
                 check_reason(reason)
             self.finish_reasons = [*self.finish_reasons, *reasons][:MOST_REASONS]
-        return bool(reasons)
 
     def keep_alive(self) -> bytes:
         """What may be sent between frames while the provider is silent (§7.2): a comment."""
@@ -130,21 +131,30 @@ class LlmStream(ABC):
         """The bytes that end the client's stream. StreamBroken if it ended early."""
 
     def _pass_frame(self, frame: bytes) -> bytes:
-        if frame == DONE:
-            return self._pass_done()
         data = read_data(frame)
         if not data:
             if frame.startswith(_DOCUMENTS):
                 raise find_error(_parse(frame)) or StreamBroken("The response is no stream.")
             return b""
         if data == b"[DONE]":
-            return self._pass_done()
+            return self._release() + self._pass_done()
+        if not self._joiner.is_waiting:
+            try:
+                document = as_document(orjson.loads(data))
+            except orjson.JSONDecodeError:
+                # it may have half a character
+                pass
+            else:
+                return self._pass_checked(document, frame)
         try:
-            document = parse_data(data)
-        except StreamBroken:
+            ready = self._joiner.add(data, frame)
+        except ValueError as error:
             if has_own_name(frame):
                 return b""
-            raise
+            raise StreamBroken("A frame of the provider is not JSON.", self._release()) from error
+        return self._pass_ready(ready)
+
+    def _pass_checked(self, document: dict[str, Any], frame: bytes) -> bytes:
         error = self._find_error(document)
         if error is None and find_event(frame) == b"error":
             error = find_error({"error": document or "The provider failed."})
@@ -165,8 +175,23 @@ class LlmStream(ABC):
         except (StreamFailed, orjson.JSONEncodeError) as error:
             raise add_sent(error, sent) from error
 
+    def _pass_ready(self, ready: Iterable[tuple[Any, bytes]]) -> bytes:
+        """The client's bytes for documents that have waited for the half of a character."""
+        sent = b""
+        for document, frame in ready:
+            if self.ended:
+                break
+            try:
+                sent += self._pass_checked(as_document(document), frame)
+            except (StreamFailed, orjson.JSONEncodeError) as error:
+                raise add_sent(error, sent) from error
+        return sent
+
+    def _release(self) -> bytes:
+        return self._pass_ready(self._joiner.release())
+
     def _pass(self, block: bytes) -> bytes:
-        passed = self._pass_usual(block)
+        passed = self._try_usual(block)
         if passed is not None:
             return passed
         # mostly the first frames and the last ones alone differ: role; finish reason, usage, [DONE]
@@ -181,9 +206,13 @@ class LlmStream(ABC):
             self._pass_middle,
         )
 
+    def _try_usual(self, block: bytes) -> bytes | None:
+        # a document that waits for half a character comes first
+        return None if self._joiner.is_waiting else self._pass_usual(block)
+
     def _pass_middle(self, block: bytes) -> bytes:
         """Frames that are probably usual, else their halves, down to single frames."""
-        passed = self._pass_usual(block)
+        passed = self._try_usual(block)
         if passed is not None:
             return passed
         middle = block.find(b"\n\n", len(block) // 2, -2) + 2
@@ -194,7 +223,7 @@ class LlmStream(ABC):
         return self._pass_all((block[:middle], block[middle:]), self._pass_middle)
 
     def _pass_single(self, frame: bytes) -> bytes:
-        passed = self._pass_usual(frame)
+        passed = self._try_usual(frame)
         return self._pass_frame(frame) if passed is None else passed
 
     def _pass_all(self, blocks: Iterable[bytes], pass_on: Callable[[bytes], bytes]) -> bytes:

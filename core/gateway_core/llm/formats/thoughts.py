@@ -25,7 +25,7 @@ PLACEHOLDER_SIGNATURE = "skip_thought_signature_validator"
 _SEAL = "gateway:"
 _CALL_ID = re.compile(r"call_([0-9a-f]{12})([0-9a-f]{12})")
 """The gateway's id of a call; its second half follows from the first and from a signature."""
-_FIELDS = ("reasoning_content", "reasoning")
+FIELDS = ("reasoning_content", "reasoning")
 """Fields of a chat message for reasoning; providers have either, or both with the same text."""
 _TEXTS = frozenset({"data", "summary", "text"})
 """Fields of `reasoning_details` that come in pieces."""
@@ -64,7 +64,7 @@ def unseal(item: Mapping[str, Any]) -> Thoughts | None:
         return Thoughts()
     field = state.get("field")
     return Thoughts(
-        field if field in _FIELDS else None,
+        field if field in FIELDS else None,
         as_object(state.get("extra")) or None,
         as_objects(state.get("details")),
     )
@@ -72,7 +72,7 @@ def unseal(item: Mapping[str, Any]) -> Thoughts | None:
 
 def read_reasoning(message: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return the field and the text of the reasoning in a chat message, or in a delta of one."""
-    for field in _FIELDS:
+    for field in FIELDS:
         text = message.get(field)
         if isinstance(text, str) and text:
             return field, text

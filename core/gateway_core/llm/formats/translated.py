@@ -1,19 +1,22 @@
 """Streams of a provider that speaks another format than the client."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
-from gateway_core.llm.formats.answers import GOOGLE_FIELDS
+from gateway_core.llm.formats.answers import GOOGLE_FIELDS, ChoiceEnds
 from gateway_core.llm.formats.calls import (
     Format,
     InvalidAnswer,
     LlmCall,
     TokenUsage,
     as_object,
+    as_objects,
 )
-from gateway_core.llm.formats.chat_stream import measure_chunk
-from gateway_core.llm.formats.google_stream import GoogleWriter, has_finished
+from gateway_core.llm.formats.chat_message import CallPieces, adopt_others
+from gateway_core.llm.formats.chat_stream import measure_chunk, regularize_chunk
+from gateway_core.llm.formats.google_stream import GoogleWriter, is_blocked
 from gateway_core.llm.formats.responses_writer import ResponsesWriter
 from gateway_core.llm.formats.sse import (
     DONE,
@@ -42,15 +45,6 @@ class ChunkTranslator(ABC):
         return {}
 
 
-def begins_call(piece: Mapping[str, Any], known: Any) -> bool:
-    """Whether a piece of a function call begins one; `known` is the id of the last at its index.
-
-    Some providers give all calls one index, others each piece an id of its own.
-    """
-    call_id = piece.get("id")
-    return bool(call_id) and call_id != known and bool(as_object(piece.get("function")).get("name"))
-
-
 class TranslatedStream(LlmStream):
     """A provider's stream in the format `upstream`, translated by each translator in turn.
 
@@ -67,7 +61,9 @@ class TranslatedStream(LlmStream):
         super().__init__(upstream)
         self._format = call.format
         self._translators = translators
-        self._finished = False
+        self._ends = ChoiceEnds()
+        self._blocked = False
+        self._calls = defaultdict[int, CallPieces](CallPieces)
         self._responses = ResponsesWriter(call.model_id, created)
         self._google = GoogleWriter(event_stream=call.event_stream)
 
@@ -99,16 +95,20 @@ class TranslatedStream(LlmStream):
         return None
 
     def _pass_document(self, document: dict[str, Any], frame: bytes) -> bytes:
-        self.text_bytes += self._measure(document)
         if self.upstream is Format.GOOGLE:
             usage = read_google_usage(document.get("usageMetadata"))
+            choices = as_objects(document.get("candidates"))
+            self._blocked = self._blocked or is_blocked(document)
         else:
             usage = fill_chat_usage(document)
+            choices = as_objects(document.get("choices"))
+            for choice in choices:
+                adopt_others(as_object(choice.get("delta")))
+            regularize_chunk(document, self._calls)
+        self.text_bytes += self._measure(document)
         self.usage = usage or self.usage
-        ends = self._note_reasons(document)
-        if self.upstream is Format.GOOGLE:
-            ends = has_finished(document)
-        self._finished = self._finished or ends
+        self._ends.note(choices)
+        self._note_reasons(document)
         if GOOGLE_FIELDS.isdisjoint(document) and not isinstance(document.get("choices"), list):
             return b""
         chunks = [document]
@@ -137,7 +137,7 @@ class TranslatedStream(LlmStream):
     def _complete(self) -> bytes:
         if self.ended:
             return b""
-        if not self._finished:
+        if not (self._blocked or self._ends.are_all):
             raise StreamBroken("The provider's stream ended early.")
         return self._pass_done()
 

@@ -1,5 +1,6 @@
 """What translations of requests between formats share; what has no translation is a 400."""
 
+import json
 from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
@@ -65,6 +66,9 @@ _COUNTS = frozenset(
 _MOST_DEPTH = 50
 _NOTHING: tuple[Any, ...] = (None, False, 0, "", [], {})
 """Values that ask for nothing."""
+_RESULT_NAMES = frozenset({"output", "error"})
+_MOST_RESULT_DEPTH = 32
+_MOST_INTEGER = 2**53
 
 
 def refuse(path: str, reason: str = CANNOT) -> InvalidRequest:
@@ -167,13 +171,49 @@ def _make_nullable(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def parse_arguments(arguments: Any) -> dict[str, Any]:
-    """Arguments of a function call, which OpenAI has as JSON; empty where they are no object."""
+def to_result(text: str) -> dict[str, Any]:
+    """Return the result of a function as Google has it: an object, or the text in one.
+
+    A text in JSON becomes an object only where Google takes that for the same: it reads `$ref` as a
+    pointer to another part, shows the model nothing beside `output` and `error`, keeps numbers as
+    floats of 64 bits, and refuses deep levels.
+    """
     try:
-        parsed = orjson.loads(arguments) if isinstance(arguments, str) else {}
-    except orjson.JSONDecodeError:
-        return {}
-    return as_object(parsed)
+        parsed = orjson.loads(text)
+    except ValueError:
+        parsed = None
+    if (
+        isinstance(parsed, dict)
+        and parsed
+        and not _RESULT_NAMES & parsed.keys()
+        and _is_plain(parsed)
+        # what is written anew in another form has lost something, such as a repeated key
+        and text in _write_all(parsed)
+    ):
+        return parsed
+    return {"result": text}
+
+
+def _write_all(value: Any) -> tuple[str, ...]:
+    """JSON of a value, as encoders usually write it."""
+    return (
+        orjson.dumps(value).decode(),
+        *(
+            json.dumps(value, ensure_ascii=ascii_, separators=separators, indent=indent)
+            for ascii_ in (True, False)
+            for separators, indent in (((",", ":"), None), (None, None), (None, 2), (None, 4))
+        ),
+    )
+
+
+def _is_plain(value: Any, depth: int = _MOST_RESULT_DEPTH) -> bool:
+    if isinstance(value, dict):
+        return bool(depth) and all(
+            not name.startswith("$") and _is_plain(item, depth - 1) for name, item in value.items()
+        )
+    if isinstance(value, list):
+        return bool(depth) and all(_is_plain(item, depth - 1) for item in value)
+    return type(value) is not int or abs(value) <= _MOST_INTEGER
 
 
 def join_texts(content: Any, path: str) -> str:

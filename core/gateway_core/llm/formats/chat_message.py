@@ -1,0 +1,186 @@
+"""Messages and deltas of chat answers, made regular: providers keep the format loosely.
+
+Texts are strings, and each function call has an index and an id of its own.
+"""
+
+import secrets
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from gateway_core.llm.formats import provider_json
+from gateway_core.llm.formats.calls import as_object, as_objects, read_index
+from gateway_core.llm.formats.thoughts import FIELDS, read_reasoning
+
+_OTHER_REASONING = ("thinking", "reasoning_details")
+"""Fields in which providers put the reasoning of a message beside those of `thoughts`."""
+_THOUGHTS = ("thinking", "reasoning", "reasoning_text", "summary")
+_INNER = ("text", "content", "value", "output_text", "refusal", *_THOUGHTS)
+"""Fields of a part that may have its text."""
+_MOST_DEPTH = 8
+"""Levels of parts in parts."""
+
+
+def read_arguments(arguments: Any) -> dict[str, Any] | None:
+    """Return the arguments of a function call, {} for empty ones; None if they cannot be read."""
+    if isinstance(arguments, str):
+        if not arguments.strip():
+            return {}
+        try:
+            arguments = provider_json.load(arguments.encode("utf-8", "surrogatepass"))
+        except ValueError:
+            return None
+    if arguments is None:
+        return {}
+    return arguments if isinstance(arguments, dict) else None
+
+
+def join_parts(content: Any, depth: int = _MOST_DEPTH) -> str:
+    """Return the text of a string, a part, or several parts, whatever they are of."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list) and depth:
+        return "".join(join_parts(part, depth - 1) for part in content)
+    if isinstance(content, dict) and depth:
+        texts = (join_parts(content.get(name), depth - 1) for name in _INNER)
+        return next(filter(None, texts), "")
+    return ""
+
+
+def is_regular(choice: Any) -> bool:
+    """Whether a choice of a chunk needs no `regularize` and has no function call."""
+    if not isinstance(choice, dict) or type(choice.get("index")) is not int:
+        return False
+    delta = choice.get("delta")
+    if not isinstance(delta, dict):
+        return False
+    content = delta.get("content")
+    return (content is None or isinstance(content, str)) and not delta.get("tool_calls")
+
+
+def regularize(message: dict[str, Any], calls: "CallPieces") -> None:
+    """Make a message or delta regular, in place; `calls` has the pieces of earlier deltas."""
+    content = message.get("content")
+    if isinstance(content, (list, dict)):
+        parts = content if isinstance(content, list) else [content]
+        thoughts = [part for part in parts if _is_thought(part)]
+        shown = [part for part in parts if not _is_thought(part)]
+        message["content"] = join_parts(shown)
+        thought = join_parts(thoughts)
+        if thought:
+            message["reasoning_content"] = join_parts(message.get("reasoning_content")) + thought
+        images = [part for part in as_objects(shown) if part.get("type") == "image_url"]
+        if images:
+            # where other providers have them
+            message["images"] = [*as_objects(message.get("images")), *images]
+    for name in FIELDS:
+        if isinstance(message.get(name), (list, dict)):
+            message[name] = join_parts(message[name])
+    if message.get("tool_calls"):
+        message["tool_calls"] = calls.take(as_objects(message["tool_calls"]))
+
+
+def adopt_others(message: dict[str, Any]) -> None:
+    """Move what some providers have in fields of their own to the usual ones, in place."""
+    if read_reasoning(message) is None:
+        texts = filter(None, (join_parts(message.get(name)) for name in _OTHER_REASONING))
+        text = next(texts, None)
+        if text is not None:
+            message["reasoning_content"] = text
+    # the one call of the format's first version
+    if isinstance(message.get("function_call"), dict) and not message.get("tool_calls"):
+        message["tool_calls"] = [{"index": 0, "function": message.pop("function_call")}]
+
+
+def _is_thought(part: Any) -> bool:
+    kind = as_object(part).get("type")
+    return isinstance(kind, str) and kind.startswith(("thinking", "reasoning"))
+
+
+@dataclass(slots=True)
+class _Call:
+    """A function call of which pieces have come; `given_id` is the provider's, if it has one."""
+
+    index: int
+    given_id: str
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+
+    def is_complete(self) -> bool:
+        """Whether its arguments are a whole object, so that further ones are of another call."""
+        # the pieces are joined only where the end of an object is likely
+        if not self.arguments or not self.arguments[-1].rstrip().endswith("}"):
+            return False
+        return read_arguments("".join(self.arguments)) is not None
+
+
+class CallPieces:
+    """Pieces of the function calls of one choice, in turn, as clients can join them.
+
+    Each call has an index of its own, and its first piece an id that no other has. Some providers
+    give all calls one index, or no ids; others repeat id and name in each piece, or give each piece
+    another id.
+    """
+
+    __slots__ = ("_by_id", "_by_index", "_count")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._by_index: dict[int, _Call] = {}
+        self._by_id: dict[str, _Call] = {}
+
+    def take(self, pieces: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the pieces of one delta, or the calls of a whole message."""
+        touched = set[int]()
+        return [self._take(piece, place, touched) for place, piece in enumerate(pieces)]
+
+    def _take(self, piece: dict[str, Any], place: int, touched: set[int]) -> dict[str, Any]:
+        kind = "custom" if isinstance(piece.get("custom"), dict) else "function"
+        content = "input" if kind == "custom" else "arguments"
+        function = dict(as_object(piece.get(kind)))
+        if isinstance(function.get(content), (dict, list)):
+            function[content] = orjson.dumps(function[content]).decode()
+        name, text = (
+            value if isinstance(value, str) else ""
+            for value in map(function.get, ("name", content))
+        )
+        given_id = str(piece.get("id") or "")
+        index = read_index(piece, place)
+        call = self._by_id.get(given_id) or self._by_index.get(index)
+        made = {key: value for key, value in piece.items() if key != "id"}
+        if (
+            call is None
+            or (name and (call.index in touched or index not in self._by_index))
+            or _begins(call, given_id, name, text)
+        ):
+            is_new = bool(given_id) and given_id not in self._by_id
+            call_id = given_id if is_new else f"call_{secrets.token_hex(12)}"
+            call = _Call(self._count, given_id)
+            self._count += 1
+            self._by_id[given_id or call_id] = call
+            function[content] = text
+            made = {"id": call_id, "type": kind, **made}
+        elif name == call.name:
+            # SDKs would join it with the first one
+            function.pop("name", None)
+            name = ""
+        self._by_index[index] = call
+        touched.add(call.index)
+        call.name += name
+        if text:
+            call.arguments.append(text)
+        return {**made, "index": call.index, kind: function}
+
+
+def _begins(call: _Call, given_id: str, name: str, text: str) -> bool:
+    """Whether a piece at the place of `call` is of another one."""
+    if not name or not call.name:
+        # ids of single pieces begin no call
+        return False
+    if given_id and call.given_id and given_id != call.given_id:
+        return True
+    if name == call.name:
+        return bool(text.strip()) and call.is_complete()
+    # a name may come in pieces, before the arguments, from providers that give ids
+    return bool(call.arguments) or not call.given_id
