@@ -57,7 +57,7 @@ class OpenCall:
         response, stream = self.sent.response, self.exchange.open_stream()
         self.stream = stream
         try:
-            while not (stream.has_output or stream.ended) and len(self.held) <= MOST_HELD_BYTES:
+            while not (stream.has_output or stream.ended or self._holds_much(stream)):
                 data = response.take()
                 if data:
                     note_begun()
@@ -72,6 +72,9 @@ class OpenCall:
             if not stream.has_output:
                 raise
             self.failure = error
+
+    def _holds_much(self, stream: LlmStream) -> bool:
+        return len(self.held) + stream.waiting_bytes > MOST_HELD_BYTES
 
 
 @dataclass(slots=True)

@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from gateway_apiserver.surfaces.llm import large_answers
+from gateway_apiserver.surfaces.llm.large_answers import AnswerDropped, FrameRoom, LargeAnswers
 from gateway_apiserver.surfaces.llm.relay import KeepAlive, Relay
 from gateway_core.llm.formats.calls import Format
 from gateway_core.llm.formats.chat_stream import ChatStream
@@ -60,18 +62,18 @@ class Provider:
 class Scene:
     """A relay that runs between both."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: FrameRoom | None = None) -> None:
         self.client, self.provider = Client(), Provider()
-        stream = ChatStream("public", include_usage=False)
-        self.keep_alive = KeepAlive(self.client, stream.keep_alive)
+        self.stream = ChatStream("public", include_usage=False)
+        self.keep_alive = KeepAlive(self.client, self.stream.keep_alive)
         self.keep_alive.start()
-        self.relay = Relay(self.provider.response, stream, self.client, self.keep_alive)
+        self.relay = Relay(self.provider.response, self.stream, self.client, self.keep_alive, room)
         self.running = asyncio.ensure_future(self.relay.run(b""))
 
 
 @asynccontextmanager
-async def relay() -> AsyncIterator[Scene]:
-    scene = Scene()
+async def relay(room: FrameRoom | None = None) -> AsyncIterator[Scene]:
+    scene = Scene(room)
     # `run` begins
     await asyncio.sleep(0)
     try:
@@ -79,7 +81,7 @@ async def relay() -> AsyncIterator[Scene]:
     finally:
         scene.keep_alive.stop()
         scene.running.cancel()
-        with suppress(asyncio.CancelledError, UpstreamError, StreamBroken):
+        with suppress(asyncio.CancelledError, UpstreamError, StreamBroken, AnswerDropped):
             await scene.running
 
 
@@ -148,3 +150,38 @@ async def test_frame_that_cannot_be_read_ends_the_relay() -> None:
         scene.provider.send(b"data: {\n\n")
         with pytest.raises(StreamBroken):
             await scene.running
+
+
+@in_virtual_time
+async def test_large_frame_waits_for_room_and_returns_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_answers, "MOST_UNITS", 4)
+    answers = LargeAnswers()
+    other = FrameRoom(answers, "account")
+    await other.take(1_100_000)
+    frame = CHUNK % (b"x" * 1_500_000)
+    async with relay(FrameRoom(answers, "account")) as scene:
+        scene.provider.send(frame[:1_200_000])
+        scene.provider.send(frame[1_200_000:])
+        await asyncio.sleep(5)
+        assert scene.client.frames == []
+        other.release()
+        await asyncio.sleep(1)
+        assert len(b"".join(scene.client.frames)) > 1_500_000
+        scene.provider.send(CHUNK % b"small")
+        await asyncio.sleep(1)
+        # its client has taken the large one
+        await other.take(1_100_000)
+    other.release()
+
+
+@in_virtual_time
+async def test_large_frame_without_room_ends_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_answers, "MOST_UNITS", 4)
+    answers = LargeAnswers()
+    await FrameRoom(answers, "account").take(1_100_000)
+    async with relay(FrameRoom(answers, "account")) as scene:
+        scene.provider.send((CHUNK % (b"x" * 1_500_000))[:1_200_000])
+        scene.provider.send(b"x")
+        with pytest.raises(AnswerDropped, match="Too many large answers"):
+            await scene.running
+        assert scene.stream.text_bytes >= 1_200_000, "the provider has written it"

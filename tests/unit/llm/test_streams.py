@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway_core.llm.formats import sse
 from gateway_core.llm.formats.calls import Format, TokenUsage
 from gateway_core.llm.formats.chat_stream import ChatStream
 from gateway_core.llm.formats.failures import ReportedError
@@ -16,7 +17,6 @@ from gateway_core.llm.formats.google_stream import GoogleStream
 from gateway_core.llm.formats.responses_stream import ResponsesStream
 from gateway_core.llm.formats.responses_writer import ResponsesWriter
 from gateway_core.llm.formats.sse import (
-    MOST_FRAME_BYTES,
     ErrorForm,
     StreamBroken,
     keep_alive,
@@ -277,9 +277,10 @@ def test_frame_that_is_no_json_breaks_the_stream(name: str, junk: bytes) -> None
         stream.feed(junk)
 
 
-@pytest.mark.parametrize("piece", [1000, 100_000, 2 * MOST_FRAME_BYTES])
-def test_frames_may_have_a_megabyte_and_no_more(piece: int) -> None:
-    room = MOST_FRAME_BYTES - len(write_frames(chat_chunks("")[1:2]))
+@pytest.mark.parametrize("piece", [1000, 100_000, 2_000_000])
+def test_frames_have_a_limit(monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
+    monkeypatch.setattr(sse, "MOST_FRAME_BYTES", 1_000_000)
+    room = 1_000_000 - len(write_frames(chat_chunks("")[1:2]))
     allowed = write_frames(chat_chunks("a", "x" * room, "b")) + DONE
     stream = ChatStream("m", include_usage=False)
     frames = read_frames(run_stream(stream, cut(allowed, range(0, len(allowed), piece))))

@@ -8,6 +8,7 @@ the response, whose connection is not read beyond its bound.
 import asyncio
 from collections.abc import Callable
 
+from gateway_apiserver.surfaces.llm.large_answers import AnswerDropped, FrameRoom
 from gateway_core.llm.formats.streams import LlmStream
 from gateway_core.llm.response import Response
 from gateway_web.http1.exchange import Exchange, ignore
@@ -69,18 +70,28 @@ class Relay:
         "_keep_alive",
         "_loop",
         "_response",
+        "_room",
         "_stream",
+        "_taking",
         "first",
     )
 
     def __init__(
-        self, response: Response, stream: LlmStream, client: Exchange, keep_alive: KeepAlive
+        self,
+        response: Response,
+        stream: LlmStream,
+        client: Exchange,
+        keep_alive: KeepAlive,
+        room: FrameRoom | None = None,
     ) -> None:
         self.first = 0.0
         self._response = response
         self._stream = stream
         self._client = client
         self._keep_alive = keep_alive
+        self._room = room
+        self._taking: asyncio.Task[None] | None = None
+        """Waits for room for a large frame; nothing is read meanwhile."""
         self._loop = asyncio.get_running_loop()
         self._done: asyncio.Future[bytes] = self._loop.create_future()
 
@@ -102,13 +113,21 @@ class Relay:
         finally:
             self._response.on_event = None
             self._client.on_drained = ignore
+            if self._taking is not None:
+                self._taking.cancel()
+            if self._room is not None:
+                self._room.release()
 
     def _step(self) -> None:
         """Pass on what has come, unless the client is behind."""
         client, response, done = self._client, self._response, self._done
         try:
             stream = self._stream
-            while not client.is_behind and not done.done():
+            while not (client.is_behind or done.done() or self._taking is not None):
+                room = self._room
+                if room is not None and not room.has(stream.waiting_bytes):
+                    self._taking = self._loop.create_task(self._take_room(room))
+                    return
                 data = response.take()
                 if not data:
                     if response.is_whole:
@@ -128,3 +147,15 @@ class Relay:
         except Exception as error:
             # raised by `run`: the connection that calls this is not to end by it
             done.set_exception(error)
+
+    async def _take_room(self, room: FrameRoom) -> None:
+        try:
+            await room.take(self._stream.waiting_bytes)
+        except AnswerDropped as dropped:
+            # the provider has written it
+            self._stream.text_bytes += dropped.size
+            if not self._done.done():
+                self._done.set_exception(dropped)
+            return
+        self._taking = None
+        self._step()

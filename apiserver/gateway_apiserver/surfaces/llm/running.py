@@ -23,6 +23,7 @@ from gateway_apiserver.surfaces.llm.call_headers import (
 from gateway_apiserver.surfaces.llm.large_answers import (
     LARGE_ANSWER_BYTES,
     AnswerDropped,
+    FrameRoom,
     LargeAnswers,
     send_large,
 )
@@ -320,7 +321,8 @@ class RunningCall:
             if self._headers is not None:
                 self._headers.add(self._call.context, self._priced.model, opened, self._times)
             await self._send_head()
-        relay = Relay(opened.sent.response, stream, self._call.exchange, self._keep_alive)
+        room = FrameRoom(self._answers, self._payer.account.name)
+        relay = Relay(opened.sent.response, stream, self._call.exchange, self._keep_alive, room)
         last, failed = b"", True
         try:
             if opened.failure is not None:
@@ -329,7 +331,7 @@ class RunningCall:
             last = await relay.run(held)
             last += stream.finish()
             failed = False
-        except (UpstreamError, StreamFailed) as error:
+        except (UpstreamError, StreamFailed, AnswerDropped) as error:
             if self._is_gone:
                 raise ClientDisconnect from None
             self._times.is_silent = isinstance(error, UpstreamSilent)
@@ -380,10 +382,14 @@ class RunningCall:
             estimated=True,
         )
 
-    def _describe(self, opened: OpenCall, error: UpstreamError | StreamFailed) -> ErrorForm:
+    def _describe(
+        self, opened: OpenCall, error: UpstreamError | StreamFailed | AnswerDropped
+    ) -> ErrorForm:
         """The words for the last frame of a stream that fails."""
         if self._is_late:
             return describe_error(_make_late())
+        if isinstance(error, AnswerDropped):
+            return describe_error(error.error)
         upstream, model = opened.upstream, opened.route.upstream_model
         known = translate_error(upstream.note_failure(opened.sent, error, model))
         if not isinstance(error, ReportedError):

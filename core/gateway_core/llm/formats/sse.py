@@ -11,7 +11,10 @@ import orjson
 from gateway_core.llm.formats import provider_json
 from gateway_core.llm.formats.calls import Format, as_object
 
-MOST_FRAME_BYTES = 1024 * 1024
+MOST_FRAME_BYTES = 32 * 1024 * 1024
+"""As whole answers, since a frame may have an image. Frames beyond `LARGE_FRAME_BYTES` need room
+that all streams share."""
+LARGE_FRAME_BYTES = 1024 * 1024
 DONE = b"data: [DONE]\n\n"
 """Last frame of a chat stream."""
 _EVENTS = (b"", b"error", b"message")

@@ -22,6 +22,7 @@ from gateway_core.llm.formats.provider_json import HalfJoiner
 from gateway_core.llm.formats.reasons import check_reason
 from gateway_core.llm.formats.responses_writer import ResponsesWriter
 from gateway_core.llm.formats.sse import (
+    MOST_FRAME_BYTES,
     ErrorForm,
     FrameSplitter,
     StreamBroken,
@@ -62,9 +63,19 @@ class LlmStream(ABC):
         self._splitter = FrameSplitter()
         self._joiner = HalfJoiner()
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes in memory of a frame that is not whole yet."""
+        return len(self._splitter.rest)
+
     def feed(self, data: bytes) -> bytes:
         """The frames for the client that `data` completes."""
-        block = self._splitter.feed(data)
+        try:
+            block = self._splitter.feed(data)
+        except StreamBroken:
+            # the provider has written it
+            self.text_bytes += MOST_FRAME_BYTES
+            raise
         if not block or self.ended:
             return b""
         return self._pass(block) if self.has_output else self._pass_beginning(block)
