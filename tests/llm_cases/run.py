@@ -1,6 +1,7 @@
 """Runs variants of cases against a gateway, each with a model and providers of its own."""
 
 import asyncio
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -66,10 +67,12 @@ async def run_variants(world: World, variants: list[Variant]) -> dict[str, Outco
             for variant in variants
             for described in describe_objects(variant, models[variant.id], provider.url)
         ]
+        ended = threading.Event()
         try:
             await map_bounded(AT_ONCE, lambda obj: create(kube, obj), objects)
             await wait_served(client, set(outcomes))
-            reading = asyncio.create_task(read_records(world, outcomes))
+            # in a thread: the operator soon removes what it has aggregated
+            reading = asyncio.create_task(asyncio.to_thread(read_records, world, outcomes, ended))
 
             async def run(variant: Variant) -> None:
                 model = models[variant.id]
@@ -81,8 +84,10 @@ async def run_variants(world: World, variants: list[Variant]) -> dict[str, Outco
 
             await map_bounded(AT_ONCE, run, variants)
             await wait_recorded(outcomes)
-            reading.cancel()
+            ended.set()
+            await reading
         finally:
+            ended.set()
             await map_bounded(AT_ONCE, lambda obj: delete(kube, obj), objects)
     return {id_: outcomes[model] for id_, model in models.items()}
 
@@ -171,14 +176,11 @@ async def wait_served(client: Client, models: set[str]) -> None:
     await wait_for(are_served, what="the models of the cases", seconds=60)
 
 
-async def read_records(world: World, outcomes: dict[str, Outcome]) -> None:
-    """Note the records of the calls as the journal has them, until cancelled.
-
-    The journal of a day loses objects once they are aggregated.
-    """
+def read_records(world: World, outcomes: dict[str, Outcome], ended: threading.Event) -> None:
+    """Note the records of the calls as the journal has them, until all have ended."""
     read = set[str]()
     folder = world.config.store_directory
-    while True:
+    while not ended.wait(0.05):
         for path in (folder / "journal").glob("*/*.json"):
             key = str(path.relative_to(folder))
             if key in read:
@@ -188,7 +190,6 @@ async def read_records(world: World, outcomes: dict[str, Outcome]) -> None:
                     if record.model_id in outcomes:
                         outcomes[record.model_id].records[record.call] = record
                 read.add(key)
-        await asyncio.sleep(0.1)
 
 
 async def wait_recorded(outcomes: dict[str, Outcome]) -> None:
