@@ -22,11 +22,14 @@ _MOST_DEPTH = 8
 """Levels of parts in parts."""
 
 
-def read_arguments(arguments: Any) -> dict[str, Any] | None:
-    """Return the arguments of a function call, {} for empty ones; None if they cannot be read."""
+def read_arguments(arguments: Any, *, is_cut: bool = False) -> dict[str, Any] | None:
+    """Return the arguments of a function call, {} for empty ones; None if they cannot be read.
+
+    `is_cut`: the answer was cut off, so that the arguments of an empty call are missing.
+    """
     if isinstance(arguments, str):
         if not arguments.strip():
-            return {}
+            return None if is_cut else {}
         try:
             arguments = provider_json.load(arguments.encode("utf-8", "surrogatepass"))
         except ValueError:

@@ -112,12 +112,13 @@ class ClientTool:
         return item if self.namespace is None else item | {"namespace": self.namespace}
 
 
-def end_call(item: Item, arguments: str) -> None:
+def end_call(item: Item, arguments: str, *, is_cut: bool = False) -> None:
     """Put the whole arguments of a function of chat into the item that `begin_call` made.
 
-    It is `incomplete` if they cannot be read, so that no client makes the call.
+    It is `incomplete` if they cannot be read, so that no client makes the call. `is_cut`: the
+    answer was cut off.
     """
-    read = read_arguments(arguments)
+    read = read_arguments(arguments, is_cut=is_cut)
     item["status"] = "incomplete" if read is None else "completed"
     own = _OWN_KINDS.get(item["type"].removesuffix("_call"))
     if own is not None:
@@ -125,7 +126,7 @@ def end_call(item: Item, arguments: str) -> None:
     elif item["type"] == "custom_tool_call":
         text = (read or {}).get(_INPUT)
         item[_INPUT] = text if isinstance(text, str) else arguments
-        if not arguments.lstrip().startswith("{"):
+        if not (is_cut or arguments.lstrip().startswith("{")):
             # a model may write the text itself, as it would for the provider that knows such tools
             item["status"] = "completed"
     else:

@@ -11,7 +11,7 @@ from gateway_core.llm.formats.calls import (
     read_index,
 )
 from gateway_core.llm.formats.chat_message import read_arguments
-from gateway_core.llm.formats.reasons import to_google_reason
+from gateway_core.llm.formats.reasons import is_cut_by, to_google_reason
 from gateway_core.llm.formats.thoughts import read_reasoning
 from gateway_core.llm.formats.translated import ChunkTranslator
 from gateway_core.llm.formats.usage import read_chat_usage, to_google_usage
@@ -25,10 +25,10 @@ def to_generated(document: Mapping[str, Any], model_id: str) -> dict[str, Any]:
     for place, choice in enumerate(as_objects(document["choices"])):
         message = as_object(choice.get("message"))
         calls = as_objects(message.get("tool_calls"))
-        parts = list(filter(None, map(_to_call_part, calls)))
-        is_malformed = len(parts) < len(calls)
-        parts = [*_to_text_parts(message), *parts] or [{"text": ""}]
         index, reason = read_index(choice, place), str(choice.get("finish_reason") or "stop")
+        read = [_to_call_part(call, is_cut=is_cut_by(reason)) for call in calls]
+        is_malformed = None in read
+        parts = [*_to_text_parts(message), *filter(None, read)] or [{"text": ""}]
         candidates.append(_candidate(index, parts, reason, is_malformed=is_malformed))
     generated: dict[str, Any] = {"candidates": candidates}
     usage = read_chat_usage(document.get("usage"))
@@ -98,7 +98,8 @@ class GoogleFromChat(ChunkTranslator):
     def _take_calls(self, index: int) -> list[dict[str, Any]]:
         """The parts of the function calls of a choice, once."""
         calls, self._calls[index] = self._calls[index], {}
-        parts = [_join_call(call) for call in calls.values()]
+        is_cut = is_cut_by(self._reasons.get(index))
+        parts = [_join_call(call, is_cut=is_cut) for call in calls.values()]
         if None in parts:
             self._malformed.add(index)
         return list(filter(None, parts))
@@ -134,16 +135,17 @@ def _to_text_parts(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     return parts
 
 
-def _join_call(call: Mapping[str, Any]) -> dict[str, Any] | None:
+def _join_call(call: Mapping[str, Any], *, is_cut: bool) -> dict[str, Any] | None:
     """The part of a function call from its pieces: joined once, as they may be many."""
     function = {name: "".join(call[name]) for name in ("name", "arguments")}
-    return _to_call_part({"id": call.get("id"), "function": function})
+    return _to_call_part({"id": call.get("id"), "function": function}, is_cut=is_cut)
 
 
-def _to_call_part(call: Mapping[str, Any]) -> dict[str, Any] | None:
+def _to_call_part(call: Mapping[str, Any], *, is_cut: bool) -> dict[str, Any] | None:
     """The part of a function call; None if it cannot be read, and so must not be made."""
     function = as_object(call.get("function"))
-    arguments, name = read_arguments(function.get("arguments")), function.get("name")
+    arguments = read_arguments(function.get("arguments"), is_cut=is_cut)
+    name = function.get("name")
     if arguments is None or not name:
         return None
     named = {"id": call["id"]} if call.get("id") else {}

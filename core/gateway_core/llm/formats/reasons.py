@@ -54,6 +54,11 @@ def to_chat_reason(reason: Any) -> str | None:
     return _CHAT.get(reason.lower()) if reason and isinstance(reason, str) else "stop"
 
 
+def is_cut_by(reason: Any) -> bool:
+    """Return whether a reason of chat means that the answer is not whole."""
+    return to_chat_reason(reason) in (*_RESPONSES, None)
+
+
 def to_google_reason(reason: Any) -> str:
     """Return Google's word for a reason of chat."""
     return _GOOGLE.get(to_chat_reason(reason), "STOP")

@@ -12,7 +12,7 @@ from gateway_core.llm.formats.calls import (
     read_index,
 )
 from gateway_core.llm.formats.client_tools import ClientTools, end_call
-from gateway_core.llm.formats.reasons import to_response_end
+from gateway_core.llm.formats.reasons import is_cut_by, to_response_end
 from gateway_core.llm.formats.sse import begin_response
 from gateway_core.llm.formats.thoughts import Thoughts, join_details, read_reasoning
 from gateway_core.llm.formats.translated import ChunkTranslator
@@ -127,7 +127,7 @@ class ResponsesFromChat(ChunkTranslator):
         events += self._close_message()
         for place, pieces in self._arguments.items():
             item, arguments = self._items[place], "".join(pieces)
-            end_call(item, arguments)
+            end_call(item, arguments, is_cut=is_cut_by(self._reason))
             events += _end_call_events(place, item)
         self._response["output"] = self._items
         response = _finish(self._response, self._reason, usage)
