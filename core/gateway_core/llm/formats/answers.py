@@ -67,12 +67,12 @@ class ChoiceEnds:
         """Note the choices of a chunk."""
         for place, choice in enumerate(choices):
             index = read_index(choice, place)
-            if read_reason(choice.get("finish_reason") or choice.get("finishReason")):
+            reason = choice.get("finish_reason") or choice.get("finishReason")
+            if reason and read_reason(reason):
                 self._open[index] = None
-            elif index not in self._open:
-                self._open[index] = False
-            delta = as_object(choice.get("delta"))
-            if self._open[index] is False and delta.get("tool_calls"):
+                continue
+            has_calls = self._open.setdefault(index, False)
+            if has_calls is False and as_object(choice.get("delta")).get("tool_calls"):
                 self._open[index] = True
 
     @property

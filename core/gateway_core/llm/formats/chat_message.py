@@ -13,7 +13,7 @@ from gateway_core.llm.formats import provider_json
 from gateway_core.llm.formats.calls import as_object, as_objects, read_index
 from gateway_core.llm.formats.thoughts import FIELDS, read_reasoning
 
-_OTHER_REASONING = ("thinking", "reasoning_details")
+_OTHER_REASONING = frozenset({"thinking", "reasoning_details"})
 """Fields in which providers put the reasoning of a message beside those of `thoughts`."""
 _THOUGHTS = ("thinking", "reasoning", "reasoning_text", "summary")
 _INNER = ("text", "content", "value", "output_text", "refusal", *_THOUGHTS)
@@ -78,7 +78,7 @@ def regularize(message: dict[str, Any], calls: "CallPieces") -> None:
             # where other providers have them
             message["images"] = [*as_objects(message.get("images")), *images]
     for name in FIELDS:
-        if isinstance(message.get(name), (list, dict)):
+        if name in message and isinstance(message[name], (list, dict)):
             message[name] = join_parts(message[name])
     if message.get("tool_calls"):
         message["tool_calls"] = calls.take(as_objects(message["tool_calls"]))
@@ -86,13 +86,17 @@ def regularize(message: dict[str, Any], calls: "CallPieces") -> None:
 
 def adopt_others(message: dict[str, Any]) -> None:
     """Move what some providers have in fields of their own to the usual ones, in place."""
-    if read_reasoning(message) is None:
+    if not _OTHER_REASONING.isdisjoint(message) and read_reasoning(message) is None:
         texts = filter(None, (join_parts(message.get(name)) for name in _OTHER_REASONING))
         text = next(texts, None)
         if text is not None:
             message["reasoning_content"] = text
     # the one call of the format's first version
-    if isinstance(message.get("function_call"), dict) and not message.get("tool_calls"):
+    if (
+        "function_call" in message
+        and isinstance(message["function_call"], dict)
+        and not message.get("tool_calls")
+    ):
         message["tool_calls"] = [{"index": 0, "function": message.pop("function_call")}]
 
 

@@ -61,11 +61,8 @@ class HalfJoiner:
 
     def __init__(self) -> None:
         self._waiting: list[_Waiting] = []
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether a document waits."""
-        return bool(self._waiting)
+        self.is_waiting = False
+        """Whether a document waits; looked at for each frame, so no property."""
 
     def add(self, data: bytes, frame: bytes) -> list[tuple[Any, bytes]]:
         """Return the documents that need not wait, each with its frame. ValueError."""
@@ -101,6 +98,7 @@ class HalfJoiner:
 
     def _take(self, count: int | None) -> list[tuple[Any, bytes]]:
         taken, self._waiting = self._waiting[:count], [] if count is None else self._waiting[count:]
+        self.is_waiting = bool(self._waiting)
         try:
             return [(orjson.loads(_mend(json.dumps(each.document))), each.frame) for each in taken]
         except RecursionError as error:
