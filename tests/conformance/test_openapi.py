@@ -38,6 +38,8 @@ OPERATIONS = (
     "POST /v1/batches/{batch_id}/cancel",
     "POST /api/v1/files/prepare",
     "POST /api/v1/files/confirm",
+    "GET /api/v1/tasks",
+    f"POST {PATH}/{{task_id}}/cancel",
 )
 IGNORING = ("GET /v1/batches",)
 """Where a query that is not known means nothing (contract §0.2): the document cannot say that."""
