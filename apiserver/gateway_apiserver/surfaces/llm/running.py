@@ -166,7 +166,7 @@ class RunningCall:
                 await asyncio.wait((task,))
 
     async def _begin_early(self) -> None:
-        """Send the head before it is known which model answers, and keep-alives."""
+        """Send the head and a keep-alive before it is known which model answers."""
         if self._priced.call.dropped:
             self._call.context.headers.append(name_dropped(self._priced.call.dropped))
         await self._send_head()

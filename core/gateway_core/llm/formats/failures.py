@@ -55,7 +55,7 @@ PUBLIC_CODES = frozenset(
 _RETRY = re.compile(
     r"\b(?:try(?:ing)? again|retry(?:ing)?|wait(?:ing)?|available again)\s+(?:(?:in|after|for|at"
     r" least)\s+)*(?:about\s+)?((?:\d+(?:\.\d+)?\s*(?:ms\b|milliseconds?|h(?:ours?)?(?=[\s\d.]|\b)"
-    r"|m(?:in(?:ute)?s?)?(?=[\s\d.]|\b)|s(?:ec(?:ond)?s?)?\b)?,?\s*(?:and\s+)?)+)",
+    r"|m(?:in(?:ute)?s?)?(?=[\s\d.]|\b)|s(?:ecs?|econds?)?\b)?,?\s*(?:and\s+)?)+)",
     re.IGNORECASE,
 )
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
