@@ -117,7 +117,15 @@ async def report(reply: Reply, _: Received) -> None:
     await reply.whole({"error": {"message": "overloaded", "code": 503}})
 
 
+async def report_and_hang(reply: Reply, _: Received) -> None:
+    await reply.begin()
+    await reply.chunk(b'{"error": {"message": "no",')
+    await reply.chunk(b'"code": 503}}')
+    await asyncio.Event().wait()
+
+
 FAILED_STREAMS = {
+    "document without an end": (report_and_hang, 503),
     "whole answer": (answer, 502),
     "error object": (report, 503),
     "connection that breaks off": (cut, 502),

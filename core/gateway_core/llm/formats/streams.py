@@ -41,6 +41,8 @@ SPACES = (b"", b" ")
 """What JSON encoders write after a colon or a comma."""
 _DOCUMENTS = (b"{", b"[", b"<")
 """How JSON and HTML begin, and no line of a stream does."""
+_MOST_DOCUMENT_BYTES = 64 * 1024
+"""A longer document instead of a stream is looked at when the response has ended."""
 
 
 class LlmStream(ABC):
@@ -77,6 +79,8 @@ class LlmStream(ABC):
             self.text_bytes += MOST_FRAME_BYTES
             raise
         if not block or self.ended:
+            if not self.has_output:
+                self._check_document()
             return b""
         return self._pass(block) if self.has_output else self._pass_beginning(block)
 
@@ -173,6 +177,14 @@ class LlmStream(ABC):
             raise error
         self.has_output = self.has_output or shows_output(document, self.upstream)
         return self._pass_document(document, frame)
+
+    def _check_document(self) -> None:
+        """Raise the error of a whole document instead of a stream, whose connection may stay."""
+        rest = self._splitter.rest
+        if rest.startswith(_DOCUMENTS) and len(rest) <= _MOST_DOCUMENT_BYTES:
+            document = _parse(bytes(rest))
+            if document is not None:
+                raise find_error(document) or StreamBroken("The response is no stream.")
 
     def _pass_beginning(self, block: bytes) -> bytes:
         """The client's bytes for frames of which those before the first output are seen singly."""
