@@ -106,12 +106,9 @@ class Response:
             pieces.append(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    async def wait_for_body(self, is_enough: Callable[[bytes], bool] = bool) -> None:
-        """Wait until `is_enough` accepts the bytes that have come, or for the end of the body.
-
-        By default one byte is enough. Raises as `read_some` if nothing has come.
-        """
-        while self.source is not None and not is_enough(b"".join(self.chunks)):
+    async def wait_for_body(self) -> None:
+        """Wait for the first byte of the body, or for its end. Raises as `read_some`."""
+        while self.source is not None and not self.chunks:
             await self.wait()
         if not self.chunks and self._error is not None:
             raise self._error
