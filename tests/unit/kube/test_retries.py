@@ -16,6 +16,7 @@ from gateway_core.kube.errors import (
     WriteConflict,
     WriteOutcomeUnknown,
 )
+from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import FakeKubernetes, Fault
 
 KIND = "gatewaykeys"
@@ -97,6 +98,7 @@ async def test_update_is_decided_again_after_a_conflict_and_a_lost_answer() -> N
     assert decided == [{}, {}, {}, {"displayName": "b"}]
 
 
+@in_virtual_time
 async def test_update_gives_up_while_others_keep_writing() -> None:
     kube = FakeKubernetes()
     await kube.create(KIND, make())
