@@ -32,7 +32,7 @@ class View:
     events: list[str] = field(default_factory=list)
     history: list[dict[str, Any]] = field(default_factory=list)
     done: bool = False
-    """Whether a chat stream ends with [DONE]."""
+    """Return whether a chat stream ends with [DONE]."""
 
 
 def read_answer(client: str, raw: bytes, *, stream: bool, strict: bool = True) -> View:

@@ -24,7 +24,7 @@ class Setting:
     kind: Any
     text: str
     is_required: bool
-    """Whether the spec must have the field."""
+    """Return whether the spec must have the field."""
 
     def make_option(self, is_required: bool) -> Any:
         """Return the option's type."""

@@ -154,6 +154,6 @@ def _choose(amount: A | None, most: A | None) -> A | None:
 
 
 def _is_whole(made: Usage, bound: Usage) -> bool:
-    """Whether the call used its whole bound, which the request asks for exactly."""
+    """Return whether the call used its whole bound, which the request asks for exactly."""
     amounts = (made.seconds, bound.seconds), (made.images, bound.images)
     return all(most is None or (some is not None and some >= most) for some, most in amounts)

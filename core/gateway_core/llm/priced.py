@@ -19,7 +19,7 @@ class PricedCall:
     output_bound: int
     micros: int
     is_large: bool = False
-    """Whether its body takes long to translate and to encode."""
+    """Return whether its body takes long to translate and to encode."""
     attempts: "Attempts | None" = None
     """None where the client leaves it at one model and the gateway's times."""
 

@@ -58,7 +58,7 @@ class CircuitBreaker:
         """Until when the provider has asked for no calls."""
         self._probe_at: float | None = None
         self._is_heard = False
-        """Whether the probe has got the head of a response."""
+        """Return whether the probe has got the head of a response."""
 
     @property
     def is_open(self) -> bool:
@@ -237,7 +237,7 @@ class CredentialRing:
         return index
 
     def may_try(self, now: float) -> bool:
-        """Whether a call that no other provider can answer gets a credential."""
+        """Return whether a call that no other provider can answer gets a credential."""
         return self.count_rest(now) == 0 or self._may_probe(now)
 
     def _may_probe(self, now: float) -> bool:

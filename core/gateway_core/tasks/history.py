@@ -80,7 +80,7 @@ class TaskFilter:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What the key of a mark says of an archived task; `model` is a digest of its id."""
+    """An archived task, as the key of its mark describes it; `model` is a digest of its id."""
 
     position: Position
     status: str

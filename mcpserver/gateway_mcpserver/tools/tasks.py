@@ -276,7 +276,7 @@ def describe_created(pending: PendingTask, record: TaskRecord | None, **facts: A
 
 
 class TaskPlace(Arguments):
-    """Where a task is: arguments of `get_task` and `cancel_task`."""
+    """The place of a task: arguments of `get_task` and `cancel_task`."""
 
     service: ServiceName
     action: ActionName

@@ -78,7 +78,7 @@ async def test_cancellations_over_kills_of_the_operator(world, tally, step):
 
 
 def check_end(body, answered):
-    """What was refused has not been cancelled; what was not has, or has completed before."""
+    """Check that a refused task was not cancelled, and the answer of another is its end."""
     if answered.status == 409:
         assert body.get("error") != "The task was cancelled."
     elif answered.body["status"] != "processing":

@@ -155,7 +155,7 @@ async def test_rare_status_ends_a_page_early_and_the_next_goes_on(
 
 
 async def test_mark_without_an_archive_is_passed_over(gateway: Gateway) -> None:
-    """As a kill between the two leaves it."""
+    """A kill between the two leaves this."""
     task_id = await make(gateway, {**COMPLETED, "completionTime": LATER})
     await record(gateway, task_id)
     await gateway.store.delete(f"tasks/demo/{id_to_name(task_id)}.json")

@@ -84,7 +84,7 @@ class FrameRoom:
         self._units = 0
 
     def has(self, size: int) -> bool:
-        """Whether `size` bytes of a frame may be in memory.
+        """Return whether `size` bytes of a frame may be in memory.
 
         The room of an earlier frame is returned.
         """

@@ -98,10 +98,10 @@ class RunningCall:
         self._dropped: AnswerDropped | None = None
         self._is_gone = False
         self._is_late = False
-        """Whether the client's own time for the call has passed."""
+        """Return whether the client's own time for the call has passed."""
         self._is_settled = False
         self._is_begun = False
-        """Whether the head of a stream was sent."""
+        """Return whether the head of a stream was sent."""
         self._early = ResponsesWriter(priced.call.model_id, int(CLOCK.time()))
         """Events of a Responses stream before it is known which model answers."""
         self._keep_alive = KeepAlive(call.exchange, self._make_early)

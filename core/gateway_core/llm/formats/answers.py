@@ -77,7 +77,7 @@ class ChoiceEnds:
 
     @property
     def are_all(self) -> bool:
-        """Whether there was a choice, and each one has ended."""
+        """Return whether there was a choice, and each one has ended."""
         return bool(self._open) and not self.list_open()
 
     def list_open(self) -> list[tuple[int, bool]]:

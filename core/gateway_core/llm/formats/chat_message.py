@@ -52,7 +52,7 @@ def join_parts(content: Any, depth: int = _MOST_DEPTH) -> str:
 
 
 def is_regular(choice: Any) -> bool:
-    """Whether a choice of a chunk needs no `regularize` and has no function call."""
+    """Return whether a choice of a chunk needs no `regularize` and has no function call."""
     if not isinstance(choice, dict) or type(choice.get("index")) is not int:
         return False
     delta = choice.get("delta")
@@ -181,7 +181,7 @@ class CallPieces:
 
 
 def _begins(call: _Call, given_id: str, name: str, text: str) -> bool:
-    """Whether a piece at the place of `call` is of another one."""
+    """Return whether a piece at the place of `call` is of another one."""
     if not name or not call.name:
         # ids of single pieces begin no call
         return False

@@ -21,7 +21,7 @@ from gateway_core.llm.formats.usage import (
 
 
 def is_blocked(document: dict[str, Any]) -> bool:
-    """Whether an answer or a chunk says why its prompt has no candidates."""
+    """Return whether an answer or a chunk says why its prompt has no candidates."""
     return bool(read_reason(as_object(document.get("promptFeedback")).get("blockReason")))
 
 

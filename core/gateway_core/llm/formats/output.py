@@ -57,7 +57,7 @@ def _shows_event_output(event: dict[str, Any]) -> bool:
 
 
 def _has_content(part: Any) -> bool:
-    """Whether a part says something: `thought` and a signature alone do not."""
+    """Return whether a part says something: `thought` and a signature alone do not."""
     return isinstance(part, dict) and any(
         value and name not in _LABELS and value is not True and name != "thoughtSignature"
         for name, value in part.items()

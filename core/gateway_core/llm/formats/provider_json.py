@@ -62,7 +62,7 @@ class HalfJoiner:
     def __init__(self) -> None:
         self._waiting: list[_Waiting] = []
         self.is_waiting = False
-        """Whether a document waits; looked at for each frame, so no property."""
+        """Return whether a document waits; looked at for each frame, so no property."""
 
     def add(self, data: bytes, frame: bytes) -> list[tuple[Any, bytes]]:
         """Return the documents that need not wait, each with its frame. ValueError."""
@@ -110,7 +110,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def _is_last(document: Any) -> bool:
-    """Whether the strings of a document are the last ones of their kind."""
+    """Return whether the strings of a document are the last ones of their kind."""
     if not isinstance(document, dict):
         return True
     kind = document.get("type")

@@ -28,7 +28,7 @@ class ResponsesWriter:
         self._response = begin_response(model_id, created)
         """The response as the last event had it."""
         self._is_early = False
-        """Whether it began without the provider."""
+        """Return whether it began without the provider."""
 
     def note(self, response: dict[str, Any]) -> None:
         """Give the response of an event the id that the client knows, in place, and keep it."""

@@ -111,7 +111,7 @@ class LlmStream(ABC):
             self.finish_reasons = [*self.finish_reasons, *reasons][:MOST_REASONS]
 
     def keep_alive(self) -> bytes:
-        """What may be sent between frames while the provider is silent (§7.2): a comment."""
+        """Return what may be sent while the provider is silent (§7.2): a comment."""
         return keep_alive(Format.CHAT)
 
     def resume(self, held: bytes, early: ResponsesWriter) -> bytes:
@@ -120,7 +120,7 @@ class LlmStream(ABC):
 
     @abstractmethod
     def fail(self, form: ErrorForm) -> bytes:
-        """The last bytes for the client of a stream that fails."""
+        """Return the last bytes for the client of a stream that fails."""
 
     @abstractmethod
     def _pass_usual(self, block: bytes) -> bytes | None:
