@@ -116,7 +116,7 @@ class LlmStream(ABC):
 
     def resume(self, held: bytes, early: ResponsesWriter) -> bytes:
         """Go on with a response that began before its model was known; `held` for its client."""
-        raise NotImplementedError
+        raise TypeError("only streams for clients of Responses begin without a model")
 
     @abstractmethod
     def fail(self, form: ErrorForm) -> bytes:
