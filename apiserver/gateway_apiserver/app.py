@@ -130,7 +130,7 @@ from gateway_web.server import HealthApp, expose
 PUBLIC_BOUNDS = DownloadBounds(downloads=256, per_address=128, per_link=256)
 """Of what is read without a key: such readers take no places of accounts."""
 CROSS_ORIGIN = ("/v1/", "/v1beta/", "/api/v1/")
-"""What pages of allowed origins may call."""
+"""Paths that pages of allowed origins may call."""
 
 
 def create_app(parts: ApiParts, drain: Drain | None = None) -> FastAPI:
@@ -159,7 +159,7 @@ def create_app(parts: ApiParts, drain: Drain | None = None) -> FastAPI:
 
 
 def _list_middlewares(origins: Sequence[str]) -> list[Middleware]:
-    """What stands between the outermost middleware and the routes."""
+    """Return the middleware between the outermost one and the routes."""
     if not origins:
         return []
     return [Middleware(CrossOriginMiddleware, origins=origins, prefixes=CROSS_ORIGIN)]

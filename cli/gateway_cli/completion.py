@@ -7,7 +7,7 @@ import typer
 
 PROGRAM = "gatewayctl"
 VARIABLE = "_GATEWAYCTL_COMPLETE"
-"""What Typer reads before it runs a command: `_GATEWAYCTL_COMPLETE=source_bash gatewayctl`."""
+"""The variable that Typer reads first: `_GATEWAYCTL_COMPLETE=source_bash gatewayctl`."""
 
 app = typer.Typer(add_completion=False)
 

@@ -23,7 +23,7 @@ Document = Mapping[str, Any]
 Secret = tuple[str | None, Document, Sequence[str]]
 """A secret that is shown once, the document of the result, and notes for people."""
 Done = tuple[str, Document]
-"""What was done, for people, and the document of the result."""
+"""A sentence for people that says what was done, and the document of the result."""
 ANY_WIDTH = 4000
 """Columns of an output that is no terminal: no line is wrapped or cut."""
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from tests.servers.tenants import open_tenant
 from tests.servers.world import Answer, Client
 
 CREATE_SECONDS = 120.0
@@ -45,3 +46,14 @@ async def ask_until_decided(
             if answer.status != 503:
                 return answer
             await asyncio.sleep(float(answer.headers["Retry-After"]))
+
+
+def open_called_back(world):
+    """A client of a new account with the webhook secret of `demo`, and a rate for any load."""
+    secret = world.read("gatewayaccount", "demo")["spec"]["webhookSecretRef"]
+    return open_tenant(
+        world,
+        webhookSecretRef=secret,
+        funds={"paidMicros": 1_000_000_000_000},
+        requestsPerMinute=1_000_000,
+    )

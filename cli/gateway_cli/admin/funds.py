@@ -160,7 +160,7 @@ class Payment:
         }
 
     def _note(self, references: list[dict[str, Any]]) -> str:
-        """Return the annotation with this payment, without those that are over. ClusterError."""
+        """Return the annotation with this payment and without expired ones. ClusterError."""
         now = datetime.now(UTC)
         new = {
             "reference": self.reference,

@@ -125,7 +125,7 @@ class Noun:
         return fields.read_settings(self.kind, self.settings)
 
     def list_options(self, required: Sequence[str] = (), more: str = "") -> Options:
-        """Return the options of the settings and of `more`, with those that are required first."""
+        """Return the options of the settings and of `more`, the required ones first."""
         settings = fields.read_settings(self.kind, f"{more} {self.settings}")
         return {
             name: (

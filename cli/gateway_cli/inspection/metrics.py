@@ -1,4 +1,4 @@
-"""What is wrong with a process of the gateway by its own metrics."""
+"""Problems of a process of the gateway that its own metrics show."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping

@@ -141,7 +141,7 @@ class NoGateway(ClusterError):
 
 
 async def require_gateway(cluster: Cluster) -> None:
-    """Raise NoGateway where nothing in the namespace is of a gateway; name those that have one.
+    """Raise NoGateway where nothing in the namespace is of a gateway; name the namespaces with one.
 
     A gateway is known by its Deployments and pods, or by its providers and accounts.
     """

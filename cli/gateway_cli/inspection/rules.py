@@ -1,4 +1,4 @@
-"""What is wrong with objects, as of their specs and statuses, and with their CRDs."""
+"""Problems of objects, by their specs and statuses, and of their CRDs."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -237,4 +237,4 @@ OBJECT_RULES: dict[str, tuple[type[Resource], Rule]] = {
     "guardrails": (GatewayGuardrail, check_guardrails),
     "open tasks": (GatewayTask, check_tasks),
 }
-"""What may be wrong with objects of a kind, beside that they are not Ready."""
+"""Problems that objects of a kind may have while they are Ready."""

@@ -102,7 +102,7 @@ def sum_day(usage: list[Object]) -> Document:
 
 
 def count_ready(objects: list[Object]) -> dict[str, int]:
-    """Return the number of objects, and of those that are Ready."""
+    """Return the number of all objects and of the Ready ones."""
     ready = sum(describe_state(obj)["ready"] == "True" for obj in objects)
     return {"total": len(objects), "ready": ready}
 

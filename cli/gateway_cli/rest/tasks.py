@@ -145,7 +145,7 @@ async def abort(
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Add the commands to those that admins have for tasks."""
+    """Add the commands to the group that has the admins' commands for tasks."""
     rest_command(app, show_list(COLUMNS, "tasks"), rich_help_panel=PANEL)(history)
     rest_command(app, show_done, rich_help_panel=PANEL)(abort)
     for function in (create, get, wait):

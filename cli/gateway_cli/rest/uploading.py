@@ -39,7 +39,7 @@ class UploadState(BaseModel):
     """One upload; the name of its file is a digest of all fields but those of its progress.
 
     `expires_at` is in epoch seconds, 0 as long as the Upload's creation is not known to have
-    succeeded. `parts` has the ids of those that are there, by their place from 0 on. `file_id` is
+    succeeded. `parts` has the ids of the stored parts, by their place from 0 on. `file_id` is
     kept of an upload for one purpose alone, which `once` names.
     """
 
@@ -77,7 +77,7 @@ class UploadState(BaseModel):
         write_private(self.path, self.model_dump_json().encode())
 
     def remove(self) -> None:
-        """Remove the file, and those that are too old to be of use. OSError."""
+        """Remove the file, and files that are too old to be of use. OSError."""
         self.path.unlink(missing_ok=True)
         for path in _find_folder().glob("*.json"):
             if time.time() - path.stat().st_mtime > KEPT_SECONDS:
@@ -195,7 +195,7 @@ class Uploader:
                 return await self._upload_in_parts(fresh, changed)
             if state.once is None:
                 raise
-            # a create that is repeated tells of the Upload as it was at first, not its File
+            # a repeated create returns the Upload as it was at first, without its File
             text = (
                 f"{state.source} was brought up for this Idempotency-Key before, and not from here"
             )

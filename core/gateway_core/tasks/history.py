@@ -210,30 +210,20 @@ class TaskHistory:
     ) -> HistoryPage | None:
         """The same; None where the objects are still being listed after `patience` seconds."""
         async with self._lists.take(account):
-            return await self._read_page(account, after, limit, wanted, patience)
-
-    async def _read_page(
-        self,
-        account: str,
-        after: Position | None,
-        limit: int,
-        wanted: TaskFilter,
-        patience: float,
-    ) -> HistoryPage | None:
-        if not await self._rows.wait_listed(account, patience):
-            return None
-        await self._wait_seen(account)
-        # before the archive: an object is removed only once it is archived
-        most = limit + 1 if wanted.text is None else MOST_READS
-        living = self._rows.walk(account, after, wanted.matches, most)
-        if living is None:
-            return None
-        try:
-            async with self._store_timeout.bound():
-                found, stop = await self._read_living(living, limit + 1, wanted)
-                past, past_stop = await self._read_past(account, after, limit + 1, wanted)
-        except (StoreUnavailable, KubernetesError) as error:
-            raise Unavailable("The tasks cannot be listed now.", retry_after=1) from error
+            if not await self._rows.wait_listed(account, patience):
+                return None
+            await self._wait_seen(account)
+            # before the archive: an object is removed only once it is archived
+            most = limit + 1 if wanted.text is None else MOST_READS
+            living = self._rows.walk(account, after, wanted.matches, most)
+            if living is None:
+                return None
+            try:
+                async with self._store_timeout.bound():
+                    found, stop = await self._read_living(living, limit + 1, wanted)
+                    past, past_stop = await self._read_past(account, after, limit + 1, wanted)
+            except (StoreUnavailable, KubernetesError) as error:
+                raise Unavailable("The tasks cannot be listed now.", retry_after=1) from error
         stops = [each for each in (stop, past_stop) if each is not None]
         # what is older than a stop was not looked at
         stopped = max(stops) if stops else None

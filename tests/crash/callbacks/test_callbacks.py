@@ -9,8 +9,8 @@ import pytest
 
 from tests.crash.history import check_money, is_closed
 from tests.crash.steps import CALLBACKS, choose
+from tests.crash.traffic import open_called_back
 from tests.servers.receivers import Receiver, answer, check_one_event
-from tests.servers.tenants import open_tenant
 from tests.servers.world import check_invariants, list_tasks, wait_for
 from tests.shares import share
 
@@ -29,24 +29,13 @@ def schedule(world):
     world.run.restart("operator", {})
 
 
-def open_own(world):
-    """A client of an account of its own, with the webhook secret and a rate for any load."""
-    secret = world.read("gatewayaccount", "demo")["spec"]["webhookSecretRef"]
-    return open_tenant(
-        world,
-        webhookSecretRef=secret,
-        funds={"paidMicros": 1_000_000_000_000},
-        requestsPerMinute=1_000_000,
-    )
-
-
 @pytest.mark.parametrize("step", choose("operator", CALLBACKS))
 @pytest.mark.timeout(120 + 20 * KILLS_A_STEP)
 async def test_operator_killed_around_an_attempt_sends_one_event(world, tally, step):
     told, kills = tally("F1", f"operator killed {step}"), share(KILLS_A_STEP)
     env = {"GATEWAY_CALLBACK_SCHEDULE": SCHEDULE}
     # an account of its own: others' tasks are no part of its sums
-    async with open_own(world) as client, Receiver() as receiver:
+    async with open_called_back(world) as client, Receiver() as receiver:
         await client.simulate({"behaviour": "seconds", "seconds": "0.3-1"})
         creations = []
         for kill in range(kills):
@@ -87,7 +76,7 @@ async def test_schedule_continues_where_it_was_before_a_kill(world):
     env = {"GATEWAY_CALLBACK_SCHEDULE": f"0,{PAUSE},600"}
     world.run.restart("operator", env)
     # an account of its own: the task is deleted at the end, and others sum up what is there
-    async with open_own(world) as client, Receiver() as receiver:
+    async with open_called_back(world) as client, Receiver() as receiver:
         await client.simulate()
         url = receiver.always("down", answer(500))
         task = await client.create_surely(

@@ -11,25 +11,14 @@ import secrets
 import pytest
 
 from tests.crash.history import check_money, is_closed
+from tests.crash.traffic import open_called_back
 from tests.servers.receivers import Receiver, answer
-from tests.servers.tenants import open_tenant
 from tests.servers.world import check_invariants, wait_for
 from tests.shares import share
 
 KILLS = 25
 TASKS_A_KILL = 4
 STEPS = ("before-intent", "after-submit", "after-terminal", "after-callback")
-
-
-def open_own(world):
-    """A client of an account of its own, with the webhook secret and a rate for any load."""
-    secret = world.read("gatewayaccount", "demo")["spec"]["webhookSecretRef"]
-    return open_tenant(
-        world,
-        webhookSecretRef=secret,
-        funds={"paidMicros": 1_000_000_000_000},
-        requestsPerMinute=1_000_000,
-    )
 
 
 async def create_then_cancel(client, url, until):
@@ -50,7 +39,7 @@ async def create_then_cancel(client, url, until):
 async def test_cancellations_over_kills_of_the_operator(world, tally, step):
     row = f"task cancelled while the operator is killed {step}"
     told, kills = tally("F32", row), share(KILLS)
-    async with open_own(world) as client, Receiver() as receiver:
+    async with open_called_back(world) as client, Receiver() as receiver:
         await client.simulate({"behaviour": "seconds", "seconds": "0.2-1"})
         racing = []
         for kill in range(kills):

@@ -22,7 +22,7 @@ UNIT_BYTES = 1024 * 1024
 MOST_UNITS = 64
 """MiB of large answers and frames that one process holds at once, half of them for one account."""
 WAIT_SECONDS = 30.0
-"""How long an answer or a frame waits for room; its provider waits meanwhile."""
+"""Time for which an answer or a frame waits for room; its provider waits meanwhile."""
 
 
 class AnswerDropped(Exception):
