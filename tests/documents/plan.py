@@ -18,6 +18,7 @@ ACCOUNTS = "tests/integration/accounts/test_accounts_guide.py"
 CODEX = "tests/integration/llm/test_codex.py"
 MANAGEMENT = "tests/integration/accounts/test_management.py"
 MCP = "tests/integration/mcp/test_guide.py"
+PRODUCTION = "tests/e2e/production.py"
 PROVIDERS = "tests/servers/guide.py"
 PUBLIC_APIS = "tests/integration/providers/test_public_apis.py"
 REDIS = "tests/ports/test_redis_connections.py"
@@ -140,7 +141,7 @@ PLAN: dict[str, tuple[Treatment, ...]] = {
     ),
     "docs/management.md": (Objects("apiVersion"), *[Elsewhere("curl", MANAGEMENT)] * 5),
     "docs/mcp.md": (
-        *[Elsewhere("{", MCP)] * 3,
+        *[Elsewhere("{", MCP)] * 4,
         Elsewhere("npx", MCP),
         Elsewhere("import asyncio", MCP),
         Elsewhere("import { Client", MCP),
@@ -188,6 +189,17 @@ PLAN: dict[str, tuple[Treatment, ...]] = {
     "docs/operations/hardening.md": (
         Elsewhere("ACL SETUSER", REDIS),
         NotRun("kubectl auth", INSTALLATION),
+    ),
+    "docs/operations/production.md": (
+        NotRun("make image", "needs a registry: the test loads the image into the cluster's node"),
+        Elsewhere("kubectl create namespace", PRODUCTION),
+        Elsewhere("apiVersion: cert-manager.io", PRODUCTION),
+        Elsewhere("kubectl apply", PRODUCTION),
+        Values("image:"),
+        Elsewhere("helm install", PRODUCTION),
+        Elsewhere("kubectl get ingress", PRODUCTION),
+        Elsewhere("apiVersion: gateway.networking", PRODUCTION),
+        *[Elsewhere("", PRODUCTION)] * 4,
     ),
     "docs/providers.md": (
         Elsewhere("apiVersion: v1", PROVIDERS),

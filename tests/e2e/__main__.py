@@ -36,6 +36,7 @@ from tests.e2e.loads import Load
 from tests.e2e.mcp_users import try_mcp
 from tests.e2e.notes import try_notes
 from tests.e2e.objects import NAMESPACE
+from tests.e2e.production import try_production
 from tests.e2e.storages import try_storage
 from tests.e2e.upgrades import try_upgrade
 
@@ -138,6 +139,14 @@ def _try(cluster, earlier, made):
     finally:
         if not os.environ.get("E2E_KEEP"):
             installation.clean()
+    if not (earlier or os.environ.get("E2E_KEEP")):
+        _say("an installation by docs/operations/production.md")
+        try:
+            seconds = try_production(cluster, installation.image)
+        except E2EError as error:
+            print(f"✗ {error}", file=sys.stderr)
+            return 1
+        figures["the page on production, s"] = seconds
     print(f"✓ e2e in {time.monotonic() - begin:.0f} s")
     for name, value in figures.items():
         print(f"  {name}: {value if isinstance(value, int) else f'{value:.1f}'}")

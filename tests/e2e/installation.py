@@ -27,6 +27,8 @@ from tests.e2e.objects import (
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "model-gateway"
 TIMEOUT = "--timeout=5m"
+LOAD_COMMAND = shlex.split(os.environ.get("CLUSTER_LOAD") or str(ROOT / "tests/e2e/load_image"))
+"""Builds an image and loads it into the cluster."""
 CLUSTER_KINDS = (
     "clusterroles",
     "clusterrolebindings",
@@ -65,11 +67,10 @@ class Installation:
 
     def prepare(self):
         """Images, namespaces and the volume."""
-        command = shlex.split(os.environ.get("CLUSTER_LOAD") or str(ROOT / "tests/e2e/load_image"))
         for tag, source in (("e2e", self._earlier or self._source), ("e2e-next", self._source)):
             begin = time.monotonic()
             done = subprocess.run(
-                [*command, f"{self._repository}:{tag}", str(source)],
+                [*LOAD_COMMAND, f"{self._repository}:{tag}", str(source)],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,

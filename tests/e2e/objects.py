@@ -16,6 +16,8 @@ FOLDER = "model-gateway-e2e"
 """Below /tmp of the node."""
 SHELL = "node"
 """The pod that acts on the node, in the namespace SETUP."""
+SURROUNDINGS = "model-gateway-e2e-surroundings"
+"""The namespace of what an installation finds outside of the gateway."""
 SHORT_NAME = "gwtask"
 """What the kind of tasks lacks in the older chart."""
 USER = 10001
