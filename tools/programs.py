@@ -89,12 +89,19 @@ PROGRAMS = {
 
 _MAJOR, _MINOR, _ = BUILD_VERSION.removeprefix("v").split(".")
 _VARIABLES = {
-    "k8s.io/component-base/version.gitVersion": BUILD_VERSION,
-    "k8s.io/component-base/version.gitMajor": _MAJOR,
-    "k8s.io/component-base/version.gitMinor": _MINOR,
-    "k8s.io/client-go/pkg/version.gitVersion": BUILD_VERSION,
+    CONTROL_PLANE: {
+        "k8s.io/component-base/version.gitVersion": BUILD_VERSION,
+        "k8s.io/component-base/version.gitMajor": _MAJOR,
+        "k8s.io/component-base/version.gitMinor": _MINOR,
+        "k8s.io/client-go/pkg/version.gitVersion": BUILD_VERSION,
+    },
+    "helm": {
+        "helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor": _MAJOR,
+        "helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor": _MINOR,
+    },
 }
-"""Of the control plane, whose clients see the version v0.0.0 without them."""
+"""Versions that a build sets, as the releases of these modules do: clients of the control plane see
+v0.0.0 without them, and `helm template` takes the cluster for one of Kubernetes 1.20."""
 _GO = {"CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -mod=readonly"}
 
 
@@ -145,12 +152,17 @@ def _place(name: str) -> Path:
         # the local run looks there; a folder of a version has all three
         return find_cache(os.environ, BUILD_VERSION) / name
     pins = b"".join((modules / file).read_bytes() for file in PROGRAMS[name].pins)
+    pins += " ".join(_list_variables(PROGRAMS[name].modules)).encode()
     digest = hashlib.sha256(pins).hexdigest()[:12]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     system = f"{platform.system()}-{platform.machine()}"
     if PROGRAMS[name].pins == ("requirements.txt",):
         system += f"-{sys.implementation.cache_tag}"
     return cache / "model-gateway" / "programs" / f"{name}-{digest}-{system}".lower()
+
+
+def _list_variables(modules: str) -> list[str]:
+    return [f"-X {name}={value}" for name, value in _VARIABLES.get(modules, {}).items()]
 
 
 def _build(name: str, target: Path) -> None:
@@ -163,8 +175,7 @@ def _build(name: str, target: Path) -> None:
             return
         partial = target.with_name(f"{target.name}.partial")
         if program.package:
-            variables = _VARIABLES if program.modules == CONTROL_PLANE else {}
-            link = ["-s", "-w", *(f"-X {name}={value}" for name, value in variables.items())]
+            link = ["-s", "-w", *_list_variables(program.modules)]
             flags = ("-ldflags", " ".join(link), "-tags", program.tags, "-o", str(partial))
             env = {**os.environ, **_GO}
             run_command("go", "build", *flags, program.package, cwd=modules, env=env)

@@ -1,11 +1,14 @@
 """Each setting of a process can be set; old clusters are refused; no secret is in a release."""
 
+import re
+
 import pytest
+import yaml
 
 from gateway_apiserver.settings import ApiSettings, MediaSettings
 from gateway_mcpserver.settings import McpSettings
 from gateway_operator.settings import Settings as OperatorSettings
-from tests.chart.conftest import NAMESPACE
+from tests.chart.conftest import CHART, NAMESPACE, ROOT
 
 UNSET = {
     "api": {
@@ -97,6 +100,22 @@ def test_push_leads_from_the_provider_to_the_operators_replica(chart):
 
 def test_old_clusters_are_refused(chart):
     assert "kubeVersion" in chart.refusal("", kube_version="1.31.9")
+
+
+def test_documented_helm_renders_the_chart_without_naming_a_cluster(chart):
+    # each Helm carries the version of Kubernetes that it assumes: 3.16 has 1.31, 3.17 has 1.32
+    asked = yaml.safe_load((CHART / "Chart.yaml").read_text())["kubeVersion"]
+    assert asked.startswith(">=1.32.")
+    for page in (
+        "docs/install.md",
+        "docs/operations/production.md",
+        "charts/model-gateway/README.md",
+    ):
+        text = (ROOT / page).read_text()
+        assert re.findall(r"Helm (\d\.\d+) or newer", text) == ["3.17"], page
+        assert re.findall(r"Kubernetes (\d\.\d+) or newer", text) == ["1.32"], page
+    done = chart.run("template", "gateway", str(CHART))
+    assert done.returncode == 0, done.stderr
 
 
 def test_secrets_are_no_part_of_the_release(chart, scenario):
