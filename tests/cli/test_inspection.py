@@ -9,7 +9,6 @@ from tests.servers.tenants import unique
 LABELS = {
     "app.kubernetes.io/part-of": "model-gateway",
     "app.kubernetes.io/component": "operator",
-    "app.kubernetes.io/version": "0.1.0",
 }
 
 

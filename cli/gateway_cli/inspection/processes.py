@@ -94,7 +94,7 @@ def describe_pod(pod: Object) -> Process:
         instance=pod["metadata"]["name"],
         ready=ready,
         problem=None if ready else _explain_pod(status, containers, conditions),
-        version=labels.get("app.kubernetes.io/version"),
+        version=_read_image_tag(pod),
         restarts=sum(container.get("restartCount", 0) for container in containers),
     )
 
@@ -108,6 +108,14 @@ def describe_shortage(workload: Object, pods: list[Process]) -> list[Process]:
         return []
     text = f"{there} of {wanted} pods exist: `kubectl describe` of the workload has the reason"
     return [Process(component, workload["metadata"]["name"], ready=False, problem=text)]
+
+
+def _read_image_tag(pod: Object) -> str | None:
+    """Return the tag of the pod's image, or the beginning of its digest."""
+    containers = (pod.get("spec") or {}).get("containers") or ()
+    image: str = containers[0].get("image", "") if containers else ""
+    name, _, digest = image.partition("@sha256:")
+    return digest[:12] or name.rpartition("/")[2].partition(":")[2] or None
 
 
 def _is_hook(pod: Object) -> bool:

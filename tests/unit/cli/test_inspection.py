@@ -280,14 +280,29 @@ def test_shards_of_all_operators_together_are_counted() -> None:
 
 
 def make_pod(**status: Any) -> dict[str, Any]:
-    labels = {"app.kubernetes.io/component": "api", "app.kubernetes.io/version": "0.1.0"}
-    return {"metadata": {"name": "gw-api-1", "labels": labels}, "status": status}
+    metadata = {"name": "gw-api-1", "labels": {"app.kubernetes.io/component": "api"}}
+    containers = [{"name": "api", "image": "registry.example:5000/model-gateway:0.1.0"}]
+    return {"metadata": metadata, "spec": {"containers": containers}, "status": status}
 
 
 def test_ready_pod() -> None:
     conditions = [{"type": "Ready", "status": "True"}]
     pod = make_pod(conditions=conditions, containerStatuses=[{"restartCount": 2}])
     assert describe_pod(pod) == Process("api", "gw-api-1", True, None, "0.1.0", 2)
+
+
+@pytest.mark.parametrize(
+    ("image", "version"),
+    [
+        ("registry.example:5000/model-gateway", None),
+        ("model-gateway:1.0@sha256:0123456789abcdef", "0123456789ab"),
+        ("registry.example:5000/model-gateway@sha256:0123456789abcdef", "0123456789ab"),
+    ],
+)
+def test_version_of_a_pod_is_that_of_its_image(image: str, version: str | None) -> None:
+    pod = make_pod()
+    pod["spec"]["containers"][0]["image"] = image
+    assert describe_pod(pod).version == version
 
 
 @pytest.mark.parametrize(
