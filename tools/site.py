@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -18,8 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".site"
 COPIED = ("*.md", "LICENSE", "docs/**/*", "examples/**/*", "charts/*/README.md")
 CONFIG: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("mkdocs.yml").read_text())
-NAVIGATION: dict[str, list[str]] = {
-    section: patterns for entry in CONFIG["nav"] for section, patterns in entry.items()
+Entries = list[Any]
+"""Entries of a section: names of pages, patterns, and groups, which map a title to entries."""
+NAVIGATION: dict[str, Entries] = {
+    section: entries for entry in CONFIG["nav"] for section, entries in entry.items()
 }
 LINKED_ONLY = ("docs/decisions/[0-9]*.md", "examples/**/README.md")
 """Decision records and READMEs of examples are reached from other pages."""
@@ -31,22 +34,40 @@ _LOADED = re.compile(
 _LINK = re.compile(r"<(?:a\b[^>]*\shref|img\b[^>]*\ssrc)=(?:\"([^\"]*)\"|([^\s>]+))")
 
 
-def list_pages(root: Path = ROOT) -> dict[str, list[str]]:
-    """Return the pages of each section in the order of the navigation.
+def list_pages(root: Path = ROOT) -> dict[str, Entries]:
+    """Return the pages of each section, in groups where it has them, in the navigation's order.
 
     Raises:
         ValueError: a page is in no section, or a name without a wildcard has no page.
     """
-    found = {
-        section: [page for name in names for page in _find(root, name)]
-        for section, names in NAVIGATION.items()
-    }
-    placed = {page for pages in found.values() for page in pages}
+    named = {entry for entry in _walk(NAVIGATION.values()) if "*" not in entry}
+    found = {section: _expand(root, entries, named) for section, entries in NAVIGATION.items()}
+    placed = set(_walk(found.values()))
     linked = {page for pattern in LINKED_ONLY for page in _find(root, pattern)}
     pages = {name for pattern in COPIED if pattern != "LICENSE" for name in _find(root, pattern)}
     if lost := sorted({page for page in pages if page.endswith(".md")} - placed - linked):
         raise ValueError(f"pages without a place in tools/mkdocs.yml: {', '.join(lost)}")
     return found
+
+
+def _expand(root: Path, entries: Entries, named: set[str]) -> Entries:
+    """Return the entries with pages in place of patterns, which stand for pages not `named`."""
+    pages: Entries = []
+    for entry in entries:
+        if isinstance(entry, dict):
+            pages += [{title: _expand(root, inner, named)} for title, inner in entry.items()]
+        else:
+            pages += [page for page in _find(root, entry) if page == entry or page not in named]
+    return pages
+
+
+def _walk(sections: Iterable[Entries]) -> Iterator[str]:
+    for entries in sections:
+        for entry in entries:
+            if isinstance(entry, dict):
+                yield from _walk(entry.values())
+            else:
+                yield entry
 
 
 def _find(root: Path, pattern: str) -> list[str]:
@@ -69,6 +90,7 @@ def build(folder: Path = FOLDER) -> Path:
             target = folder / "pages" / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, target)
+    shutil.copyfile(Path(__file__).with_name("site.css"), folder / "pages" / "site.css")
     sections = list_pages()
     navigation = [{section: pages} for section, pages in sections.items()]
     config = folder / "mkdocs.yml"

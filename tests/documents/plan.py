@@ -263,6 +263,37 @@ PLAN: dict[str, tuple[Treatment, ...]] = {
     ),
     "docs/proxies.md": (Values("operator:"),),
     "docs/storage.md": (Parsed('{"Rules"'),),
+    "docs/tutorial.md": (
+        NotRun("make up", "the test's own local run is there"),
+        Run("set -a"),
+        Run(
+            "python examples",
+            before='ln -s "$PYTHONPATH/examples" .\n',
+            prints=r"completed for 0\.3 USD\nvideo\.mp4: ",
+        ),
+        Run("kubectl get gatewaytasks"),
+        Run("export GATEWAY_API_KEY"),
+        Run(
+            "python examples",
+            replace=(("python", "! python"),),
+            prints="refused with 429: .*limit",
+        ),
+        Run("gatewayctl keys list", prints="tutorial"),
+        Elsewhere("", "tests/documents/plan.py"),
+        Run(
+            "python studio.py",
+            before="block_of docs/tutorial.md 7 > studio.py\ntrap 'kill $!' EXIT\n",
+        ),
+        Elsewhere("apiVersion: v1", "tests/documents/plan.py"),
+        Run(
+            "kubectl apply",
+            before="block_of docs/tutorial.md 9 > studio.yaml\n",
+            prints="gatewaymodel.modelgateway.dev/studio-1 condition met",
+        ),
+        Run("source", prints=r"completed for 0\.1 USD"),
+        Run("gatewayctl top", replace=(("gatewayctl", "briefly gatewayctl"),)),
+        Parsed("scrape_configs:"),
+    ),
     "docs/uploads.md": (NotRun("POST /v1/uploads", "a table of requests, which SDKs make"),),
     "charts/model-gateway/README.in.md": (NotRun("helm install", INSTALLATION),),
 }

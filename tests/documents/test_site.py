@@ -2,13 +2,21 @@
 
 import functools
 import http.server
+import itertools
 import os
 import threading
 
 import pytest
 from playwright.async_api import async_playwright
 from tools.programs import find_program
-from tools.site import NAVIGATION, build, find_problems
+from tools.site import NAVIGATION, ROOT, build, find_problems
+
+CUT_LINES = """
+() => [...document.querySelectorAll("pre > code")]
+    .filter(code => code.scrollWidth > code.clientWidth)
+    .map(code => code.innerText)
+"""
+"""Blocks of code of which a reader has to move a part into sight."""
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +76,8 @@ async def test_browser_searches_and_asks_no_other_site(origin):
         await page.goto(origin)
         tabs = await page.locator(".md-tabs").get_by_role("link").all_inner_texts()
         assert [tab.strip() for tab in tabs] == list(NAVIGATION)
+        # a picture that moves would begin with an empty terminal
+        assert "animat" not in (ROOT / "docs/pictures/demo.svg").read_text()
         scheme = page.locator("body")
         before = await scheme.get_attribute("data-md-color-scheme")
         await page.get_by_title("Switch to", exact=False).locator("visible=true").click()
@@ -75,6 +85,10 @@ async def test_browser_searches_and_asks_no_other_site(origin):
         await page.keyboard.press("Control+k")
         await page.keyboard.type("webhook signature")
         await page.get_by_role("link", name="Callbacks").first.wait_for()
+        for path, width in itertools.product(("", "docs/operations/production/"), (1280, 400)):
+            await page.set_viewport_size({"width": width, "height": 800})
+            await page.goto(f"{origin}/{path}")
+            assert await page.evaluate(CUT_LINES) == [], (path, width)
         await browser.close()
     assert not complaints
     assert [url for url in asked if not url.startswith(origin + "/")] == []
