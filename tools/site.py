@@ -40,9 +40,9 @@ def list_pages(root: Path = ROOT) -> dict[str, Entries]:
     Raises:
         ValueError: a page is in no section, or a name without a wildcard has no page.
     """
-    named = {entry for entry in _walk(NAVIGATION.values()) if "*" not in entry}
+    named = {entry for entry in walk(NAVIGATION.values()) if "*" not in entry}
     found = {section: _expand(root, entries, named) for section, entries in NAVIGATION.items()}
-    placed = set(_walk(found.values()))
+    placed = set(walk(found.values()))
     linked = {page for pattern in LINKED_ONLY for page in _find(root, pattern)}
     pages = {name for pattern in COPIED if pattern != "LICENSE" for name in _find(root, pattern)}
     if lost := sorted({page for page in pages if page.endswith(".md")} - placed - linked):
@@ -61,11 +61,12 @@ def _expand(root: Path, entries: Entries, named: set[str]) -> Entries:
     return pages
 
 
-def _walk(sections: Iterable[Entries]) -> Iterator[str]:
+def walk(sections: Iterable[Entries]) -> Iterator[str]:
+    """Yield the pages or patterns of all entries, those in groups too."""
     for entries in sections:
         for entry in entries:
             if isinstance(entry, dict):
-                yield from _walk(entry.values())
+                yield from walk(entry.values())
             else:
                 yield entry
 
