@@ -291,13 +291,15 @@ class TaskHistory:
             if mark.may_match(wanted) and self._rows.lacks(account, mark.name):
                 due.append(mark)
             read_now = min(limit - len(found), MOST_READS - read)
-            if len(due) >= read_now or looked == MOST_MARKS:
+            if len(due) >= read_now or looked >= MOST_MARKS:
                 found += await self._read_all(account, due, wanted)
                 read += len(due)
                 due = []
                 if len(found) >= limit:
                     return found, None
-                if looked == MOST_MARKS or read >= MOST_READS:
+                is_enough = looked >= MOST_MARKS or read >= MOST_READS
+                # the next page begins at a task that its client can name
+                if is_enough and await self._read_all(account, [mark], TaskFilter()):
                     return found, mark.position
         return found + await self._read_all(account, due, wanted), None
 

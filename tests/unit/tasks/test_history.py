@@ -165,6 +165,19 @@ async def test_mark_without_an_archive_is_passed_over(gateway: Gateway) -> None:
     assert await walk(gateway, "") == [[]]
 
 
+async def test_page_ends_at_a_task_that_is_still_there(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "MOST_MARKS", 1)
+    made = [await archive(gateway, COMPLETED | {"completionTime": LATER}) for _ in range(4)]
+    for task_id in made[1:3]:
+        await gateway.store.delete(f"tasks/demo/{id_to_name(task_id)}.json")
+    gateway.api_parts.tables.task_rows._kept.clear()
+    pages = await walk(gateway, "status=completed")
+    assert [task_id for page in pages for task_id in page] == [made[3], made[0]]
+    assert await walk(gateway, "status=failed") == [[], [], []]
+
+
 async def test_list_is_503_while_the_archive_cannot_be_read(gateway: Gateway) -> None:
     await make(gateway)
     gateway.store.away = True
