@@ -18,6 +18,7 @@ from gateway_apiserver.documents import ApiDocument
 from gateway_apiserver.errors import hide_response, refuse_invalid
 from gateway_apiserver.failpoints import Failpoints
 from gateway_apiserver.metrics import ApiMetrics
+from gateway_apiserver.missing_paths import MissingPaths
 from gateway_apiserver.parts import ApiParts
 from gateway_apiserver.routers import (
     account,
@@ -209,6 +210,7 @@ def _add_routes(
         intake,
         permits_anonymous=settings.pricing_anonymous,
     )
+    app.router.default = MissingPaths(app, lambda: catalog.current)
     routes = app.router.routes
     addresses = AddressPolicy(settings.callback_allowed_cidrs, settings.denied_cidrs)
     finder = TaskFinder(

@@ -33,6 +33,7 @@ from gateway_core.providers.price_list import (
     list_schedules,
 )
 from gateway_core.providers.price_schedules import PriceSchedule, render_schedule
+from gateway_core.providers.suggestions import SCHEDULES_PATH
 from gateway_core.tasks.operations import CHAT, OPERATIONS
 from gateway_core.tasks.schemas import close_schema, describe_body
 from gateway_web.responses import JSON, NO_STORE
@@ -58,8 +59,6 @@ _LLM_PARAMS: Schema = {
         },
     ],
 }
-
-SCHEDULES_PATH = "/api/v1/price_schedules"
 
 _Shown = tuple[Schedule, bytes]
 """An entry of the price list, and its JSON."""

@@ -16,6 +16,7 @@ from gateway_core.llm.service import price_call
 from gateway_core.providers.catalog import Catalog, Model
 from gateway_core.providers.moderation import read_call
 from gateway_core.providers.price_list import is_free
+from gateway_core.providers.suggestions import SCHEDULES_PATH, allow_all, suggest_models
 from gateway_core.tasks.drafts import check_values, price_values
 from gateway_core.tasks.operations import CHAT, Operation
 from gateway_core.tasks.validation import apply_defaults, to_canonical_json
@@ -70,7 +71,15 @@ def quote_call(
     if model_id is not None:
         model = models.get(model_id)
         if model is None:
-            raise NotFound("Nothing is offered under this model.", code="model_not_found")
+            path = call.service, call.action
+            hint = suggest_models(
+                catalog,
+                model_id,
+                allow_all,
+                lambda *served: served == path,
+                f"GET {SCHEDULES_PATH}",
+            )
+            raise NotFound(f"Nothing is offered under this model.{hint}", code="model_not_found")
         return _quote_model(model, given, at)
     quotes, refusal = [], None
     for model in models.values():

@@ -266,6 +266,10 @@ class Policy:
             (title for _, title, rules in self._rules if not rules.admit(service, model_id)), None
         )
 
+    def allows(self, service: str, model_id: str) -> bool:
+        """Return whether a call of the model at `service` is allowed."""
+        return not self.closed and self.find_refusal(service, model_id) is None
+
     def check(self, service: str, model_id: str) -> None:
         """Raises Forbidden where a call of the model at `service` is not allowed (§7.4)."""
         if self.closed:

@@ -9,7 +9,6 @@ from gateway_core.api.batch import ACTION
 from gateway_core.api.errors import (
     GatewayError,
     InvalidRequest,
-    NotFound,
     Unavailable,
     UpstreamFailed,
     UpstreamRateLimited,
@@ -19,6 +18,7 @@ from gateway_core.api.model import Route
 from gateway_core.kube.errors import KubernetesUnavailable
 from gateway_core.providers.catalog import Catalog, Model
 from gateway_core.providers.registry import Providers
+from gateway_core.providers.suggestions import allow_all, refuse_model
 from gateway_core.providers.upstream import (
     ModerationUpstream,
     UpstreamBusy,
@@ -49,7 +49,8 @@ def find_allowed_model(
     """
     found = catalog.find_models(action, model_id)
     if not found:
-        raise NotFound(f"There is no {title} {model_id}.", code="model_not_found", param=param)
+        allows = allow_all if policy is None else policy.allows
+        raise refuse_model(catalog, model_id, allows, (action,), title, param)
     if policy is None:
         return found[0]
     allowed = (m for m in found if policy.find_refusal(m.service, m.model_id) is None)

@@ -206,7 +206,7 @@ class TaskService:
                 if is_same_request(found, draft.given_digest, draft.digest):
                     return PreparedTask(task_id, service, draft, key)
                 raise KeyReused
-        model = find_model(draft)
+        model = find_model(draft, service, payer.policy.allows)
         payer.policy.check(service, draft.model_id)
         micros = price_draft(draft, model, self._clock())
         hold = payer.make_hold(id_to_name(task_id), micros)

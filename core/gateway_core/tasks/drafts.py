@@ -9,6 +9,7 @@ from gateway_core.api.errors import Conflict, InvalidRequest
 from gateway_core.billing.prices import bound_task, floor_moment, quote, select_price
 from gateway_core.egress.addresses import AddressPolicy, AddressRefused
 from gateway_core.providers.catalog import Catalog, Model
+from gateway_core.providers.suggestions import SCHEDULES_PATH, Allows, suggest_models
 from gateway_core.tasks.operations import Operation
 from gateway_core.tasks.validation import (
     apply_defaults,
@@ -22,12 +23,14 @@ from gateway_core.tasks.validation import (
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A body that fits its operation. `model` is None where the catalog has none of that id.
+    """A body that fits its operation. `model` is None where `catalog` has none of that id.
 
     `given` is what the client sent, `complete` the same with defaults. The digest of either tells a
-    replay: the first one also after a default has changed or the model has gone.
+    replay: the first one also after a default has changed or the model has gone. `listing` says
+    where the client finds the models, if not in the price list.
     """
 
+    catalog: Catalog
     operation: Operation
     model_id: str
     model: Model | None
@@ -35,6 +38,7 @@ class Draft:
     complete: Mapping[str, Any]
     given_digest: str
     digest: str
+    listing: str = ""
 
 
 def draft_task(
@@ -50,6 +54,7 @@ def draft_values(
     service: str,
     values: Mapping[str, Any],
     addresses: AddressPolicy,
+    listing: str = "",
 ) -> Draft:
     """The draft of a body that has been parsed. InvalidRequest, in the validation form."""
     given = check_values(operation, values, addresses)
@@ -57,7 +62,7 @@ def draft_values(
     model = catalog.find_model(service, operation.action, model_id)
     complete = apply_defaults(operation, given, model.rules if model else {})
     digests = fingerprint(given), fingerprint(complete)
-    return Draft(operation, model_id, model, given, complete, *digests)
+    return Draft(catalog, operation, model_id, model, given, complete, *digests, listing)
 
 
 def check_values(
@@ -74,11 +79,19 @@ def check_values(
     return given
 
 
-def find_model(draft: Draft) -> Model:
-    """The model that is called. InvalidRequest where the catalog has none of that id."""
-    if draft.model is None:
-        raise _invalid_field("model", "is not a supported model")
-    return draft.model
+def find_model(draft: Draft, service: str, allows: Allows) -> Model:
+    """Return the model that is called. InvalidRequest where the catalog has none of that id."""
+    if draft.model is not None:
+        return draft.model
+    path = service, draft.operation.action
+    hint = suggest_models(
+        draft.catalog,
+        draft.model_id,
+        allows,
+        lambda *served: served == path,
+        draft.listing or f"GET {SCHEDULES_PATH}?service={service}",
+    )
+    raise _invalid_field("model", f"is not a supported model.{hint}")
 
 
 def price_draft(draft: Draft, model: Model, now: datetime) -> int:

@@ -19,6 +19,7 @@ from gateway_core.providers.catalog import Catalog, Model
 from gateway_core.providers.catalog_view import CatalogView
 from gateway_core.providers.price_list import Schedule, list_schedules
 from gateway_core.providers.price_schedules import PriceSchedule, render_schedule
+from gateway_core.providers.suggestions import find_nearest, suggest
 from gateway_core.tasks.operations import Field as OperationField
 from gateway_core.tasks.operations import FieldType, Modality
 from gateway_mcpserver.tools.tool import (
@@ -203,7 +204,10 @@ class GetModelInfo(ReadingTool[ModelInfoArguments]):
         allowed = await self._models.list_all(call, given.service, given.action)
         found = [model for model in allowed if model.model_id == given.model]
         if not found:
-            raise NotFound("No such model is offered to this account. list_models shows all.")
+            near = find_nearest(given.model, dict.fromkeys(one.model_id for one in allowed))
+            raise NotFound(
+                f"No such model is offered to this account.{suggest(near)} list_models shows all."
+            )
         model, *others = found
         matches = [
             ModelMatch(model=one.model_id, service=one.service, action=one.operation.action)

@@ -16,6 +16,7 @@ from gateway_core.concurrency import FairSemaphore
 from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.kube.lists import find_position
 from gateway_core.providers.catalog_view import CatalogView
+from gateway_core.providers.suggestions import suggest_operations
 from gateway_core.tasks.cancellation import TaskCancellation
 from gateway_core.tasks.creation import PreparedTask, TaskService
 from gateway_core.tasks.drafts import draft_values
@@ -26,6 +27,7 @@ from gateway_core.tasks.rendering import render_processing
 from gateway_core.tasks.rows import ListedTask, TaskStatus, describe_row
 from gateway_core.tasks.validation import to_canonical_json
 from gateway_core.validation import Whole, refuse_fields, validate
+from gateway_mcpserver.tools.models import ListModels
 from gateway_mcpserver.tools.tool import (
     MOST_NAME_CHARACTERS,
     Arguments,
@@ -218,8 +220,12 @@ class CreateTask(Tool[CreateTaskArguments]):
     ) -> PreparedTask:
         operation = self._catalog.current.find_task_operation(given.service, given.action)
         if operation is None:
+            hint = suggest_operations(
+                self._catalog.current, given.service, given.action, payer.policy.allows
+            )
             raise NotFound(
-                f"There is no task {given.service}/{given.action}. list_models shows what there is."
+                f"There is no task {given.service}/{given.action}.{hint}"
+                " list_models shows what there is."
             )
         values = _join_model(given)
         try:
@@ -233,7 +239,12 @@ class CreateTask(Tool[CreateTaskArguments]):
         if not key:
             raise refuse_fields({"idempotency_key": ["must not be blank"]})
         draft = draft_values(
-            self._catalog.current, operation, given.service, values, self._addresses
+            self._catalog.current,
+            operation,
+            given.service,
+            values,
+            self._addresses,
+            ListModels.name,
         )
         return await self._tasks.prepare(payer, call.context, given.service, draft, key)
 

@@ -145,7 +145,8 @@ async def test_unrouted_paths_are_404_without_a_redirect(gateway: Gateway, metho
     paths += [PATH + "/", PATH + "//", PATH + "/task_x/", "/healthz/", "/docs/", "/redoc", "//"]
     for path in paths:
         answer = await call(gateway.app, method, path)
-        assert (answer.status, answer.json) == (404, {"error": "Not found."}), path
+        assert (answer.status, [*answer.json]) == (404, ["error"]), path
+        assert answer.json["error"].startswith("Not found"), path
         assert "location" not in answer.headers
     answer = await call(gateway.app, method, "/v1/assistants")
     assert (answer.status, answer.json["error"]["code"]) == (404, "not_found")

@@ -14,7 +14,7 @@ from gateway_core.egress.addresses import AddressPolicy
 from gateway_core.providers.catalog import Catalog, build_catalog
 from gateway_core.providers.price_schedules import BillingConfig
 from gateway_core.tasks import drafts
-from gateway_core.tasks.drafts import draft_task, find_model, price_draft
+from gateway_core.tasks.drafts import draft_task, price_draft
 from tests.unit.apiserver.gateway import MODEL, Answer, Gateway, body, call
 
 CONFIG_KEYS = BillingConfig.model_fields
@@ -526,13 +526,14 @@ def test_price_that_changes_between_quote_and_create_is_dated() -> None:
     operation = catalog.find_operation("sim", "reference_to_video")
     assert operation is not None
     draft = draft_task(catalog, operation, "sim", orjson.dumps(body()), addresses)
+    assert draft.model is not None
     for milliseconds, micros in ((0, 10), (999, 10), (1000, 20), (1999, 20)):
         moment = START + timedelta(milliseconds=milliseconds)
         assert quote_call(catalog, subject, addresses, moment).micros == micros
-        reserved = price_draft(draft, find_model(draft), moment)
+        reserved = price_draft(draft, draft.model, moment)
         bound = bound_task(draft.complete)
         # the task's creation time is the API server's, whole and a little off
         created = moment.replace(microsecond=0) + timedelta(seconds=1)
-        at_charge = select_price(find_model(draft).prices, created)
+        at_charge = select_price(draft.model.prices, created)
         assert reserved == micros
         assert charge(at_charge, bound, bound, reserved=reserved) == reserved

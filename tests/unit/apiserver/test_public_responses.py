@@ -12,6 +12,7 @@ from starlette.types import Message
 from gateway_apiserver.surfaces import pricing
 from gateway_apiserver.surfaces.operations import PublicSender
 from gateway_core.providers.price_list import Schedule
+from gateway_core.providers.suggestions import SCHEDULES_PATH
 from gateway_core.storage.limits import DownloadBounds
 from tests.unit.apiserver.gateway import Gateway, call
 
@@ -80,17 +81,17 @@ async def test_entries_of_the_price_list_are_rendered_once_and_shared_by_all_rea
     change = {"effectiveTime": "2026-11-23T12:00:02Z", "perCallMicros": 7}
     gateway.put_model("changing", prices=[{"perCallMicros": 5}, change])
     gateway.put_model("other", prices=[{"perCallMicros": 5}])
-    bodies = [(await call(gateway.app, "GET", pricing.SCHEDULES_PATH)).body for _ in range(3)]
+    bodies = [(await call(gateway.app, "GET", SCHEDULES_PATH)).body for _ in range(3)]
     first = len(rendered)
     assert bodies[0] == bodies[1] == bodies[2]
     assert orjson.dumps(orjson.loads(bodies[0])) == bodies[0]
 
     moment += timedelta(seconds=1)
-    assert (await call(gateway.app, "GET", pricing.SCHEDULES_PATH)).body not in bodies
+    assert (await call(gateway.app, "GET", SCHEDULES_PATH)).body not in bodies
     assert len(rendered) == first
     # all but the head with the time, and punctuation
     assert all(one is other for one, other in zip(sent[0][1:], sent[-1][1:], strict=True))
 
     moment += timedelta(seconds=1)
-    assert (await call(gateway.app, "GET", pricing.SCHEDULES_PATH)).body not in bodies
+    assert (await call(gateway.app, "GET", SCHEDULES_PATH)).body not in bodies
     assert rendered[first:] == ["changing"]

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from gateway_mcpserver.tools import tasks
-from tests.unit.apiserver.gateway import COMPLETED, FAILED, PATH, body, call
+from tests.unit.apiserver.gateway import COMPLETED, FAILED, MODEL, PATH, body, call
 from tests.unit.mcpserver.gateway import McpGateway
 
 
@@ -145,3 +145,19 @@ async def test_viewer_may_not_cancel(gateway):
     shown = await gateway.use("cancel_task", {**PLACE, "task_id": task_id}, key=viewer)
     assert "viewer" in shown["content"][0]["text"]
     assert "desiredState" not in gateway.task_object(task_id)["spec"]
+
+
+async def test_wrong_model_service_and_action_name_the_nearest(gateway):
+    async def fail(tool, **arguments):
+        result = await gateway.use(tool, arguments)
+        assert result["isError"] is True
+        return result["content"][0]["text"]
+
+    task = {"service": "sim", "action": "reference_to_video", "idempotency_key": "one"}
+    slip = MODEL[:-2]
+    text = await fail("create_task", **task, params=body(model=slip))
+    assert f"Did you mean {MODEL}? list_models lists the models." in text
+    text = await fail("get_model_info", model=slip)
+    assert f"Did you mean {MODEL}? list_models shows all." in text
+    text = await fail("create_task", **{**task, "action": "image_to_video"}, params=body())
+    assert "Did you mean sim/reference_to_video? list_models shows what there is." in text

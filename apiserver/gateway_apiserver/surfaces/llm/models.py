@@ -7,8 +7,9 @@ from urllib.parse import parse_qs
 
 from gateway_core.accounts.guardrails import Policy
 from gateway_core.api.batch import ACTION
-from gateway_core.api.errors import InvalidRequest, NotFound
+from gateway_core.api.errors import InvalidRequest
 from gateway_core.providers.catalog import Catalog, Model
+from gateway_core.providers.suggestions import refuse_model
 from gateway_core.tasks.operations import CHAT
 
 USUAL_PAGE = 50
@@ -28,9 +29,10 @@ class ModelLists:
 
     def get_model(self, policy: Policy, model_id: str) -> dict[str, Any]:
         """One of them. NotFound."""
-        found = self._find(policy, (CHAT.action, ACTION)).get(model_id)
+        actions = CHAT.action, ACTION
+        found = self._find(policy, actions).get(model_id)
         if found is None:
-            raise _unknown(model_id)
+            raise refuse_model(self._catalog(), model_id, policy.allows, actions)
         return _to_openai(found)
 
     def list_native(self, policy: Policy, query: bytes) -> dict[str, Any]:
@@ -46,9 +48,10 @@ class ModelLists:
 
     def get_native(self, policy: Policy, model_id: str) -> dict[str, Any]:
         """One language model. NotFound."""
-        found = self._find(policy, (CHAT.action,)).get(model_id.removeprefix("models/"))
+        known_id = model_id.removeprefix("models/")
+        found = self._find(policy, (CHAT.action,)).get(known_id)
         if found is None:
-            raise _unknown(model_id)
+            raise refuse_model(self._catalog(), known_id, policy.allows, (CHAT.action,))
         return _to_google(found)
 
     def _find(self, policy: Policy, actions: Iterable[str]) -> dict[str, Model]:
@@ -101,7 +104,3 @@ def _read_page(values: dict[str, list[str]]) -> tuple[int, str]:
 
 def _write_token(model_id: str) -> str:
     return urlsafe_b64encode(model_id.encode()).decode()
-
-
-def _unknown(model_id: str) -> NotFound:
-    return NotFound(f"There is no model {model_id}.", code="model_not_found", param="model")

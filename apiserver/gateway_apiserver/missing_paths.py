@@ -1,0 +1,90 @@
+"""The answer to paths that are not served: a 404 that names the path that was meant.
+
+Most come from a base URL without its version, or with it twice.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
+from starlette.exceptions import HTTPException
+from starlette.routing import Match
+from starlette.types import Receive, Scope, Send
+
+from gateway_core.api.errors import NotFound
+from gateway_core.api.model import RESERVED_SERVICES
+from gateway_core.providers.catalog import Catalog
+from gateway_core.providers.suggestions import SCHEDULES_PATH, allow_all, suggest_operations
+from gateway_web.context import get_context
+from gateway_web.errors import choose_dialect, render_error
+from gateway_web.responses import send_response
+
+PREFIXES = (("v1",), ("api", "v1"), ("v1beta",))
+"""Beginnings of the paths that clients call, as segments."""
+_IN_BASE = frozenset({"api", "openai", "rest", "v1", "v1alpha", "v1beta", "v2"})
+"""First segments that base URLs of such services have."""
+_SHOWN = re.compile(r"[A-Za-z0-9._:/{}@~-]{1,200}", re.A)
+"""Paths that an error repeats."""
+
+
+class MissingPaths:
+    """Endpoint of the paths of `app` that no route serves."""
+
+    def __init__(self, app: FastAPI, catalog: Callable[[], Catalog]) -> None:
+        self._app = app
+        self._catalog = catalog
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        path: str = scope["path"]
+        if scope["type"] != "http" or not _SHOWN.fullmatch(path):
+            raise HTTPException(404)
+        given, rest = _split(path)
+        for prefix in sorted(PREFIXES, key=lambda prefix: given[-len(prefix) :] != prefix):
+            meant = "/" + "/".join((*prefix, *rest))
+            if meant != path and self._serves(scope, meant):
+                text = f"Not found: {_compare(given, prefix)}the path is {meant}."
+                error = render_error(NotFound(text), choose_dialect({**scope, "path": meant}))
+                await send_response(get_context(scope).sender, error)
+                return
+        if given == ("api", "v1") and len(rest) == 2 and rest[0] not in RESERVED_SERVICES:
+            hint = suggest_operations(self._catalog(), *rest, allow_all)
+            if hint:
+                raise NotFound(
+                    f"Not found: no model serves {'/'.join(rest)}.{hint}"
+                    f" GET {SCHEDULES_PATH} lists the models."
+                )
+        raise HTTPException(404)
+
+    def _serves(self, scope: Scope, path: str) -> bool:
+        meant = {**scope, "path": path}
+        for route in iter_route_contexts(self._app.routes):
+            match, child = route.matches(meant)
+            # a path of tasks is served while some model has its action
+            if match is not Match.NONE and child.get("operation", route) is not None:
+                return True
+        return False
+
+
+def _split(path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the segments that a base URL has, and those after them."""
+    segments = [segment for segment in path.split("/") if segment]
+    count = 0
+    while count < len(segments) and segments[count].lower() in _IN_BASE:
+        count += 1
+    return tuple(segments[:count]), tuple(segments[count:])
+
+
+def _compare(given: Sequence[str], wanted: Sequence[str]) -> str:
+    """Return what is wrong with the beginning of a path, where that is plain."""
+    missing = [segment for segment in wanted if segment not in given]
+    if missing and len(given) + len(missing) == len(wanted):
+        return f"{_join(missing)} is missing, "
+    if (*given,) == (*wanted, *wanted):
+        return f"{_join(wanted)} is there twice, "
+    return ""
+
+
+def _join(segments: Iterable[str]) -> str:
+    return "".join(f"/{segment}" for segment in segments)
