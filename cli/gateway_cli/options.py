@@ -17,6 +17,7 @@ from gateway_cli.session import SELECTED, CommandError
 from gateway_core.api import account
 from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.guardrail import GatewayGuardrail
+from gateway_core.api.ids import head_of, read_id
 from gateway_core.api.key import GatewayKey
 from gateway_core.api.limits import Window
 from gateway_core.api.model import GatewayModel
@@ -160,6 +161,19 @@ def name_of(kind: type[Resource], metavar: str = "", text: str = "") -> Any:
         metavar=metavar or kind.kind_name.removeprefix("Gateway").upper(),
         help=text or f"A {kind.kind_name}.",
         autocompletion=complete(kind),
+    )
+
+
+def id_of(prefix: str, noun: str) -> Any:
+    """Return the argument with the id of a task, batch, file or upload, or its object's name."""
+
+    def read(text: str) -> str:
+        return read_id(prefix, text)
+
+    return typer.Argument(
+        help=f"The id of a {noun}, {head_of(prefix)}…, or the name of its object, {prefix}-….",
+        metavar=f"{prefix.upper()}_ID",
+        callback=read,
     )
 
 

@@ -21,6 +21,7 @@ from gateway_cli.rest.access import (
 )
 from gateway_cli.rest.errors import RestError
 from gateway_cli.rest.files import fetch, read_moment
+from gateway_core.api.ids import BATCH_PREFIX, FILE_PREFIX, head_of, read_id
 
 if TYPE_CHECKING:
     from gateway_cli.rest.client import RestApi
@@ -67,7 +68,7 @@ PAUSES = 0.5, 5.0
 """The counts of a batch change every few seconds."""
 GOES_ON = "the batch goes on; `gatewayctl batches wait` follows it again"
 
-BatchId = Annotated[str, typer.Argument(help="A Batch's id, batch_…", metavar="BATCH_ID")]
+BatchId = Annotated[str, opt.id_of(BATCH_PREFIX, "Batch")]
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -170,9 +171,10 @@ async def _find_input(api: "RestApi", source: str, key: str) -> str:
         file = await Uploader(api).upload(path, "batch", once=f"batch {key}")
         print_note(f"{path} is {file['id']}")
         return str(file["id"])
-    if not source.startswith("file-"):
+    file_id = read_id(FILE_PREFIX, source)
+    if not file_id.startswith(head_of(FILE_PREFIX)):
         raise typer.BadParameter(f"{source} is neither a file here nor a File's id (file-…)")
-    return source
+    return file_id
 
 
 async def _follow(api: "RestApi", batch_id: str, seconds: int, folder: Path | None) -> Body:

@@ -14,6 +14,7 @@ from gateway_cli.output import Column, Document, Done, print_note, show_done, sh
 from gateway_cli.rest.access import make_path, take_first
 from gateway_cli.rest.errors import RestError
 from gateway_cli.session import confirm
+from gateway_core.api.ids import FILE_PREFIX
 
 if TYPE_CHECKING:
     from gateway_cli.rest.client import RestApi
@@ -42,7 +43,7 @@ COLUMNS = (
 PAGE = 1000
 RESUMABLE = "what is up so far is kept: the same command goes on with it within the hour"
 
-FileId = Annotated[str, typer.Argument(help="A File's id, file-…", metavar="FILE_ID")]
+FileId = Annotated[str, opt.id_of(FILE_PREFIX, "File")]
 Source = Annotated[
     Path, typer.Argument(help="The file to bring up.", exists=True, dir_okay=False, readable=True)
 ]

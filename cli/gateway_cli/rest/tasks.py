@@ -15,6 +15,7 @@ from gateway_cli.commands import rest_command
 from gateway_cli.output import Column, Done, print_note, show_done, show_list
 from gateway_cli.rest.access import Body, follow, make_path, show_status, take_first
 from gateway_cli.rest.errors import RestError
+from gateway_core.api.ids import TASK_PREFIX
 
 if TYPE_CHECKING:
     from gateway_cli.rest.client import RestApi
@@ -46,7 +47,7 @@ GOES_ON = "the task goes on; `gatewayctl tasks wait` follows it again"
 DEFAULT_WAIT_SECONDS = 900
 
 Status = Literal["processing", "completed", "failed"]
-TaskId = Annotated[str, typer.Argument(help="A task's id, task_…", metavar="TASK_ID")]
+TaskId = Annotated[str, opt.id_of(TASK_PREFIX, "task")]
 
 
 async def create(

@@ -9,6 +9,7 @@ from gateway_cli.commands import rest_command
 from gateway_cli.output import Column, Document, Done, Output, print_list, show_done, show_one
 from gateway_cli.rest.access import make_path
 from gateway_cli.rest.files import COLUMNS, RESUMABLE, Name, Purpose, Source, read_moment
+from gateway_core.api.ids import UPLOAD_PREFIX
 
 if TYPE_CHECKING:
     from gateway_cli.rest.client import RestApi
@@ -55,7 +56,7 @@ def list_pending(output: Output = "table") -> None:
 @rest_command(app, show_done)
 async def cancel(
     api: "RestApi",
-    upload_id: Annotated[str, typer.Argument(help="Its id, upload_…", metavar="UPLOAD_ID")],
+    upload_id: Annotated[str, opt.id_of(UPLOAD_PREFIX, "Upload")],
 ) -> Done:
     """Cancel an Upload: delete its parts and release its storage."""
     from gateway_cli.rest import uploading

@@ -105,6 +105,14 @@ def name_to_id(name: str) -> str:
     return head_of(prefix) + rest if dash else name
 
 
+def read_id(prefix: str, text: str) -> str:
+    """Return the id that people write as `task_abc`, or as the object's name `task-abc`."""
+    for start in (f"{prefix}-", f"{prefix}_"):
+        if text.startswith(start):
+            return head_of(prefix) + text.removeprefix(start)
+    return text
+
+
 BODY_BYTES = 12
 TAG_BITS = 34
 _SHAPE = re.compile(r"[a-z2-7]{26}")

@@ -44,7 +44,7 @@ from gateway_apiserver.surfaces.console.snippets import show_task
 from gateway_apiserver.surfaces.pages.html import redirect
 from gateway_apiserver.surfaces.validation import refuse_fields
 from gateway_core.accounts.roles import Act
-from gateway_core.api.ids import id_to_name, name_to_id
+from gateway_core.api.ids import TASK_PREFIX, id_to_name, name_to_id, read_id
 from gateway_core.api.resource import Object
 from gateway_core.api.task import TERMINAL_PHASES, GatewayTask
 from gateway_core.kube.kinds import TASKS
@@ -100,7 +100,7 @@ class TaskPages:
         """A page of tasks, or the one that was searched for."""
         query = read_query(call)
         path = f"{seat.home}/tasks"
-        wanted = query.get("id", "").strip()
+        wanted = read_id(TASK_PREFIX, query.get("id", "").strip())
         if wanted:
             # the id of a task is checked where it is shown
             return redirect(f"{path}/{wanted if re.fullmatch('[a-z0-9_-]+', wanted) else '-'}")
