@@ -170,8 +170,10 @@ def id_of(prefix: str, noun: str) -> Any:
     def read(text: str) -> str:
         return read_id(prefix, text)
 
+    head = head_of(prefix)
+    name = "" if head == f"{prefix}-" else f", or its object's name, {prefix}-…"
     return typer.Argument(
-        help=f"The id of a {noun}, {head_of(prefix)}…, or the name of its object, {prefix}-….",
+        help=f"Id of the {noun}, {head}…{name}",
         metavar=f"{prefix.upper()}_ID",
         callback=read,
     )

@@ -16,6 +16,7 @@ from tests.documents.blocks import (
 
 ACCOUNTS = "tests/integration/accounts/test_accounts_guide.py"
 CODEX = "tests/integration/llm/test_codex.py"
+KUBECTL = "tests/integration/tasks/test_kubectl.py"
 MANAGEMENT = "tests/integration/accounts/test_management.py"
 MCP = "tests/integration/mcp/test_guide.py"
 PRODUCTION = "tests/e2e/production.py"
@@ -263,6 +264,17 @@ PLAN: dict[str, tuple[Treatment, ...]] = {
     ),
     "docs/proxies.md": (Values("operator:"),),
     "docs/storage.md": (Parsed('{"Rules"'),),
+    "docs/tasks.md": (
+        Elsewhere("# A task", KUBECTL),
+        Run(
+            "kubectl apply",
+            before="block_of docs/tasks.md 0 > task.yaml\n",
+            replace=(("examples/tasks/task.yaml", "task.yaml"),),
+            prints="condition met",
+        ),
+        Run("kubectl get", prints='"reason":"Completed"'),
+        Run("kubectl patch"),
+    ),
     "docs/tutorial.md": (
         NotRun("make up", "the test's own local run is there"),
         Run("set -a"),

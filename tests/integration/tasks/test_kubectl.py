@@ -3,8 +3,10 @@
 import re
 
 import pytest
+import yaml
 
 from gateway_cli.cluster.errors import ClusterError
+from tests.documents.blocks import ROOT, read_blocks
 from tests.servers.tenants import (
     describe_guardrail,
     describe_task,
@@ -58,6 +60,46 @@ async def test_task_of_kubectl_runs_like_one_of_rest(world, client, other):
     # the defaults that REST gives went upstream
     jobs = await client.read_simulator(f"/control/jobs?client_reference={obj['metadata']['uid']}")
     assert len(jobs["jobs"]) == 1
+
+
+async def test_example_of_the_page_runs_and_is_a_task_of_its_account(world, client, tmp_path):
+    """That of docs/tasks.md, tasks.md for short."""
+    example = (ROOT / "examples/tasks/task.yaml").read_text()
+    assert read_blocks("docs/tasks.md")[0].text == example
+    obj = yaml.safe_load(example)
+    name = obj["metadata"]["name"] = unique("task-lighthouse")
+    obj["spec"]["request"]["accountName"] = client.account
+    path = tmp_path / "task.yaml"
+    path.write_text(yaml.safe_dump(obj))
+    for said in ("created", "unchanged"):
+        assert world.run.kubectl("apply", "-f", str(path)).split()[-1] == said
+    world.run.kubectl("wait", *FINISHED, f"gatewaytask/{name}")
+    body = await client.poll(id_of(name))
+    assert (body.status, body.body["status"]) == (200, "completed")
+    [listed] = (await client.request("GET", "/api/v1/tasks")).body["data"]
+    assert (listed["id"], listed["status"], listed["cost"]) == (id_of(name), "completed", 0.3)
+    obj["spec"]["request"]["input"] = "{}"
+    path.write_text(yaml.safe_dump(obj))
+    with pytest.raises(ClusterError, match="may not be changed after creation"):
+        world.run.kubectl("apply", "-f", str(path))
+
+
+async def test_name_of_the_object_is_the_id_with_a_dash(world, ended):
+    name = ended[2].replace("_", "-", 1)
+    assert name in world.run.kubectl("get", "gatewaytask", name)
+    with pytest.raises(ClusterError, match="not found"):
+        world.run.kubectl("get", "gatewaytask", ended[2])
+
+
+async def test_task_that_a_create_would_refuse_fails_at_once_and_costs_nothing(world, client):
+    name = await make_task(client, prompt="", duration_seconds=99)
+    world.run.kubectl("wait", *FINISHED, f"gatewaytask/{name}")
+    body = (await client.poll(id_of(name))).body
+    assert body["status"] == "failed"
+    assert "prompt must not be blank" in body["error"]
+    assert (await read_balance(client))["balance_cents"] == 10_000
+    with pytest.raises(ClusterError, match=r"metadata\.name must be"):
+        world.apply(describe_task(client, unique("made")), command="create")
 
 
 async def test_columns_show_phase_cost_and_provider(world, ended):
