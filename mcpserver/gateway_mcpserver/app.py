@@ -18,6 +18,7 @@ from gateway_core.admission.admission import Admission
 from gateway_core.admission.intake import Intake
 from gateway_core.admission.rates import FreeRateLimiter, RateLimiter
 from gateway_core.api.account import GatewayAccount, GatewayUser
+from gateway_core.api.errors import NotFound
 from gateway_core.api.ids import IdMint
 from gateway_core.api.key import GatewayKey
 from gateway_core.api.oauth import GatewayGrant, GatewayOAuthClient
@@ -71,6 +72,7 @@ from gateway_mcpserver.tools.toolbox import Toolbox
 from gateway_mcpserver.waiting import Waits
 from gateway_web.application import EndpointRoute, create_application
 from gateway_web.context import Drain, get_context
+from gateway_web.errors import Dialect, choose_dialect
 from gateway_web.http1.connections import ConnectionBounds, ConnectionTable
 from gateway_web.middleware.bodies import BodyMemory
 from gateway_web.middleware.observers import AccessLog, RequestSpans
@@ -135,6 +137,7 @@ def create_app(parts: McpParts, drain: Drain) -> FastAPI:
     )
     app.router.routes += [EndpointRoute(None, path, endpoint) for path in ENDPOINT_PATHS]
     app.router.routes += _list_discovery(settings)
+    app.router.default = _refuse_path
     return app
 
 
@@ -219,6 +222,13 @@ def _build_endpoint(
     waiter = TaskWaiter(waits, finder, tables.tasks, metrics)
     identity = McpAuthenticator(authenticator, verifier, settings.mcp_url)
     return McpEndpoint(rules, identity, tools, waiter, parts.cancellations, subscriptions, metrics)
+
+
+async def _refuse_path(scope: Scope, receive: Receive, send: Send) -> None:
+    """Refuse a path that is not served: clients are often given the address without `/mcp`."""
+    is_document = choose_dialect(scope) is Dialect.OAUTH
+    hint = "." if is_document else f": the endpoint for MCP clients is {ENDPOINT_PATHS[0]}."
+    raise NotFound(f"Not found{hint}")
 
 
 class HostCheck:

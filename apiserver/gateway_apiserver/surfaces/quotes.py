@@ -16,7 +16,12 @@ from gateway_core.llm.service import price_call
 from gateway_core.providers.catalog import Catalog, Model
 from gateway_core.providers.moderation import read_call
 from gateway_core.providers.price_list import is_free
-from gateway_core.providers.suggestions import SCHEDULES_PATH, allow_all, suggest_models
+from gateway_core.providers.suggestions import (
+    SCHEDULES_PATH,
+    allow_all,
+    suggest_models,
+    suggest_operations,
+)
 from gateway_core.tasks.drafts import check_values, price_values
 from gateway_core.tasks.operations import CHAT, Operation
 from gateway_core.tasks.validation import apply_defaults, to_canonical_json
@@ -60,7 +65,8 @@ def quote_call(
     model_id = _find_model_id(call)
     operation = catalog.find_operation(call.service, call.action)
     if operation is None:
-        raise NotFound("Nothing is offered under this service and action.")
+        hint = suggest_operations(catalog, call.service, call.action, allow_all, of_tasks=False)
+        raise NotFound(f"Nothing is offered under this service and action.{hint}")
     models, given = catalog.models[call.service, call.action], None
     if call.params:
         # once for all models: a body may be large

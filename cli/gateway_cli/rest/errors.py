@@ -28,6 +28,10 @@ _OVER_BUDGET = (
     " `gatewayctl keys describe` tells an admin the limit and when it resets, and `gatewayctl keys"
     " limit set` raises it"
 )
+_NO_TEXT = "no text"
+_WRONG_PLACE = (
+    "check GATEWAY_BASE_URL, the address without /v1 and /api, and --service and --action"
+)
 _TOO_FAST = "too many calls in a minute: it may be repeated after {:.0f} s"
 
 
@@ -58,7 +62,7 @@ class RestError(CommandError):
 
 def read_refusal(status: int, headers: Mapping[str, str], body: Any) -> RestError:
     """The error for an answer that is none of success."""
-    text = _read_text(body) or "no text"
+    text = _read_text(body) or _NO_TEXT
     told = f"{status}: {text}"
     request_id = headers.get("X-Request-Id")
     if status == 429:
@@ -72,6 +76,9 @@ def read_refusal(status: int, headers: Mapping[str, str], body: Any) -> RestErro
         return RestError(f"{told}{reference}", status=status, retry_after=wait)
     code = _read_code(body)
     advice = _ADVICE_BY_CODE.get(code) if code else _ADVICE.get(status)
+    if status == 404 and text.startswith(("Not found", _NO_TEXT)):
+        # of a path, not of an id
+        advice = _WRONG_PLACE
     if status in (401, 402, 403):
         advice = _ADVICE[status]
     return RestError(f"{told}\n  {advice}" if advice else told, status=status, code=code)

@@ -97,15 +97,18 @@ def refuse_model(
     return NotFound(text, code="model_not_found", param=param)
 
 
-def suggest_operations(catalog: Catalog, service: str, action: str, allows: Allows) -> str:
-    """Return the question that offers the nearest services and actions of tasks, or nothing.
+def suggest_operations(
+    catalog: Catalog, service: str, action: str, allows: Allows, *, of_tasks: bool = True
+) -> str:
+    """Return the question that offers the nearest services and actions, or nothing.
 
     Those of which the caller may use no model are not named.
     """
     served = [
         f"{service}/{action}"
         for (service, action), models in catalog.models.items()
-        if OPERATIONS[action].makes_tasks and any(allows(service, name) for name in models)
+        if (OPERATIONS[action].makes_tasks or not of_tasks)
+        and any(allows(service, name) for name in models)
     ]
     return suggest(find_nearest(f"{service}/{action}", served))
 

@@ -111,6 +111,19 @@ async def test_model_of_another_path_names_that_path(
     assert other not in read_text(await ask(gateway, path, model, key=key))
 
 
+@pytest.mark.parametrize(
+    ("service", "action", "near"),
+    [("sim", "image_to_video", "sim/reference_to_video"), ("lm", "chat", "llm/chat")],
+)
+async def test_quote_of_an_unknown_path_names_the_nearest(
+    gateway: Gateway, service: str, action: str, near: str
+) -> None:
+    question = {"service": service, "action": action}
+    answer = await gateway.create(question, path="/api/v1/price_quotes")
+    assert answer.status == 404
+    assert f"Did you mean {near}?" in read_text(answer)
+
+
 async def test_error_of_a_huge_name_is_short(gateway: Gateway) -> None:
     for path in (PATH, "/v1/chat/completions", "/v1/moderations"):
         answer = await ask(gateway, path, "x" * 100_000)

@@ -189,6 +189,16 @@ def test_each_refusal_says_what_to_do(
         assert word in text
 
 
+@pytest.mark.parametrize(
+    "body", [{"error": "Not found."}, {"error": {"message": "Not found: /v1 …"}}, "<html>", None]
+)
+def test_unknown_path_is_no_unknown_id(body: Any) -> None:
+    text = str(read_refusal(404, {}, body))
+    assert "GATEWAY_BASE_URL" in text
+    assert "another account" not in text
+    assert "another account" in str(read_refusal(404, {}, {"error": "Task not found."}))
+
+
 def test_wrong_fields_are_named() -> None:
     body = {"error": "Invalid.", "errors": {"prompt": ["is blank"], "colour": ["is unknown"]}}
     text = str(read_refusal(400, {}, body))

@@ -420,14 +420,18 @@ async def test_discovery_documents_are_served_on_the_mcp_host(gateway, suffix):
     assert (await gateway.send(method="OPTIONS", raw=b"", path=path, key=None)).status == 204
 
 
-@pytest.mark.parametrize("path", ["/.well-known/openid-configuration", "/", "/mcp/x", "/mcp//"])
+@pytest.mark.parametrize(
+    "path", ["/.well-known/openid-configuration", "/", "/mcp/x", "/mcp//", "/sse", "/v1/mcp"]
+)
 async def test_unknown_paths_do_not_exist(gateway, path):
     answer = await gateway.send(method="GET", raw=b"", path=path, key=None)
     assert answer.status == 404
     if path.startswith("/.well-known/"):
         assert answer.json == {"error": "invalid_request", "error_description": "Not found."}
     else:
-        assert answer.json == {"error": "Not found."}
+        text = answer.json["error"]
+        text = text["message"] if path.startswith("/v1/") else text
+        assert text == "Not found: the endpoint for MCP clients is /mcp."
 
 
 async def test_documents_refuse_other_methods_in_their_dialect(gateway):
