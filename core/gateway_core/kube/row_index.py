@@ -20,6 +20,7 @@ from typing import Any, Generic, Self, TypeVar
 from weakref import ref
 
 from gateway_core.api.errors import InvalidRequest, Unavailable
+from gateway_core.api.times import parse_time
 from gateway_core.kube.informer import Informer
 from gateway_core.kube.lists import Position
 from gateway_core.kube.retries import GIVE_UP_SECONDS
@@ -391,6 +392,7 @@ def write_cursor(position: Position) -> str:
 def read_cursor(text: str) -> Position:
     """The position of a cursor. InvalidRequest."""
     found = _CURSOR.fullmatch(text)
-    if found is None:
-        raise InvalidRequest("The address is malformed.")
-    return found[1], int(found[2]), found[3]
+    with suppress(ValueError):
+        if found is not None and parse_time(found[1]):
+            return found[1], int(found[2]), found[3]
+    raise InvalidRequest("The address is malformed.")

@@ -360,3 +360,15 @@ async def test_list_refuses_an_unknown_filter_and_names_it(
     page = await browser.get(HOME + path.replace(" ", "+"))
     assert page.status == 400
     assert problem in page.text
+
+
+@pytest.mark.parametrize("time", ["0000-01-01T00:00:00Z", "2026-13-01T00:00:00Z", "x"])
+@pytest.mark.parametrize("page", ["/tasks", "/batches"])
+async def test_cursor_that_no_page_wrote_is_refused(
+    browser: AppBrowser, page: str, time: str
+) -> None:
+    answer = await browser.get(f"{HOME}{page}?after={time}~1~task-a")
+    assert answer.status == 400
+    assert "The address is malformed." in answer.text
+    oldest = await browser.get(f"{HOME}{page}?after=0001-01-01T00:00:00Z~1~task-a")
+    assert oldest.status == 200
