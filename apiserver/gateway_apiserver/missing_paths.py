@@ -12,6 +12,8 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
+from gateway_apiserver.routers.tasks import LIST_PATH
+from gateway_apiserver.surfaces.tasks import READ_PATH
 from gateway_core.api.errors import NotFound
 from gateway_core.api.model import RESERVED_SERVICES
 from gateway_core.providers.catalog import Catalog
@@ -48,6 +50,8 @@ class MissingPaths:
                 error = render_error(NotFound(text), choose_dialect({**scope, "path": meant}))
                 await send_response(get_context(scope).sender, error)
                 return
+        if given == ("api", "v1") and rest[:1] == ("tasks",):
+            raise NotFound(f"Not found: a task is at {READ_PATH}; {LIST_PATH} lists them.")
         if given == ("api", "v1") and len(rest) == 2 and rest[0] not in RESERVED_SERVICES:
             hint = suggest_operations(self._catalog(), *rest, allow_all)
             if hint:

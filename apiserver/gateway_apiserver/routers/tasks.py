@@ -18,7 +18,8 @@ from gateway_core.tasks.finder import TaskFinder
 from gateway_core.tasks.history import TaskFilter, TaskHistory
 from gateway_core.tasks.rows import ListedTask, TaskStatus, describe_row
 
-router = APIRouter(prefix="/api/v1/tasks", route_class=GatewayRoute, tags=["Tasks"])
+LIST_PATH = "/api/v1/tasks"
+router = APIRouter(prefix=LIST_PATH, route_class=GatewayRoute, tags=["Tasks"])
 
 Tasks = Annotated[TaskHistory, Depends(provided(TaskHistory))]
 Finder = Annotated[TaskFinder, Depends(provided(TaskFinder))]

@@ -68,6 +68,20 @@ async def test_wrong_service_or_action_names_the_nearest(gateway: Gateway, path:
 
 
 @pytest.mark.parametrize(
+    ("method", "path"), [("GET", "/task_x"), ("POST", "/task_x/cancel"), ("GET", "/")]
+)
+async def test_task_below_the_list_names_the_place_of_a_task(
+    gateway: Gateway, method: str, path: str
+) -> None:
+    answer = await call(gateway.app, method, f"/api/v1/tasks{path}")
+    assert answer.status == 404
+    if path == "/":
+        assert answer.json["error"] == "Not found: the path is /api/v1/tasks."
+    else:
+        assert "/api/v1/{service}/{action}/{task_id}" in answer.json["error"]
+
+
+@pytest.mark.parametrize(
     "path",
     [
         "/nothing",
