@@ -5,6 +5,8 @@ Most come from a base URL without its version, or with it twice.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
@@ -43,7 +45,8 @@ class MissingPaths:
         if scope["type"] != "http" or not _SHOWN.fullmatch(path):
             raise HTTPException(404)
         given, rest = _split(path)
-        for prefix in sorted(PREFIXES, key=lambda prefix: given[-len(prefix) :] != prefix):
+        likely = (prefix for prefix in PREFIXES if rest and self._may_begin(prefix, rest[0]))
+        for prefix in sorted(likely, key=lambda prefix: given[-len(prefix) :] != prefix):
             meant = "/" + "/".join((*prefix, *rest))
             if meant != path and self._serves(scope, meant):
                 text = f"Not found: {_compare(given, prefix)}the path is {meant}."
@@ -61,9 +64,26 @@ class MissingPaths:
                 )
         raise HTTPException(404)
 
+    @cached_property
+    def _routes(self) -> list[Any]:
+        return [*iter_route_contexts(self._app.routes)]
+
+    @cached_property
+    def _heads(self) -> frozenset[tuple[str, ...]]:
+        """The prefixes of the routes, each with the segment after it."""
+        paths = (route.path.strip("/").split("/") for route in self._routes if route.path)
+        return frozenset((*path[:size],) for path in paths for size in (2, 3))
+
+    def _may_begin(self, prefix: tuple[str, ...], segment: str) -> bool:
+        """Return False where no route begins so: most wrong paths are those of scanners."""
+        is_service = prefix == ("api", "v1") and any(
+            segment == service for service, _ in self._catalog().models
+        )
+        return is_service or (*prefix, segment) in self._heads
+
     def _serves(self, scope: Scope, path: str) -> bool:
         meant = {**scope, "path": path}
-        for route in iter_route_contexts(self._app.routes):
+        for route in self._routes:
             match, child = route.matches(meant)
             # a path of tasks is served while some model has its action
             if match is not Match.NONE and child.get("operation", route) is not None:

@@ -8,7 +8,7 @@ from gateway_core.providers.catalog import Catalog
 from gateway_core.tasks.operations import CHAT, OPERATIONS
 
 MOST_NAMES = 3
-MOST_COMPARED = 2000
+MOST_COMPARED = 1000
 """Names that are compared for an error, each in some microseconds."""
 MOST_CHARACTERS = 200
 """A longer name is no misspelling."""
