@@ -136,3 +136,12 @@ async def test_list_that_errors_name_is_served(gateway: Gateway) -> None:
         headers = [("Authorization", f"Bearer {gateway.key}")]
         answer = await call(gateway.app, "GET", path, headers=headers, query=query)
         assert answer.status == 200
+
+
+@pytest.mark.parametrize("action", ["generateConten", "countTokens", "x" * 9000])
+async def test_wrong_method_of_google_names_those_of_models(gateway: Gateway, action: str) -> None:
+    answer = await gateway.create(NATIVE, path=f"/v1beta/models/chat-large:{action}")
+    assert (answer.status, answer.json["error"]["status"]) == (404, "NOT_FOUND")
+    text = answer.json["error"]["message"]
+    assert text.endswith("is not available; models have generateContent and streamGenerateContent.")
+    assert len(text) < 400

@@ -23,6 +23,7 @@ from gateway_core.admission.admission import Access, Authorizer
 from gateway_core.api.errors import MethodNotAllowed, NotFound
 from gateway_core.llm.formats.requests import read_chat, read_generate, read_responses
 from gateway_core.providers.catalog import Catalog
+from gateway_core.providers.suggestions import MOST_CHARACTERS
 from gateway_web.errors import NATIVE_ACTIONS, Dialect, choose_dialect
 from gateway_web.responses import Response, to_json
 
@@ -130,7 +131,10 @@ class LlmRoutes:
     async def _generate(self, call: Call) -> Response | None:
         model_id, _, action = call.wire_id.rpartition(":")
         if not model_id or action not in _SERVED:
-            raise NotFound(f"Method {action} is not available.")
+            served = " and ".join(_SERVED)
+            raise NotFound(
+                f"Method {action[:MOST_CHARACTERS]} is not available; models have {served}."
+            )
         is_event_stream = parse_qs(call.query.decode("latin-1")).get("alt") == ["sse"]
         read = partial(
             read_generate,
