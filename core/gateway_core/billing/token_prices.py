@@ -2,11 +2,26 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from operator import attrgetter
 from typing import NamedTuple
 
 from gateway_core.api.model import Price, PromptTier, TokenRates
 
 _MILLION = 1_000_000
+# at once, for each call reads them twice
+_read_rates = attrgetter(
+    "input_per_million_micros",
+    "output_per_million_micros",
+    "cached_per_million_micros",
+    "cached_audio_per_million_micros",
+    "cache_write_per_million_micros",
+    "cache_write_hour_per_million_micros",
+    "audio_input_per_million_micros",
+    "image_input_per_million_micros",
+    "audio_output_per_million_micros",
+    "image_output_per_million_micros",
+)
 
 
 @dataclass(slots=True)
@@ -60,13 +75,19 @@ def find_rates(price: Price, prompt: int = 0) -> Rates:
 
     The tier with the highest threshold below `prompt` applies to all tokens of the call.
     """
+    if not price.tiers:
+        return _complete_rates(_read_rates(price))
     tier: PromptTier | None = None
-    for each in price.tiers or ():
+    for each in price.tiers:
         if each.above_prompt_tokens < prompt and (
             tier is None or each.above_prompt_tokens > tier.above_prompt_tokens
         ):
             tier = each
-    return _complete_rates(price if tier is None else _merge(price, tier))
+    rates = _read_rates(price)
+    if tier is not None:
+        # a rate that the tier lacks is the price's own
+        rates = tuple(map(_choose, _read_rates(tier), rates))
+    return _complete_rates(rates)
 
 
 def list_tiers(price: Price) -> list[tuple[int, Rates]]:
@@ -81,6 +102,8 @@ def quote_tokens(price: Price, most_input: int, most_output: int, *, has_media: 
     The dearest tier that the prompt can reach counts, and of each tier the dearest kind of token.
     `has_media`: the prompt may have sound and images.
     """
+    if not price.tiers:
+        return _charge_whole(price, find_rates(price), most_input, most_output, has_media=has_media)
     return max(
         _charge_whole(price, rates, prompt, most_output, has_media=has_media)
         for rates, prompt in _list_reachable(price, most_input)
@@ -116,9 +139,6 @@ def sum_tokens(rates: Rates, used: TokenCounts) -> int:
 
 def _list_reachable(price: Price, most_input: int) -> Iterator[tuple[Rates, int]]:
     """Yield the rates of each tier that a prompt can reach, and its longest prompt there."""
-    if not price.tiers:
-        yield find_rates(price), most_input
-        return
     tiers = list_tiers(price)
     ends = [threshold for threshold, _ in tiers[1:]]
     for (threshold, rates), end in zip(tiers, [*ends, most_input], strict=True):
@@ -127,11 +147,17 @@ def _list_reachable(price: Price, most_input: int) -> Iterator[tuple[Rates, int]
 
 
 def _charge_whole(price: Price, rates: Rates, prompt: int, output: int, *, has_media: bool) -> int:
+    dearest, dearest_output = _find_dearest(rates, has_media)
+    return _round_up(price, prompt * dearest + output * dearest_output)
+
+
+@lru_cache
+def _find_dearest(rates: Rates, has_media: bool) -> tuple[int, int]:
+    """Return the highest rate of input and of output."""
     dearest = max(rates.input, rates.cached, rates.written, rates.written_hour)
     if has_media:
         dearest = max(dearest, rates.cached_audio, rates.audio, rates.image)
-    dearest_output = max(rates.output, rates.output_audio, rates.output_image)
-    return _round_up(price, prompt * dearest + output * dearest_output)
+    return dearest, max(rates.output, rates.output_audio, rates.output_image)
 
 
 def _round_up(price: Price, total: int) -> int:
@@ -139,28 +165,17 @@ def _round_up(price: Price, total: int) -> int:
     return (price.per_call_micros or 0) - (-total // _MILLION)
 
 
-def _merge(price: Price, tier: PromptTier) -> TokenRates:
-    """Return the rates of a tier, and the price's own for those that it lacks."""
-    rates = {
-        name: getattr(price, name) if getattr(tier, name) is None else getattr(tier, name)
-        for name in TokenRates.model_fields
-    }
-    return TokenRates.model_construct(**rates)
+def _choose(rate: int | None, other: int | None) -> int | None:
+    return other if rate is None else rate
 
 
-def _complete_rates(given: TokenRates) -> Rates:
+@lru_cache
+def _complete_rates(given: tuple[int | None, ...]) -> Rates:
     """Return all rates: a kind without one has that of the kind which it is part of."""
-    input_ = given.input_per_million_micros or 0
-    output = given.output_per_million_micros or 0
-    cached = given.cached_per_million_micros
-    cached_audio = given.cached_audio_per_million_micros
-    written = given.cache_write_per_million_micros
-    hour = given.cache_write_hour_per_million_micros
-    audio = given.audio_input_per_million_micros
-    image = given.image_input_per_million_micros
-    output_audio = given.audio_output_per_million_micros
-    output_image = given.image_output_per_million_micros
-    # conditional expressions, for this is done twice in each call
+    input_, output, cached, cached_audio, written, hour, audio, image, made_audio, made_image = (
+        given
+    )
+    input_, output = input_ or 0, output or 0
     audio = input_ if audio is None else audio
     written = input_ if written is None else written
     if cached_audio is None:
@@ -174,6 +189,6 @@ def _complete_rates(given: TokenRates) -> Rates:
         audio,
         input_ if image is None else image,
         output,
-        output if output_audio is None else output_audio,
-        output if output_image is None else output_image,
+        output if made_audio is None else made_audio,
+        output if made_image is None else made_image,
     )

@@ -1,6 +1,6 @@
 """Answers that are no streams, of a provider that speaks the client's format (§7.2, §7.3, §8.4)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gateway_core.llm.formats import provider_json
@@ -11,17 +11,16 @@ from gateway_core.llm.formats.calls import (
     TokenUsage,
     as_object,
     as_objects,
-    read_index,
 )
 from gateway_core.llm.formats.chat_message import CallPieces, adopt_others, regularize
 from gateway_core.llm.formats.failures import ReportedError, find_error
+from gateway_core.llm.formats.output import measure_answer
 from gateway_core.llm.formats.reasons import check_reason, choose_reason
 from gateway_core.llm.formats.usage import (
     complete_usage,
     correct_google_usage,
     fill_chat_usage,
     fill_responses_usage,
-    measure_answer,
     read_google_usage,
 )
 
@@ -63,17 +62,22 @@ class ChoiceEnds:
         self._open: dict[int, bool | None] = {}
         """Choices, and whether they have function calls; None for those that have ended."""
 
-    def note(self, choices: Iterable[dict[str, Any]]) -> None:
-        """Note the choices of a chunk."""
+    def note(self, choices: Iterable[dict[str, Any]]) -> Sequence[str]:
+        """Note the choices of a chunk. Return the reasons of those that it ends."""
+        reasons: Sequence[str] = ()
         for place, choice in enumerate(choices):
-            index = read_index(choice, place)
+            index = choice.get("index")
+            if type(index) is not int:
+                index = place
             reason = choice.get("finish_reason") or choice.get("finishReason")
             if reason and read_reason(reason):
                 self._open[index] = None
-                continue
-            has_calls = self._open.setdefault(index, False)
-            if has_calls is False and as_object(choice.get("delta")).get("tool_calls"):
-                self._open[index] = True
+                reasons = (*reasons, reason)
+            elif self._open.setdefault(index, False) is False:
+                delta = choice.get("delta")
+                if isinstance(delta, dict) and delta.get("tool_calls"):
+                    self._open[index] = True
+        return reasons
 
     @property
     def are_all(self) -> bool:

@@ -4,6 +4,7 @@ Texts are strings, and each function call has an index and an id of its own.
 """
 
 import secrets
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,15 +12,19 @@ import orjson
 
 from gateway_core.llm.formats import provider_json
 from gateway_core.llm.formats.calls import as_object, as_objects, read_index
+from gateway_core.llm.formats.output import measure_delta, measure_plain
 from gateway_core.llm.formats.thoughts import FIELDS, read_reasoning
 
-_OTHER_REASONING = frozenset({"thinking", "reasoning_details"})
+OTHER_REASONING = frozenset({"thinking", "reasoning_details"})
 """Fields in which providers put the reasoning of a message beside those of `thoughts`."""
 _THOUGHTS = ("thinking", "reasoning", "reasoning_text", "summary")
 _INNER = ("text", "content", "value", "output_text", "refusal", *_THOUGHTS)
 """Fields of a part that may have its text."""
 _MOST_DEPTH = 8
 """Levels of parts in parts."""
+_CONTINUED = frozenset({"function", "index", "type"})
+_ARGUMENTS = frozenset({"arguments"})
+"""Fields of a piece that goes on with a call, and of its function."""
 
 
 def read_arguments(arguments: Any, *, is_cut: bool = False) -> dict[str, Any] | None:
@@ -51,17 +56,6 @@ def join_parts(content: Any, depth: int = _MOST_DEPTH) -> str:
     return ""
 
 
-def is_regular(choice: Any) -> bool:
-    """Return whether a choice of a chunk needs no `regularize` and has no function call."""
-    if not isinstance(choice, dict) or type(choice.get("index")) is not int:
-        return False
-    delta = choice.get("delta")
-    if not isinstance(delta, dict):
-        return False
-    content = delta.get("content")
-    return (content is None or isinstance(content, str)) and not delta.get("tool_calls")
-
-
 def regularize(message: dict[str, Any], calls: "CallPieces") -> None:
     """Make a message or delta regular, in place; `calls` has the pieces of earlier deltas."""
     content = message.get("content")
@@ -86,8 +80,8 @@ def regularize(message: dict[str, Any], calls: "CallPieces") -> None:
 
 def adopt_others(message: dict[str, Any]) -> None:
     """Move what some providers have in fields of their own to the usual ones, in place."""
-    if not _OTHER_REASONING.isdisjoint(message) and read_reasoning(message) is None:
-        texts = filter(None, (join_parts(message.get(name)) for name in _OTHER_REASONING))
+    if not OTHER_REASONING.isdisjoint(message) and read_reasoning(message) is None:
+        texts = filter(None, (join_parts(message.get(name)) for name in OTHER_REASONING))
         text = next(texts, None)
         if text is not None:
             message["reasoning_content"] = text
@@ -122,6 +116,62 @@ class _Call:
         return read_arguments("".join(self.arguments)) is not None
 
 
+class DeltaReader:
+    """Makes the deltas of a chat stream regular, and measures their output.
+
+    `adopts_others`: it moves what providers have in fields of their own to the usual ones.
+    """
+
+    def __init__(self, *, adopts_others: bool = False) -> None:
+        self._adopts_others = adopts_others
+        self._calls = defaultdict[int, CallPieces](CallPieces)
+
+    def read(self, choices: list[dict[str, Any]]) -> int:
+        """Make the choices of a chunk regular, in place. Return the bytes of their output."""
+        size = 0
+        for place, choice in enumerate(choices):
+            index = choice.get("index")
+            if type(index) is not int:
+                index = choice["index"] = place
+            delta = choice.get("delta")
+            if not isinstance(delta, dict):
+                continue
+            length = measure_plain(delta)
+            if length is None or (self._adopts_others and not OTHER_REASONING.isdisjoint(delta)):
+                if self._adopts_others:
+                    adopt_others(delta)
+                regularize(delta, self._calls[index])
+                length = measure_delta(delta)
+            size += length
+        return size
+
+    def read_usual(self, chunks: list[dict[str, Any]]) -> int | None:
+        """Return the bytes of the output in chunks of which none needs a change; else None."""
+        size = 0
+        arguments: list[tuple[_Call, str]] = []
+        for chunk in chunks:
+            choices = chunk.get("choices")
+            if not isinstance(choices, list):
+                return None
+            for choice in choices:
+                index = choice.get("index") if isinstance(choice, dict) else None
+                if type(index) is not int:
+                    return None
+                delta = choice.get("delta")
+                length = measure_plain(delta)
+                if length is None:
+                    continued = self._calls[index].find_continued(delta)
+                    if continued is None:
+                        return None
+                    arguments += continued
+                    length = measure_delta(delta)
+                size += length
+        for call, text in arguments:
+            if text:
+                call.arguments.append(text)
+        return size
+
+
 class CallPieces:
     """Pieces of the function calls of one choice, in turn, as clients can join them.
 
@@ -141,6 +191,26 @@ class CallPieces:
         """Return the pieces of one delta, or the calls of a whole message."""
         touched = set[int]()
         return [self._take(piece, place, touched) for place, piece in enumerate(pieces)]
+
+    def find_continued(self, delta: Any) -> list[tuple[_Call, str]] | None:
+        """Return the calls that a delta goes on with, and the texts; None if it has to change."""
+        pieces = delta.get("tool_calls") if isinstance(delta, dict) else None
+        if not isinstance(pieces, list) or any(
+            value for name, value in delta.items() if name not in ("role", "tool_calls")
+        ):
+            return None
+        continued = []
+        for piece in pieces:
+            if type(piece) is not dict or not piece.keys() <= _CONTINUED:
+                return None
+            function, call = piece.get("function"), self._by_index.get(piece.get("index", ""))
+            if type(function) is not dict or function.keys() != _ARGUMENTS or call is None:
+                return None
+            text = function["arguments"]
+            if type(text) is not str or call.index != piece["index"]:
+                return None
+            continued.append((call, text))
+        return continued
 
     def _take(self, piece: dict[str, Any], place: int, touched: set[int]) -> dict[str, Any]:
         kind = "custom" if isinstance(piece.get("custom"), dict) else "function"

@@ -1,13 +1,12 @@
 """Streams of Chat Completions (contract §7.2)."""
 
-from collections import defaultdict
 from typing import Any
 
 import orjson
 
-from gateway_core.llm.formats.answers import ChoiceEnds, read_reason
-from gateway_core.llm.formats.calls import Format, as_objects, read_index
-from gateway_core.llm.formats.chat_message import CallPieces, is_regular, regularize
+from gateway_core.llm.formats.answers import read_reason
+from gateway_core.llm.formats.calls import Format, as_objects
+from gateway_core.llm.formats.chat_message import DeltaReader
 from gateway_core.llm.formats.reasons import choose_reason
 from gateway_core.llm.formats.sse import (
     DONE,
@@ -25,7 +24,7 @@ from gateway_core.llm.formats.streams import (
     parse_usual,
     write_field,
 )
-from gateway_core.llm.formats.usage import fill_chat_usage, measure_delta
+from gateway_core.llm.formats.usage import fill_chat_usage
 
 _DONE_FRAME = DONE.removesuffix(b"\n\n")
 _MOST_LESSONS = 4
@@ -39,8 +38,7 @@ class ChatStream(LlmStream):
         super().__init__(Format.CHAT)
         self._model_id = model_id
         self._include_usage = include_usage
-        self._ends = ChoiceEnds()
-        self._calls = defaultdict[int, CallPieces](CallPieces)
+        self._deltas = DeltaReader()
         self._head: dict[str, Any] = {}
         """The fields of the last parsed chunk beside its choices."""
         self._shown_usage: Any = None
@@ -164,14 +162,12 @@ class ChatStream(LlmStream):
         if usages and (usages != frames or block.count(self._null_usage) != frames):
             return None
         documents = parse_usual(block[len(b"data: ") : -2].split(b"\n\ndata: "))
-        if not documents:
+        size = self._deltas.read_usual(documents) if documents else None
+        if size is None:
             return None
         for chunk in documents:
-            choices = chunk.get("choices")
-            if not isinstance(choices, list) or not all(map(is_regular, choices)):
-                return None
-            self._ends.note(choices)
-        self.text_bytes += sum(map(measure_chunk, documents))
+            self._ends.note(chunk["choices"])
+        self.text_bytes += size
         passed = block.replace(self._model, self._public_model)
         if usages:
             if not self._include_usage:
@@ -196,10 +192,8 @@ class ChatStream(LlmStream):
             return b""
         self._head = document
         document["model"] = self._model_id
-        regularize_chunk(document, self._calls)
-        self.text_bytes += measure_chunk(document)
-        self._note_reasons(document)
-        self._ends.note(choices)
+        self.text_bytes += self._deltas.read(choices)
+        self._note_ends(choices)
         for choice in choices:
             choice.pop("usage", None)
             reason = read_reason(choice.get("finish_reason"))
@@ -233,16 +227,3 @@ class ChatStream(LlmStream):
         if not self._ends.are_all:
             raise StreamBroken("The provider's stream ended early.")
         return self._pass_done()
-
-
-def regularize_chunk(document: dict[str, Any], calls: dict[int, CallPieces]) -> None:
-    """Make the choices of a chunk regular, in place; `calls` has the pieces by choice."""
-    for place, choice in enumerate(as_objects(document.get("choices"))):
-        index = choice["index"] = read_index(choice, place)
-        if isinstance(choice.get("delta"), dict):
-            regularize(choice["delta"], calls[index])
-
-
-def measure_chunk(document: dict[str, Any]) -> int:
-    """Bytes of the output in a chunk of a chat stream."""
-    return sum(measure_delta(choice.get("delta")) for choice in as_objects(document.get("choices")))

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from gateway_core.llm.formats.answers import GOOGLE_FIELDS, ChoiceEnds, read_reason
-from gateway_core.llm.formats.calls import Format, as_object, as_objects
+from gateway_core.llm.formats.answers import GOOGLE_FIELDS, read_reason
+from gateway_core.llm.formats.calls import Format, as_objects
+from gateway_core.llm.formats.output import measure_candidates
 from gateway_core.llm.formats.sse import (
     ErrorForm,
     StreamBroken,
@@ -12,17 +13,13 @@ from gateway_core.llm.formats.sse import (
     keep_alive,
 )
 from gateway_core.llm.formats.streams import NEVER, SPACES, LlmStream, parse_usual, write_field
-from gateway_core.llm.formats.usage import (
-    adds_up,
-    correct_google_usage,
-    measure_candidates,
-    read_google_usage,
-)
+from gateway_core.llm.formats.usage import adds_up, correct_google_usage, read_google_usage
 
 
 def is_blocked(document: dict[str, Any]) -> bool:
     """Return whether an answer or a chunk says why its prompt has no candidates."""
-    return bool(read_reason(as_object(document.get("promptFeedback")).get("blockReason")))
+    feedback = document.get("promptFeedback")
+    return isinstance(feedback, dict) and bool(read_reason(feedback.get("blockReason")))
 
 
 class GoogleWriter:
@@ -62,7 +59,6 @@ class GoogleStream(LlmStream):
         super().__init__(Format.GOOGLE)
         self._model_id = model_id
         self._writer = GoogleWriter(event_stream=event_stream)
-        self._ends = ChoiceEnds()
         self._blocked = False
         self._model = NEVER
         self._public_model = NEVER
@@ -88,14 +84,21 @@ class GoogleStream(LlmStream):
         ):
             return None
         documents = parse_usual(block[len(b"data: ") : -2].split(b"\n\ndata: "))
-        if not documents or not all(adds_up(chunk.get("usageMetadata")) for chunk in documents):
+        if not documents:
             return None
+        size = 0
         for chunk in documents:
+            if not adds_up(chunk.get("usageMetadata")):
+                return None
             self._ends.note(as_objects(chunk.get("candidates")))
-        self.text_bytes += sum(map(measure_candidates, documents))
-        # nearly every chunk has the sum of all before it
-        counts = (read_google_usage(chunk.get("usageMetadata")) for chunk in reversed(documents))
-        self.usage = next(filter(None, counts), self.usage)
+            size += measure_candidates(chunk)
+        self.text_bytes += size
+        for chunk in reversed(documents):
+            # nearly every chunk has the sum of all before it
+            usage = read_google_usage(chunk.get("usageMetadata"))
+            if usage is not None:
+                self.usage = usage
+                break
         return self._writer.write(block.replace(self._model, self._public_model))
 
     def _pass_document(self, document: dict[str, Any], frame: bytes) -> bytes:
@@ -112,8 +115,7 @@ class GoogleStream(LlmStream):
             self.usage = usage
             correct_google_usage(document["usageMetadata"], usage)
         self.text_bytes += measure_candidates(document)
-        self._note_reasons(document)
-        self._ends.note(as_objects(document.get("candidates")))
+        self._note_ends(as_objects(document.get("candidates")))
         self._blocked = self._blocked or is_blocked(document)
         return self._writer.write(data_frame(document))
 

@@ -1,6 +1,9 @@
-"""Which frames of a provider have output: text, reasoning, a call or media (contract §7.4)."""
+"""Output of providers, text, reasoning, calls or media (contract §7.4), and its length."""
 
+from collections.abc import Iterable
 from typing import Any
+
+import orjson
 
 from gateway_core.llm.formats.calls import Format, as_object, as_objects
 
@@ -23,6 +26,8 @@ _BEGINNINGS = frozenset(
 )
 """Events that begin an item or a part of one, mostly an empty one."""
 _EMPTY_ITEMS = frozenset({"message", "reasoning"})
+_DELTA_TEXTS = frozenset({"content", "reasoning", "reasoning_content", "refusal"})
+"""Fields of a chat message that are output."""
 _LABELS = frozenset({"id", "index", "object", "role", "status", "type"})
 
 
@@ -62,3 +67,86 @@ def _has_content(part: Any) -> bool:
         value and name not in _LABELS and value is not True and name != "thoughtSignature"
         for name, value in part.items()
     )
+
+
+def measure_answer(format_: Format, document: dict[str, Any]) -> int:
+    """Bytes of the output in an answer that is no stream."""
+    match format_:
+        case Format.CHAT:
+            return sum(
+                measure_delta(choice.get("message"))
+                for choice in as_objects(document.get("choices"))
+            )
+        case Format.RESPONSES:
+            return sum(
+                measure_texts(item, ("arguments", "input"))
+                + sum(
+                    measure_texts(part, ("text", "refusal"))
+                    for key in ("content", "summary")
+                    for part in as_objects(item.get(key))
+                )
+                for item in as_objects(document.get("output"))
+            )
+        case Format.GOOGLE:
+            return measure_candidates(document)
+
+
+def measure_delta(delta: Any) -> int:
+    """Bytes of the output in a chat message, or in a delta of one."""
+    if not isinstance(delta, dict):
+        return 0
+    size = measure_texts(delta, _DELTA_TEXTS)
+    for call in as_objects(delta.get("tool_calls")):
+        size += measure_texts(as_object(call.get("function")), ("name", "arguments"))
+    return size
+
+
+def measure_plain(delta: Any) -> int | None:
+    """Return the bytes of the output in a delta that has texts alone; None for another one."""
+    if type(delta) is not dict:
+        return None
+    size = 0
+    for name, value in delta.items():
+        if type(value) is str:
+            if name in _DELTA_TEXTS:
+                size += len(value) if value.isascii() else len(value.encode())
+        elif value or (value is not None and name in _DELTA_TEXTS):
+            return None
+    return size
+
+
+def measure_candidates(document: dict[str, Any]) -> int:
+    """Bytes of the output in a generateContent answer, or in a chunk of one."""
+    size = 0
+    candidates = document.get("candidates")
+    # without helpers, for each chunk is measured
+    for candidate in candidates if isinstance(candidates, list) else ():
+        content = candidate.get("content") if isinstance(candidate, dict) else None
+        parts = content.get("parts") if isinstance(content, dict) else None
+        for part in parts if isinstance(parts, list) else ():
+            if not isinstance(part, dict):
+                continue
+            text = part.get("text")
+            if isinstance(text, str):
+                size += len(text) if text.isascii() else len(text.encode())
+            if "functionCall" in part:
+                size += _measure_call(part["functionCall"])
+    return size
+
+
+def _measure_call(call: Any) -> int:
+    try:
+        return len(orjson.dumps(call))
+    except orjson.JSONEncodeError:
+        # nested too deeply
+        return 0
+
+
+def measure_texts(holder: dict[str, Any], names: Iterable[str]) -> int:
+    """Bytes of the strings that `holder` has under `names`."""
+    size = 0
+    for name in names:
+        value = holder.get(name)
+        if isinstance(value, str):
+            size += len(value.encode())
+    return size

@@ -4,16 +4,14 @@ from typing import Any
 
 from gateway_core.llm.formats.calls import Format
 from gateway_core.llm.formats.failures import ReportedError, find_error
+from gateway_core.llm.formats.output import measure_texts
 from gateway_core.llm.formats.responses_writer import ResponsesWriter
 from gateway_core.llm.formats.sse import (
     ErrorForm,
     StreamBroken,
 )
 from gateway_core.llm.formats.streams import LlmStream, parse_usual
-from gateway_core.llm.formats.usage import (
-    fill_responses_usage,
-    measure_texts,
-)
+from gateway_core.llm.formats.usage import fill_responses_usage
 
 _KINDS = ("response.", "error", "keepalive")
 """Beginnings of the types of events."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from gateway_core.llm.formats.answers import MOST_REASONS, list_finish_reasons
+from gateway_core.llm.formats.answers import MOST_REASON_LENGTH, MOST_REASONS, ChoiceEnds
 from gateway_core.llm.formats.calls import Format, TokenUsage
 from gateway_core.llm.formats.failures import ReportedError, find_error
 from gateway_core.llm.formats.output import shows_output
@@ -62,6 +62,7 @@ class LlmStream(ABC):
         """What the provider reported so far."""
         self.text_bytes = 0
         """Length of the output so far: what a broken-off stream is charged by."""
+        self._ends = ChoiceEnds()
         self._splitter = FrameSplitter()
         self._joiner = HalfJoiner()
 
@@ -102,10 +103,11 @@ class LlmStream(ABC):
             error.sent = sent
             raise
 
-    def _note_reasons(self, document: dict[str, Any]) -> None:
-        """Note why choices end in a chunk. ReportedError if one failed."""
-        reasons = list_finish_reasons(document, self.upstream)
+    def _note_ends(self, choices: Iterable[dict[str, Any]]) -> None:
+        """Note which choices end in a chunk, and why. ReportedError if one failed."""
+        reasons = self._ends.note(choices)
         if reasons:
+            reasons = [reason[:MOST_REASON_LENGTH] for reason in reasons[:MOST_REASONS]]
             for reason in reasons:
                 check_reason(reason)
             self.finish_reasons = [*self.finish_reasons, *reasons][:MOST_REASONS]
@@ -122,9 +124,9 @@ class LlmStream(ABC):
     def fail(self, form: ErrorForm) -> bytes:
         """Return the last bytes for the client of a stream that fails."""
 
-    @abstractmethod
     def _pass_usual(self, block: bytes) -> bytes | None:
         """The client's bytes for frames that all have the usual shape; None if not all have."""
+        return None
 
     @abstractmethod
     def _pass_document(self, document: dict[str, Any], frame: bytes) -> bytes:
@@ -155,11 +157,13 @@ class LlmStream(ABC):
             return self._release() + self._pass_done()
         if not self._joiner.is_waiting:
             try:
-                document = as_document(orjson.loads(data))
+                document = orjson.loads(data)
             except orjson.JSONDecodeError:
                 # it may have half a character
                 pass
             else:
+                if type(document) is not dict:
+                    document = as_document(document)
                 return self._pass_checked(document, frame)
         try:
             ready = self._joiner.add(data, frame)
@@ -170,12 +174,15 @@ class LlmStream(ABC):
         return self._pass_ready(ready)
 
     def _pass_checked(self, document: dict[str, Any], frame: bytes) -> bytes:
-        error = self._find_error(document)
-        if error is None and find_event(frame) == b"error":
-            error = find_error({"error": document or "The provider failed."})
-        if error is not None:
-            raise error
-        self.has_output = self.has_output or shows_output(document, self.upstream)
+        # most frames do not even have the word
+        if frame.find(b"error") >= 0 or self.upstream is Format.RESPONSES:
+            error = self._find_error(document)
+            if error is None and find_event(frame) == b"error":
+                error = find_error({"error": document or "The provider failed."})
+            if error is not None:
+                raise error
+        if not self.has_output:
+            self.has_output = shows_output(document, self.upstream)
         return self._pass_document(document, frame)
 
     def _check_document(self) -> None:

@@ -1,22 +1,20 @@
 """Streams of a provider that speaks another format than the client."""
 
 from abc import ABC, abstractmethod
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from gateway_core.llm.formats.answers import GOOGLE_FIELDS, ChoiceEnds
+from gateway_core.llm.formats.answers import GOOGLE_FIELDS
 from gateway_core.llm.formats.calls import (
     Format,
     InvalidAnswer,
     LlmCall,
     TokenUsage,
-    as_object,
     as_objects,
 )
-from gateway_core.llm.formats.chat_message import CallPieces, adopt_others
-from gateway_core.llm.formats.chat_stream import measure_chunk, regularize_chunk
+from gateway_core.llm.formats.chat_message import DeltaReader
 from gateway_core.llm.formats.google_stream import GoogleWriter, is_blocked
+from gateway_core.llm.formats.output import measure_candidates
 from gateway_core.llm.formats.responses_writer import ResponsesWriter
 from gateway_core.llm.formats.sse import (
     DONE,
@@ -24,9 +22,10 @@ from gateway_core.llm.formats.sse import (
     StreamBroken,
     chat_error,
     data_frame,
+    split_frames,
 )
 from gateway_core.llm.formats.streams import LlmStream
-from gateway_core.llm.formats.usage import fill_chat_usage, measure_candidates, read_google_usage
+from gateway_core.llm.formats.usage import fill_chat_usage, read_google_usage
 
 
 class ChunkTranslator(ABC):
@@ -61,10 +60,11 @@ class TranslatedStream(LlmStream):
         super().__init__(upstream)
         self._format = call.format
         self._translators = translators
-        self._ends = ChoiceEnds()
         self._blocked = False
-        self._calls = defaultdict[int, CallPieces](CallPieces)
+        self._deltas = DeltaReader(adopts_others=True)
         self._responses = ResponsesWriter(call.model_id, created)
+        is_responses = call.format is Format.RESPONSES
+        self._encode = self._responses.write if is_responses else data_frame
         self._google = GoogleWriter(event_stream=call.event_stream)
 
     def fail(self, form: ErrorForm) -> bytes:
@@ -91,29 +91,28 @@ class TranslatedStream(LlmStream):
         """Go on with the response that `early` began; the frames `held`, written anew."""
         return self._responses.resume(held, early)
 
-    def _pass_usual(self, block: bytes) -> bytes | None:
-        return None
+    def _pass(self, block: bytes) -> bytes:
+        return self._pass_all(split_frames(block), self._pass_frame)
 
     def _pass_document(self, document: dict[str, Any], frame: bytes) -> bytes:
         if self.upstream is Format.GOOGLE:
             usage = read_google_usage(document.get("usageMetadata"))
             choices = as_objects(document.get("candidates"))
+            self.text_bytes += measure_candidates(document)
             self._blocked = self._blocked or is_blocked(document)
         else:
             usage = fill_chat_usage(document)
             choices = as_objects(document.get("choices"))
-            for choice in choices:
-                adopt_others(as_object(choice.get("delta")))
-            regularize_chunk(document, self._calls)
-        self.text_bytes += self._measure(document)
+            self.text_bytes += self._deltas.read(choices)
         self.usage = usage or self.usage
-        self._ends.note(choices)
-        self._note_reasons(document)
-        if GOOGLE_FIELDS.isdisjoint(document) and not isinstance(document.get("choices"), list):
+        self._note_ends(choices)
+        if not choices and (
+            GOOGLE_FIELDS.isdisjoint(document) and not isinstance(document.get("choices"), list)
+        ):
             return b""
-        chunks = [document]
         try:
-            for translator in self._translators:
+            chunks = self._translators[0].translate(document)
+            for translator in self._translators[1:]:
                 chunks = [later for chunk in chunks for later in translator.translate(chunk)]
         except InvalidAnswer as invalid:
             raise StreamBroken(str(invalid)) from invalid
@@ -142,15 +141,5 @@ class TranslatedStream(LlmStream):
         return self._pass_done()
 
     def _write(self, chunks: Sequence[dict[str, Any]]) -> bytes:
-        match self._format:
-            case Format.CHAT:
-                return b"".join(map(data_frame, chunks))
-            case Format.GOOGLE:
-                return self._google.write(b"".join(map(data_frame, chunks)))
-            case Format.RESPONSES:
-                return b"".join(map(self._responses.write, chunks))
-
-    def _measure(self, document: dict[str, Any]) -> int:
-        if self.upstream is Format.GOOGLE:
-            return measure_candidates(document)
-        return measure_chunk(document)
+        frames = b"".join(map(self._encode, chunks))
+        return self._google.write(frames) if self._format is Format.GOOGLE else frames

@@ -3,10 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-import orjson
-
 from gateway_core.llm.formats.calls import (
-    Format,
+    MOST_TOKENS,
     LlmCall,
     TokenUsage,
     as_object,
@@ -43,6 +41,23 @@ _CACHED = ("cached_tokens", "cache_read_input_tokens", "prompt_cache_hit_tokens"
 _WRITTEN = ("cache_write_tokens", "cache_creation_tokens", "cache_creation_input_tokens")
 _WRITTEN_HOUR = ("cache_write_1h_tokens", "ephemeral_1h_input_tokens")
 _WRITTEN_PARTS = ("cache_creation", "cache_creation_token_details")
+_PARTS = frozenset(
+    {
+        *_CACHED,
+        *_WRITTEN,
+        *_WRITTEN_HOUR,
+        *_WRITTEN_PARTS,
+        "audio_tokens",
+        "cached_tokens_details",
+        "image_tokens",
+        "reasoning_tokens",
+    }
+)
+"""All counters of parts of the input or the output, and what holds further ones."""
+_GIVEN_MODALITIES = ("promptTokensDetails", "toolUsePromptTokensDetails")
+_CACHED_MODALITIES = ("cacheTokensDetails",)
+_MADE_MODALITIES = ("candidatesTokensDetails", "responseTokensDetails")
+_MODALITIES = frozenset({*_GIVEN_MODALITIES, *_CACHED_MODALITIES, *_MADE_MODALITIES})
 
 
 def read_chat_usage(usage: Any) -> TokenUsage | None:
@@ -59,18 +74,25 @@ def fill_chat_usage(document: dict[str, Any]) -> TokenUsage | None:
     None without one. The document's own `usage` is made to show the sums that are charged.
     """
     shown: Any = document.get("usage")
-    usage = read_chat_usage(shown)
-    if usage is not None:
-        _correct_openai(shown, usage, _CHAT)
-        return usage
-    holders = (as_object(document.get("x_groq")), *as_objects(document.get("choices")))
-    usage = next(filter(None, (read_chat_usage(each.get("usage")) for each in holders)), None)
-    if usage is not None:
-        document["usage"] = to_chat_usage(usage)
-    return usage
+    if shown:
+        usage = read_chat_usage(shown)
+        if usage is not None:
+            _correct_openai(shown, usage, _CHAT)
+            return usage
+    for holder in (document.get("x_groq"), *as_objects(document.get("choices"))):
+        # nearly no chunk has one
+        if isinstance(holder, dict) and "usage" in holder:
+            usage = read_chat_usage(holder["usage"])
+            if usage is not None:
+                document["usage"] = to_chat_usage(usage)
+                return usage
+    return None
 
 
 def _read_openai(usage: Any, names: _Names) -> TokenUsage | None:
+    plain = _read_plain(usage, names) if isinstance(usage, dict) else None
+    if plain is not None:
+        return plain
     if not _has_counts(usage, names.input, names.output):
         return None
     given = as_object(usage.get(names.input_details))
@@ -96,13 +118,55 @@ def _read_openai(usage: Any, names: _Names) -> TokenUsage | None:
     )
 
 
+def _read_plain(usage: dict[str, Any], names: _Names) -> TokenUsage | None:
+    """Return the usage of counts that leave nothing to decide, as most are; else None.
+
+    Input and output add up to the total, and no parts are counted but cached tokens and reasoning.
+    The full rule gives the same, more slowly.
+    """
+    given, made = usage.get(names.input), usage.get(names.output)
+    if not (
+        type(given) is int
+        and type(made) is int
+        and given > 0
+        and made > 0
+        and given + made == usage.get("total_tokens")
+        and given + made <= MOST_TOKENS
+        and _PARTS.isdisjoint(usage)
+    ):
+        return None
+    cached = _read_part(usage.get(names.input_details), "cached_tokens", given)
+    reasoning = _read_part(usage.get(names.output_details), "reasoning_tokens", made)
+    if cached is None or reasoning is None:
+        return None
+    return TokenUsage(given, made, cached=cached, reasoning=reasoning)
+
+
+def _read_part(details: Any, name: str, most: int) -> int | None:
+    """Return the count `name` in details; None if it is odd, or others are there too."""
+    if not details:
+        return 0
+    if type(details) is not dict:
+        return None
+    part = 0
+    for key, count in details.items():
+        if count and key in _PARTS:
+            if key != name or type(count) is not int or not 0 < count <= most:
+                return None
+            part = count
+    return part
+
+
 def read_google_usage(usage: Any) -> TokenUsage | None:
     """Return the usage that a `usageMetadata` means, or None as for chat."""
+    plain = _read_plain_google(usage) if isinstance(usage, dict) else None
+    if plain is not None:
+        return plain
     if not _has_counts(usage, "promptTokenCount", "candidatesTokenCount"):
         return None
-    given = _read_modalities(usage, "promptTokensDetails", "toolUsePromptTokensDetails")
-    cached = _read_modalities(usage, "cacheTokensDetails")
-    made = _read_modalities(usage, "candidatesTokensDetails", "responseTokensDetails")
+    given = _read_modalities(usage, *_GIVEN_MODALITIES)
+    cached = _read_modalities(usage, *_CACHED_MODALITIES)
+    made = _read_modalities(usage, *_MADE_MODALITIES)
     return interpret_counts(
         ReportedCounts(
             read_count(usage.get("promptTokenCount"))
@@ -120,6 +184,34 @@ def read_google_usage(usage: Any) -> TokenUsage | None:
             is_reasoning_apart=True,
         )
     )
+
+
+def _read_plain_google(usage: dict[str, Any]) -> TokenUsage | None:
+    """Return the usage as `_read_plain` does."""
+    given, made = usage.get("promptTokenCount"), usage.get("candidatesTokenCount")
+    cached = usage.get("cachedContentTokenCount", 0)
+    reasoning = usage.get("thoughtsTokenCount", 0)
+    if not (
+        type(given) is int
+        and type(made) is int
+        and type(cached) is int
+        and type(reasoning) is int
+        and 0 <= cached <= given > 0
+        and reasoning >= 0
+        and made > 0
+        and given + made + reasoning == usage.get("totalTokenCount")
+        and given + made + reasoning <= MOST_TOKENS
+        and "toolUsePromptTokenCount" not in usage
+    ):
+        return None
+    for name in _MODALITIES & usage.keys():
+        details = usage[name]
+        if type(details) is not list:
+            return None
+        for each in details:
+            if type(each) is not dict or each.get("modality") != "TEXT":
+                return None
+    return TokenUsage(given, made + reasoning, cached=cached, reasoning=reasoning)
 
 
 def _find_count(names: tuple[str, ...], *holders: dict[str, Any]) -> int:
@@ -242,22 +334,21 @@ def _correct_openai(shown: dict[str, Any], usage: TokenUsage, names: _Names) -> 
             shown[name] = {**as_object(shown.get(name)), counter: count}
 
 
-_SUMMANDS = (
-    "promptTokenCount",
-    "toolUsePromptTokenCount",
-    "candidatesTokenCount",
-    "thoughtsTokenCount",
-)
-
-
 def adds_up(shown: Any) -> bool:
     """Return whether the sums in a `usageMetadata` need no correction."""
     if not isinstance(shown, dict):
         return True
     try:
-        parts = sum(shown.get(name) or 0 for name in _SUMMANDS)
-        is_whole = shown.get("totalTokenCount", parts) == parts
-        return is_whole and (shown.get("cachedContentTokenCount") or 0) <= shown["promptTokenCount"]
+        parts = (
+            shown["promptTokenCount"]
+            + (shown.get("toolUsePromptTokenCount") or 0)
+            + (shown.get("candidatesTokenCount") or 0)
+            + (shown.get("thoughtsTokenCount") or 0)
+        )
+        cached = shown.get("cachedContentTokenCount") or 0
+        return bool(
+            shown.get("totalTokenCount", parts) == parts and cached <= shown["promptTokenCount"]
+        )
     except (KeyError, TypeError):
         return False
 
@@ -326,64 +417,3 @@ def complete_usage(call: LlmCall, reported: TokenUsage | None, text_bytes: int) 
         output=reported.output or estimated.output,
         estimated=True,
     )
-
-
-def measure_answer(format_: Format, document: dict[str, Any]) -> int:
-    """Bytes of the output in an answer that is no stream."""
-    match format_:
-        case Format.CHAT:
-            return sum(
-                measure_delta(choice.get("message"))
-                for choice in as_objects(document.get("choices"))
-            )
-        case Format.RESPONSES:
-            return sum(
-                measure_texts(item, ("arguments", "input"))
-                + sum(
-                    measure_texts(part, ("text", "refusal"))
-                    for key in ("content", "summary")
-                    for part in as_objects(item.get(key))
-                )
-                for item in as_objects(document.get("output"))
-            )
-        case Format.GOOGLE:
-            return measure_candidates(document)
-
-
-def measure_delta(delta: Any) -> int:
-    """Bytes of the output in a chat message, or in a delta of one."""
-    if not isinstance(delta, dict):
-        return 0
-    size = measure_texts(delta, ("content", "refusal", "reasoning_content", "reasoning"))
-    for call in as_objects(delta.get("tool_calls")):
-        size += measure_texts(as_object(call.get("function")), ("name", "arguments"))
-    return size
-
-
-def measure_candidates(document: dict[str, Any]) -> int:
-    """Bytes of the output in a generateContent answer, or in a chunk of one."""
-    size = 0
-    for candidate in as_objects(document.get("candidates")):
-        for part in as_objects(as_object(candidate.get("content")).get("parts")):
-            size += measure_texts(part, ("text",))
-            if "functionCall" in part:
-                size += _measure_call(part["functionCall"])
-    return size
-
-
-def _measure_call(call: Any) -> int:
-    try:
-        return len(orjson.dumps(call))
-    except orjson.JSONEncodeError:
-        # nested too deeply
-        return 0
-
-
-def measure_texts(holder: dict[str, Any], names: tuple[str, ...]) -> int:
-    """Bytes of the strings that `holder` has under `names`."""
-    size = 0
-    for name in names:
-        value = holder.get(name)
-        if isinstance(value, str):
-            size += len(value.encode())
-    return size
