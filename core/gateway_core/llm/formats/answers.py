@@ -14,7 +14,7 @@ from gateway_core.llm.formats.calls import (
 )
 from gateway_core.llm.formats.chat_message import CallPieces, adopt_others, regularize
 from gateway_core.llm.formats.failures import ReportedError, find_error
-from gateway_core.llm.formats.output import measure_answer
+from gateway_core.llm.formats.output import measure_answer, measure_plain
 from gateway_core.llm.formats.reasons import check_reason, choose_reason
 from gateway_core.llm.formats.usage import (
     complete_usage,
@@ -95,7 +95,8 @@ def parse_answer(raw: bytes) -> dict[str, Any]:
         document = provider_json.load(raw)
     except ValueError as error:
         raise InvalidAnswer("The answer is not JSON.") from error
-    reported = find_error(document)
+    # most answers do not even have the word
+    reported = find_error(document) if raw.find(b"error") >= 0 else None
     if reported is not None:
         raise reported
     if not isinstance(document, dict):
@@ -123,7 +124,8 @@ def complete_answer(call: LlmCall, document: dict[str, Any], upstream: Format) -
                 message = as_object(choice.get("message"))
                 if call.format is not Format.CHAT:
                     adopt_others(message)
-                regularize(message, CallPieces())
+                if measure_plain(message) is None:
+                    regularize(message, CallPieces())
                 reason = read_reason(choice.get("finish_reason"))
                 if reason is None and message.get("tool_calls"):
                     reason = "tool_calls"

@@ -136,8 +136,13 @@ def as_object(value: Any) -> dict[str, Any]:
 
 
 def as_objects(value: Any) -> list[dict[str, Any]]:
-    """The JSON objects in an array; empty where `value` is no array."""
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    """The JSON objects in an array, as it is if it has no others; empty for what is no array."""
+    if not isinstance(value, list):
+        return []
+    for item in value:
+        if not isinstance(item, dict):
+            return [item for item in value if isinstance(item, dict)]
+    return value
 
 
 def read_index(item: Mapping[str, Any], place: int) -> int:

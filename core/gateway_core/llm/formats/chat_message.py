@@ -24,7 +24,8 @@ _MOST_DEPTH = 8
 """Levels of parts in parts."""
 _CONTINUED = frozenset({"function", "index", "type"})
 _ARGUMENTS = frozenset({"arguments"})
-"""Fields of a piece that goes on with a call, and of its function."""
+_WITH_CALLS = frozenset({"content", "role", "tool_calls"})
+"""Fields of a piece that goes on with a call, of its function, and of the delta that has it."""
 
 
 def read_arguments(arguments: Any, *, is_cut: bool = False) -> dict[str, Any] | None:
@@ -124,7 +125,7 @@ class DeltaReader:
 
     def __init__(self, *, adopts_others: bool = False) -> None:
         self._adopts_others = adopts_others
-        self._calls = defaultdict[int, CallPieces](CallPieces)
+        self._calls: dict[int, CallPieces] = defaultdict(CallPieces)
 
     def read(self, choices: list[dict[str, Any]]) -> int:
         """Make the choices of a chunk regular, in place. Return the bytes of their output."""
@@ -138,6 +139,10 @@ class DeltaReader:
                 continue
             length = measure_plain(delta)
             if length is None or (self._adopts_others and not OTHER_REASONING.isdisjoint(delta)):
+                continued = self._calls[index].find_continued(delta)
+                if continued:
+                    size += _continue(continued)
+                    continue
                 if self._adopts_others:
                     adopt_others(delta)
                 regularize(delta, self._calls[index])
@@ -164,12 +169,9 @@ class DeltaReader:
                     if continued is None:
                         return None
                     arguments += continued
-                    length = measure_delta(delta)
-                size += length
-        for call, text in arguments:
-            if text:
-                call.arguments.append(text)
-        return size
+                else:
+                    size += length
+        return size + _continue(arguments)
 
 
 class CallPieces:
@@ -189,15 +191,13 @@ class CallPieces:
 
     def take(self, pieces: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the pieces of one delta, or the calls of a whole message."""
-        touched = set[int]()
+        touched: set[int] = set()
         return [self._take(piece, place, touched) for place, piece in enumerate(pieces)]
 
     def find_continued(self, delta: Any) -> list[tuple[_Call, str]] | None:
         """Return the calls that a delta goes on with, and the texts; None if it has to change."""
         pieces = delta.get("tool_calls") if isinstance(delta, dict) else None
-        if not isinstance(pieces, list) or any(
-            value for name, value in delta.items() if name not in ("role", "tool_calls")
-        ):
+        if not isinstance(pieces, list) or not delta.keys() <= _WITH_CALLS or delta.get("content"):
             return None
         continued = []
         for piece in pieces:
@@ -248,6 +248,16 @@ class CallPieces:
         if text:
             call.arguments.append(text)
         return {**made, "index": call.index, kind: function}
+
+
+def _continue(pieces: list[tuple[_Call, str]]) -> int:
+    """Add texts to the arguments of calls. Return their bytes."""
+    size = 0
+    for call, text in pieces:
+        if text:
+            call.arguments.append(text)
+            size += len(text.encode())
+    return size
 
 
 def _begins(call: _Call, given_id: str, name: str, text: str) -> bool:

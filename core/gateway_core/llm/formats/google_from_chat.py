@@ -49,7 +49,7 @@ class GoogleFromChat(ChunkTranslator):
         self._id: str | None = None
         self._calls: dict[int, dict[int, dict[str, Any]]] = {}
         """Function calls that are not sent yet, by choice and index."""
-        self._malformed = set[int]()
+        self._malformed: set[int] = set()
         """Choices with a function call that cannot be made."""
         self._reasons: dict[int, str] = {}
 
@@ -60,7 +60,8 @@ class GoogleFromChat(ChunkTranslator):
         for place, choice in enumerate(as_objects(chunk.get("choices"))):
             index = read_index(choice, place)
             delta = as_object(choice.get("delta"))
-            self._collect(index, delta)
+            if index not in self._calls or delta.get("tool_calls"):
+                self._collect(index, delta)
             parts = _to_text_parts(delta)
             if choice.get("finish_reason"):
                 self._reasons[index] = str(choice["finish_reason"])
@@ -119,7 +120,6 @@ def _candidate(
     if reason is not None:
         word = to_google_reason(reason)
         is_malformed = is_malformed and word == "STOP"
-        is_malformed = is_malformed and word == "STOP"
         candidate["finishReason"] = "MALFORMED_FUNCTION_CALL" if is_malformed else word
     return candidate
 
@@ -131,7 +131,7 @@ def _to_text_parts(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     if reasoning is not None:
         parts.append({"text": reasoning[1], "thought": True})
     texts = (message.get("content"), message.get("refusal"))
-    parts += [{"text": text} for text in texts if isinstance(text, str) and text]
+    parts += [{"text": text} for text in texts if text and isinstance(text, str)]
     return parts
 
 

@@ -145,7 +145,7 @@ class _Calls:
         return call_id
 
     def take(self, response: Mapping[str, Any]) -> str | None:
-        waiting = self._open.get(str(response.get("name")), OrderedDict[str, None]())
+        waiting = self._open.get(str(response.get("name")), OrderedDict())
         given = str(response.get("id"))
         call_id = given if given in waiting else next(iter(waiting), None)
         if call_id is not None:

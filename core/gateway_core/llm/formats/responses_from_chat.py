@@ -89,8 +89,12 @@ class ResponsesFromChat(ChunkTranslator):
         self._items: list[Item] = []
         self._message: int | None = None
         """Place of the message, or of the reasoning, that is being written."""
+        self._kind = ""
+        """The type of its part."""
         self._texts: list[str] = []
         """Its pieces so far: joined once, as they may be many."""
+        self._delta: Item = {}
+        """The event of a piece, but for the text."""
         self._field: str | None = None
         """The field of chat that had the last reasoning."""
         self._details: list[dict[str, Any]] = []
@@ -102,20 +106,22 @@ class ResponsesFromChat(ChunkTranslator):
 
     def translate(self, chunk: dict[str, Any]) -> list[dict[str, Any]]:
         """The events that a chunk becomes."""
-        events = self._begin_once()
+        events = [] if self._begun else self._begin_once()
         for choice in as_objects(chunk.get("choices"))[:1]:
             delta = as_object(choice.get("delta"))
-            join_details(self._details, delta)
+            if "reasoning_details" in delta:
+                join_details(self._details, delta)
             reasoning = read_reasoning(delta)
             if reasoning is not None:
                 self._field = reasoning[0]
                 events += self._add_text(reasoning[1], _SUMMARY)
             for name, kind in (("content", "output_text"), ("refusal", "refusal")):
                 text = delta.get(name)
-                if isinstance(text, str) and text:
+                if text and isinstance(text, str):
                     events += self._add_text(text, kind)
-            for place, piece in enumerate(as_objects(delta.get("tool_calls"))):
-                events += self._add_call(read_index(piece, place), piece)
+            if delta.get("tool_calls"):
+                for place, piece in enumerate(as_objects(delta["tool_calls"])):
+                    events += self._add_call(read_index(piece, place), piece)
             self._reason = choice.get("finish_reason") or self._reason
         return events
 
@@ -159,21 +165,19 @@ class ResponsesFromChat(ChunkTranslator):
 
     def _add_text(self, text: str, kind: str) -> list[dict[str, Any]]:
         events: list[dict[str, Any]] = []
-        if self._message is None or _get_part(self._items[self._message])["type"] != kind:
+        if self._message is None or self._kind != kind:
             events += self._close_message()
             events += self._open_message(kind)
-        place = len(self._items) - 1 if self._message is None else self._message
-        item = self._items[place]
         self._texts.append(text)
-        delta = _text_event("delta", place, item) | {"delta": text}
-        return [*events, delta | ({"logprobs": []} if kind == "output_text" else {})]
+        return [*events, {**self._delta, "delta": text}]
 
     def _open_message(self, kind: str) -> list[dict[str, Any]]:
         make = _make_reasoning if kind == _SUMMARY else _make_message
         item = make(_make_part(kind))
         self._message = place = len(self._items)
-        self._texts = []
+        self._kind, self._texts = kind, []
         self._items.append(item)
+        self._delta = _text_event("delta", place, item)
         holder = "summary" if kind == _SUMMARY else "content"
         return [
             _item_event("response.output_item.added", place, item | {holder: []}),
@@ -194,9 +198,8 @@ class ResponsesFromChat(ChunkTranslator):
             part = _get_part(item)
             name = "refusal" if part["type"] == "refusal" else "text"
             part[name] = "".join(self._texts)
-            done = _text_event("done", place, item) | {name: part[name]}
             events += [
-                done | ({"logprobs": []} if part["type"] == "output_text" else {}),
+                _text_event("done", place, item) | {name: part[name]},
                 _part_event("done", place, item, part),
             ]
             if is_reasoning:
@@ -236,7 +239,8 @@ class ResponsesFromChat(ChunkTranslator):
             self._arguments[place].append(arguments)
             if item["type"] == "function_call":
                 delta = _event("response.function_call_arguments.delta", place, item)
-                events.append(delta | {"delta": arguments})
+                delta["delta"] = arguments
+                events.append(delta)
         return events
 
 
@@ -296,7 +300,8 @@ def _text_event(step: str, place: int, item: Item) -> dict[str, Any]:
     """An event about the text of a message or of reasoning: `delta` or `done`."""
     kind = _get_part(item)["type"]
     name = "reasoning_summary_text" if kind == _SUMMARY else kind
-    return _event(f"response.{name}.{step}", place, item) | _index(kind)
+    event = _event(f"response.{name}.{step}", place, item) | _index(kind)
+    return event | {"logprobs": []} if kind == "output_text" else event
 
 
 def _part_event(step: str, place: int, item: Item, part: dict[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Events of one Responses stream for the client: their numbers, and its signs of life (§7.3)."""
 
+from functools import cached_property
 from typing import Any
 
 from gateway_core.llm.formats.sse import (
@@ -25,10 +26,15 @@ class ResponsesWriter:
 
     def __init__(self, model_id: str, created: int) -> None:
         self.count = 0
-        self._response = begin_response(model_id, created)
-        """The response as the last event had it."""
+        self._model_id = model_id
+        self._created = created
         self._is_early = False
         """Return whether it began without the provider."""
+
+    @cached_property
+    def _response(self) -> dict[str, Any]:
+        """The response as the last event had it; streams of other formats have none."""
+        return begin_response(self._model_id, self._created)
 
     def note(self, response: dict[str, Any]) -> None:
         """Give the response of an event the id that the client knows, in place, and keep it."""
