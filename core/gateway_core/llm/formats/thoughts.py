@@ -141,7 +141,9 @@ def _change_items(body: Mapping[str, Any], name: str, change: Any) -> Mapping[st
 
 def _remove_signatures(message: dict[str, Any]) -> dict[str, Any]:
     calls = message.get("tool_calls")
-    if not calls or not any(_is_own(call) for call in as_objects(calls)):
+    if not calls or not any(
+        "extra_content" in call and _is_own(call) for call in as_objects(calls)
+    ):
         return message
     assert isinstance(calls, list)
     kept = [
@@ -170,8 +172,10 @@ def _remove_thoughts(item: dict[str, Any]) -> dict[str, Any] | None:
 
 def _sign(content: dict[str, Any]) -> dict[str, Any]:
     """Sign the first call of a content, unless one of its calls is signed."""
+    if content.get("role") != "model":
+        return content
     parts = content.get("parts")
-    if not isinstance(parts, list) or content.get("role") != "model":
+    if not isinstance(parts, list):
         return content
     places = [
         place

@@ -1,7 +1,7 @@
 """What translations of requests between formats share; what has no translation is a 400."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
 import orjson
@@ -188,22 +188,22 @@ def to_result(text: str) -> dict[str, Any]:
         and not _RESULT_NAMES & parsed.keys()
         and _is_plain(parsed)
         # what is written anew in another form has lost something, such as a repeated key
-        and text in _write_all(parsed)
+        and any(text == form for form in _write_all(parsed, has_lines="\n" in text))
     ):
         return parsed
     return {"result": text}
 
 
-def _write_all(value: Any) -> tuple[str, ...]:
-    """JSON of a value, as encoders usually write it."""
-    return (
-        orjson.dumps(value).decode(),
-        *(
-            json.dumps(value, ensure_ascii=ascii_, separators=separators, indent=indent)
-            for ascii_ in (True, False)
-            for separators, indent in (((",", ":"), None), (None, None), (None, 2), (None, 4))
-        ),
-    )
+def _write_all(value: Any, *, has_lines: bool) -> Iterator[str]:
+    """JSON of a value, as encoders usually write it: `has_lines`, with line breaks or without."""
+    if not has_lines:
+        yield orjson.dumps(value).decode()
+    for ascii_ in (True, False):
+        if has_lines:
+            yield from (json.dumps(value, ensure_ascii=ascii_, indent=indent) for indent in (2, 4))
+        else:
+            yield json.dumps(value, ensure_ascii=ascii_)
+            yield json.dumps(value, ensure_ascii=ascii_, separators=(",", ":"))
 
 
 def _is_plain(value: Any, depth: int = _MOST_RESULT_DEPTH) -> bool:
