@@ -45,16 +45,7 @@ def interpret_counts(counts: ReportedCounts) -> TokenUsage | None:
     """
     if not counts.input and not counts.output:
         return None
-    total, given, made = counts.total, counts.input, counts.output
-    if counts.is_reasoning_apart:
-        made += counts.reasoning
-    if (
-        given + made == total
-        and counts.cached + counts.written <= given
-        and counts.reasoning <= made
-    ):
-        # nearly all providers count like this; the rest of the rule gives the same, more slowly
-        return _divide(counts, given, made, is_estimated=False)
+    total = counts.total
     inputs, outputs = _list_inputs(counts), _list_outputs(counts)
     given, made = inputs[0], outputs[0]
     is_estimated = False
@@ -97,12 +88,6 @@ def _list_outputs(counts: ReportedCounts) -> list[int]:
 
 def _divide(counts: ReportedCounts, given: int, made: int, *, is_estimated: bool) -> TokenUsage:
     """Return a usage whose parts fit into the sums `given` and `made`."""
-    if not (counts.written or counts.audio or counts.image or counts.cached_audio) and not (
-        counts.output_audio or counts.output_image
-    ):
-        # as in most answers
-        cached, reasoning = min(counts.cached, given), min(counts.reasoning, made)
-        return TokenUsage(given, made, cached=cached, reasoning=reasoning, estimated=is_estimated)
     cached = min(counts.cached, given)
     written = min(counts.written, given - cached)
     cached_audio = min(counts.cached_audio, cached)

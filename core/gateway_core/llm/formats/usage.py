@@ -41,23 +41,20 @@ _CACHED = ("cached_tokens", "cache_read_input_tokens", "prompt_cache_hit_tokens"
 _WRITTEN = ("cache_write_tokens", "cache_creation_tokens", "cache_creation_input_tokens")
 _WRITTEN_HOUR = ("cache_write_1h_tokens", "ephemeral_1h_input_tokens")
 _WRITTEN_PARTS = ("cache_creation", "cache_creation_token_details")
-_PARTS = frozenset(
+_OTHERS = frozenset(
     {
-        *_CACHED,
+        *_CACHED[1:],
         *_WRITTEN,
         *_WRITTEN_HOUR,
         *_WRITTEN_PARTS,
         "audio_tokens",
         "cached_tokens_details",
         "image_tokens",
-        "reasoning_tokens",
     }
 )
+_TEXT = frozenset({"TEXT"})
+_PARTS = _OTHERS | {"cached_tokens", "reasoning_tokens"}
 """All counters of parts of the input or the output, and what holds further ones."""
-_GIVEN_MODALITIES = ("promptTokensDetails", "toolUsePromptTokensDetails")
-_CACHED_MODALITIES = ("cacheTokensDetails",)
-_MADE_MODALITIES = ("candidatesTokensDetails", "responseTokensDetails")
-_MODALITIES = frozenset({*_GIVEN_MODALITIES, *_CACHED_MODALITIES, *_MADE_MODALITIES})
 
 
 def read_chat_usage(usage: Any) -> TokenUsage | None:
@@ -90,13 +87,28 @@ def fill_chat_usage(document: dict[str, Any]) -> TokenUsage | None:
 
 
 def _read_openai(usage: Any, names: _Names) -> TokenUsage | None:
-    plain = _read_plain(usage, names) if isinstance(usage, dict) else None
+    if not isinstance(usage, dict):
+        return None
+    given = as_object(usage.get(names.input_details))
+    made = as_object(usage.get(names.output_details))
+    has_others = not _PARTS.isdisjoint(usage) or any(
+        any(map(details.get, _OTHERS)) for details in (given, made) if details
+    )
+    plain = (
+        None
+        if has_others
+        else _read_plain(
+            usage.get(names.input),
+            usage.get(names.output),
+            usage.get("total_tokens"),
+            given.get("cached_tokens", 0),
+            made.get("reasoning_tokens", 0),
+        )
+    )
     if plain is not None:
         return plain
     if not _has_counts(usage, names.input, names.output):
         return None
-    given = as_object(usage.get(names.input_details))
-    made = as_object(usage.get(names.output_details))
     cached = as_object(given.get("cached_tokens_details"))
     written = _find_count(_WRITTEN, given, usage)
     return interpret_counts(
@@ -118,55 +130,52 @@ def _read_openai(usage: Any, names: _Names) -> TokenUsage | None:
     )
 
 
-def _read_plain(usage: dict[str, Any], names: _Names) -> TokenUsage | None:
+def _read_plain(
+    given: Any, made: Any, total: Any, cached: Any, reasoning: Any, *, is_apart: bool = False
+) -> TokenUsage | None:
     """Return the usage of counts that leave nothing to decide, as most are; else None.
 
-    Input and output add up to the total, and no parts are counted but cached tokens and reasoning.
-    The full rule gives the same, more slowly.
+    Input and output add up to the total. The full rule gives the same, more slowly. `is_apart`:
+    reasoning is no part of what was made.
     """
-    given, made = usage.get(names.input), usage.get(names.output)
-    if not (
-        type(given) is int
-        and type(made) is int
-        and given > 0
-        and made > 0
-        and given + made == usage.get("total_tokens")
-        and given + made <= MOST_TOKENS
-        and _PARTS.isdisjoint(usage)
-    ):
-        return None
-    cached = _read_part(usage.get(names.input_details), "cached_tokens", given)
-    reasoning = _read_part(usage.get(names.output_details), "reasoning_tokens", made)
-    if cached is None or reasoning is None:
+    for count in (given, made, cached, reasoning):
+        if type(count) is not int or count < 0:
+            return None
+    has_any = given or made
+    if is_apart:
+        made += reasoning
+    is_sum = has_any and given + made == total <= MOST_TOKENS
+    if not is_sum or cached > given or reasoning > made:
         return None
     return TokenUsage(given, made, cached=cached, reasoning=reasoning)
 
 
-def _read_part(details: Any, name: str, most: int) -> int | None:
-    """Return the count `name` in details; None if it is odd, or others are there too."""
-    if not details:
-        return 0
-    if type(details) is not dict:
-        return None
-    part = 0
-    for key, count in details.items():
-        if count and key in _PARTS:
-            if key != name or type(count) is not int or not 0 < count <= most:
-                return None
-            part = count
-    return part
-
-
 def read_google_usage(usage: Any) -> TokenUsage | None:
     """Return the usage that a `usageMetadata` means, or None as for chat."""
-    plain = _read_plain_google(usage) if isinstance(usage, dict) else None
+    if not isinstance(usage, dict):
+        return None
+    given = _read_modalities(usage, "promptTokensDetails", "toolUsePromptTokensDetails")
+    cached = _read_modalities(usage, "cacheTokensDetails")
+    made = _read_modalities(usage, "candidatesTokensDetails", "responseTokensDetails")
+    has_others = "toolUsePromptTokenCount" in usage or not (
+        _TEXT.issuperset(given) and _TEXT.issuperset(cached) and _TEXT.issuperset(made)
+    )
+    plain = (
+        None
+        if has_others
+        else _read_plain(
+            usage.get("promptTokenCount"),
+            usage.get("candidatesTokenCount"),
+            usage.get("totalTokenCount"),
+            usage.get("cachedContentTokenCount", 0),
+            usage.get("thoughtsTokenCount", 0),
+            is_apart=True,
+        )
+    )
     if plain is not None:
         return plain
     if not _has_counts(usage, "promptTokenCount", "candidatesTokenCount"):
         return None
-    given = _read_modalities(usage, *_GIVEN_MODALITIES)
-    cached = _read_modalities(usage, *_CACHED_MODALITIES)
-    made = _read_modalities(usage, *_MADE_MODALITIES)
     return interpret_counts(
         ReportedCounts(
             read_count(usage.get("promptTokenCount"))
@@ -184,34 +193,6 @@ def read_google_usage(usage: Any) -> TokenUsage | None:
             is_reasoning_apart=True,
         )
     )
-
-
-def _read_plain_google(usage: dict[str, Any]) -> TokenUsage | None:
-    """Return the usage as `_read_plain` does."""
-    given, made = usage.get("promptTokenCount"), usage.get("candidatesTokenCount")
-    cached = usage.get("cachedContentTokenCount", 0)
-    reasoning = usage.get("thoughtsTokenCount", 0)
-    if not (
-        type(given) is int
-        and type(made) is int
-        and type(cached) is int
-        and type(reasoning) is int
-        and 0 <= cached <= given > 0
-        and reasoning >= 0
-        and made > 0
-        and given + made + reasoning == usage.get("totalTokenCount")
-        and given + made + reasoning <= MOST_TOKENS
-        and "toolUsePromptTokenCount" not in usage
-    ):
-        return None
-    for name in _MODALITIES & usage.keys():
-        details = usage[name]
-        if type(details) is not list:
-            return None
-        for each in details:
-            if type(each) is not dict or each.get("modality") != "TEXT":
-                return None
-    return TokenUsage(given, made + reasoning, cached=cached, reasoning=reasoning)
 
 
 def _find_count(names: tuple[str, ...], *holders: dict[str, Any]) -> int:
@@ -239,13 +220,11 @@ def _read_modalities(usage: dict[str, Any], *names: str) -> dict[str, int]:
     return counts
 
 
-def _has_counts(usage: Any, *names: str) -> bool:
+def _has_counts(usage: dict[str, Any], *names: str) -> bool:
     """Return whether a provider's usage counts anything: an empty one would make the call free.
 
     A count that cannot be one, such as a negative one, makes the others doubtful too.
     """
-    if not isinstance(usage, dict):
-        return False
     has_any = False
     for name in names:
         value = usage.get(name)
