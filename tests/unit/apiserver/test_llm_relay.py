@@ -9,15 +9,15 @@ import pytest
 from gateway_apiserver.surfaces.llm import large_answers
 from gateway_apiserver.surfaces.llm.large_answers import AnswerDropped, FrameRoom, LargeAnswers
 from gateway_apiserver.surfaces.llm.relay import KeepAlive, Relay
-from gateway_core.llm.formats.calls import Format
 from gateway_core.llm.formats.chat_stream import ChatStream
-from gateway_core.llm.formats.sse import StreamBroken, keep_alive
+from gateway_core.llm.formats.sse import StreamBroken
+from gateway_core.llm.formats.writers import ChatWriter
 from gateway_core.llm.response import Response
 from gateway_core.providers.upstream import UpstreamError, UpstreamInterrupted
 from gateway_web.http1.exchange import ignore
 from tests.fakes.clock import START, in_virtual_time
 
-COMMENT = keep_alive(Format.CHAT)
+COMMENT = ChatWriter().keep_alive()
 CHUNK = b'data: {"id":"c","model":"m","choices":[{"index":0,"delta":{"content":"%b"}}]}\n\n'
 
 

@@ -15,7 +15,7 @@ from gateway_core.llm.formats.exchange import Exchange, plan_exchange
 from gateway_core.llm.formats.google_stream import GoogleStream
 from gateway_core.llm.formats.requests import read_generate
 from gateway_core.llm.formats.responses_stream import ResponsesStream
-from gateway_core.llm.formats.sse import ErrorForm, keep_alive
+from gateway_core.llm.formats.sse import ErrorForm
 from tests.fakes.llm_calls import BODIES, exchange
 from tests.fakes.llm_streams import (
     chat_chunks,
@@ -56,8 +56,8 @@ def open_genai(body: bytes) -> genai.Client:
 
 def chat_body(*, include: bool) -> bytes:
     upstream = write_frames([*chat_chunks(*TEXTS), b"[DONE]"])
-    passed = run_stream(ChatStream("m", include_usage=include), cut(upstream, PIECES))
-    return keep_alive(Format.CHAT) + passed
+    stream = ChatStream("m", include_usage=include)
+    return stream.keep_alive() + run_stream(stream, cut(upstream, PIECES))
 
 
 @pytest.mark.parametrize("include", [True, False])
@@ -75,7 +75,7 @@ def test_openai_reads_chat_streams(include: bool) -> None:
 def test_openai_reads_responses_streams() -> None:
     upstream = write_frames(responses_events(*TEXTS), named=True)
     silent = ResponsesStream("m", 5)
-    early = keep_alive(Format.RESPONSES) + silent.keep_alive() + silent.keep_alive()
+    early = silent.keep_alive() + silent.keep_alive()
     client = open_openai(early + run_stream(silent, cut(upstream, PIECES)))
     with client.responses.stream(model="m", input="hi") as stream:
         response = stream.get_final_response()
@@ -87,7 +87,7 @@ def test_openai_reads_responses_streams() -> None:
 def test_genai_reads_streams() -> None:
     upstream = write_frames(google_chunks(*TEXTS), line_end=b"\r\n")
     body = run_stream(GoogleStream("m"), cut(upstream, PIECES))
-    heartbeat = keep_alive(Format.GOOGLE)
+    heartbeat = GoogleStream("m").keep_alive()
     client = open_genai(heartbeat + body.replace(b"\n\n", b"\n\n" + heartbeat))
     chunks = list(client.models.generate_content_stream(model="m", contents="hi"))
     assert "".join(chunk.text or "" for chunk in chunks) == "".join(TEXTS)

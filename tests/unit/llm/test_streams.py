@@ -15,13 +15,9 @@ from gateway_core.llm.formats.chat_stream import ChatStream
 from gateway_core.llm.formats.failures import ReportedError
 from gateway_core.llm.formats.google_stream import GoogleStream
 from gateway_core.llm.formats.responses_stream import ResponsesStream
-from gateway_core.llm.formats.responses_writer import ResponsesWriter
-from gateway_core.llm.formats.sse import (
-    ErrorForm,
-    StreamBroken,
-    keep_alive,
-)
+from gateway_core.llm.formats.sse import ErrorForm, StreamBroken
 from gateway_core.llm.formats.streams import LlmStream
+from gateway_core.llm.formats.writers import ResponsesWriter
 from tests.fakes.llm_calls import exchange
 from tests.fakes.llm_streams import (
     chat_chunks,
@@ -343,9 +339,10 @@ def test_failed_google_array_is_valid_json(read: int) -> None:
     assert len(orjson.loads(passed)) == read + 1
 
 
-def test_keep_alive_is_a_comment_for_openai_and_an_empty_line_for_google() -> None:
-    assert keep_alive(Format.CHAT) == keep_alive(Format.RESPONSES) == b": keep-alive\n\n"
-    assert keep_alive(Format.GOOGLE) == b"\n"
+def test_keep_alive_is_a_comment_for_chat_and_an_empty_line_for_google() -> None:
+    assert ChatStream("m", include_usage=True).keep_alive() == b": keep-alive\n\n"
+    assert GoogleStream("m").keep_alive() == b"\n"
+    assert GoogleStream("m", event_stream=False).keep_alive() == b""
 
 
 RESPONSE = {"id": "resp_up", "object": "response", "status": "in_progress", "output": []}

@@ -17,7 +17,6 @@ from gateway_apiserver.surfaces.llm.cached import Tape
 from gateway_apiserver.surfaces.llm.call_headers import (
     CallHeaders,
     choose_stream_head,
-    has_events,
     name_dropped,
 )
 from gateway_apiserver.surfaces.llm.large_answers import (
@@ -42,10 +41,9 @@ from gateway_core.kube.clock import CLOCK
 from gateway_core.llm.attempts import open_first
 from gateway_core.llm.formats.answers import list_finish_reasons
 from gateway_core.llm.formats.calls import NO_TOKENS, Format, TokenUsage
-from gateway_core.llm.formats.exchange import write_failure
+from gateway_core.llm.formats.exchange import open_writer
 from gateway_core.llm.formats.failures import PUBLIC_CODES, ReportedError
-from gateway_core.llm.formats.responses_writer import ResponsesWriter
-from gateway_core.llm.formats.sse import ErrorForm, StreamFailed, keep_alive
+from gateway_core.llm.formats.sse import ErrorForm, StreamFailed
 from gateway_core.llm.formats.streams import LlmStream
 from gateway_core.llm.formats.usage import complete_usage, estimate_usage
 from gateway_core.llm.metrics import CallTimes
@@ -102,8 +100,8 @@ class RunningCall:
         self._is_settled = False
         self._is_begun = False
         """Return whether the head of a stream was sent."""
-        self._early = ResponsesWriter(priced.call.model_id, int(CLOCK.time()))
-        """Events of a Responses stream before it is known which model answers."""
+        self._early = open_writer(priced.call, int(CLOCK.time()))
+        """The stream before it is known which model answers."""
         self._keep_alive = KeepAlive(call.exchange, self._make_early)
         self.succeeded = False
         self.tapes: tuple[Tape, ...] = ()
@@ -174,13 +172,11 @@ class RunningCall:
 
     def _make_early(self) -> bytes:
         """A keep-alive before it is known which model answers."""
-        call = self._priced.call
-        if call.format is not Format.RESPONSES:
-            return keep_alive(call.format) if has_events(call) else b""
-        events = self._early.keep_alive()
-        for tape in self.tapes:
-            tape.add(events)
-        return events
+        sent = self._early.keep_alive()
+        if self._priced.call.format is Format.RESPONSES:
+            for tape in self.tapes:
+                tape.add(sent)
+        return sent
 
     async def _send_head(self) -> None:
         await send_head(self._call.send, 200, choose_stream_head(self._priced.call))
@@ -347,7 +343,7 @@ class RunningCall:
     async def _end_unanswered(self, error: GatewayError) -> None:
         """End a stream of which the client has the head alone."""
         await self._settle(self._measure_unseen(), failed=True)
-        last = write_failure(self._priced.call, describe_error(error), self._early)
+        last = self._early.fail(describe_error(error))
         await send_end(self._call.send, self._call.exchange, last)
 
     def _measure_unseen(self) -> TokenUsage | None:

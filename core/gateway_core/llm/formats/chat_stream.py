@@ -10,10 +10,8 @@ from gateway_core.llm.formats.chat_message import DeltaReader
 from gateway_core.llm.formats.reasons import choose_reason
 from gateway_core.llm.formats.sse import (
     DONE,
-    ErrorForm,
     StreamBroken,
     StreamFailed,
-    chat_error,
     data_frame,
 )
 from gateway_core.llm.formats.streams import (
@@ -25,6 +23,7 @@ from gateway_core.llm.formats.streams import (
     write_field,
 )
 from gateway_core.llm.formats.usage import fill_chat_usage
+from gateway_core.llm.formats.writers import ChatWriter
 
 _DONE_FRAME = DONE.removesuffix(b"\n\n")
 _MOST_LESSONS = 4
@@ -35,7 +34,7 @@ class ChatStream(LlmStream):
     """A chat stream (§7.2). The usage comes last, or not at all where the client did not ask."""
 
     def __init__(self, model_id: str, *, include_usage: bool) -> None:
-        super().__init__(Format.CHAT)
+        super().__init__(Format.CHAT, ChatWriter())
         self._model_id = model_id
         self._include_usage = include_usage
         self._deltas = DeltaReader()
@@ -50,10 +49,6 @@ class ChatStream(LlmStream):
         self._before = self._after = b""
         self._public_before = self._public_after = b""
         self._lessons = _MOST_LESSONS
-
-    def fail(self, form: ErrorForm) -> bytes:
-        """A frame with the error, and no [DONE]."""
-        return chat_error(form)
 
     def _learn(self, frame: bytes, model: Any) -> None:
         """Note how the provider writes its fields: the model, and whether spaces separate them."""

@@ -14,17 +14,16 @@ from gateway_core.llm.formats.chat_from_google import ChatFromGoogle, to_complet
 from gateway_core.llm.formats.chat_stream import ChatStream
 from gateway_core.llm.formats.client_tools import ClientTools
 from gateway_core.llm.formats.google_from_chat import GoogleFromChat, to_generated
-from gateway_core.llm.formats.google_stream import GoogleStream, GoogleWriter
+from gateway_core.llm.formats.google_stream import GoogleStream
 from gateway_core.llm.formats.media import move_media
 from gateway_core.llm.formats.names import NameRestorer, replace_names, restore_names
 from gateway_core.llm.formats.responses_from_chat import ECHOED, ResponsesFromChat, to_response
 from gateway_core.llm.formats.responses_stream import ResponsesStream
-from gateway_core.llm.formats.responses_writer import ResponsesWriter
-from gateway_core.llm.formats.sse import ErrorForm, chat_error
 from gateway_core.llm.formats.streams import LlmStream
 from gateway_core.llm.formats.thoughts import settle_thoughts
 from gateway_core.llm.formats.translated import ChunkTranslator, TranslatedStream
 from gateway_core.llm.formats.translation import refuse
+from gateway_core.llm.formats.writers import ChatWriter, GoogleWriter, ResponsesWriter, Writer
 
 _MOST_BRACKETS = 200
 """An answer with fewer can be encoded, also with the levels that a translation adds."""
@@ -138,21 +137,18 @@ class Exchange:
             translators.append(GoogleFromChat(call.model_id))
             if self.names:
                 translators.append(NameRestorer(self.names))
-        return TranslatedStream(call, self.upstream, translators, self.created)
+        return TranslatedStream(self.upstream, translators, open_writer(call, self.created))
 
 
-def write_failure(call: LlmCall, form: ErrorForm, writer: ResponsesWriter) -> bytes:
-    """Return the rest of a stream for the client of a call that no provider answered.
-
-    `writer` has written the keep-alives of a Responses stream.
-    """
+def open_writer(call: LlmCall, created: int) -> Writer:
+    """Return the writer of a stream for the client, at the time `created` in Unix seconds."""
     match call.format:
         case Format.CHAT:
-            return chat_error(form)
-        case Format.GOOGLE:
-            return GoogleWriter(event_stream=call.event_stream).fail(form)
+            return ChatWriter()
         case Format.RESPONSES:
-            return writer.fail(form)
+            return ResponsesWriter(call.model_id, created)
+        case Format.GOOGLE:
+            return GoogleWriter(event_stream=call.event_stream)
 
 
 def plan_exchange(call: LlmCall, upstream: Format, upstream_model: str, created: int) -> Exchange:

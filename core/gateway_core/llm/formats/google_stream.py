@@ -6,14 +6,11 @@ from gateway_core.llm.formats.answers import GOOGLE_FIELDS, read_reason
 from gateway_core.llm.formats.calls import Format, as_objects
 from gateway_core.llm.formats.output import measure_candidates
 from gateway_core.llm.formats.sse import (
-    ErrorForm,
     StreamBroken,
-    data_frame,
-    google_error,
-    keep_alive,
 )
 from gateway_core.llm.formats.streams import NEVER, SPACES, LlmStream, parse_usual, write_field
 from gateway_core.llm.formats.usage import adds_up, correct_google_usage, read_google_usage
+from gateway_core.llm.formats.writers import GoogleWriter
 
 
 def is_blocked(document: dict[str, Any]) -> bool:
@@ -22,54 +19,16 @@ def is_blocked(document: dict[str, Any]) -> bool:
     return isinstance(feedback, dict) and bool(read_reason(feedback.get("blockReason")))
 
 
-class GoogleWriter:
-    """Writes chunks as server-sent events, or as the items of one JSON array (§8.5)."""
-
-    def __init__(self, *, event_stream: bool) -> None:
-        self._event_stream = event_stream
-        self._separator = b"["
-
-    def write(self, block: bytes) -> bytes:
-        """The client's bytes for frames of data alone."""
-        if self._event_stream or not block:
-            return block
-        chunks = block[len(b"data: ") : -2].replace(b"}\n\ndata: {", b"},\n{")
-        separator, self._separator = self._separator, b",\n"
-        return separator + chunks
-
-    def close(self) -> bytes:
-        """What ends the client's stream."""
-        if self._event_stream:
-            return b""
-        return b"[]" if self._separator == b"[" else b"]"
-
-    def keep_alive(self) -> bytes:
-        """An empty line between events; nothing in an array."""
-        return keep_alive(Format.GOOGLE) if self._event_stream else b""
-
-    def fail(self, form: ErrorForm) -> bytes:
-        """A last chunk with the error."""
-        return self.write(data_frame(google_error(form))) + self.close()
-
-
 class GoogleStream(LlmStream):
     """A Google stream (§8.5), as server-sent events or as one JSON array."""
 
     def __init__(self, model_id: str, *, event_stream: bool = True) -> None:
-        super().__init__(Format.GOOGLE)
+        self._chunks = GoogleWriter(event_stream=event_stream)
+        super().__init__(Format.GOOGLE, self._chunks)
         self._model_id = model_id
-        self._writer = GoogleWriter(event_stream=event_stream)
         self._blocked = False
         self._model = NEVER
         self._public_model = NEVER
-
-    def keep_alive(self) -> bytes:
-        """Nothing that fails Google's clients (§8.5)."""
-        return self._writer.keep_alive()
-
-    def fail(self, form: ErrorForm) -> bytes:
-        """A chunk with the error, its first field."""
-        return self._writer.fail(form)
 
     def _pass_usual(self, block: bytes) -> bytes | None:
         lines = block.count(b"\n")
@@ -99,7 +58,7 @@ class GoogleStream(LlmStream):
             if usage is not None:
                 self.usage = usage
                 break
-        return self._writer.write(block.replace(self._model, self._public_model))
+        return self._chunks.write_block(block.replace(self._model, self._public_model))
 
     def _pass_document(self, document: dict[str, Any], frame: bytes) -> bytes:
         if GOOGLE_FIELDS.isdisjoint(document):
@@ -117,10 +76,10 @@ class GoogleStream(LlmStream):
         self.text_bytes += measure_candidates(document)
         self._note_ends(as_objects(document.get("candidates")))
         self._blocked = self._blocked or is_blocked(document)
-        return self._writer.write(data_frame(document))
+        return self._chunks.write([document])
 
     def _complete(self) -> bytes:
         if not (self._blocked or self._ends.are_all):
             raise StreamBroken("The provider's stream ended early.")
         self.ended = True
-        return self._writer.close()
+        return self._chunks.close()

@@ -13,10 +13,10 @@ from gateway_core.llm.formats.calls import (
 )
 from gateway_core.llm.formats.client_tools import ClientTools, end_call
 from gateway_core.llm.formats.reasons import is_cut_by, to_response_end
-from gateway_core.llm.formats.sse import begin_response
 from gateway_core.llm.formats.thoughts import Thoughts, join_details, read_reasoning
 from gateway_core.llm.formats.translated import ChunkTranslator
 from gateway_core.llm.formats.usage import read_chat_usage, to_responses_usage
+from gateway_core.llm.formats.writers import begin_response
 
 ECHOED: dict[str, Any] = {
     "instructions": None,

@@ -5,13 +5,12 @@ from typing import Any
 from gateway_core.llm.formats.calls import Format
 from gateway_core.llm.formats.failures import ReportedError, find_error
 from gateway_core.llm.formats.output import measure_texts
-from gateway_core.llm.formats.responses_writer import ResponsesWriter
 from gateway_core.llm.formats.sse import (
-    ErrorForm,
     StreamBroken,
 )
 from gateway_core.llm.formats.streams import LlmStream, parse_usual
 from gateway_core.llm.formats.usage import fill_responses_usage
+from gateway_core.llm.formats.writers import ResponsesWriter
 
 _KINDS = ("response.", "error", "keepalive")
 """Beginnings of the types of events."""
@@ -25,21 +24,9 @@ class ResponsesStream(LlmStream):
     """
 
     def __init__(self, model_id: str, created: int) -> None:
-        super().__init__(Format.RESPONSES)
+        self._events = ResponsesWriter(model_id, created)
+        super().__init__(Format.RESPONSES, self._events)
         self._model_id = model_id
-        self._writer = ResponsesWriter(model_id, created)
-
-    def fail(self, form: ErrorForm) -> bytes:
-        """The events that end a failed response, numbered after the last one."""
-        return self._writer.fail(form)
-
-    def keep_alive(self) -> bytes:
-        """An event that says that the response is in progress."""
-        return self._writer.keep_alive()
-
-    def resume(self, held: bytes, early: ResponsesWriter) -> bytes:
-        """Go on with the response that `early` began; the frames `held`, written anew."""
-        return self._writer.resume(held, early)
 
     def _pass_usual(self, block: bytes) -> bytes | None:
         frames = block.count(b".delta\ndata: {")
@@ -56,12 +43,12 @@ class ResponsesStream(LlmStream):
         if not events:
             return None
         for number, (event, name) in enumerate(
-            zip(events, lines[::3], strict=False), self._writer.count
+            zip(events, lines[::3], strict=False), self._events.count
         ):
             kind = str(event.get("type")).encode()
             if event.get("sequence_number") != number or name != b"event: " + kind:
                 return None
-        self._writer.count += frames
+        self._events.count += frames
         self.text_bytes += sum(map(measure_event, events))
         return block
 
@@ -88,13 +75,13 @@ class ResponsesStream(LlmStream):
         if self.ended and not isinstance(response, dict):
             raise StreamBroken("The last event of the provider has no response.")
         self.text_bytes += measure_event(document)
-        return self._writer.write(document)
+        return self._events.write_event(document)
 
     def _note_response(self, response: dict[str, Any]) -> None:
         """Correct the response of an event, in place, and keep it."""
         response["model"] = self._model_id
         self.usage = fill_responses_usage(response) or self.usage
-        self._writer.note(response)
+        self._events.note(response)
 
     def _complete(self) -> bytes:
         if not self.ended:

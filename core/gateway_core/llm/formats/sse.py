@@ -1,6 +1,5 @@
-"""Server-sent events of language models: frames from bytes, keep-alive and error frames."""
+"""Server-sent events of language models: frames from bytes, and of documents."""
 
-import secrets
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from typing import Any
 import orjson
 
 from gateway_core.llm.formats import provider_json
-from gateway_core.llm.formats.calls import Format, as_object
+from gateway_core.llm.formats.calls import as_object
 
 MOST_FRAME_BYTES = 32 * 1024 * 1024
 """As whole answers, since a frame may have an image. Frames beyond `LARGE_FRAME_BYTES` need room
@@ -167,94 +166,11 @@ def event_frame(document: dict[str, Any]) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (kind, orjson.dumps(document))
 
 
-def keep_alive(format_: Format) -> bytes:
-    """What may be sent between frames while the provider is silent (§7.2, §8.5).
-
-    A comment for OpenAI's clients; Google's fail at comments and skip empty lines.
-    """
-    return b"\n" if format_ is Format.GOOGLE else b": keep-alive\n\n"
-
-
-def chat_error(form: ErrorForm) -> bytes:
-    """The last frame of a chat stream that fails (§7.2)."""
-    return data_frame({"error": _openai_error(form)})
-
-
-def responses_failure(
-    form: ErrorForm, response: dict[str, Any], sequence_number: int
-) -> list[dict[str, Any]]:
-    """Return the last events of a Responses stream that fails, for all kinds of readers (§7.3).
-
-    `response` is the object as its last event had it. `response.created` is among the events where
-    `sequence_number` is 0, as no stream begins without it.
-    """
-    error = {"code": form.response_code, "message": form.message}
-    failed = response | {"status": "failed", "error": error}
-    events: list[dict[str, Any]] = [
-        {"type": "response.created", "response": response},
-        {
-            "type": "error",
-            "code": form.code,
-            "message": form.message,
-            "param": None,
-            "error": _openai_error(form),
-        },
-        {"type": "response.failed", "response": failed},
-    ]
-    if sequence_number > 0:
-        del events[0]
-    for number, event in enumerate(events, sequence_number):
-        event["sequence_number"] = number
-    return events
-
-
-def begin_response(model_id: str, created: int) -> dict[str, Any]:
-    """Return a Responses object without output, at the time `created` in Unix seconds."""
-    return {
-        "id": f"resp_{secrets.token_hex(24)}",
-        "object": "response",
-        "created_at": created,
-        "status": "in_progress",
-        "background": False,
-        "error": None,
-        "incomplete_details": None,
-        "instructions": None,
-        "metadata": {},
-        "model": model_id,
-        "output": [],
-        "parallel_tool_calls": True,
-        "tool_choice": "auto",
-        "tools": [],
-        "usage": None,
-    }
-
-
-def google_error(form: ErrorForm) -> dict[str, Any]:
-    """The last chunk of a Google stream that fails (§8.6)."""
-    error: dict[str, Any] = {
-        "code": form.status,
-        "message": form.message,
-        "status": form.google_status,
-    }
-    if form.retry_after is not None:
-        error["details"] = [retry_info(form.retry_after)]
-    return {"error": error}
-
-
 def retry_info(seconds: int) -> dict[str, str]:
     """Return the detail of Google's errors that says when to call again."""
     return {
         "@type": "type.googleapis.com/google.rpc.RetryInfo",
         "retryDelay": f"{seconds}s",
-    }
-
-
-def _openai_error(form: ErrorForm) -> dict[str, Any]:
-    return {
-        "message": form.message,
-        "type": form.openai_type,
-        "param": None,
-        "code": form.code,
     }
 
 

@@ -20,7 +20,6 @@ from gateway_core.llm.formats.failures import ReportedError, find_error
 from gateway_core.llm.formats.output import shows_output
 from gateway_core.llm.formats.provider_json import HalfJoiner
 from gateway_core.llm.formats.reasons import check_reason
-from gateway_core.llm.formats.responses_writer import ResponsesWriter
 from gateway_core.llm.formats.sse import (
     MOST_FRAME_BYTES,
     ErrorForm,
@@ -30,10 +29,10 @@ from gateway_core.llm.formats.sse import (
     as_document,
     find_event,
     has_own_name,
-    keep_alive,
     read_data,
     split_frames,
 )
+from gateway_core.llm.formats.writers import Writer
 
 NEVER = b"\n\n\n"
 """Bytes that no block of frames has often enough to match."""
@@ -46,14 +45,15 @@ _MOST_DOCUMENT_BYTES = 64 * 1024
 
 
 class LlmStream(ABC):
-    """A provider's stream of the format `upstream` on its way to the client.
+    """A provider's stream of the format `upstream` on its way to the client, for whom `writer` is.
 
     `feed` and `finish` raise StreamFailed. `ended`: the stream is complete, and the provider
     sends nothing more that matters. `has_output`: some frame had text, reasoning or a call.
     """
 
-    def __init__(self, upstream: Format) -> None:
+    def __init__(self, upstream: Format, writer: Writer) -> None:
         self.upstream = upstream
+        self._writer = writer
         self.ended = False
         self.has_output = False
         self.finish_reasons: list[str] = []
@@ -113,16 +113,16 @@ class LlmStream(ABC):
             self.finish_reasons = [*self.finish_reasons, *reasons][:MOST_REASONS]
 
     def keep_alive(self) -> bytes:
-        """Return what may be sent while the provider is silent (§7.2): a comment."""
-        return keep_alive(Format.CHAT)
+        """Return what may be sent while the provider is silent (§7.2)."""
+        return self._writer.keep_alive()
 
-    def resume(self, held: bytes, early: ResponsesWriter) -> bytes:
-        """Go on with a response that began before its model was known; `held` for its client."""
-        raise TypeError("only streams for clients of Responses begin without a model")
+    def resume(self, held: bytes, early: Writer) -> bytes:
+        """Go on with the stream that `early` began; the frames `held`, written anew."""
+        return self._writer.resume(held, early)
 
-    @abstractmethod
     def fail(self, form: ErrorForm) -> bytes:
         """Return the last bytes for the client of a stream that fails."""
+        return self._writer.fail(form)
 
     def _pass_usual(self, block: bytes) -> bytes | None:
         """The client's bytes for frames that all have the usual shape; None if not all have."""

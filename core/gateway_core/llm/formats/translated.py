@@ -8,24 +8,16 @@ from gateway_core.llm.formats.answers import GOOGLE_FIELDS
 from gateway_core.llm.formats.calls import (
     Format,
     InvalidAnswer,
-    LlmCall,
     TokenUsage,
     as_objects,
 )
 from gateway_core.llm.formats.chat_message import DeltaReader
-from gateway_core.llm.formats.google_stream import GoogleWriter, is_blocked
+from gateway_core.llm.formats.google_stream import is_blocked
 from gateway_core.llm.formats.output import measure_candidates
-from gateway_core.llm.formats.responses_writer import ResponsesWriter
-from gateway_core.llm.formats.sse import (
-    DONE,
-    ErrorForm,
-    StreamBroken,
-    chat_error,
-    data_frame,
-    split_frames,
-)
+from gateway_core.llm.formats.sse import ErrorForm, StreamBroken, split_frames
 from gateway_core.llm.formats.streams import LlmStream
 from gateway_core.llm.formats.usage import fill_chat_usage, read_google_usage
+from gateway_core.llm.formats.writers import ResponsesWriter, Writer
 
 
 class ChunkTranslator(ABC):
@@ -47,49 +39,22 @@ class ChunkTranslator(ABC):
 class TranslatedStream(LlmStream):
     """A provider's stream in the format `upstream`, translated by each translator in turn.
 
-    Every frame is parsed. `created` is the time of the call in Unix seconds.
+    Every frame is parsed.
     """
 
     def __init__(
-        self,
-        call: LlmCall,
-        upstream: Format,
-        translators: Sequence[ChunkTranslator],
-        created: int,
+        self, upstream: Format, translators: Sequence[ChunkTranslator], writer: Writer
     ) -> None:
-        super().__init__(upstream)
-        self._format = call.format
+        super().__init__(upstream, writer)
         self._translators = translators
         self._blocked = False
         self._deltas = DeltaReader(adopts_others=True)
-        self._responses = ResponsesWriter(call.model_id, created)
-        is_responses = call.format is Format.RESPONSES
-        self._encode = self._responses.write if is_responses else data_frame
-        self._google = GoogleWriter(event_stream=call.event_stream)
 
     def fail(self, form: ErrorForm) -> bytes:
-        """The error in the client's format."""
-        match self._format:
-            case Format.CHAT:
-                return chat_error(form)
-            case Format.RESPONSES:
-                return self._responses.fail(form, self._translators[-1].show_response())
-            case Format.GOOGLE:
-                return self._google.fail(form)
-
-    def keep_alive(self) -> bytes:
-        """A sign of life in the client's format."""
-        match self._format:
-            case Format.CHAT:
-                return super().keep_alive()
-            case Format.RESPONSES:
-                return self._responses.keep_alive()
-            case Format.GOOGLE:
-                return self._google.keep_alive()
-
-    def resume(self, held: bytes, early: ResponsesWriter) -> bytes:
-        """Go on with the response that `early` began; the frames `held`, written anew."""
-        return self._responses.resume(held, early)
+        """Return the last bytes, with the output so far where the format has a place for it."""
+        if isinstance(self._writer, ResponsesWriter):
+            self._writer.note(self._translators[-1].show_response())
+        return super().fail(form)
 
     def _pass(self, block: bytes) -> bytes:
         return self._pass_all(split_frames(block), self._pass_frame)
@@ -116,7 +81,7 @@ class TranslatedStream(LlmStream):
                 chunks = [later for chunk in chunks for later in translator.translate(chunk)]
         except InvalidAnswer as invalid:
             raise StreamBroken(str(invalid)) from invalid
-        return self._write(chunks)
+        return self._writer.write(chunks)
 
     def _pass_done(self) -> bytes:
         self.ended = True
@@ -124,14 +89,7 @@ class TranslatedStream(LlmStream):
         for translator in self._translators:
             chunks = [later for chunk in chunks for later in translator.translate(chunk)]
             chunks += translator.end(self.usage)
-        sent = self._write(chunks)
-        match self._format:
-            case Format.CHAT:
-                return sent + DONE
-            case Format.RESPONSES:
-                return sent
-            case Format.GOOGLE:
-                return sent + self._google.close()
+        return self._writer.write(chunks) + self._writer.close()
 
     def _complete(self) -> bytes:
         if self.ended:
@@ -139,7 +97,3 @@ class TranslatedStream(LlmStream):
         if not (self._blocked or self._ends.are_all):
             raise StreamBroken("The provider's stream ended early.")
         return self._pass_done()
-
-    def _write(self, chunks: Sequence[dict[str, Any]]) -> bytes:
-        frames = b"".join(map(self._encode, chunks))
-        return self._google.write(frames) if self._format is Format.GOOGLE else frames
