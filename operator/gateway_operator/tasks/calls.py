@@ -32,6 +32,7 @@ from gateway_core.providers.catalog import Catalog, Model
 from gateway_core.providers.health import HealthTally
 from gateway_core.providers.notices import Notice
 from gateway_core.providers.registry import Providers
+from gateway_core.providers.suggestions import allow_all, suggest_models
 from gateway_core.providers.upstream import (
     OutputRejected,
     Upstream,
@@ -173,6 +174,8 @@ def find_context(task: GatewayTask) -> TraceContext | None:
     return parse_traceparent(task.metadata.annotations.get(TRACEPARENT_ANNOTATION))
 
 
+MOST_REASON = 1000
+"""Characters of a refusal, which the status of a task has room for."""
 _NOT_FOR_PROVIDERS = ("model", "callback_url")
 
 
@@ -212,10 +215,18 @@ class Inputs:
     def _check(self, request: TaskRequest, values: dict[str, Any]) -> tuple[Model, dict[str, Any]]:
         model = self.find_model(request)
         if model is None or not model.operation.makes_tasks:
-            raise Refusal(
-                Reason.INVALID_REQUEST,
-                f"Model {request.model_id} is not offered at {request.service}/{request.action}.",
-            )
+            place = request.service, request.action
+            text = f"Model {request.model_id} is not offered at {'/'.join(place)}."
+            # the policy of a key, whose models alone may be named, is not known here
+            if request.key_name is None:
+                text += suggest_models(
+                    self.catalog(),
+                    request.model_id,
+                    allow_all,
+                    lambda *served: served == place,
+                    "kubectl get gatewaymodels",
+                )
+            raise Refusal(Reason.INVALID_REQUEST, text[:MOST_REASON])
         body = {**values, "model": request.model_id, "callback_url": request.callback_url}
         try:
             given = check_shape(model.operation, body)
@@ -225,7 +236,7 @@ class Inputs:
             details = getattr(error, "errors", None) or {}
             texts = [f"{field} {text}" for field, problems in details.items() for text in problems]
             message = "; ".join(texts) or error.message
-            raise Refusal(Reason.INVALID_REQUEST, message[:1000]) from error
+            raise Refusal(Reason.INVALID_REQUEST, message[:MOST_REASON]) from error
         return model, complete
 
 

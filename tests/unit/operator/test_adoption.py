@@ -128,6 +128,9 @@ async def test_account_missing_in_counters_is_rebuilt() -> None:
         ({"accountName": "nobody"}, "invalid_request", "Account nobody does not exist."),
         ({"modelId": "nothing"}, "invalid_request", "Model nothing is not offered"),
         ({"service": "other"}, "invalid_request", "is not offered at other/"),
+        ({"service": "other"}, "invalid_request", "It is a model of POST /api/v1/sim/"),
+        ({"modelId": "sim-q5"}, "invalid_request", "Did you mean sim-q4? kubectl get"),
+        ({"modelId": "y" * 253}, "invalid_request", "kubectl get gatewaymodels lists the models."),
         ({"input": "nonsense"}, "invalid_request", "The input is unusable"),
         ({"input": "{}"}, "invalid_request", "prompt is required"),
         (
