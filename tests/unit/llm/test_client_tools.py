@@ -12,7 +12,7 @@ from gateway_core.api.errors import InvalidRequest
 from gateway_core.llm.formats.calls import Format
 from gateway_core.llm.service import price_call
 from tests.fakes.llm_calls import MODEL, USER, exchange, read, translate
-from tests.fakes.llm_streams import read_frames, run_stream, write_frames
+from tests.fakes.llm_streams import chat_chunks, read_frames, run_stream, write_frames
 
 C, R, G = Format.CHAT, Format.RESPONSES, Format.GOOGLE
 SCHEMA = {"type": "object", "properties": {"x": {"type": "string"}}}
@@ -189,6 +189,34 @@ def test_stream_of_calls_has_the_events_of_each_kind_of_tool() -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["agents__spawn", "apply_patch"])
+def test_call_whose_name_comes_in_pieces_is_of_the_tool_it_names(name: str) -> None:
+    functions = [
+        {"name": name[:4], "arguments": ""},
+        {"name": name[4:]},
+        {"arguments": '{"input":"x"}'},
+    ]
+    first, last, _ = chat_chunks()
+    chunks = [
+        first
+        | {
+            "choices": [
+                {"index": 0, "delta": {"tool_calls": [{"index": 0, "id": "c", "function": each}]}}
+            ]
+        }
+        for each in functions
+    ]
+    stream = exchange(R, C, tools=TOOLS, stream=True).open_stream()
+    events = read_frames(run_stream(stream, [write_frames([first, *chunks, last, b"[DONE]"])]))
+    for event in events:
+        EVENT.validate_python(event)
+    [item] = events[-1]["response"]["output"]
+    [whole] = answer(call(name, '{"input":"x"}'))
+    assert {key: value for key, value in item.items() if key not in ("id", "call_id")} == {
+        key: value for key, value in whole.items() if key not in ("id", "call_id")
+    }
+
+
 def test_text_that_is_no_json_is_the_input_of_a_custom_tool() -> None:
     assert answer(call("apply_patch", "*** Begin"))[0]["input"] == "*** Begin"
 
@@ -219,6 +247,55 @@ def test_names_that_meet_or_are_too_long_stay_apart() -> None:
     assert [each["function"]["name"] for each in again] == names
 
 
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_function_and_tool_of_a_namespace_that_meet_stay_apart(is_reversed: bool) -> None:
+    space = {"type": "namespace", "name": "a", "description": "", "tools": [FUNCTION]}
+    tools = [{**FUNCTION, "name": f"a__{FUNCTION['name']}"}, space][:: -1 if is_reversed else 1]
+    names = [tool["function"]["name"] for tool in translate(R, C, tools=tools)["tools"]]
+    items = answer(*[call(name, "{}", index) for index, name in enumerate(names)], tools=tools)
+    spaces = [None, "a"][:: -1 if is_reversed else 1]
+    assert [item.get("namespace") for item in items] == spaces
+
+
+def test_results_follow_their_calls_whatever_stands_between() -> None:
+    calls = [
+        {"type": "function_call", "call_id": f"c{number}", "name": "f", "arguments": {"x": 1}}
+        for number in range(3)
+    ]
+    results = [
+        {"type": "function_call_output", "call_id": f"c{number}", "output": str(number)}
+        for number in range(3)
+    ]
+    wait = {"type": "message", "role": "assistant", "content": "Wait."}
+    items = [USER, calls[0], calls[1], wait, results[1], USER, calls[2], results[2], results[0]]
+    messages = translate(R, C, input=items)["messages"]
+    shown = [(each["role"], each.get("tool_call_id")) for each in messages]
+    assert shown == [
+        ("user", None),
+        ("assistant", None),
+        ("tool", "c1"),
+        ("tool", "c0"),
+        ("assistant", None),
+        ("user", None),
+        ("assistant", None),
+        ("tool", "c2"),
+    ]
+    assert messages[1]["tool_calls"][0]["function"]["arguments"] == '{"x":1}'
+    contents = translate(R, G, input=items)["contents"]
+    assert [len(each["parts"]) for each in contents] == [1, 2, 2, 1, 1, 1, 1]
+
+
+def test_texts_before_a_call_are_in_its_content_at_google() -> None:
+    said = [{"role": "assistant", "content": text} for text in ("One.", "Two.")]
+    made = {"type": "function_call", "call_id": "c0", "name": "f", "arguments": "{}"}
+    _, content = translate(R, G, input=[USER, *said, made])["contents"]
+    assert [set(part) for part in content["parts"]] == [
+        {"text"},
+        {"text"},
+        {"functionCall", "thoughtSignature"},
+    ]
+
+
 def test_tools_that_a_search_has_found_are_declared() -> None:
     found = {"type": "tool_search_output", "call_id": "c0", "tools": [SPACE], "execution": "client"}
     searched = {"type": "tool_search_call", "call_id": "c0", "arguments": {"x": "y"}}
@@ -236,6 +313,7 @@ def test_tools_that_a_search_has_found_are_declared() -> None:
     [
         ({"type": "custom", "name": "apply_patch"}, "apply_patch"),
         ({"type": "function", "name": "spawn", "namespace": "agents"}, "agents__spawn"),
+        ({"type": "apply_patch"}, "apply_patch"),
     ],
 )
 def test_choice_of_a_tool_names_its_function(choice: dict[str, Any], expected: str) -> None:
@@ -296,7 +374,13 @@ def test_call_that_depends_on_a_tool_of_the_provider_is_refused(changes: dict[st
 
 
 def test_fields_and_items_that_concern_another_provider_alone_are_left_out() -> None:
-    items = [USER, {"type": "web_search_call", "id": "ws_1", "status": "completed"}, USER]
+    others = [
+        {"type": "web_search_call", "id": "ws_1", "status": "completed"},
+        {"type": "mcp_call", "id": "m", "server_label": "s", "name": "x", "arguments": "{}"},
+        {"type": "tool_search_call", "execution": "server", "call_id": None, "arguments": {}},
+        {"type": "tool_search_output", "execution": "server", "call_id": None, "tools": []},
+    ]
+    items = [USER, *others, USER]
     sent = exchange(R, C, input=items, client_metadata={"session": "x"}, prompt_cache_key="k")
     assert sent.body == {"model": "up", "store": False, "messages": [USER, USER]}
     assert not sent.dropped

@@ -74,6 +74,38 @@ def test_calls_of_a_stream_without_finish_reason_are_kept() -> None:
     assert read_google_calls(wire) == [{"id": "a", "name": "f", "args": {}}]
 
 
+CUT: dict[str, Any] = {
+    "type": "function_call",
+    "id": "fc_1",
+    "call_id": "a",
+    "name": "f",
+    "arguments": '{"x": "',
+    "status": "completed",
+}
+
+
+def test_cut_call_of_a_provider_of_responses_is_incomplete() -> None:
+    first, *_, last = responses_events()
+    last["response"]["output"] = [dict(CUT)]
+    done = {"type": "response.output_item.done", "output_index": 0, "item": dict(CUT)}
+    wire = write_frames([first, done, last], named=True)
+    sent = exchange(R, R, stream=True)
+    _, done, last = read_frames(run_stream(sent.open_stream(), [wire]))
+    assert done["item"] == CUT | {"status": "incomplete"}
+    assert last["response"]["output"] == [done["item"]]
+    answer, _ = sent.complete(orjson.dumps({"id": "r", "output": [CUT, CUT | {"arguments": ""}]}))
+    assert [item["status"] for item in answer["output"]] == ["incomplete", "completed"]
+
+
+@pytest.mark.parametrize("format_", [C, R])
+def test_call_of_google_without_a_name_is_none(format_: Format) -> None:
+    parts = [{"functionCall": {"args": {}}}, {"functionCall": {"name": "f"}}]
+    candidate = {"content": {"role": "model", "parts": parts}, "finishReason": "STOP"}
+    answer, _ = exchange(format_, G).complete(orjson.dumps({"candidates": [candidate]}))
+    calls = answer["output"] if format_ is R else answer["choices"][0]["message"]["tool_calls"]
+    assert [each.get("name") or each["function"]["name"] for each in calls] == ["f"]
+
+
 ANSWERS: dict[Format, Any] = {
     C: {
         "choices": [
@@ -141,10 +173,11 @@ def test_event_that_is_named_an_error_is_one(format_: Format, upstream: Format, 
         stream.feed(b"event: error\n" + write_frames([data]))
 
 
+OTHER_TOTALS = {"input_tokens": 9, "output_tokens": 5}
 TOTALS = {"prompt_tokens": 9, "completion_tokens": 5, "total_tokens": 14}
 
 
-@pytest.mark.parametrize("place", ["usage", "choice", "x_groq", "alone", "event"])
+@pytest.mark.parametrize("place", ["usage", "choice", "x_groq", "alone", "event", "flat", "names"])
 def test_usage_of_chat_is_read_wherever_it_stands(place: str) -> None:
     *chunks, last = chat_chunks("Hi", usage=False)
     extra = b""
@@ -157,6 +190,10 @@ def test_usage_of_chat_is_read_wherever_it_stands(place: str) -> None:
             last["x_groq"] = {"usage": TOTALS}
         case "alone":
             extra = write_frames([{"usage": TOTALS}])
+        case "flat":
+            extra = b"event: usage\n" + write_frames([TOTALS])
+        case "names":
+            last["usage"] = OTHER_TOTALS
         case _:
             extra = b"event: usage\n" + write_frames([{"usage": TOTALS}])
     wire = write_frames([*chunks, last]) + extra + write_frames([b"[DONE]"])
@@ -175,7 +212,7 @@ def test_usage_of_chat_is_read_wherever_it_stands(place: str) -> None:
     elif place == "x_groq":
         document["x_groq"] = {"usage": TOTALS}
     else:
-        document["usage"] = TOTALS
+        document["usage"] = OTHER_TOTALS if place == "names" else TOTALS
     made, usage = exchange(C, C).complete(orjson.dumps(document))
     assert (usage, made["usage"]["total_tokens"]) == (TokenUsage(9, 5), 14)
 

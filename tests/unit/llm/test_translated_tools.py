@@ -175,3 +175,24 @@ def test_answer_has_one_call_where_the_client_forbids_parallel_ones(
     whole = {"candidates": [{"content": {"parts": [call] * 3}, "finishReason": "STOP"}]}
     [choice] = made.complete(orjson.dumps(whole))[0]["choices"]
     assert len(choice["message"]["tool_calls"]) == count
+
+
+def name_functions(*names: str) -> list[str]:
+    """The names that Google is told for functions of chat."""
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    [tool] = translate(C, G, tools=tools)["tools"]
+    return [each["name"] for each in tool["functionDeclarations"]]
+
+
+def test_function_named_like_a_replacement_stays_apart_from_it() -> None:
+    [replaced] = name_functions("1c_probe")
+    names = ["1c_probe", replaced]
+    told = name_functions(*names)
+    assert (told[0], len(set(told))) == (replaced, 2)
+    made = exchange(
+        C, G, tools=[{"type": "function", "function": {"name": name}} for name in names]
+    )
+    parts = [{"functionCall": {"name": name, "args": {}}} for name in told]
+    answer = {"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}
+    [choice] = made.complete(orjson.dumps(answer))[0]["choices"]
+    assert [call["function"]["name"] for call in choice["message"]["tool_calls"]] == names

@@ -1,6 +1,6 @@
 """Answers that are no streams, of a provider that speaks the client's format (§7.2, §7.3, §8.4)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gateway_core.llm.formats import provider_json
@@ -11,11 +11,17 @@ from gateway_core.llm.formats.calls import (
     TokenUsage,
     as_object,
     as_objects,
+    read_index,
 )
-from gateway_core.llm.formats.chat_message import CallPieces, adopt_others, regularize
+from gateway_core.llm.formats.chat_message import (
+    CallPieces,
+    adopt_others,
+    mark_unreadable,
+    regularize,
+)
 from gateway_core.llm.formats.failures import ReportedError, find_error
 from gateway_core.llm.formats.output import measure_answer, measure_plain
-from gateway_core.llm.formats.reasons import check_reason, choose_reason
+from gateway_core.llm.formats.reasons import check_reason
 from gateway_core.llm.formats.usage import (
     complete_usage,
     correct_google_usage,
@@ -28,6 +34,8 @@ MOST_REASONS = 16
 MOST_REASON_LENGTH = 64
 """What is kept of a provider's finish reasons for traces."""
 
+_NO_REASONS = frozenset({"", "in_progress", "none", "null", "undefined", "unspecified"})
+"""Words of providers for an answer that goes on."""
 GOOGLE_FIELDS = frozenset({"candidates", "promptFeedback", "usageMetadata"})
 """Fields of which each answer and each chunk of Google has one."""
 _REQUIRED = {Format.CHAT: "choices", Format.RESPONSES: "output"}
@@ -48,9 +56,16 @@ def list_finish_reasons(document: dict[str, Any], format_: Format) -> list[str]:
 
 def read_reason(reason: Any) -> str | None:
     """Return why a choice ended, in the provider's word; None while it goes on."""
-    if isinstance(reason, str) and reason.strip() and not reason.endswith("_UNSPECIFIED"):
-        return reason
-    return None
+    if not reason or not isinstance(reason, str) or reason.endswith("_UNSPECIFIED"):
+        return None
+    return None if reason.strip().lower() in _NO_REASONS else reason
+
+
+def find_reason(message: Mapping[str, Any]) -> str:
+    """Return the reason of chat where a provider ends a message, or a delta, without one."""
+    if message.get("tool_calls"):
+        return "tool_calls"
+    return "function_call" if message.get("function_call") else "stop"
 
 
 class ChoiceEnds:
@@ -59,8 +74,8 @@ class ChoiceEnds:
     __slots__ = ("_open",)
 
     def __init__(self) -> None:
-        self._open: dict[int, bool | None] = {}
-        """Choices, and whether they have function calls; None for those that have ended."""
+        self._open: dict[int, str | None] = {}
+        """Choices, and the reason that their output is; None for those that have ended."""
 
     def note(self, choices: Iterable[dict[str, Any]]) -> Sequence[str]:
         """Note the choices of a chunk. Return the reasons of those that it ends."""
@@ -73,20 +88,25 @@ class ChoiceEnds:
             if reason and read_reason(reason):
                 self._open[index] = None
                 reasons = (*reasons, reason)
-            elif self._open.setdefault(index, False) is False:
+            elif self._open.setdefault(index, "stop") == "stop":
                 delta = choice.get("delta")
-                if isinstance(delta, dict) and delta.get("tool_calls"):
-                    self._open[index] = True
+                if isinstance(delta, dict):
+                    self._open[index] = find_reason(delta)
         return reasons
+
+    @property
+    def has_any(self) -> bool:
+        """Return whether there was a choice."""
+        return bool(self._open)
 
     @property
     def are_all(self) -> bool:
         """Return whether there was a choice, and each one has ended."""
         return bool(self._open) and not self.list_open()
 
-    def list_open(self) -> list[tuple[int, bool]]:
-        """Return the choices that go on, and whether they have function calls."""
-        return sorted((index, calls) for index, calls in self._open.items() if calls is not None)
+    def list_open(self) -> list[tuple[int, str]]:
+        """Return the choices that go on, and the reason for a mere end of each."""
+        return sorted((index, word) for index, word in self._open.items() if word is not None)
 
 
 def parse_answer(raw: bytes) -> dict[str, Any]:
@@ -120,19 +140,25 @@ def complete_answer(call: LlmCall, document: dict[str, Any], upstream: Format) -
         case Format.CHAT:
             usage = fill_chat_usage(document)
             document["model"] = call.model_id
-            for choice in as_objects(document["choices"]):
-                message = as_object(choice.get("message"))
+            if "object" in document:
+                document["object"] = "chat.completion"
+            for place, choice in enumerate(as_objects(document["choices"])):
+                choice["index"] = read_index(choice, place)
+                message = choice.get("message")
+                if not isinstance(message, dict):
+                    message = choice["message"] = as_object(choice.get("delta"))
                 if call.format is not Format.CHAT:
                     adopt_others(message)
                 if measure_plain(message) is None:
                     regularize(message, CallPieces())
+                if "role" in message:
+                    message["role"] = "assistant"
                 reason = read_reason(choice.get("finish_reason"))
-                if reason is None and message.get("tool_calls"):
-                    reason = "tool_calls"
-                choice["finish_reason"] = choose_reason(reason)
+                choice["finish_reason"] = reason or find_reason(message)
         case Format.RESPONSES:
             usage = fill_responses_usage(document)
             document["model"] = call.model_id
+            mark_unreadable(document["output"])
             if document.get("status") in ("failed", "cancelled"):
                 raise ReportedError("The response failed.")
         case Format.GOOGLE:

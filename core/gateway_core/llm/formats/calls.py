@@ -1,5 +1,6 @@
 """A parsed call of a language model, the tokens it used, and the bodies sent for it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -117,6 +118,7 @@ def show_path(path: tuple[str | int, ...]) -> str:
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)[1:]
 
 
+_INDEX = re.compile(r"[0-9]{1,9}")
 MOST_TOKENS = 1_000_000_000
 """What a provider can have counted for one call; sums of a day's calls stay exact below 2^53."""
 
@@ -148,4 +150,8 @@ def as_objects(value: Any) -> list[dict[str, Any]]:
 def read_index(item: Mapping[str, Any], place: int) -> int:
     """The `index` of an item of an answer; `place`, where it is in its array, if it has none."""
     index = item.get("index")
-    return index if type(index) is int else place
+    if type(index) is int:
+        return index
+    if isinstance(index, float) and index.is_integer() and abs(index) < MOST_TOKENS:
+        return int(index)
+    return int(index) if isinstance(index, str) and _INDEX.fullmatch(index) else place

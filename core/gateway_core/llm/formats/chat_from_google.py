@@ -142,8 +142,8 @@ def _read_parts(candidate: Mapping[str, Any], calls: int, most_calls: int | None
             name = "reasoning_content" if part.get("thought") is True else "content"
             delta[name] = delta.get(name, "") + text
         elif isinstance(call, dict):
-            if calls == most_calls:
-                # the model may ask for it again, once it has the result of the others
+            # the model may ask for it again, once it has the result of the others
+            if calls == most_calls or not call.get("name"):
                 continue
             arguments = {} if call.get("args") is None else call["args"]
             function = {"name": call.get("name"), "arguments": orjson.dumps(arguments).decode()}

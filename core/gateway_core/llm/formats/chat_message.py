@@ -15,11 +15,15 @@ from gateway_core.llm.formats.calls import as_object, as_objects, read_index
 from gateway_core.llm.formats.output import measure_delta, measure_plain
 from gateway_core.llm.formats.thoughts import FIELDS, read_reasoning
 
-OTHER_REASONING = frozenset({"thinking", "reasoning_details"})
+OTHER_REASONING = frozenset(
+    {"reasoning_details", "reasoning_text", "thinking", "thinking_blocks", "thought"}
+)
 """Fields in which providers put the reasoning of a message beside those of `thoughts`."""
 _THOUGHTS = ("thinking", "reasoning", "reasoning_text", "summary")
-_INNER = ("text", "content", "value", "output_text", "refusal", *_THOUGHTS)
+_INNER = ("text", "content", "value", "output_text", "refusal", "parts", *_THOUGHTS)
 """Fields of a part that may have its text."""
+_ROLES = (None, "assistant")
+_TYPES = (None, "function")
 _MOST_DEPTH = 8
 """Levels of parts in parts."""
 _CONTINUED = frozenset({"function", "index", "type"})
@@ -45,6 +49,13 @@ def read_arguments(arguments: Any, *, is_cut: bool = False) -> dict[str, Any] | 
     return arguments if isinstance(arguments, dict) else None
 
 
+def mark_unreadable(items: Any) -> None:
+    """Make the calls among items of Responses incomplete whose arguments cannot be read."""
+    for item in as_objects(items):
+        if item.get("type") == "function_call" and read_arguments(item.get("arguments")) is None:
+            item["status"] = "incomplete"
+
+
 def join_parts(content: Any, depth: int = _MOST_DEPTH) -> str:
     """Return the text of a string, a part, or several parts, whatever they are of."""
     if isinstance(content, str):
@@ -59,8 +70,14 @@ def join_parts(content: Any, depth: int = _MOST_DEPTH) -> str:
 
 def regularize(message: dict[str, Any], calls: "CallPieces") -> None:
     """Make a message or delta regular, in place; `calls` has the pieces of earlier deltas."""
+    if message.get("role") not in _ROLES:
+        message["role"] = "assistant"
     content = message.get("content")
-    if isinstance(content, (list, dict)):
+    if content is None or isinstance(content, str):
+        pass
+    elif isinstance(content, int | float):
+        message["content"] = orjson.dumps(content).decode()
+    elif isinstance(content, (list, dict)):
         parts = content if isinstance(content, list) else [content]
         thoughts = [part for part in parts if _is_thought(part)]
         shown = [part for part in parts if not _is_thought(part)]
@@ -72,11 +89,12 @@ def regularize(message: dict[str, Any], calls: "CallPieces") -> None:
         if images:
             # where other providers have them
             message["images"] = [*as_objects(message.get("images")), *images]
-    for name in FIELDS:
+    for name in ("refusal", *FIELDS):
         if name in message and isinstance(message[name], (list, dict)):
             message[name] = join_parts(message[name])
-    if message.get("tool_calls"):
-        message["tool_calls"] = calls.take(as_objects(message["tool_calls"]))
+    pieces = message.get("tool_calls")
+    if pieces:
+        message["tool_calls"] = calls.take([pieces] if isinstance(pieces, dict) else pieces)
 
 
 def adopt_others(message: dict[str, Any]) -> None:
@@ -87,17 +105,14 @@ def adopt_others(message: dict[str, Any]) -> None:
         if text is not None:
             message["reasoning_content"] = text
     # the one call of the format's first version
-    if (
-        "function_call" in message
-        and isinstance(message["function_call"], dict)
-        and not message.get("tool_calls")
-    ):
+    if as_object(message.get("function_call")) and not message.get("tool_calls"):
         message["tool_calls"] = [{"index": 0, "function": message.pop("function_call")}]
 
 
 def _is_thought(part: Any) -> bool:
     kind = as_object(part).get("type")
-    return isinstance(kind, str) and kind.startswith(("thinking", "reasoning"))
+    is_named = isinstance(kind, str) and kind.startswith(("thinking", "reasoning"))
+    return is_named or as_object(part).get("thought") is True
 
 
 @dataclass(slots=True)
@@ -116,6 +131,11 @@ class _Call:
             return False
         return read_arguments("".join(self.arguments)) is not None
 
+    def is_repeated_by(self, given_id: str, name: str, text: str) -> bool:
+        """Return whether a later piece is the whole call again, as at the end of some streams."""
+        is_same = bool(given_id) and (given_id, name) == (self.given_id, self.name)
+        return is_same and self.is_complete() and text == "".join(self.arguments)
+
 
 class DeltaReader:
     """Makes the deltas of a chat stream regular, and measures their output.
@@ -133,10 +153,10 @@ class DeltaReader:
         for place, choice in enumerate(choices):
             index = choice.get("index")
             if type(index) is not int:
-                index = choice["index"] = place
+                index = choice["index"] = read_index(choice, place)
             delta = choice.get("delta")
             if not isinstance(delta, dict):
-                continue
+                delta = choice["delta"] = as_object(choice.get("message"))
             length = measure_plain(delta)
             if length is None or (self._adopts_others and not OTHER_REASONING.isdisjoint(delta)):
                 continued = self._calls[index].find_continued(delta)
@@ -178,8 +198,8 @@ class CallPieces:
     """Pieces of the function calls of one choice, in turn, as clients can join them.
 
     Each call has an index of its own, and its first piece an id that no other has. Some providers
-    give all calls one index, or no ids; others repeat id and name in each piece, or give each piece
-    another id.
+    give all calls one index, or no ids; others repeat id and name in each piece, give each piece
+    another id, or end with the whole calls.
     """
 
     __slots__ = ("_by_id", "_by_index", "_count")
@@ -189,25 +209,30 @@ class CallPieces:
         self._by_index: dict[int, _Call] = {}
         self._by_id: dict[str, _Call] = {}
 
-    def take(self, pieces: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def take(self, pieces: Any) -> list[dict[str, Any]]:
         """Return the pieces of one delta, or the calls of a whole message."""
         touched: set[int] = set()
-        return [self._take(piece, place, touched) for place, piece in enumerate(pieces)]
+        return [self._take(piece, place, touched) for place, piece in enumerate(as_objects(pieces))]
 
     def find_continued(self, delta: Any) -> list[tuple[_Call, str]] | None:
         """Return the calls that a delta goes on with, and the texts; None if it has to change."""
         pieces = delta.get("tool_calls") if isinstance(delta, dict) else None
         if not isinstance(pieces, list) or not delta.keys() <= _WITH_CALLS or delta.get("content"):
             return None
+        if delta.get("role") not in _ROLES:
+            return None
         continued = []
         for piece in pieces:
             if type(piece) is not dict or not piece.keys() <= _CONTINUED:
                 return None
-            function, call = piece.get("function"), self._by_index.get(piece.get("index", ""))
+            index, function = piece.get("index"), piece.get("function")
+            if type(index) is not int or piece.get("type") not in _TYPES:
+                return None
+            call = self._by_index.get(index)
             if type(function) is not dict or function.keys() != _ARGUMENTS or call is None:
                 return None
             text = function["arguments"]
-            if type(text) is not str or call.index != piece["index"]:
+            if type(text) is not str or call.index != index:
                 return None
             continued.append((call, text))
         return continued
@@ -225,8 +250,16 @@ class CallPieces:
         given_id = str(piece.get("id") or "")
         index = read_index(piece, place)
         call = self._by_id.get(given_id) or self._by_index.get(index)
-        made = {key: value for key, value in piece.items() if key != "id"}
+        made = {key: value for key, value in piece.items() if key not in ("id", "type")}
         if (
+            call is not None
+            and call is self._by_index.get(index)
+            and call.index not in touched
+            and call.is_repeated_by(given_id, name, text)
+        ):
+            name = text = function[content] = ""
+            function.pop("name", None)
+        elif (
             call is None
             or (name and (call.index in touched or index not in self._by_index))
             or _begins(call, given_id, name, text)
@@ -238,10 +271,9 @@ class CallPieces:
             self._by_id[given_id or call_id] = call
             function[content] = text
             made = {"id": call_id, "type": kind, **made}
-        elif name == call.name:
+        elif name and name.startswith(call.name):
             # SDKs would join it with the first one
-            function.pop("name", None)
-            name = ""
+            name = function["name"] = name.removeprefix(call.name)
         self._by_index[index] = call
         touched.add(call.index)
         call.name += name

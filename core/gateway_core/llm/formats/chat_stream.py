@@ -7,7 +7,6 @@ import orjson
 from gateway_core.llm.formats.answers import read_reason
 from gateway_core.llm.formats.calls import Format, as_objects
 from gateway_core.llm.formats.chat_message import DeltaReader
-from gateway_core.llm.formats.reasons import choose_reason
 from gateway_core.llm.formats.sse import (
     DONE,
     StreamBroken,
@@ -26,6 +25,7 @@ from gateway_core.llm.formats.usage import fill_chat_usage
 from gateway_core.llm.formats.writers import ChatWriter
 
 _DONE_FRAME = DONE.removesuffix(b"\n\n")
+_OBJECT = "chat.completion.chunk"
 _MOST_LESSONS = 4
 """Chunks from which the bytes around the text are learned; some providers vary them each time."""
 
@@ -174,7 +174,9 @@ class ChatStream(LlmStream):
         return passed
 
     def _pass_document(self, document: dict[str, Any], frame: bytes) -> bytes:
-        if not frame.count(self._model):
+        if document.get("object", _OBJECT) != _OBJECT:
+            document["object"] = _OBJECT
+        elif not frame.count(self._model):
             self._learn(frame, document.get("model"))
         usage = fill_chat_usage(document)
         if usage is not None:
@@ -191,8 +193,7 @@ class ChatStream(LlmStream):
         self._note_ends(choices)
         for choice in choices:
             choice.pop("usage", None)
-            reason = read_reason(choice.get("finish_reason"))
-            choice["finish_reason"] = None if reason is None else choose_reason(reason)
+            choice["finish_reason"] = read_reason(choice.get("finish_reason"))
         if self._include_usage:
             document["usage"] = None
         else:
@@ -201,12 +202,14 @@ class ChatStream(LlmStream):
 
     def _pass_done(self) -> bytes:
         """The reasons that the provider has not given, the usage, and [DONE]."""
+        if not self._ends.has_any:
+            raise StreamBroken("The provider's stream has no choice.")
         self.ended = True
         head = {name: value for name, value in self._head.items() if name != "usage"}
         head["model"] = self._model_id
         ends: list[dict[str, Any]] = [
-            {"index": index, "delta": {}, "finish_reason": "tool_calls" if has_calls else "stop"}
-            for index, has_calls in self._ends.list_open()
+            {"index": index, "delta": {}, "finish_reason": reason}
+            for index, reason in self._ends.list_open()
         ]
         frames = []
         if ends:

@@ -69,6 +69,7 @@ _THINKING_BUDGETS = {
     "medium": 8192,
     "high": 24_576,
     "xhigh": 24_576,
+    "max": 24_576,
 }
 """Google's own equivalents of `reasoning_effort`, in tokens."""
 _THINKING = {"adaptive": None, "disabled": 0, "enabled": None}
@@ -164,7 +165,12 @@ def _add_message(
         case "user":
             contents.append({"role": "user", "parts": _to_parts(content, f"{path}.content")})
         case "assistant":
-            contents.append({"role": "model", "parts": _to_model_parts(message, path, names)})
+            parts = _to_model_parts(message, path, names)
+            # Google wants the calls of a turn right after what they answer
+            if contents and contents[-1]["role"] == "model":
+                contents[-1]["parts"] += parts
+            else:
+                contents.append({"role": "model", "parts": parts})
         case "tool" | "function" as role:
             name = (
                 message.get("name")

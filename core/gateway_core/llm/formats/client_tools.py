@@ -131,6 +131,8 @@ def end_call(item: Item, arguments: str, *, is_cut: bool = False) -> None:
             item["status"] = "completed"
     else:
         item["arguments"] = arguments
+        if not item["name"]:
+            item["status"] = "incomplete"
 
 
 class ClientTools:
@@ -179,8 +181,11 @@ class ClientTools:
             arguments = _dump({_INPUT: item.get(_INPUT) or ""})
         else:
             arguments = item.get("arguments") or "{}"
+            if isinstance(arguments, dict):
+                arguments = _dump(arguments)
         function = {"name": self.name_function(item), "arguments": arguments}
-        return {"id": item.get("call_id"), "type": "function", "function": function}
+        call_id = item.get("call_id") or item.get("id")
+        return {"id": call_id, "type": "function", "function": function}
 
     def read_result(self, item: Mapping[str, Any]) -> Any:
         """Return the result of a call: a text, or parts."""
@@ -254,9 +259,9 @@ class ClientTools:
 
 def _flatten(namespace: str | None, name: str, *, is_taken: bool = False) -> str:
     """Return the name of a tool as a function of chat; it follows from both names alone."""
-    if not namespace:
+    if not namespace and not is_taken:
         return name
-    flat = f"{namespace.rstrip('_')}__{name}"
+    flat = f"{namespace.rstrip('_')}__{name}" if namespace else name
     if len(flat) <= _MOST_NAME and not is_taken:
         return flat
     digest = sha256(f"{namespace}\0{name}".encode()).hexdigest()[:8]

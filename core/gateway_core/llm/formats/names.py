@@ -16,6 +16,8 @@ _LEGAL = {
     Format.GOOGLE: re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}"),
 }
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_-]")
+_REPLACEMENT = re.compile(r"_.*_[0-9a-f]{8}")
+"""Names like the gateway's own, which are replaced as well, to stay apart from them."""
 _MOST_KEPT = 54
 """Characters of the name in its replacement, beside an underscore on each side and the digest."""
 
@@ -49,7 +51,7 @@ def replace_names(
     names: dict[str, str] = {}
 
     def rename(name: str) -> str:
-        if not name or legal.fullmatch(name):
+        if not name or (legal.fullmatch(name) and not _REPLACEMENT.fullmatch(name)):
             return name
         digest = sha256(name.encode()).hexdigest()[:8]
         made = f"_{_ILLEGAL.sub('_', name)[:_MOST_KEPT].lstrip('_')}_{digest}"

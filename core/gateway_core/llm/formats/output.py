@@ -36,7 +36,8 @@ def shows_output(document: dict[str, Any], format_: Format) -> bool:
     match format_:
         case Format.CHAT:
             return any(
-                _has_content(choice.get("delta")) for choice in as_objects(document.get("choices"))
+                _has_content(choice.get("delta") or choice.get("message"))
+                for choice in as_objects(document.get("choices"))
             )
         case Format.GOOGLE:
             return any(
@@ -110,6 +111,8 @@ def measure_plain(delta: Any) -> int | None:
         if type(value) is str:
             if name in _DELTA_TEXTS:
                 size += len(value) if value.isascii() else len(value.encode())
+            elif name == "role" and value != "assistant":
+                return None
         elif value or (value is not None and name in _DELTA_TEXTS):
             return None
     return size

@@ -35,7 +35,16 @@ def load(data: bytes) -> Any:
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
-        return orjson.loads(_mend(data.decode("utf-8", "surrogatepass")))
+        return orjson.loads(_mend(_decode(data)))
+
+
+def _decode(data: bytes) -> str:
+    """The text of a document, with halves of characters as they are."""
+    try:
+        return data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        # a provider may cut a character between its bytes, too
+        return data.decode("utf-8", "replace")
 
 
 def _mend(text: str) -> bytes:
@@ -67,9 +76,7 @@ class HalfJoiner:
     def add(self, data: bytes, frame: bytes) -> list[tuple[Any, bytes]]:
         """Return the documents that need not wait, each with its frame. ValueError."""
         try:
-            document = json.loads(
-                data.decode("utf-8", "surrogatepass"), parse_constant=_refuse_constant
-            )
+            document = json.loads(_decode(data), parse_constant=_refuse_constant)
         except RecursionError as error:
             raise ValueError("The document is nested too deeply.") from error
         texts = {path: (holder, name) for path, holder, name in _list_texts(document)}

@@ -44,11 +44,6 @@ def check_reason(reason: Any) -> None:
         raise ReportedError("", word, is_model=is_model)
 
 
-def choose_reason(reason: Any) -> str:
-    """Return the `finish_reason` for a client of chat: an unknown word as it is."""
-    return reason if reason and isinstance(reason, str) else "stop"
-
-
 def to_chat_reason(reason: Any) -> str | None:
     """Return the word of chat that a provider's word means; None where chat has none."""
     return _CHAT.get(reason.lower()) if reason and isinstance(reason, str) else "stop"

@@ -103,6 +103,8 @@ class ResponsesFromChat(ChunkTranslator):
         """Places of function calls, by their index in chat."""
         self._arguments: dict[int, list[str]] = {}
         """Pieces of the arguments of function calls, by their place."""
+        self._names: dict[int, str] = {}
+        """Names of functions in chat so far, by the place of their calls."""
 
     def translate(self, chunk: dict[str, Any]) -> list[dict[str, Any]]:
         """The events that a chunk becomes."""
@@ -227,12 +229,16 @@ class ResponsesFromChat(ChunkTranslator):
             )
             place = self._calls[index] = len(self._items)
             self._arguments[place] = []
+            self._names[place] = str(function.get("name") or "")
             item = self._tools.find(function.get("name")).begin_call(piece.get("id"))
             self._items.append(item)
             events.append(_item_event("response.output_item.added", place, dict(item)))
-        elif function.get("name") and "name" in self._items[place]:
-            # a name may come in pieces
-            self._items[place]["name"] += function["name"]
+        elif function.get("name"):
+            # a name may come in pieces: the whole one says which tool it is
+            self._names[place] += function["name"]
+            begun = self._items[place]
+            item = self._tools.find(self._names[place]).begin_call(begun["call_id"])
+            self._items[place] = item | {"id": begun["id"]}
         item = self._items[place]
         arguments = function.get("arguments")
         if isinstance(arguments, str) and arguments:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from gateway_core.llm.formats.calls import Format
+from gateway_core.llm.formats.chat_message import mark_unreadable
 from gateway_core.llm.formats.failures import ReportedError, find_error
 from gateway_core.llm.formats.output import measure_texts
 from gateway_core.llm.formats.sse import (
@@ -19,6 +20,7 @@ _KINDS = ("response.", "error", "keepalive")
 class ResponsesStream(LlmStream):
     """A Responses stream (§7.3): only the model inside `response`, and its usage, change.
 
+    Calls whose arguments cannot be read are incomplete.
     Events that a provider does not number from 0 without gaps are numbered anew. `created` is the
     time of the call in Unix seconds.
     """
@@ -71,6 +73,8 @@ class ResponsesStream(LlmStream):
         if isinstance(response, dict):
             self._note_response(response)
             self.usage = fill_responses_usage(document) or self.usage
+        if kind == "response.output_item.done":
+            mark_unreadable([document.get("item")])
         self.ended = kind in ("response.completed", "response.incomplete")
         if self.ended and not isinstance(response, dict):
             raise StreamBroken("The last event of the provider has no response.")
@@ -80,6 +84,7 @@ class ResponsesStream(LlmStream):
     def _note_response(self, response: dict[str, Any]) -> None:
         """Correct the response of an event, in place, and keep it."""
         response["model"] = self._model_id
+        mark_unreadable(response.get("output"))
         self.usage = fill_responses_usage(response) or self.usage
         self._events.note(response)
 

@@ -50,7 +50,7 @@ _INCLUDED: Mapping[str, None] = dict.fromkeys(
 )
 """What may be asked for beside the answer, and is in it or concerns tools of the provider."""
 _FINISHED = frozenset(
-    {"code_interpreter_call", "file_search_call", "mcp_list_tools", "web_search_call"}
+    {"code_interpreter_call", "file_search_call", "mcp_call", "mcp_list_tools", "web_search_call"}
 )
 """Items of tools that the provider of an earlier turn ran: the message after them has the gist."""
 _TEXTS = ("input_text", "output_text", "text")
@@ -104,7 +104,9 @@ def to_chat(body: Mapping[str, Any], tools: ClientTools, dropped: list[str]) -> 
     match choice:
         case None:
             pass
-        case {"type": "function" | "custom", "name": str()}:
+        case {"type": "function" | "custom", "name": str()} | {
+            "type": "apply_patch" | "local_shell" | "shell"
+        }:
             function = {"name": tools.name_function(as_object(choice))}
             result["tool_choice"] = {"type": "function", "function": function}
         case _:
@@ -118,6 +120,8 @@ class _InputReader:
     def __init__(self, messages: list[dict[str, Any]], tools: ClientTools) -> None:
         self._messages = messages
         self._tools = tools
+        self._callers: dict[str, dict[str, Any]] = {}
+        """Messages with calls, by the ids of the calls."""
         self._extra: Mapping[str, Any] | None = None
         """The `extra_content` of the next call."""
         self._reasoning: tuple[str, str] | None = None
@@ -135,12 +139,15 @@ class _InputReader:
                 self._messages.append({"role": role, "content": content})
                 if role == "assistant":
                     self._give_reasoning()
+            case str(_) if item.get("execution") == "server":
+                # a search for tools that the provider of an earlier turn made
+                pass
             case str(kind) if kind in CALLS:
                 self._add_call(self._tools.read_call(item))
             case str(kind) if kind in RESULTS:
                 content = _to_output(self._tools.read_result(item), f"{path}.output")
                 call_id = item.get("call_id") or item.get("id")
-                self._messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
+                self._add_result({"role": "tool", "tool_call_id": call_id, "content": content})
             case "image_generation_call":
                 url = f"data:image/png;base64,{item.get('result') or ''}"
                 image = {"type": "image_url", "image_url": {"url": url}}
@@ -162,6 +169,18 @@ class _InputReader:
         if self._extra is not None:
             call["extra_content"], self._extra = self._extra, None
         self._messages[-1].setdefault("tool_calls", []).append(call)
+        self._callers[str(call["id"])] = self._messages[-1]
+
+    def _add_result(self, message: dict[str, Any]) -> None:
+        # chat has no message between calls and their results
+        caller = self._callers.get(str(message["tool_call_id"]))
+        place = len(self._messages)
+        if caller is not None:
+            while self._messages[place - 1] is not caller:
+                place -= 1
+            while place < len(self._messages) and self._messages[place]["role"] == "tool":
+                place += 1
+        self._messages.insert(place, message)
 
     def _note(self, item: Mapping[str, Any]) -> None:
         thoughts = unseal(item) or Thoughts()

@@ -8,6 +8,7 @@ the same frames, and neither passes on a frame that is not whole.
 `count` is used instead of `in`, which raises and catches an exception for bytes.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -40,6 +41,10 @@ SPACES = (b"", b" ")
 """What JSON encoders write after a colon or a comma."""
 _DOCUMENTS = (b"{", b"[", b"<")
 """How JSON and HTML begin, and no line of a stream does."""
+_DONE_WORDS = frozenset({b"[DONE]", b"DONE"})
+_MOST_DONE_BYTES = 32
+_WORDS = re.compile(rb"[A-Za-z][\w .:-]{0,63}")
+"""Data that is no JSON, and no damaged chunk either, such as a ping."""
 _MOST_DOCUMENT_BYTES = 64 * 1024
 """A longer document instead of a stream is looked at when the response has ended."""
 
@@ -150,10 +155,12 @@ class LlmStream(ABC):
     def _pass_frame(self, frame: bytes) -> bytes:
         data = read_data(frame)
         if not data:
-            if frame.startswith(_DOCUMENTS):
+            if frame.startswith(_DOCUMENTS) and not _is_done(frame):
                 raise find_error(_parse(frame)) or StreamBroken("The response is no stream.")
-            return b""
-        if data == b"[DONE]":
+            if not _is_done(frame):
+                return b""
+            data = frame
+        if len(data) < _MOST_DONE_BYTES and _is_done(data):
             return self._release() + self._pass_done()
         if not self._joiner.is_waiting:
             try:
@@ -168,8 +175,12 @@ class LlmStream(ABC):
         try:
             ready = self._joiner.add(data, frame)
         except ValueError as error:
-            if has_own_name(frame):
+            if has_own_name(frame) or _WORDS.fullmatch(data):
                 return b""
+            if data.find(b"\n") >= 0:
+                # some servers leave out the blank lines between their frames
+                lines = (b"data: %b\n\n" % line for line in data.split(b"\n"))
+                return self._pass_all(lines, self._pass_frame)
             raise StreamBroken("A frame of the provider is not JSON.", self._release()) from error
         return self._pass_ready(ready)
 
@@ -267,6 +278,12 @@ class LlmStream(ABC):
             except (StreamFailed, orjson.JSONEncodeError) as error:
                 raise add_sent(error, sent) from error
         return sent
+
+
+def _is_done(data: bytes) -> bool:
+    """Return whether the data of a frame, or a line alone, are the end of a stream."""
+    words = data.replace(b'"', b"").upper().split() if len(data) < _MOST_DONE_BYTES else ()
+    return bool(words) and set(words) <= _DONE_WORDS
 
 
 def _parse(frame: bytes) -> Any:

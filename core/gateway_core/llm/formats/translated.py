@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from gateway_core.llm.formats.answers import GOOGLE_FIELDS
+from gateway_core.llm.formats.answers import GOOGLE_FIELDS, read_reason
 from gateway_core.llm.formats.calls import (
     Format,
     InvalidAnswer,
@@ -69,6 +69,9 @@ class TranslatedStream(LlmStream):
             usage = fill_chat_usage(document)
             choices = as_objects(document.get("choices"))
             self.text_bytes += self._deltas.read(choices)
+            for choice in choices:
+                if choice.get("finish_reason"):
+                    choice["finish_reason"] = read_reason(choice["finish_reason"])
         self.usage = usage or self.usage
         self._note_ends(choices)
         if not choices and (
@@ -84,6 +87,8 @@ class TranslatedStream(LlmStream):
         return self._writer.write(chunks)
 
     def _pass_done(self) -> bytes:
+        if not (self._blocked or self._ends.has_any):
+            raise StreamBroken("The provider's stream has no choice.")
         self.ended = True
         chunks: list[dict[str, Any]] = []
         for translator in self._translators:

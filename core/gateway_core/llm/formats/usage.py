@@ -83,7 +83,13 @@ def fill_chat_usage(document: dict[str, Any]) -> TokenUsage | None:
             if usage is not None:
                 document["usage"] = to_chat_usage(usage)
                 return usage
-    return None
+    if not shown and "choices" in document:
+        return None
+    # in the names of Responses, or alone in a frame
+    usage = _read_openai(shown, _RESPONSES) or read_chat_usage(document)
+    if usage is not None:
+        document["usage"] = to_chat_usage(usage)
+    return usage
 
 
 def _read_openai(usage: Any, names: _Names) -> TokenUsage | None:
