@@ -138,6 +138,35 @@ def test_chat_passes_unknown_finish_reasons() -> None:
     assert frames[2]["choices"][0]["finish_reason"] == "eos"
 
 
+@pytest.mark.parametrize("space", [b"", b" "])
+@pytest.mark.parametrize("most", [1, 3, 99])
+def test_chat_passes_pieces_of_calls_however_many_come_at_once(most: int, space: bytes) -> None:
+    pieces: list[dict[str, Any]] = [
+        {"index": 0, "id": "call_a", "type": "function", "function": {"name": "f"}},
+        *({"index": 0, "function": {"arguments": text}} for text in ('{"a" :', " 1", "", "}")),
+        {"index": 0, "id": "call_b", "type": "function", "function": {"name": "g"}},
+        *({"index": 0, "function": {"arguments": text}} for text in ("{}", "")),
+    ]
+    first, text, *ends = chat_chunks("", usage=False)
+    chunks = [first]
+    for piece in pieces:
+        choice = text["choices"][0] | {"delta": {"tool_calls": [piece]}}
+        chunks.append(text | {"choices": [choice]})
+    frames = [
+        write_frames([chunk]).replace(b'":', b'":' + space) for chunk in (*chunks, *ends, b"[DONE]")
+    ]
+    blocks = [b"".join(frames[place : place + most]) for place in range(0, len(frames), most)]
+    stream = ChatStream("m", include_usage=False)
+    passed = read_frames(run_stream(stream, blocks))[1 : 1 + len(pieces)]
+    calls = [chunk["choices"][0]["delta"]["tool_calls"][0] for chunk in passed]
+    assert [call["index"] for call in calls] == [0] * 5 + [1] * 3
+    assert [call.get("id") for call in calls if call.get("id")] == ["call_a", "call_b"]
+    texts = [call["function"].get("arguments", "") for call in calls]
+    assert texts == ["", '{"a" :', " 1", "", "}", "", "{}", ""]
+    assert all(chunk["model"] == "m" for chunk in passed)
+    assert stream.text_bytes == len('fg{"a" : 1}{}')
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_empty_lines_between_frames_are_dropped(name: str) -> None:
     stream, upstream = CASES[name]()

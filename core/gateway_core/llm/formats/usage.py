@@ -97,8 +97,10 @@ def _read_openai(usage: Any, names: _Names) -> TokenUsage | None:
         return None
     given = as_object(usage.get(names.input_details))
     made = as_object(usage.get(names.output_details))
-    has_others = not _PARTS.isdisjoint(usage) or any(
-        any(map(details.get, _OTHERS)) for details in (given, made) if details
+    has_others = (
+        not _PARTS.isdisjoint(usage)
+        or (given and any(map(given.get, _OTHERS)))
+        or (made and any(map(made.get, _OTHERS)))
     )
     plain = (
         None
