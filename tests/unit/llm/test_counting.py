@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from gateway_core.llm.formats.answers import complete_answer
 from gateway_core.llm.formats.calls import Format, LlmCall, TokenUsage
 from gateway_core.llm.formats.counting import ReportedCounts, interpret_counts
 from gateway_core.llm.formats.usage import (
@@ -11,10 +12,12 @@ from gateway_core.llm.formats.usage import (
     complete_usage,
     correct_google_usage,
     fill_chat_usage,
+    fill_google_usage,
     fill_responses_usage,
     read_chat_usage,
     read_google_usage,
 )
+from tests.fakes.llm_calls import read
 
 # input, output, total, reasoning, cached, written; and the sums, with * where they are an estimate
 CASES = {
@@ -224,3 +227,73 @@ def test_missing_count_is_estimated_and_marked(
 ) -> None:
     call = LlmCall(Format.CHAT, "m", stream=False, body={}, input_bound=99, input_estimate=77)
     assert complete_usage(call, reported, text_bytes) == expected
+
+
+JUNK = (-1, 1.5, "7", [7], {"n": 7}, 2**53)
+
+
+def write_answer(format_: Format, usage: dict[str, Any]) -> dict[str, Any]:
+    match format_:
+        case Format.CHAT:
+            message = {"role": "assistant", "content": "Hello"}
+            return {
+                "id": "c1",
+                "object": "chat.completion",
+                "created": 1,
+                "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+                "usage": usage,
+            }
+        case Format.RESPONSES:
+            return {"output": [], "usage": usage}
+        case Format.GOOGLE:
+            parts = [{"text": "Hello"}]
+            return {"candidates": [{"content": {"parts": parts}}], "usageMetadata": usage}
+
+
+def list_counts(usage: Any) -> list[Any]:
+    """The values of all counters in a usage."""
+    if not isinstance(usage, dict):
+        return []
+    counts = []
+    for name, value in usage.items():
+        if isinstance(value, dict):
+            counts += list_counts(value)
+        elif name.lower().endswith(("tokens", "tokencount")):
+            counts.append(value)
+    return counts
+
+
+@pytest.mark.parametrize("junk", JUNK)
+@pytest.mark.parametrize("place", range(5))
+@pytest.mark.parametrize("format_", Format)
+def test_client_sees_the_charge_instead_of_impossible_counts(
+    format_: Format, place: int, junk: Any
+) -> None:
+    counts: list[Any] = [10, 5, 15, 2, 3]
+    counts[place] = junk
+    if format_ is Format.GOOGLE:
+        names = ("promptTokenCount", "candidatesTokenCount", "totalTokenCount")
+        names += ("thoughtsTokenCount", "cachedContentTokenCount")
+        shown = dict(zip(names, counts, strict=True))
+    else:
+        names = CHAT if format_ is Format.CHAT else RESPONSES
+        shown = write_openai((*counts, 0), *names)
+    answer = write_answer(format_, shown)
+    usage = complete_answer(read(format_), answer, format_)
+    found = answer["usageMetadata" if format_ is Format.GOOGLE else "usage"]
+    assert all(type(count) is int and 0 <= count < 100 for count in list_counts(found))
+    read_usage = read_google_usage if format_ is Format.GOOGLE else read_chat_usage
+    if format_ is not Format.RESPONSES:
+        assert describe(read_usage(found)) == f"{usage.input} {usage.output}"
+    assert usage.estimated == (place < 2)
+
+
+@pytest.mark.parametrize("junk", JUNK)
+def test_streams_show_no_usage_that_means_nothing(junk: Any) -> None:
+    chunk = {"usageMetadata": {"promptTokenCount": junk, "totalTokenCount": junk}}
+    assert fill_google_usage(chunk) is None
+    assert chunk == {}
+    for name, fill in (("prompt_tokens", fill_chat_usage), ("input_tokens", fill_responses_usage)):
+        document: dict[str, Any] = {"usage": {name: junk, "total_tokens": junk}}
+        assert fill(document) is None
+        assert not document.get("usage")

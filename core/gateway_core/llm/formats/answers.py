@@ -1,6 +1,6 @@
 """Answers that are no streams, of a provider that speaks the client's format (§7.2, §7.3, §8.4)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from gateway_core.llm.formats import provider_json
@@ -24,10 +24,12 @@ from gateway_core.llm.formats.output import measure_answer, measure_plain
 from gateway_core.llm.formats.reasons import check_reason
 from gateway_core.llm.formats.usage import (
     complete_usage,
-    correct_google_usage,
     fill_chat_usage,
+    fill_google_usage,
     fill_responses_usage,
-    read_google_usage,
+    to_chat_usage,
+    to_google_usage,
+    to_responses_usage,
 )
 
 MOST_REASONS = 16
@@ -39,6 +41,14 @@ _NO_REASONS = frozenset({"", "in_progress", "none", "null", "undefined", "unspec
 GOOGLE_FIELDS = frozenset({"candidates", "promptFeedback", "usageMetadata"})
 """Fields of which each answer and each chunk of Google has one."""
 _REQUIRED = {Format.CHAT: "choices", Format.RESPONSES: "output"}
+
+
+_USAGES: dict[Format, tuple[str, Callable[[TokenUsage], dict[str, Any]]]] = {
+    Format.CHAT: ("usage", to_chat_usage),
+    Format.RESPONSES: ("usage", to_responses_usage),
+    Format.GOOGLE: ("usageMetadata", to_google_usage),
+}
+"""Fields of answers that have the usage, and how it is written."""
 
 
 def list_finish_reasons(document: dict[str, Any], format_: Format) -> list[str]:
@@ -131,6 +141,8 @@ def complete_answer(call: LlmCall, document: dict[str, Any], upstream: Format) -
     answer the returned one is estimated and the answer stays without. InvalidAnswer; ReportedError
     where the reason of its end is a failure.
     """
+    name, write_usage = _USAGES[upstream]
+    has_usage = isinstance(document.get(name), dict)
     required = _REQUIRED.get(upstream)
     if required and not isinstance(document.get(required), list):
         raise InvalidAnswer(f"The answer has no {required}.")
@@ -167,10 +179,11 @@ def complete_answer(call: LlmCall, document: dict[str, Any], upstream: Format) -
                 document
             ):
                 raise InvalidAnswer("The answer has no candidates.")
-            usage = read_google_usage(document.get("usageMetadata"))
-            if usage is not None:
-                correct_google_usage(document["usageMetadata"], usage)
+            usage = fill_google_usage(document)
             document["modelVersion"] = call.model_id
     if usage is not None and usage.input and usage.output:
         return usage
-    return complete_usage(call, usage, measure_answer(upstream, document))
+    completed = complete_usage(call, usage, measure_answer(upstream, document))
+    if has_usage and completed is not usage:
+        document[name] = write_usage(completed)
+    return completed

@@ -9,7 +9,7 @@ from gateway_core.llm.formats.sse import (
     StreamBroken,
 )
 from gateway_core.llm.formats.streams import NEVER, SPACES, LlmStream, parse_usual, write_field
-from gateway_core.llm.formats.usage import adds_up, correct_google_usage, read_google_usage
+from gateway_core.llm.formats.usage import adds_up, fill_google_usage, read_google_usage
 from gateway_core.llm.formats.writers import GoogleWriter
 
 
@@ -69,10 +69,7 @@ class GoogleStream(LlmStream):
                 self._model = written
                 self._public_model = write_field(b"modelVersion", space, self._model_id)
         document["modelVersion"] = self._model_id
-        usage = read_google_usage(document.get("usageMetadata"))
-        if usage is not None:
-            self.usage = usage
-            correct_google_usage(document["usageMetadata"], usage)
+        self.usage = fill_google_usage(document) or self.usage
         self.text_bytes += measure_candidates(document)
         self._note_ends(as_objects(document.get("candidates")))
         self._blocked = self._blocked or is_blocked(document)

@@ -1,4 +1,4 @@
-"""Token usage as each format reports it, and the text of an answer where none is reported."""
+"""Token usage as each format reports it, and estimates of what none reports."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -40,6 +40,8 @@ _RESPONSES = _Names(
 _CACHED = ("cached_tokens", "cache_read_input_tokens", "prompt_cache_hit_tokens")
 _WRITTEN = ("cache_write_tokens", "cache_creation_tokens", "cache_creation_input_tokens")
 _WRITTEN_HOUR = ("cache_write_1h_tokens", "ephemeral_1h_input_tokens")
+_COUNTERS = ("_tokens", "TokenCount", "tokenCount")
+"""Ends of the names of counters in a usage."""
 _WRITTEN_PARTS = ("cache_creation", "cache_creation_token_details")
 _OTHERS = frozenset(
     {
@@ -76,6 +78,8 @@ def fill_chat_usage(document: dict[str, Any]) -> TokenUsage | None:
         if usage is not None:
             _correct_openai(shown, usage, _CHAT)
             return usage
+        # clients would read what is charged otherwise
+        del document["usage"]
     for holder in (document.get("x_groq"), *as_objects(document.get("choices"))):
         # nearly no chunk has one
         if isinstance(holder, dict) and "usage" in holder:
@@ -311,14 +315,28 @@ def to_google_usage(usage: TokenUsage) -> dict[str, Any]:
 
 
 def _correct_openai(shown: dict[str, Any], usage: TokenUsage, names: _Names) -> None:
+    _mend_counts(shown)
     shown[names.input], shown[names.output] = usage.input, usage.output
     shown["total_tokens"] = usage.input + usage.output
     for name, counter, count in (
         (names.input_details, "cached_tokens", usage.cached),
         (names.output_details, "reasoning_tokens", usage.reasoning),
     ):
+        details = shown.get(name)
         if count:
-            shown[name] = {**as_object(shown.get(name)), counter: count}
+            shown[name] = {**as_object(details), counter: count}
+        elif details is not None and not isinstance(details, dict):
+            shown[name] = None
+
+
+def _mend_counts(holder: dict[str, Any], depth: int = 3) -> None:
+    """Make counters that cannot be counts 0, in place, to the level of the details' details."""
+    for name, value in holder.items():
+        if value is not None and name.endswith(_COUNTERS):
+            holder[name] = read_count(value)
+        elif depth > 1 and isinstance(value, dict | list):
+            for each in [value] if isinstance(value, dict) else as_objects(value):
+                _mend_counts(each, depth - 1)
 
 
 def adds_up(shown: Any) -> bool:
@@ -326,28 +344,52 @@ def adds_up(shown: Any) -> bool:
     if not isinstance(shown, dict):
         return True
     try:
-        parts = (
-            shown["promptTokenCount"]
-            + (shown.get("toolUsePromptTokenCount") or 0)
-            + (shown.get("candidatesTokenCount") or 0)
-            + (shown.get("thoughtsTokenCount") or 0)
-        )
+        prompt = shown["promptTokenCount"]
+        tools = shown.get("toolUsePromptTokenCount") or 0
+        candidates = shown.get("candidatesTokenCount") or 0
+        thoughts = shown.get("thoughtsTokenCount") or 0
         cached = shown.get("cachedContentTokenCount") or 0
+        parts = prompt + tools + candidates + thoughts
         return bool(
-            shown.get("totalTokenCount", parts) == parts and cached <= shown["promptTokenCount"]
+            shown.get("totalTokenCount", parts) == parts
+            and cached <= prompt
+            and type(parts) is int
+            and parts <= MOST_TOKENS
+            and min(tools, candidates, thoughts, cached) >= 0
         )
     except (KeyError, TypeError):
         return False
 
 
+def fill_google_usage(document: dict[str, Any]) -> TokenUsage | None:
+    """Return the usage of an answer or chunk of Google, whose own is made to show what is charged.
+
+    One that means nothing is removed, unless its zeros are true until now.
+    """
+    shown = document.get("usageMetadata")
+    usage = read_google_usage(shown)
+    if usage is not None:
+        correct_google_usage(document["usageMetadata"], usage)
+    elif not adds_up(shown):
+        del document["usageMetadata"]
+    return usage
+
+
 def correct_google_usage(shown: dict[str, Any], usage: TokenUsage) -> None:
     """Make the sums in a `usageMetadata` those that are charged."""
+    _mend_counts(shown)
     prompt = usage.input - read_count(shown.get("toolUsePromptTokenCount"))
     candidates = usage.output - usage.reasoning
     if prompt or shown.get("promptTokenCount"):
         shown["promptTokenCount"] = prompt
     if candidates or shown.get("candidatesTokenCount"):
         shown["candidatesTokenCount"] = candidates
+    for name, count in (
+        ("thoughtsTokenCount", usage.reasoning),
+        ("cachedContentTokenCount", usage.cached),
+    ):
+        if count or name in shown:
+            shown[name] = count
     if "totalTokenCount" in shown:
         shown["totalTokenCount"] = usage.input + usage.output
 
@@ -362,6 +404,9 @@ def fill_responses_usage(response: dict[str, Any]) -> TokenUsage | None:
     if not isinstance(shown, dict):
         return None
     usage = _read_openai(shown, _RESPONSES)
+    if usage is None:
+        response["usage"] = None
+        return None
     for name, counters in (
         ("input_tokens_details", ("cached_tokens", "cache_write_tokens")),
         ("output_tokens_details", ("reasoning_tokens",)),
@@ -370,8 +415,7 @@ def fill_responses_usage(response: dict[str, Any]) -> TokenUsage | None:
         for counter in counters:
             if details.get(counter) is None:
                 details[counter] = 0
-    if usage is not None:
-        _correct_openai(shown, usage, _RESPONSES)
+    _correct_openai(shown, usage, _RESPONSES)
     return usage
 
 
