@@ -21,11 +21,12 @@ from gateway_core.llm.routing import CircuitBreaker, CredentialRing, Pace
 from gateway_core.providers.checks import check_provider
 from gateway_core.providers.http_answers import (
     REFUSED,
+    USUAL_WAIT,
     Answer,
     find_call_error,
     limit_wait,
     make_denied,
-    parse_retry_after,
+    read_retry_after,
 )
 from gateway_core.providers.http_calls import decode_credential, fill_headers
 from gateway_core.providers.redaction import MessageCleaner, concerns_account
@@ -278,7 +279,12 @@ class LlmUpstream:
             response.abort()
         reported = _read_report(raw)
         reported.status = response.status
-        reported.retry_after = _read_retry_after(response) or reported.retry_after
+        reported.retry_after = (
+            _read_retry_after(response)
+            or reported.retry_after
+            # it asks for some wait, in words that nobody can read
+            or (USUAL_WAIT if b"retry-after" in response.headers else None)
+        )
         raise self._judge(reported, number, upstream_model)
 
     def _judge(self, reported: ReportedError, number: int, upstream_model: str) -> UpstreamError:
@@ -346,9 +352,8 @@ def _read_retry_after(response: Response) -> float | None:
     headers = response.headers
     milliseconds = headers.get(b"retry-after-ms", b"")
     if milliseconds.isdigit():
-        return limit_wait(int(milliseconds) / 1000)
-    value = headers.get(b"retry-after")
-    return None if value is None else parse_retry_after(value.decode("latin-1"), CLOCK.time())
+        return limit_wait(float(milliseconds) / 1000)
+    return read_retry_after(headers.get(b"retry-after", b"").decode("latin-1"), CLOCK.time())
 
 
 def _find_no_slot() -> UpstreamBusy:

@@ -25,7 +25,7 @@ from gateway_core.providers.upstream import (
 MAX_JOB_ID = 512
 MAX_URL = 2048
 MAX_OUTPUTS = 16
-_LEAST_WAIT, _MOST_WAIT, _USUAL_WAIT = 1.0, 120.0, 5.0
+_LEAST_WAIT, _MOST_WAIT, USUAL_WAIT = 1.0, 120.0, 5.0
 
 REFUSED = "The provider refused the request."
 FAILED = "The provider could not make the video."
@@ -58,13 +58,16 @@ def parse_retry_after(value: str | None, now: float) -> float | None:
 
     `now` is Unix seconds. A value that is neither counts as 5 (contract §1.3).
     """
-    if value is None:
-        return None
+    return None if value is None else read_retry_after(value, now) or USUAL_WAIT
+
+
+def read_retry_after(value: str, now: float) -> float | None:
+    """Seconds to wait, as `parse_retry_after`; None for a value that is neither."""
     text = value.strip()
     try:
         seconds = float(text) if text[:1].isdigit() else _seconds_until(text, now)
     except (ValueError, TypeError, IndexError, OverflowError):
-        return _USUAL_WAIT
+        return None
     return limit_wait(seconds)
 
 
@@ -75,9 +78,11 @@ def limit_wait(seconds: float) -> float:
 
 def read_wait(value: Any) -> float | None:
     """Seconds to wait from a number in a body; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return limit_wait(value)
+    # an integer may be larger than a float
+    value = min(value, _MOST_WAIT) if isinstance(value, int) else value
+    return limit_wait(value) if math.isfinite(value) else None
 
 
 def _seconds_until(date: str, now: float) -> float:
@@ -87,7 +92,7 @@ def _seconds_until(date: str, now: float) -> float:
 
 def make_busy(retry_after: float | None) -> UpstreamBusy:
     """The error of a provider that accepts no more calls now."""
-    return UpstreamBusy("The provider is busy.", retry_after=retry_after or _USUAL_WAIT)
+    return UpstreamBusy("The provider is busy.", retry_after=retry_after or USUAL_WAIT)
 
 
 def find_call_error(answer: Answer) -> UpstreamError | None:
