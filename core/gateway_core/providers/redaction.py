@@ -29,32 +29,49 @@ _LABELLED = re.compile(
 )
 _PREFIXED = re.compile(
     r"\b(?:sk|pk|rk|ak|key|api|tok|token|org|proj|acct|usr|user|cus|req|job|task|gen|run|sess)"
-    r"[-_](?=[\w*.-]*(?:\d|[A-Z]|\*|…))[\w*….-]{3,}"
+    r"[-_](?=[\w*.-]*(?:\d|[A-Z]|\*|…))[\w*….-]{3,}|\borg[-_]\w[\w.-]{2,}"
+)
+_PROJECT = re.compile(
+    r"\bprojects/[^\s'\"`]+|\bproject(?:s|_number)?(?:\s+(?:id|name|number))?[\s:=#'\"`]+"
+    r"(?=[\w.:-]*\d)[\w.:-]{4,}",
+    re.IGNORECASE,
 )
 _LONG = re.compile(r"(?<![\w/+=*.-])[\w/+=*.-]{20,}")
 _KEY = re.compile(
-    r"\b(?:(?:sk|mk|pk|rk)[-_]|whsec_|gw(?:at|rt|cs)_|gh[a-z]_|xox[a-z]-|AIza|AKIA|eyJ)[\w.-]{4,}"
-    r"|\b(?:gsk_|hf_|nvapi-|pplx-|r8_|xai-|ya29\.)[\w.-]{8,}|\b(?:org|proj|acct)[-_]\w{8,}"
+    r"\b(?:(?:sk|mk|pk|rk|csk)[-_]|whsec_|gw(?:at|rt|cs)_|gh[a-z]_|github_pat_|glpat-|xox[a-z]-"
+    r"|AIza|GOCSPX-|(?:A3T|AGPA|AIDA|AIPA|AKIA|ANPA|ANVA|AROA|ASIA)(?=[A-Z\d])|ABSK|eyJ"
+    r"|gsk_|nvapi-|pplx-|xai-|tgp_v\d_|ya29\.)[\w.*…+/=-]{4,}"
+    r"|\b(?:fw_|hf_|jina_|r8_|AQ\.)[\w.-]{8,}|\b1//0[\w-]{8,}|\b(?:org|proj|acct)[-_]\w{8,}"
+    r"|\barn:aws[\w-]*:\S+"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----(?:(?!-----END).)*",
     re.DOTALL,
 )
+_RUN = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 _SCHEME = re.compile(r"\b(?:bearer|basic)\s+[^\s\"\\]{4,}", re.IGNORECASE)
 _NAMED = re.compile(
     r"((?:api[_ -]?key|secret|token|passw(?:or)?d|authorization)[\\\"']*\s*[:=]\s*[\\\"']*)"
     r"[^\s\"'\\,;}\]]{4,}",
     re.IGNORECASE,
 )
-_PATTERNS = (_ADDRESS, _MAIL, _BEARER, _LABELLED, _PREFIXED, _KEY, _NUMBERED_HOST)
+_PATTERNS = (_ADDRESS, _MAIL, _BEARER, _LABELLED, _KEY, _PREFIXED, _PROJECT, _NUMBERED_HOST)
 
 _ACCOUNT = re.compile(
-    r"\b(?:api[ _-]?keys?|billing|credits?|insufficient (?:account )?(?:balance|funds)|invoices?"
-    r"|organi[sz]ations?|payments?|quotas?|subscriptions?"
+    r"\b(?:access tokens?|api[ _-]?keys?|billing|credits?"
+    r"|insufficient (?:account )?(?:balance|funds)|invoices?|keys? (?:beginning|ending|starting)"
+    r"|organi[sz]ations?|payments?|prepaid|quotas?"
+    r"|recharge|spend(?:ing)? (?:cap|limit)s?|subscriptions?|top(?:ping)?[ -]up|usage limits?"
     r"|(?:your|this|the) account|account (?:balance|does|has|is|must|was)|your (?:current )?plan"
-    r"|(?:free|paid|usage) tier|(?:your|this) (?:project|team|tenant|workspace))\b",
+    r"|(?:your|remaining) balance|(?:daily|monthly|weekly) (?:limit|usage)"
+    r"|(?:free|paid|usage) (?:tier|trial)|(?:consumer|project_number)\b.{0,40}\bsuspended"
+    r"|api has not been used|(?:your|this) (?:project|team|tenant|workspace))\b"
+    r"|余额|欠费|充值|账户|账号|配额|额度|密钥",
     re.IGNORECASE,
 )
 """Words on the account of the gateway at a provider, which no client can change."""
-_QUOTED = re.compile(r"(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|`[^`]*`")
+_QUOTED = re.compile(
+    r"(?<!\w)'[^'\s]*(?:\s[^'\s]*){0,2}'(?!\w)|\"[^\"\s]*(?:\s[^\"\s]*){0,2}\""
+    r"|`[^`\s]*(?:\s[^`\s]*){0,2}`"
+)
 
 
 def redact_secrets(text: str) -> str:
@@ -66,7 +83,7 @@ def redact_secrets(text: str) -> str:
 def concerns_account(text: str) -> bool:
     """Return whether a provider's text is about the gateway's account.
 
-    Quoted words, which are mostly of the request, do not count.
+    Few words in quotes, which are mostly of the request, do not count.
     """
     return _ACCOUNT.search(_QUOTED.sub("", text[:_MAX_READ])) is not None
 
@@ -111,11 +128,14 @@ def _forms(secret: str) -> set[str]:
 
 def _drop_random(found: re.Match[str]) -> str:
     """Keep a long word that reads as a name (`output_resolution_1080p`), remove a random one."""
-    pieces = re.split(r"[^A-Za-z0-9]+", found[0])
+    word = found[0]
+    pieces = re.split(r"[^A-Za-z0-9]+", word)
     random = any(
         len(piece) > 32 or (len(piece) > 7 and any(c.isdigit() for c in piece)) for piece in pieces
     )
-    return _REMOVED if random else found[0]
+    # names change between capitals, small letters and digits less often
+    changes = sum(max(0, len(_RUN.findall(piece)) - 1) for piece in pieces)
+    return _REMOVED if random or 6 * changes >= len(word) else word
 
 
 def _host_pattern(hosts: Iterable[str]) -> re.Pattern[str]:

@@ -119,6 +119,12 @@ def test_other_documents_report_no_error(document: Any) -> None:
     assert find_error(document) is None
 
 
+def test_groq_reports_errors_beside_its_choices() -> None:
+    reported = find_error({"choices": [], "x_groq": {"error": "It failed."}})
+    assert reported is not None
+    assert reported.message == "It failed."
+
+
 @pytest.mark.parametrize(
     "word", ["insufficient_system_resource", "error", "FAILED", "network_error"]
 )

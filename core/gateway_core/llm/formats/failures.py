@@ -119,6 +119,7 @@ def find_error(document: Any) -> ReportedError | None:
         error = as_object(document.get("response")).get("error") or "The response failed."
     elif not error and "choices" in document:
         error = _find_choice_error(document["choices"])
+        error = error or as_object(document.get("x_groq")).get("error")
     return read_error(error) if error else None
 
 
