@@ -16,6 +16,7 @@ from gateway_core.llm.formats.usage import (
     to_google_usage,
     to_responses_usage,
 )
+from tests.fakes.llm_calls import read
 
 
 def complete(format_: Format, document: dict[str, Any]) -> tuple[dict[str, Any], TokenUsage]:
@@ -172,3 +173,11 @@ def test_answer_that_is_an_error_has_its_status(
         complete(format_, document)
     error = caught.value
     assert (error.message, error.code, error.status) == ("no", code, status)
+
+
+@pytest.mark.parametrize("reason", ["FINISH_REASON_UNSPECIFIED", " ", 5, [], {}])
+def test_reason_that_says_nothing_is_left_out_of_googles_answers(reason: Any) -> None:
+    candidate = {"content": {"parts": [{"text": "x"}]}, "finishReason": reason}
+    answer = {"candidates": [candidate]}
+    complete_answer(read(Format.GOOGLE), answer, Format.GOOGLE)
+    assert "finishReason" not in candidate

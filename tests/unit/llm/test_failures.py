@@ -126,7 +126,11 @@ def test_groq_reports_errors_beside_its_choices() -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["insufficient_system_resource", "error", "FAILED", "network_error"]
+    "word",
+    [
+        *("insufficient_system_resource", "error", "FAILED", "network_error", "rate_limited"),
+        *("quota-exceeded", "INTERNAL", "out_of_memory", "oom", "server_busy", "preempted"),
+    ],
 )
 def test_words_of_a_provider_that_could_not_go_on_are_failures(word: str) -> None:
     with pytest.raises(ReportedError) as caught:
@@ -142,6 +146,7 @@ def test_words_of_a_provider_that_could_not_go_on_are_failures(word: str) -> Non
         "TOO_MANY_TOOL_CALLS",
         "MISSING_THOUGHT_SIGNATURE",
         "MALFORMED_RESPONSE",
+        "invalid-tool-call",
     ],
 )
 def test_output_that_cannot_be_used_is_a_failure_of_the_model(word: str) -> None:
@@ -160,6 +165,8 @@ def test_output_that_cannot_be_used_is_a_failure_of_the_model(word: str) -> None
         ("tool_use", "tool_calls", "STOP", ("completed", None)),
         ("MAX_TOKENS", "length", "MAX_TOKENS", ("incomplete", {"reason": "max_output_tokens"})),
         ("sensitive", "content_filter", "SAFETY", ("incomplete", {"reason": "content_filter"})),
+        ("max-tokens", "length", "MAX_TOKENS", ("incomplete", {"reason": "max_output_tokens"})),
+        ("MODEL_ARMOR", "content_filter", "SAFETY", ("incomplete", {"reason": "content_filter"})),
         ("something_new", None, "OTHER", ("incomplete", None)),
     ],
 )
@@ -186,6 +193,9 @@ def of_google(*parts: dict[str, Any]) -> dict[str, Any]:
         (C, of_chat(role="assistant", content="", tool_calls=[], refusal=None), False),
         (C, of_chat(content=None, reasoning_content=""), False),
         (C, {"choices": []}, False),
+        (C, of_chat(content=[{"type": "text", "text": ""}]), False),
+        (C, of_chat(content=[{"type": "text", "text": "x"}]), True),
+        (C, of_chat(reasoning_details=[{"type": "reasoning.text", "text": ""}]), False),
         (C, of_chat(content=" "), True),
         (C, of_chat(reasoning_content="Hm"), True),
         (C, of_chat(tool_calls=[{"index": 0, "function": {"name": "f"}}]), True),
@@ -198,6 +208,14 @@ def of_google(*parts: dict[str, Any]) -> dict[str, Any]:
         (G, {"usageMetadata": {"promptTokenCount": 5}}, False),
         (R, {"type": "response.queued", "response": {}}, False),
         (R, {"type": "keepalive"}, False),
+        (R, {"type": "codex.rate_limits", "plan_type": "pro"}, False),
+        (R, {"type": "response.output_text.done", "text": ""}, False),
+        (R, {"type": "response.output_text.done", "text": "x"}, True),
+        (
+            R,
+            {"type": "response.output_item.done", "item": {"type": "reasoning", "summary": []}},
+            False,
+        ),
         (
             R,
             {"type": "response.output_item.added", "item": {"type": "message", "content": []}},

@@ -179,6 +179,9 @@ def complete_answer(call: LlmCall, document: dict[str, Any], upstream: Format) -
                 document
             ):
                 raise InvalidAnswer("The answer has no candidates.")
+            for candidate in as_objects(document.get("candidates")):
+                if read_reason(candidate.get("finishReason")) is None:
+                    candidate.pop("finishReason", None)
             usage = fill_google_usage(document)
             document["modelVersion"] = call.model_id
     if usage is not None and usage.input and usage.output:

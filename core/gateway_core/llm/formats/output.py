@@ -9,26 +9,20 @@ from gateway_core.llm.formats.calls import Format, as_object, as_objects
 
 _LIFECYCLE = frozenset(
     {
-        "keepalive",
-        "ping",
         "response.created",
         "response.failed",
         "response.in_progress",
         "response.queued",
     }
 )
-_BEGINNINGS = frozenset(
-    {
-        "response.content_part.added",
-        "response.output_item.added",
-        "response.reasoning_summary_part.added",
-    }
-)
-"""Events that begin an item or a part of one, mostly an empty one."""
+_SAID = ("arguments", "content", "input", "refusal", "summary", "text", "transcript")
+"""Fields of items, parts and last events that have what the model says."""
 _EMPTY_ITEMS = frozenset({"message", "reasoning"})
 _DELTA_TEXTS = frozenset({"content", "reasoning", "reasoning_content", "refusal"})
 """Fields of a chat message that are output."""
-_LABELS = frozenset({"id", "index", "object", "role", "status", "type"})
+_LABELS = frozenset(
+    {"format", "id", "index", "object", "role", "status", "thoughtSignature", "type"}
+)
 
 
 def shows_output(document: dict[str, Any], format_: Format) -> bool:
@@ -51,23 +45,25 @@ def shows_output(document: dict[str, Any], format_: Format) -> bool:
 
 def _shows_event_output(event: dict[str, Any]) -> bool:
     kind = event.get("type")
-    if kind in _LIFECYCLE:
+    if not isinstance(kind, str) or not kind.startswith("response.") or kind in _LIFECYCLE:
         return False
-    if kind in _BEGINNINGS:
-        begun = as_object(event.get("item") or event.get("part"))
-        if kind == "response.output_item.added" and begun.get("type") not in _EMPTY_ITEMS:
-            return True
-        parts = as_objects(begun.get("content")) + as_objects(begun.get("summary"))
-        return any(map(_has_content, parts)) or bool(begun.get("text") or begun.get("refusal"))
+    whole = as_object(event.get("item") or event.get("part"))
+    if "item" in event and whole.get("type") not in _EMPTY_ITEMS:
+        return True
+    if whole or kind.endswith(".done"):
+        return _has_content({name: (whole or event).get(name) for name in _SAID})
     return bool(event.get("delta", True))
 
 
-def _has_content(part: Any) -> bool:
+def _has_content(part: Any, depth: int = 4) -> bool:
     """Return whether a part says something: `thought` and a signature alone do not."""
-    return isinstance(part, dict) and any(
-        value and name not in _LABELS and value is not True and name != "thoughtSignature"
-        for name, value in part.items()
-    )
+    if isinstance(part, dict):
+        return any(
+            name not in _LABELS and _has_content(value, depth - 1) for name, value in part.items()
+        )
+    if isinstance(part, list) and depth:
+        return any(_has_content(item, depth - 1) for item in part)
+    return bool(part) and part is not True
 
 
 def measure_answer(format_: Format, document: dict[str, Any]) -> int:

@@ -9,21 +9,28 @@ FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "f
 """Values of `finish_reason` that the SDK accepts in strict mode (§7.2)."""
 
 _FAILURE = re.compile(
-    r"abort|cancel|disconnect|error|exhausted|fail|insufficient|interrupt|overload|timed?_?out"
-    r"|unavailable"
+    r"abort|busy|cancel|capacity|crash|disconnect|error|exhausted|expired|fail|insufficient|internal"
+    r"|interrupt|killed|memory|network|(?:^|_)oom|overload|preempt|quota|rate_?limit|reset|throttl"
+    r"|timed?_?out|unavailable"
 )
 """Words of a provider that could not go on, in lower case."""
-_UNUSABLE = re.compile(r"malformed|missing_thought|too_many_tool|unexpected")
+_UNUSABLE = re.compile(
+    r"invalid_(?:function|tool)|malformed|missing_thought|too_many_tool|unexpected"
+)
 """Words for output of the model that cannot be used."""
 _NEAREST = {
-    "stop": "complete completed done end end_turn eos eos_token finish finished stop_sequence",
+    "stop": (
+        "complete completed done end end_turn eos eos_token finish finished stop_sequence"
+        " stop_token stopped"
+    ),
     "length": (
-        "context_length_exceeded max_length max_output_tokens max_tokens"
+        "context_length_exceeded context_window_exceeded max_length max_output_tokens max_tokens"
         " model_context_window_exceeded model_length token_limit"
     ),
     "tool_calls": "function_calls tool_call tool_use",
     "content_filter": (
-        "blocklist content_filtered image_prohibited_content image_recitation image_safety language"
+        "blocked blocklist content_filtered filtered guardrail_intervened"
+        " image_prohibited_content image_recitation image_safety language model_armor"
         " moderation prohibited_content recitation refusal safety sensitive spii"
     ),
 }
@@ -38,7 +45,7 @@ def check_reason(reason: Any) -> None:
     """Raise ReportedError for the word of an answer that failed."""
     if not isinstance(reason, str) or reason in FINISH_REASONS:
         return
-    word = reason.lower()
+    word = reason.lower().replace("-", "_")
     is_model = _UNUSABLE.search(word) is not None
     if is_model or _FAILURE.search(word):
         raise ReportedError("", word, is_model=is_model)
@@ -46,7 +53,9 @@ def check_reason(reason: Any) -> None:
 
 def to_chat_reason(reason: Any) -> str | None:
     """Return the word of chat that a provider's word means; None where chat has none."""
-    return _CHAT.get(reason.lower()) if reason and isinstance(reason, str) else "stop"
+    if not reason or not isinstance(reason, str):
+        return "stop"
+    return _CHAT.get(reason.lower().replace("-", "_"))
 
 
 def is_cut_by(reason: Any) -> bool:

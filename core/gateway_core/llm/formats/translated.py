@@ -68,6 +68,9 @@ class TranslatedStream(LlmStream):
         else:
             usage = fill_chat_usage(document)
             choices = as_objects(document.get("choices"))
+            for choice in choices:
+                if choice.get("finish_reason"):
+                    choice["finish_reason"] = read_reason(choice["finish_reason"])
             self.text_bytes += self._deltas.read(choices)
             for choice in choices:
                 if choice.get("finish_reason"):
