@@ -71,6 +71,8 @@ class OpenCall:
             # the choice does not depend on how the provider's bytes were cut
             if not stream.has_output:
                 raise
+            self.held += error.sent
+            error.sent = b""
             self.failure = error
 
     def _holds_much(self, stream: LlmStream) -> bool:

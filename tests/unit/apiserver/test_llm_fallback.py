@@ -234,6 +234,50 @@ async def test_failure_before_output_is_answered_by_the_next_provider(
         assert [record.micros for record in records if record.failed] == [0]
 
 
+RESPONSE = {"id": "resp_p", "object": "response", "status": "in_progress", "output": []}
+TEXT_DELTA = {"item_id": "m1", "output_index": 0, "content_index": 0, "delta": "Hello"}
+
+
+@pytest.mark.parametrize("has_responses", [False, True])
+async def test_failure_beside_the_first_output_ends_the_response_that_began_early(
+    monkeypatch: pytest.MonkeyPatch, *, has_responses: bool
+) -> None:
+    monkeypatch.setattr(running, "HEAD_SECONDS", 0.05)
+
+    async def script(reply: Reply, _: Received) -> None:
+        await reply.begin()
+        await asyncio.sleep(0.15)
+        if has_responses:
+            events = [
+                {"type": "response.created", "sequence_number": 0, "response": RESPONSE},
+                {"type": "response.output_text.delta", "sequence_number": 1, **TEXT_DELTA},
+                {"type": "error", "sequence_number": 2, "code": "server_error", "message": "no"},
+            ]
+            frames = [
+                b"event: %b\ndata: %b\n\n" % (str(event["type"]).encode(), orjson.dumps(event))
+                for event in events
+            ]
+        else:
+            frames = make_chat_chunks("Hello")[:2]
+            frames.append(b"data: %b\n\n" % orjson.dumps(OVERLOADED))
+        await reply.chunk(b"".join(frames))
+        await reply.end()
+
+    async with serve_each(script) as (gateway, provider):
+        gateway.put_provider(provider, hasResponses=has_responses)
+        body = {"model": "chat-1", "input": "Hi", "stream": True}
+        found = await gateway.create(body, path="/v1/responses")
+        frames = found.body.decode().strip().split("\n\n")
+        events = [orjson.loads(frame.partition("\ndata: ")[2]) for frame in frames]
+        kinds = [event["type"] for event in events]
+        assert kinds[:2] == ["response.created", "response.in_progress"]
+        assert kinds[-2:] == ["error", "response.failed"]
+        assert kinds.count("response.created") == kinds.count("response.output_text.delta") == 1
+        assert [event["sequence_number"] for event in events] == list(range(len(events)))
+        ids = {event["response"]["id"] for event in events if "response" in event}
+        assert len(ids) == 1
+
+
 async def test_refused_key_without_an_alternative_is_tried_once_a_second(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -322,7 +322,7 @@ class RunningCall:
         last, failed = b"", True
         try:
             if opened.failure is not None:
-                last = opened.held
+                last = held
                 raise opened.failure
             last = await relay.run(held)
             last += stream.finish()
