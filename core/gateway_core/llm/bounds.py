@@ -43,7 +43,7 @@ class PromptBound:
     def add_image(self, url: Any) -> None:
         """Count an image, inline in base64 or by its URL."""
         inline = _measure_inline(url)
-        if inline and not url.startswith("data:image/"):
+        if inline and url[: len("data:image/")].lower() != "data:image/":
             self.add_file(url)
             return
         self.add_inline_image(inline)
@@ -76,4 +76,5 @@ def bound_input(tokens: int, limit: int | None, *, is_open: bool) -> int:
 
 
 def _measure_inline(url: Any) -> int:
-    return len(url) if isinstance(url, str) and url.startswith("data:") else 0
+    is_inline = isinstance(url, str) and url[: len("data:")].lower() == "data:"
+    return len(url) if is_inline else 0

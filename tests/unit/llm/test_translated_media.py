@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from gateway_core.llm.formats.calls import Format
-from tests.fakes.llm_calls import USER, translate
+from gateway_core.llm.formats.links import find_links
+from tests.fakes.llm_calls import USER, read, translate
 
 C, R, G = Format.CHAT, Format.RESPONSES, Format.GOOGLE
 URL = "data:image/png;base64,iVBORw=="
@@ -119,3 +120,42 @@ def test_picture_in_a_result_of_google_reaches_chat() -> None:
     *_, result, shown = translate(G, C, contents=contents)["messages"]
     assert result["content"] == '{"n":1}'
     assert shown == {"role": "user", "content": [IMAGE]}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "DATA:IMAGE/PNG;base64,iVBORw==",
+        "data:image/png;charset=utf-8;base64,iVBORw==",
+        "data:image/png,%89PNG",
+    ],
+)
+def test_every_form_of_a_data_url_reaches_google(url: str) -> None:
+    shown = {"type": "image_url", "image_url": {"url": url}}
+    body = translate(C, G, messages=[{"role": "user", "content": [shown]}])
+    assert body["contents"] == [{"role": "user", "parts": [BLOB]}]
+
+
+def test_pictures_that_a_model_drew_reach_google_again_and_are_reserved() -> None:
+    drew = {"role": "assistant", "content": "Here.", "images": [IMAGE]}
+    messages = [USER, drew, USER]
+    body = translate(C, G, messages=messages)
+    assert body["contents"][1] == {"role": "model", "parts": [{"text": "Here."}, BLOB]}
+    plain = read(C, messages=[USER, {"role": "assistant", "content": "Here."}, USER])
+    assert read(C, messages=messages).input_bound > plain.input_bound + 40_000
+    linked = {"type": "image_url", "image_url": {"url": "HTTPS://example.com/a.png"}}
+    call = read(C, messages=[USER, drew | {"images": [linked]}])
+    assert [link.place for link in find_links(call, G)] == ["messages[1].images[0].image_url"]
+
+
+def test_picture_in_an_instruction_of_google_reaches_chat_in_a_message_of_the_user() -> None:
+    parts = [{"text": "Be brief."}, {"inlineData": {"mimeType": "IMAGE/PNG", "data": "iVBORw=="}}]
+    system, shown, _ = translate(G, C, systemInstruction={"parts": parts})["messages"]
+    assert system == {"role": "system", "content": "Be brief."}
+    assert shown == {"role": "user", "content": [IMAGE]}
+
+
+def test_address_of_a_picture_may_be_an_object_in_responses() -> None:
+    shown = {"type": "input_image", "image_url": {"url": URL}}
+    body = translate(R, C, input=[{"role": "user", "content": [shown]}])
+    assert body["messages"] == [{"role": "user", "content": [IMAGE]}]

@@ -239,6 +239,7 @@ def _to_model_parts(
     if text:
         parts.append({"text": text})
     parts += _list_media(content, f"{path}.content")
+    parts += _list_media(message.get("images"), f"{path}.images")
     for place, call in enumerate(list_items(message.get("tool_calls"), f"{path}.tool_calls")):
         function = as_object(as_object(call).get("function"))
         name = function.get("name")

@@ -110,9 +110,12 @@ def to_chat(body: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
     messages: list[dict[str, Any]] = []
     system = as_object(body.get("systemInstruction"))
     parts = list_items(system.get("parts"), "systemInstruction.parts")
-    texts = [_read_text(part, "systemInstruction.parts") for part in parts]
-    if texts:
-        messages.append({"role": "system", "content": "\n".join(texts)})
+    shown = [
+        _to_part(part, f"systemInstruction.parts[{place}]")
+        for place, part in enumerate(as_objects(parts))
+    ]
+    if shown:
+        messages.append({"role": "system", "content": _join_parts(shown, "\n")})
     calls = _Calls()
     for place, content in enumerate(body["contents"]):
         if not isinstance(content, dict):
@@ -221,7 +224,7 @@ def _to_part(part: Mapping[str, Any], path: str) -> dict[str, Any]:
         if str(kind).startswith("image/"):
             return {"type": "image_url", "image_url": {"url": url}}
         return {"type": "text", "text": _read_text(part, path)}
-    kind, data = str(pick(blob, "mimeType")), blob.get("data")
+    kind, data = str(pick(blob, "mimeType")).lower(), blob.get("data")
     url = f"data:{kind};base64,{data}"
     if kind.startswith("image/"):
         return {"type": "image_url", "image_url": {"url": url}}

@@ -13,7 +13,7 @@ from gateway_core.llm.formats.calls import Format, LlmCall, as_object, show_path
 from gateway_core.llm.formats.requests import list_parts
 
 _HOLDERS = {
-    Format.CHAT: ("messages", ("content",)),
+    Format.CHAT: ("messages", ("content", "images")),
     Format.RESPONSES: ("input", ("content", "output")),
 }
 _SCHEMES = ("https://", "http://")
@@ -64,12 +64,12 @@ def _read_part(
     kind = part.get("type")
     if kind == "input_file":
         url = part.get("file_url")
-        if isinstance(url, str) and url.startswith(_SCHEMES):
+        if isinstance(url, str) and url.lower().startswith(_SCHEMES):
             yield Link(path, "file_url", url, is_image=False)
     elif kind in ("image_url", "input_image") and upstream is Format.GOOGLE:
         image = part.get("image_url")
         url = as_object(image).get("url") if isinstance(image, dict) else image
-        if isinstance(url, str) and url.startswith(_SCHEMES):
+        if isinstance(url, str) and url.lower().startswith(_SCHEMES):
             yield Link(path, "image_url", url, is_image=True)
 
 

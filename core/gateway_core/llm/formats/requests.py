@@ -54,10 +54,12 @@ def read_chat(body: Mapping[str, Any], size: int) -> LlmCall:
     check_messages(messages)
     bound = PromptBound(size, len(messages))
     files: list[FileReference] = []
-    for path, part in list_parts("messages", messages, ("content",)):
+    # pictures that a model drew come back as `images`
+    for path, part in list_parts("messages", messages, ("content", "images")):
         match part.get("type"):
             case "image_url":
-                bound.add_image(as_object(part.get("image_url")).get("url"))
+                image = part.get("image_url")
+                bound.add_image(image.get("url") if isinstance(image, dict) else image)
             case "text" | "refusal":
                 pass
             case "input_audio":
@@ -162,7 +164,7 @@ def read_generate(
         blob = pick(part, "inlineData")
         if blob is not None:
             kind, data = pick(as_object(blob), "mimeType"), as_object(blob).get("data")
-            if isinstance(kind, str) and kind.startswith("image/"):
+            if isinstance(kind, str) and kind.lower().startswith("image/"):
                 bound.add_inline_image(len(data) if isinstance(data, str) else 0)
             else:
                 bound.add_file(data)

@@ -234,7 +234,7 @@ def _to_part(part: Any, path: str) -> dict[str, Any]:
             return {"type": "text", "text": text}
         case {"type": "refusal", "refusal": str(text)}:
             return {"type": "text", "text": text}
-        case {"type": "input_image", "image_url": str(url)}:
+        case {"type": "input_image", "image_url": str(url) | {"url": str(url)}}:
             detail = part.get("detail")
             image = {"url": url} | ({"detail": detail} if detail else {})
             return {"type": "image_url", "image_url": image}
