@@ -44,6 +44,8 @@ def think(**fields: Any) -> dict[str, Any]:
             {"safetySettings": [{"category": "X", "threshold": "BLOCK_ONLY_HIGH"}]},
             ["safetySettings"],
         ),
+        (G, C, {"safetySettings": [{"category": "X"}]}, ["safetySettings"]),
+        (C, G, {"enable_thinking": True, "mirostat": 2}, ["mirostat"]),
         (C, G, {"verbosity": "low", "min_p": 0.1}, ["verbosity", "min_p"]),
         (R, G, {"text": {"verbosity": "low"}}, ["verbosity"]),
         (R, C, {"text": {"verbosity": "low"}}, []),
@@ -77,6 +79,31 @@ def test_thinking_budget_becomes_the_nearest_effort(budget: int, effort: str) ->
 def test_thinking_of_chat_becomes_a_budget(thinking: dict[str, Any], budget: int) -> None:
     wanted = translate(C, G, thinking=thinking)["generationConfig"]
     assert wanted == {"thinkingConfig": {"thinkingBudget": budget}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "budget"),
+    [
+        ({"reasoning": {"effort": "low", "exclude": True}}, 1024),
+        ({"reasoning": {"max_tokens": 2000}}, 2000),
+        ({"reasoning": {"enabled": False}}, 0),
+        ({"enable_thinking": False}, 0),
+        ({"enable_thinking": True, "thinking_budget": 300}, 300),
+        ({"thinking_budget": 0}, 0),
+        ({"thinking_budget": -1}, -1),
+        ({"reasoning_effort": "max"}, 24_576),
+    ],
+)
+def test_other_words_for_thinking_become_a_budget(fields: dict[str, Any], budget: int) -> None:
+    wanted = translate(C, G, **fields)["generationConfig"]
+    assert wanted == {"thinkingConfig": {"thinkingBudget": budget}}
+
+
+def test_fields_that_servers_have_in_both_apis_of_openai_are_passed_on() -> None:
+    fields = {"top_k": 3, "seed": 5, "stop": ["x"]}
+    assert translate(R, C, **fields) | fields == translate(R, C, **fields)
+    wanted = translate(R, G, **fields)["generationConfig"]
+    assert wanted == {"topK": 3, "seed": 5, "stopSequences": ["x"]}
 
 
 def tool(name: str) -> dict[str, Any]:

@@ -37,7 +37,9 @@ _HARMLESS = frozenset(
     {
         "frequency_penalty_range",
         "include_reasoning",
+        "length_penalty",
         "min_p",
+        "mirostat",
         "prediction",
         "reasoning_format",
         "repetition_penalty",
@@ -50,14 +52,17 @@ _HARMLESS = frozenset(
 _KNOWN = IGNORED | {
     *_CONFIG,
     *_HARMLESS,
+    "enable_thinking",
     "max_tokens",
     "messages",
     "modalities",
     "parallel_tool_calls",
+    "reasoning",
     "reasoning_effort",
     "response_format",
     "stop",
     "thinking",
+    "thinking_budget",
     "tool_choice",
     "tools",
 }
@@ -74,6 +79,7 @@ _THINKING_BUDGETS = {
 """Google's own equivalents of `reasoning_effort`, in tokens."""
 _THINKING = {"adaptive": None, "disabled": 0, "enabled": None}
 """Budgets of the `thinking` of some clients; None where its own field says it."""
+_REASONING = ("effort", "enabled", "exclude", "max_tokens", "summary")
 _EMPTY = frozenset(
     {"$schema", "additionalProperties", "description", "properties", "required", "title", "type"}
 )
@@ -265,12 +271,9 @@ def _to_config(body: Mapping[str, Any]) -> dict[str, Any]:
     stop = body.get("stop")
     if stop:
         config["stopSequences"] = [stop] if isinstance(stop, str) else stop
-    effort, thinking = body.get("reasoning_effort"), as_object(body.get("thinking"))
-    if effort is not None:
-        budget = find_word(_THINKING_BUDGETS, effort, "reasoning_effort")
+    budget = _find_budget(body)
+    if budget is not None:
         config["thinkingConfig"] = {"thinkingBudget": budget}
-    elif thinking:
-        config["thinkingConfig"] = {"thinkingBudget": _find_budget(thinking)}
     wanted = as_object(body.get("response_format"))
     match wanted.get("type", "text"):
         case "text":
@@ -286,12 +289,27 @@ def _to_config(body: Mapping[str, Any]) -> dict[str, Any]:
     return config
 
 
-def _find_budget(thinking: Mapping[str, Any]) -> int:
-    """Tokens of thinking; -1 where the model is to choose."""
-    budget = find_word(_THINKING, thinking.get("type"), "thinking.type")
-    if budget is not None:
-        return budget
-    return read_limit(thinking, "budget_tokens", within="thinking") or -1
+def _find_budget(body: Mapping[str, Any]) -> int | None:
+    """Tokens of thinking in the words of several clients; -1 where the model is to choose."""
+    effort, thinking = body.get("reasoning_effort"), as_object(body.get("thinking"))
+    if effort is not None:
+        return find_word(_THINKING_BUDGETS, effort, "reasoning_effort")
+    if thinking:
+        budget = find_word(_THINKING, thinking.get("type"), "thinking.type")
+        if budget is not None:
+            return budget
+        return read_limit(thinking, "budget_tokens", within="thinking") or -1
+    reasoning = as_object(body.get("reasoning"))
+    refuse_others(reasoning, _REASONING, "reasoning.")
+    if reasoning.get("enabled") is False or body.get("enable_thinking") is False:
+        return 0
+    if reasoning.get("effort") is not None:
+        return find_word(_THINKING_BUDGETS, reasoning["effort"], "reasoning.effort")
+    budget = read_limit(reasoning, "max_tokens", within="reasoning")
+    given = body.get("thinking_budget")
+    # 0 turns it off, -1 leaves the choice to the model
+    is_word = type(given) is int and given in (0, -1)
+    return budget or (given if is_word else read_limit(body, "thinking_budget"))
 
 
 def _to_declaration(tool: Any, path: str) -> dict[str, Any]:

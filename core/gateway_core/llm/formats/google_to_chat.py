@@ -104,7 +104,8 @@ def to_chat(body: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
     body = _to_camel_keys(body)
     refuse_others(body, _KNOWN)
     for place, setting in enumerate(as_objects(body.get("safetySettings"))):
-        find_word(_FILTERS, setting.get("threshold"), f"safetySettings[{place}].threshold")
+        if setting.get("threshold") is not None:
+            find_word(_FILTERS, setting["threshold"], f"safetySettings[{place}].threshold")
     # the providers of chat have filters of their own
     leave_out(body, ("safetySettings",), dropped)
     messages: list[dict[str, Any]] = []

@@ -18,7 +18,11 @@ from gateway_core.llm.formats.translation import (
     refuse_others,
 )
 
-_SAME = ("parallel_tool_calls", "temperature", "top_p")
+_SAME = (
+    *("frequency_penalty", "min_p", "parallel_tool_calls", "presence_penalty", "seed", "stop"),
+    *("temperature", "top_k", "top_p"),
+)
+"""Fields of the same meaning in chat; servers of both have more than OpenAI's Responses."""
 _HARMLESS = frozenset({"context_management", "max_tool_calls", "top_logprobs"})
 """Fields that concern tools and state of a provider of Responses, or stand beside the answer."""
 _KNOWN = IGNORED | {
