@@ -206,7 +206,7 @@ def _read_span(text: str) -> float:
     """The seconds in a text of numbers and units, or of hours, minutes and seconds."""
     if ":" in text:
         places = reversed(text.split(":"))
-        return sum(float(number) * 60**place for place, number in enumerate(places))
+        return sum(float(number) * 60.0**place for place, number in enumerate(places))
     spans = ((float(number), unit.lower()) for number, unit in _SPAN.findall(text))
     return sum(number * _read_unit(unit) for number, unit in spans)
 
