@@ -387,14 +387,15 @@ class RunningCall:
         if isinstance(error, AnswerDropped):
             return describe_error(error.error)
         upstream, model = opened.upstream, opened.route.upstream_model
-        known = translate_error(upstream.note_failure(opened.sent, error, model))
+        failure = upstream.note_failure(opened.sent, error, model)
+        known = describe_error(translate_error(failure))
         if not isinstance(error, ReportedError):
-            return describe_error(known)
+            return known
         # output was given, so it is no refusal of the input any more (§8.6)
         text = upstream.clean(error.message, model) if error.message else CALL_FAILED
         form = describe_error(UpstreamFailed(text))
-        code = error.code if error.code in PUBLIC_CODES else describe_error(known).response_code
-        return replace(form, response_code=code)
+        code = error.code if error.code in PUBLIC_CODES else known.response_code
+        return replace(form, response_code=code, retry_after=known.retry_after)
 
 
 def _make_late() -> UpstreamTimeout:

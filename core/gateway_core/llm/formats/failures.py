@@ -55,10 +55,16 @@ _NAMES = (
     *("httpStatus", "httpStatusCode"),
 )
 _ACCOUNT_STATUSES = (401, 402)
-PUBLIC_CODES = frozenset(
-    word for status in (400, 413, 429, 500, 503) for word in _WORDS[status].split()
+_PUBLIC = (
+    "bio_policy context_length_exceeded cyber_policy empty_image_file failed_to_download_image"
+    " image_content_policy_violation image_file_not_found image_file_too_large image_parse_error"
+    " image_too_large image_too_small invalid_base64_image invalid_image invalid_image_format"
+    " invalid_image_mode invalid_image_url invalid_prompt misalignment_policy_violation"
+    " rate_limit_exceeded server_error server_is_overloaded slow_down unsupported_image_media_type"
 )
-"""Codes of providers that a failed response names: they say nothing of the gateway's account."""
+PUBLIC_CODES = frozenset(_PUBLIC.split())
+"""Codes that a failed response names, for SDKs and agents know them: those of the Responses API
+itself that say nothing of the gateway's account. Others become the one of their status."""
 
 _RETRY = re.compile(
     r"\b(?:try(?:ing)? again|retry(?:ing)?(?:[-_ ]after)?|wait(?:ing)?|available(?: again)?|allowed"

@@ -123,7 +123,7 @@ def _is_last(document: Any) -> bool:
     kind = document.get("type")
     if isinstance(kind, str):
         return not kind.endswith(".delta")
-    return any(
+    return bool(document.get("error")) or any(
         choice.get("finish_reason") or choice.get("finishReason")
         for name in ("choices", "candidates")
         for choice in as_objects(document.get(name))
