@@ -72,6 +72,14 @@ class RequestContext(CallContext):
         self.waited = 0.0
         self.content: dict[str, str] | None = None
 
+    def add_vary(self, names: bytes) -> None:
+        """Name request headers on which the response depends, in one `Vary` with those before."""
+        for place, (name, value) in enumerate(self.headers):
+            if name == b"vary":
+                self.headers[place] = name, b"%b, %b" % (value, names)
+                return
+        self.headers.append((b"vary", names))
+
 
 def get_context(scope: MutableMapping[str, Any]) -> RequestContext:
     """The context of the request that `scope` describes."""

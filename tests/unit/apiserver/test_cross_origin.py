@@ -66,6 +66,34 @@ async def test_pages_of_the_gateway_are_read_by_no_origin(open_gateway: Gateway,
     assert not list_cors(found)
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v1/none", 404),
+        ("GET", "/v1/models/none", 404),
+        ("DELETE", "/v1/models", 405),
+        ("GET", "/v1/models", 200),
+        ("HEAD", "/v1/models", 200),
+    ],
+)
+async def test_allowed_page_reads_every_status(
+    open_gateway: Gateway, method: str, path: str, status: int
+) -> None:
+    headers = [("origin", PAGE), ("authorization", f"Bearer {open_gateway.key}")]
+    found = await call(open_gateway.app, method, path, headers=headers)
+    assert found.status == status
+    assert found.headers["access-control-allow-origin"] == PAGE
+    # one header, for clients that read the last of several
+    assert found.headers["vary"].startswith("Origin")
+
+
+async def test_allowed_page_reads_that_its_body_is_too_large(open_gateway: Gateway) -> None:
+    body = {"model": "m", "messages": [], "x": "a" * 5_000_000}
+    found = await open_gateway.create(body, path=CHAT, headers=[("origin", PAGE)])
+    assert found.status == 413
+    assert found.headers["access-control-allow-origin"] == PAGE
+
+
 @pytest.mark.parametrize(("is_stream", "status"), [(False, 200), (True, 200), (None, 400)])
 async def test_allowed_page_reads_answers_streams_and_errors(
     is_stream: bool | None, status: int

@@ -11,7 +11,6 @@ from gateway_web.responses import send_empty
 
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _PREFLIGHT_SECONDS = 600
-_VARY: Header = (b"vary", b"Origin")
 
 
 class CrossOriginMiddleware(CORSMiddleware):
@@ -42,7 +41,7 @@ class CrossOriginMiddleware(CORSMiddleware):
             await self.app(scope, receive, send)
             return
         context, headers = get_context(scope), Headers(scope=scope)
-        context.headers.append(_VARY)
+        context.add_vary(b"Origin")
         origin = headers.get("origin")
         if origin is not None and self.is_allowed_origin(origin):
             if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:

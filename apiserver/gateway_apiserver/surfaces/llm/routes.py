@@ -31,7 +31,7 @@ _SERVED = {"generateContent": False, "streamGenerateContent": True}
 """Actions of Google's dialect, and whether they stream."""
 
 
-_VARY = (b"vary", b"Authorization, x-goog-api-key")
+_CREDENTIALS = b"Authorization, x-goog-api-key"
 
 
 class _GenerateRoute(CallRoute):
@@ -122,7 +122,7 @@ class LlmRoutes:
 
     async def _authorize(self, call: Call) -> Policy:
         # of errors, too
-        call.context.headers.append(_VARY)
+        call.context.add_vary(_CREDENTIALS)
         headers = read_credentials(call.scope)
         caller = await self._authorizer.authorize(headers, call.context, Access())
         assert caller is not None, "no anonymous call passes"
