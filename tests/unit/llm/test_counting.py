@@ -14,6 +14,7 @@ from gateway_core.llm.formats.usage import (
     fill_chat_usage,
     fill_google_usage,
     fill_responses_usage,
+    join_usages,
     read_chat_usage,
     read_google_usage,
 )
@@ -297,3 +298,11 @@ def test_streams_show_no_usage_that_means_nothing(junk: Any) -> None:
         document: dict[str, Any] = {"usage": {name: junk, "total_tokens": junk}}
         assert fill(document) is None
         assert not document.get("usage")
+
+
+def test_prompt_that_was_counted_first_belongs_to_the_output_that_is_counted_last() -> None:
+    prompt, output = TokenUsage(100, 0, cached=60), TokenUsage(0, 50, reasoning=20)
+    joined = TokenUsage(100, 50, cached=60, reasoning=20)
+    assert join_usages(prompt, output) == joined
+    assert join_usages(joined, prompt) is prompt
+    assert join_usages(None, output) is output

@@ -21,7 +21,7 @@ from gateway_core.llm.formats.streams import (
     parse_usual,
     write_field,
 )
-from gateway_core.llm.formats.usage import fill_chat_usage
+from gateway_core.llm.formats.usage import fill_chat_usage, join_usages, to_chat_usage
 from gateway_core.llm.formats.writers import ChatWriter
 
 _DONE_FRAME = DONE.removesuffix(b"\n\n")
@@ -180,7 +180,9 @@ class ChatStream(LlmStream):
             self._learn(frame, document.get("model"))
         usage = fill_chat_usage(document)
         if usage is not None:
-            self.usage, self._shown_usage = usage, document["usage"]
+            joined = join_usages(self.usage, usage)
+            self._shown_usage = document["usage"] if joined is usage else to_chat_usage(joined)
+            self.usage = joined
         if not isinstance(document.get("choices"), list):
             return b""
         choices = as_objects(document["choices"])

@@ -16,7 +16,7 @@ from gateway_core.llm.formats.google_stream import is_blocked
 from gateway_core.llm.formats.output import measure_candidates
 from gateway_core.llm.formats.sse import ErrorForm, StreamBroken, split_frames
 from gateway_core.llm.formats.streams import LlmStream
-from gateway_core.llm.formats.usage import fill_chat_usage, read_google_usage
+from gateway_core.llm.formats.usage import fill_chat_usage, join_usages, read_google_usage
 from gateway_core.llm.formats.writers import ResponsesWriter, Writer
 
 
@@ -72,10 +72,8 @@ class TranslatedStream(LlmStream):
                 if choice.get("finish_reason"):
                     choice["finish_reason"] = read_reason(choice["finish_reason"])
             self.text_bytes += self._deltas.read(choices)
-            for choice in choices:
-                if choice.get("finish_reason"):
-                    choice["finish_reason"] = read_reason(choice["finish_reason"])
-        self.usage = usage or self.usage
+        if usage is not None:
+            self.usage = join_usages(self.usage, usage)
         self._note_ends(choices)
         if not choices and (
             GOOGLE_FIELDS.isdisjoint(document) and not isinstance(document.get("choices"), list)

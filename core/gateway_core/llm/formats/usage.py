@@ -162,6 +162,20 @@ def _read_plain(
     return TokenUsage(given, made, cached=cached, reasoning=reasoning)
 
 
+def join_usages(earlier: TokenUsage | None, later: TokenUsage) -> TokenUsage:
+    """Return the usage that two of a stream mean: some providers count the prompt first, alone."""
+    if earlier is None or later.input or not earlier.input:
+        return later
+    return replace(
+        earlier,
+        output=later.output,
+        reasoning=later.reasoning,
+        output_audio=later.output_audio,
+        output_image=later.output_image,
+        estimated=earlier.estimated or later.estimated,
+    )
+
+
 def read_google_usage(usage: Any) -> TokenUsage | None:
     """Return the usage that a `usageMetadata` means, or None as for chat."""
     if not isinstance(usage, dict):
