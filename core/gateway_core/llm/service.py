@@ -27,9 +27,9 @@ from gateway_core.llm.formats.calls import (
     encode_body,
     unsupported,
 )
+from gateway_core.llm.formats.estimates import estimate_usage
 from gateway_core.llm.formats.exchange import Exchange, plan_exchange
 from gateway_core.llm.formats.sse import StreamFailed
-from gateway_core.llm.formats.usage import estimate_usage
 from gateway_core.llm.metrics import LlmMetrics
 from gateway_core.llm.opening import CallContext, OpenCall
 from gateway_core.llm.priced import PricedCall

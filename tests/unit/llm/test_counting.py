@@ -7,14 +7,13 @@ import pytest
 from gateway_core.llm.formats.answers import complete_answer
 from gateway_core.llm.formats.calls import Format, LlmCall, TokenUsage
 from gateway_core.llm.formats.counting import ReportedCounts, interpret_counts
+from gateway_core.llm.formats.estimates import complete_usage, join_usages
 from gateway_core.llm.formats.usage import (
     adds_up,
-    complete_usage,
     correct_google_usage,
     fill_chat_usage,
     fill_google_usage,
     fill_responses_usage,
-    join_usages,
     read_chat_usage,
     read_google_usage,
 )

@@ -41,11 +41,11 @@ from gateway_core.kube.clock import CLOCK
 from gateway_core.llm.attempts import open_first
 from gateway_core.llm.formats.answers import list_finish_reasons
 from gateway_core.llm.formats.calls import NO_TOKENS, Format, TokenUsage
+from gateway_core.llm.formats.estimates import complete_usage, estimate_usage
 from gateway_core.llm.formats.exchange import open_writer
 from gateway_core.llm.formats.failures import PUBLIC_CODES, ReportedError
 from gateway_core.llm.formats.sse import ErrorForm, StreamFailed
 from gateway_core.llm.formats.streams import LlmStream
-from gateway_core.llm.formats.usage import complete_usage, estimate_usage
 from gateway_core.llm.metrics import CallTimes
 from gateway_core.llm.opening import CallContext, OpenCall, WholeAnswer
 from gateway_core.llm.priced import PricedCall

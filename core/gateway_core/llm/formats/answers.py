@@ -19,11 +19,11 @@ from gateway_core.llm.formats.chat_message import (
     mark_unreadable,
     regularize,
 )
+from gateway_core.llm.formats.estimates import complete_usage
 from gateway_core.llm.formats.failures import ReportedError, find_error
 from gateway_core.llm.formats.output import measure_answer, measure_plain
 from gateway_core.llm.formats.reasons import check_reason
 from gateway_core.llm.formats.usage import (
-    complete_usage,
     fill_chat_usage,
     fill_google_usage,
     fill_responses_usage,

@@ -7,6 +7,7 @@ import orjson
 from gateway_core.llm.formats.answers import read_reason
 from gateway_core.llm.formats.calls import Format, as_objects
 from gateway_core.llm.formats.chat_message import DeltaReader
+from gateway_core.llm.formats.estimates import join_usages
 from gateway_core.llm.formats.sse import (
     DONE,
     StreamBroken,
@@ -21,7 +22,7 @@ from gateway_core.llm.formats.streams import (
     parse_usual,
     write_field,
 )
-from gateway_core.llm.formats.usage import fill_chat_usage, join_usages, to_chat_usage
+from gateway_core.llm.formats.usage import fill_chat_usage, to_chat_usage
 from gateway_core.llm.formats.writers import ChatWriter
 
 _DONE_FRAME = DONE.removesuffix(b"\n\n")

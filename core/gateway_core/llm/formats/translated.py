@@ -12,11 +12,12 @@ from gateway_core.llm.formats.calls import (
     as_objects,
 )
 from gateway_core.llm.formats.chat_message import DeltaReader
+from gateway_core.llm.formats.estimates import join_usages
 from gateway_core.llm.formats.google_stream import is_blocked
 from gateway_core.llm.formats.output import measure_candidates
 from gateway_core.llm.formats.sse import ErrorForm, StreamBroken, split_frames
 from gateway_core.llm.formats.streams import LlmStream
-from gateway_core.llm.formats.usage import fill_chat_usage, join_usages, read_google_usage
+from gateway_core.llm.formats.usage import fill_chat_usage, read_google_usage
 from gateway_core.llm.formats.writers import ResponsesWriter, Writer
 
 

@@ -1,23 +1,16 @@
-"""Token usage as each format reports it, and estimates of what none reports."""
+"""Token usage as each format reports and shows it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from gateway_core.llm.formats.calls import (
     MOST_TOKENS,
-    LlmCall,
     TokenUsage,
     as_object,
     as_objects,
-    estimate_tokens,
     read_count,
 )
 from gateway_core.llm.formats.counting import ReportedCounts, interpret_counts
-
-UNSEEN_AFTER_SECONDS = 2.0
-UNSEEN_TOKENS_PER_SECOND = 20
-"""What a provider is taken to write while its client sees nothing, as it reasons or the answer is
-no stream: nothing for 2 s, while it reads, then less than hosted models write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,20 +153,6 @@ def _read_plain(
     if not is_sum or cached > given or reasoning > made:
         return None
     return TokenUsage(given, made, cached=cached, reasoning=reasoning)
-
-
-def join_usages(earlier: TokenUsage | None, later: TokenUsage) -> TokenUsage:
-    """Return the usage that two of a stream mean: some providers count the prompt first, alone."""
-    if earlier is None or later.input or not earlier.input:
-        return later
-    return replace(
-        earlier,
-        output=later.output,
-        reasoning=later.reasoning,
-        output_audio=later.output_audio,
-        output_image=later.output_image,
-        estimated=earlier.estimated or later.estimated,
-    )
 
 
 def read_google_usage(usage: Any) -> TokenUsage | None:
@@ -376,10 +355,7 @@ def adds_up(shown: Any) -> bool:
 
 
 def fill_google_usage(document: dict[str, Any]) -> TokenUsage | None:
-    """Return the usage of an answer or chunk of Google, whose own is made to show what is charged.
-
-    One that means nothing is removed, unless its zeros are true until now.
-    """
+    """Return the usage of an answer or chunk of Google, and correct its own, as for chat."""
     shown = document.get("usageMetadata")
     usage = read_google_usage(shown)
     if usage is not None:
@@ -398,12 +374,8 @@ def correct_google_usage(shown: dict[str, Any], usage: TokenUsage) -> None:
         shown["promptTokenCount"] = prompt
     if candidates or shown.get("candidatesTokenCount"):
         shown["candidatesTokenCount"] = candidates
-    for name, count in (
-        ("thoughtsTokenCount", usage.reasoning),
-        ("cachedContentTokenCount", usage.cached),
-    ):
-        if count or name in shown:
-            shown[name] = count
+    parts = {"thoughtsTokenCount": usage.reasoning, "cachedContentTokenCount": usage.cached}
+    shown.update({name: count for name, count in parts.items() if count or name in shown})
     if "totalTokenCount" in shown:
         shown["totalTokenCount"] = usage.input + usage.output
 
@@ -431,34 +403,3 @@ def fill_responses_usage(response: dict[str, Any]) -> TokenUsage | None:
                 details[counter] = 0
     _correct_openai(shown, usage, _RESPONSES)
     return usage
-
-
-def estimate_usage(call: LlmCall, text_bytes: int, unseen_seconds: float = 0.0) -> TokenUsage:
-    """Usage of a call whose provider reported none, or whose stream broke off.
-
-    `text_bytes` is the length of the output seen. `unseen_seconds` is how long the provider has
-    worked for a client that left, before the first output that could be seen.
-    """
-    output = estimate_tokens(text_bytes)
-    output += int(max(0.0, unseen_seconds - UNSEEN_AFTER_SECONDS) * UNSEEN_TOKENS_PER_SECOND)
-    if call.max_output is not None:
-        output = min(output, call.max_output * call.choices)
-    return TokenUsage(call.input_estimate, output, estimated=True)
-
-
-def complete_usage(call: LlmCall, reported: TokenUsage | None, text_bytes: int) -> TokenUsage:
-    """Return the usage of a whole answer, with estimates of the counts that it lacks.
-
-    `text_bytes` is the length of its output.
-    """
-    if reported is None:
-        return estimate_usage(call, text_bytes)
-    if reported.input and (reported.output or not text_bytes):
-        return reported
-    estimated = estimate_usage(call, text_bytes)
-    return replace(
-        reported,
-        input=reported.input or estimated.input,
-        output=reported.output or estimated.output,
-        estimated=True,
-    )
