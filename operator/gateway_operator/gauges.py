@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from gateway_core.api.resource import Object
-from gateway_core.api.task import TERMINAL_PHASES
+from gateway_core.api.task import PENDING, PHASES, TERMINAL_PHASES, name_phase
 from gateway_core.api.times import parse_time
 from gateway_operator.batches.controller import BatchController
 from gateway_operator.billing.aggregator import UsageAggregator
@@ -18,9 +18,6 @@ from gateway_operator.callbacks.client import CallbackClient
 from gateway_operator.health import Heartbeat
 from gateway_operator.tasks.calls import Outputs
 from gateway_operator.tasks.controller import TaskController
-
-PENDING = "Pending"
-"""The label of a task without a phase: it is not adopted yet."""
 
 _HELP: dict[str, tuple[str, tuple[str, ...]]] = {
     "gateway_tasks": (
@@ -105,11 +102,11 @@ class Gauges(Collector):
 
     def _count_tasks(self, gauges: dict[str, GaugeMetricFamily]) -> None:
         now = self._now()
-        counts = dict.fromkeys((PENDING, "Submitting", "Running", "Completed", "Failed"), 0)
+        counts = dict.fromkeys(PHASES, 0)
         oldest: dict[str, str] = {}
         overdue = 0
         for obj in self._tasks.cache.objects():
-            phase = (obj.get("status") or {}).get("phase") or PENDING
+            phase = name_phase(obj.get("status") or {})
             # an unknown phase, e.g. written with kubectl, must not become a label
             phase = phase if phase in counts else PENDING
             counts[phase] += 1

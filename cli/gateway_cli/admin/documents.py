@@ -18,6 +18,7 @@ from gateway_core.api.limits import SpendLimit, subject_of_guardrail, subject_of
 from gateway_core.api.model import Price
 from gateway_core.api.money import to_decimal_text
 from gateway_core.api.resource import Object, Resource
+from gateway_core.api.task import name_phase
 from gateway_core.api.usage import GatewayUsage
 from gateway_core.billing.price_text import describe_price
 from gateway_core.billing.prices import select_price
@@ -138,7 +139,8 @@ def describe_task(obj: Object) -> Document:
         "key": request.get("keyName"),
         "operation": f"{request['service']}/{request['action']}",
         "model": request["modelId"],
-        "phase": status.get("phase"),
+        "phase": name_phase(status),
+        **_pick(find_condition(obj, "Succeeded"), "reason", "message"),
         "desired_state": spec.get("desiredState", "Completed"),
         "error_code": failure.get("code"),
         "error": failure.get("message"),
@@ -275,13 +277,18 @@ def describe_health(obj: Object) -> Document:
 
 def describe_state(obj: Object) -> Document:
     """Return the Ready condition and the age."""
-    conditions = (obj.get("status") or {}).get("conditions") or ()
-    ready: Mapping[str, Any] = next((c for c in conditions if c["type"] == "Ready"), {})
+    ready = find_condition(obj, "Ready")
     return {
         "ready": ready.get("status"),
         **_pick(ready, "reason", "message"),
         "created_at": obj["metadata"].get("creationTimestamp"),
     }
+
+
+def find_condition(obj: Object, kind: str) -> Mapping[str, Any]:
+    """Return the condition of that type; empty if there is none."""
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return next((c for c in conditions if c["type"] == kind), {})
 
 
 def _describe_previous(ref: Mapping[str, Any] | None) -> Document | None:

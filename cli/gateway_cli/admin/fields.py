@@ -37,13 +37,13 @@ class Setting:
 class Filter:
     """An option of `list`, for a text if it is None.
 
-    The API server selects by the field `path`, whose value `convert` makes of the option's; else
-    `keep` chooses among the documents.
+    The API server selects by the field `path`, whose value `convert` makes of the option's: None
+    for any. `keep` chooses among the documents.
     """
 
     path: str = ""
     option: Any = None
-    convert: Callable[[Any], str] = str
+    convert: Callable[[Any], str | None] = str
     keep: Callable[[Document, Any], bool] | None = None
 
 

@@ -5,7 +5,7 @@ rules of its own, such as the secrets of keys.
 """
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -21,13 +21,10 @@ from gateway_core.api.key import GatewayKey
 from gateway_core.api.model import GatewayModel, GatewayPrompt
 from gateway_core.api.oauth import GatewayGrant, GatewayOAuthClient
 from gateway_core.api.provider import GatewayProvider
-from gateway_core.api.task import GatewayTask
+from gateway_core.api.task import PENDING, GatewayTask, TaskPhase
 from gateway_core.api.times import format_time
 
 WITH_KUBECTL = "With kubectl credentials"
-NEW = "Pending"
-"""Shown for a task that has no phase yet."""
-Phase = Literal["Pending", "Submitting", "Running", "Completed", "Failed"]
 _Since = Annotated[
     int | None,
     typer.Option(parser=opt.parse_period, metavar="PERIOD", help="Only created within e.g. 15m."),
@@ -254,16 +251,16 @@ TASKS = Noun(
     kind=GatewayTask,
     word="task",
     describe=documents.describe_task,
-    columns="name account model phase error=error_code cost> callback=callback_state"
-    " created=created_at",
+    columns="name account model phase reason cost> callback=callback_state created=created_at",
     argument=opt.TaskName,
-    show={"phase": lambda task: task["phase"] or NEW},
     filters={
         "account": Filter("spec.request.accountName", _ACCOUNT),
         "phase": Filter(
             "status.phase",
-            Annotated[Phase | None, typer.Option(help="Only in this phase.")],
-            convert=lambda phase: "" if phase == NEW else phase,
+            Annotated[TaskPhase | None, typer.Option(help="Only in this phase.")],
+            # one that the operator has not written to has no phase
+            convert=lambda phase: None if phase == PENDING else phase,
+            keep=lambda task, phase: task["phase"] == phase,
         ),
         "model": Filter("spec.request.modelId", opt.only_of(GatewayModel)),
         "provider": Filter("status.upstream.providerName", opt.only_of(GatewayProvider)),

@@ -11,9 +11,11 @@ from gateway_cli.admin.documents import (
     describe_health,
     describe_key,
     describe_state,
+    find_condition,
 )
 from gateway_cli.inspection.findings import Finding, error, note, warning
 from gateway_core.api.account import GatewayAccount
+from gateway_core.api.conditions import WAIT_PREFIX
 from gateway_core.api.crd import KINDS, build_crd
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.ids import GROUP
@@ -60,6 +62,13 @@ ACTIONS = {
     "AccountNotFound": "create the account, or delete the object",
     "DuplicateModel": "delete one of the models with this modelId",
     "AdapterNotFound": "install the adapter's package in the operator's image",
+}
+
+WAIT_ACTIONS = {
+    "WaitingForProvider": "`gatewayctl providers list`: create or mend the provider it names",
+    "WaitingForModel": "`gatewayctl models list`: create the model, or give it a route",
+    "WaitingForLedger": "look whether Redis answers",
+    "WaitingForStore": "look whether the object store answers",
 }
 
 
@@ -145,6 +154,7 @@ def check_tasks(objects: Iterable[Object], now: datetime) -> Iterator[Finding]:
     for obj in objects:
         name, status = obj["metadata"]["name"], obj.get("status") or {}
         age, phase = _age(obj, now), status.get("phase")
+        progress = find_condition(obj, "Succeeded")
         subject = f"task {name}"
         action = f"`gatewayctl tasks describe {name}`; the operator's log has its name"
         deadline = obj["spec"].get("deadlineSeconds", 3600)
@@ -159,6 +169,9 @@ def check_tasks(objects: Iterable[Object], now: datetime) -> Iterator[Finding]:
         elif age > deadline + LATE_SECONDS:
             text = f"{phase or 'Pending'} after its deadline of {deadline} s, {age} s old"
             yield error(subject, text, action)
+        elif progress.get("reason", "").startswith(WAIT_PREFIX):
+            text = f"{progress['reason']}: {progress['message']}"
+            yield warning(subject, text, WAIT_ACTIONS.get(progress["reason"], action))
         elif phase in (None, "Pending") and age > UNSEEN_SECONDS:
             yield error(subject, f"no operator has taken it up, {age} s old", action)
         elif phase == "Submitting" and age > SUBMITTING_SECONDS:

@@ -19,7 +19,7 @@ from gateway_core.api.key import GatewayKey
 from gateway_core.api.model import GatewayModel
 from gateway_core.api.provider import GatewayProvider
 from gateway_core.api.resource import Object, Resource
-from gateway_core.api.task import GatewayTask
+from gateway_core.api.task import GatewayTask, name_phase
 from gateway_core.api.usage import GatewayUsage
 from gateway_core.kube.clock import CLOCK
 
@@ -88,7 +88,7 @@ async def _read(cluster: Cluster) -> Document:
 
 def count_phases(tasks: list[Object]) -> dict[str, int]:
     """Return unsettled tasks by phase; without one they are Pending."""
-    phases = Counter((task.get("status") or {}).get("phase") or "Pending" for task in tasks)
+    phases = Counter(name_phase(task.get("status") or {}) for task in tasks)
     return dict(sorted(phases.items()))
 
 

@@ -8,6 +8,9 @@ from typing import Any
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import format_time
 
+WAIT_PREFIX = "WaitingFor"
+"""Begins the reasons of runs that wait for something outside of them."""
+
 
 class ConditionType(StrEnum):
     """Condition types of the gateway's kinds."""
@@ -24,6 +27,10 @@ class Reason(StrEnum):
 
     # runs under way
     SUBMITTING = "Submitting"
+    WAITING_FOR_PROVIDER = "WaitingForProvider"
+    WAITING_FOR_MODEL = "WaitingForModel"
+    WAITING_FOR_LEDGER = "WaitingForLedger"
+    WAITING_FOR_STORE = "WaitingForStore"
     RUNNING = "Running"
     VALIDATING = "Validating"
     FINALIZING = "Finalizing"

@@ -3,7 +3,8 @@
 The API creates and reads it, the operator reconciles it.
 """
 
-from typing import Annotated, Any, ClassVar
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
@@ -31,7 +32,16 @@ from gateway_core.api.resource import (
     rule,
 )
 
+TaskPhase = Literal["Pending", "Submitting", "Running", "Completed", "Failed"]
+"""The states of a task, in the words that `kubectl`, the command line and the console show."""
+PHASES: tuple[TaskPhase, ...] = get_args(TaskPhase)
+PENDING = PHASES[0]
 TERMINAL_PHASES = frozenset({"Completed", "Failed"})
+
+
+def name_phase(status: Mapping[str, Any]) -> str:
+    """Return the phase of a status as on the wire; a task without one is Pending."""
+    return status.get("phase") or PENDING
 
 
 SETTLED = "Settled"
@@ -344,11 +354,11 @@ class GatewayTask(Resource):
         ("Phase", "string", ".status.phase", 0),
         condition_column("Reason", "Succeeded", "reason"),
         ("Cost", "string", ".status.cost", 0),
+        condition_column("Message", "Succeeded", "message"),
         ("Provider", "string", ".status.upstream.providerName", 1),
         ("Job", "string", ".status.upstream.jobId", 1),
         ("Key", "string", ".spec.request.keyName", 1),
         ("Finished", "date", ".status.completionTime", 1),
-        condition_column("Message", "Succeeded", "message", 1),
         ("Callback", "string", ".status.callback.state", 1),
         ("CallbackAttempts", "integer", ".status.callback.attempts", 1),
         ("CallbackNext", "string", ".status.callback.nextAttemptTime", 1),

@@ -35,7 +35,7 @@ from gateway_core.tasks.archive import (
     read_archived,
 )
 from gateway_core.tasks.finder import TaskRecord
-from gateway_core.tasks.rows import TaskRow, TaskStatus, project_task_row
+from gateway_core.tasks.rows import WIRE_STATES, TaskRow, TaskStatus, project_task_row
 
 MOST_MARKS = 20_000
 """Marks that are looked at for a page: one with a rare status or model may be shorter."""
@@ -61,18 +61,21 @@ _MARK = re.compile(r"(\d{5})/(\d{5})(\d{20})((?:[0-9a-f]{2}){2,64})([cf])([0-9a-
 class TaskFilter:
     """Which tasks a list shows; None stands for any.
 
-    `key` is the name of a GatewayKey, `text` a part of the prompt in any case.
+    `key` is the name of a GatewayKey, `text` a part of the prompt in any case. `phase` is a finer
+    `status`.
     """
 
     status: TaskStatus | None = None
     model: str | None = None
     key: str | None = None
     text: str | None = None
+    phase: str | None = None
 
     def matches(self, row: TaskRow) -> bool:
         """Return whether the list shows the task, its prompt aside."""
         return (
             self.status in (None, row.status)
+            and self.phase in (None, row.phase)
             and self.model in (None, row.model)
             and self.key in (None, row.key)
         )
@@ -93,8 +96,9 @@ class Mark:
 
     def may_match(self, wanted: TaskFilter) -> bool:
         """Return False for a task that the list does not show."""
+        states = {wanted.status, WIRE_STATES.get(wanted.phase or "")} - {None}
         is_model = wanted.model is None or self.model == _digest_model(wanted.model)
-        return is_model and (wanted.status is None or self.status == wanted.status[0])
+        return is_model and all(self.status == state[0] for state in states if state)
 
 
 @dataclass(frozen=True, slots=True)

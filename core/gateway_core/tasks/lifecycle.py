@@ -1,9 +1,10 @@
 """State machine of a task: the next step, and the status that each step records.
 
 Pure and level-triggered: the next step follows from the object alone, so that reconciliation can
-resume after a kill at any point. A terminal phase is final (I3).
+resume after a kill at any point. A terminal phase is final (I3). A task without a phase is Pending;
+the phase is written once there is something to say about it.
 
-    (none) ── ADOPT ──▶ Submitting ── SUBMIT ──▶ Running ── POLL ──▶ Completed | Failed
+    Pending ── ADOPT ──▶ Submitting ── SUBMIT ──▶ Running ── POLL ──▶ Completed | Failed
                                                         ── DELIVER ──▶ Settled ── CLOSE
 """
 
@@ -24,9 +25,14 @@ OPEN_SELECTOR = f"status.work!={SETTLED}"
 """Field selector of tasks with work left; it also matches an absent status."""
 
 
+MAX_MESSAGE = 1024
+"""Characters of a condition's message."""
+
+
 class Phase:
     """Values of `status.phase`."""
 
+    PENDING = "Pending"
     SUBMITTING = "Submitting"
     RUNNING = "Running"
     COMPLETED = "Completed"
@@ -59,7 +65,7 @@ def next_step(task: GatewayTask, now: datetime) -> Step:
         return Step.STOP
     if now >= deadline(task):
         return Step.EXPIRE
-    if status.phase is None or status.upstream is None:
+    if is_pending(task) or status.upstream is None:
         return Step.ADOPT
     if status.upstream.job_id is None:
         return Step.SUBMIT
@@ -79,6 +85,11 @@ def wants_redelivery(task: GatewayTask) -> bool:
     """Whether an admin has requested a redelivery that has not begun."""
     done = task.status.callback.redeliveries if task.status.callback else 0
     return task.spec.redeliveries > done
+
+
+def is_pending(task: GatewayTask) -> bool:
+    """Whether no intent to submit the task is recorded."""
+    return task.status.phase in (None, Phase.PENDING)
 
 
 def is_terminal(task: GatewayTask) -> bool:
@@ -143,6 +154,41 @@ def record_job(task: GatewayTask, job_id: str, now: datetime) -> dict[str, Any]:
     }
 
 
+def record_wait(task: GatewayTask, reason: Reason, text: str, now: datetime) -> dict[str, Any]:
+    """The status of a task that waits for what `text` names, at the latest until its deadline.
+
+    Empty if the status says so already.
+    """
+    message = describe_wait(task, text)
+    if (reason, message) == read_progress(task):
+        return {}
+    job = task.status.upstream
+    submitted = (ConditionType.SUBMITTED, "False", reason, message)
+    others = () if job is not None and job.job_id is not None else (submitted,)
+    return _head(task, task.status.phase or Phase.PENDING, "Unknown", reason, message, now, *others)
+
+
+def describe_wait(task: GatewayTask, text: str) -> str:
+    """What the task waits for, and until when."""
+    end = f"; the task waits until {format_time(deadline(task))}"
+    return text.rstrip(".")[: MAX_MESSAGE - len(end)] + end
+
+
+def record_resumption(task: GatewayTask, now: datetime) -> dict[str, Any]:
+    """The status of a task whose job runs, after a wait."""
+    provider = task.status.upstream.provider_name if task.status.upstream else "the provider"
+    message = f"{provider} runs the job"
+    return _head(task, Phase.RUNNING, "Unknown", Reason.RUNNING, message, now)
+
+
+def read_progress(task: GatewayTask) -> tuple[str, str]:
+    """Reason and message of `Succeeded`, which tell what the task does or waits for."""
+    for condition in task.status.conditions or ():
+        if condition.type == ConditionType.SUCCEEDED:
+            return condition.reason, condition.message or ""
+    return "", ""
+
+
 def record_completion(
     task: GatewayTask, videos: Sequence[Mapping[str, Any]], charged: int, now: datetime
 ) -> dict[str, Any]:
@@ -168,7 +214,7 @@ def record_failure(
     `message` is the client's (contract §2.3): a sentence, cut to 1024 characters. `limit` is the
     exceeded credit limit as in `status.failure.limit` (§11.1).
     """
-    message = message[:1024]
+    message = message[:MAX_MESSAGE]
     failure = {"code": reason.code, "message": message}
     return {
         **_head(task, Phase.FAILED, "False", reason, message, now),

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from gateway_core.api.ids import name_to_id
 from gateway_core.api.money import MICROS_PER_DOLLAR
+from gateway_core.api.task import PHASES, name_phase
 from gateway_core.api.times import parse_time
 from gateway_core.billing.charges import Charge, read_ended
 from gateway_core.billing.usage_store import is_aggregated
@@ -17,7 +18,12 @@ from gateway_core.kube.row_index import Row
 from gateway_core.tasks.rendering import read_failure
 
 TaskStatus = Literal["processing", "completed", "failed"]
-"""The state of a task in REST and MCP."""
+"""The state of a task in REST and MCP, by contract; `WIRE_STATES` has it for each phase."""
+WIRE_STATES: Mapping[str, TaskStatus] = {
+    **dict.fromkeys(PHASES, "processing"),
+    "Completed": "completed",
+    "Failed": "failed",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +63,8 @@ class TaskRow(RunRow):
     @property
     def status(self) -> TaskStatus:
         """The state that a poll shows."""
-        if self.phase == "Completed":
-            return "completed"
-        return "failed" if self.phase == "Failed" else "processing"
+        # the field is open: another phase may have been written with kubectl
+        return WIRE_STATES.get(self.phase, "processing")
 
     @property
     def seconds(self) -> float | None:
@@ -107,7 +112,7 @@ def count_seconds(created: str, ended: str) -> float | None:
 def project_task_row(obj: Mapping[str, Any]) -> TaskRow:
     """Return the row of a GatewayTask; also of one that is being deleted, which is archived."""
     status, request = obj.get("status") or {}, obj["spec"]["request"]
-    phase = status.get("phase") or "Accepted"
+    phase = name_phase(status)
     created, sequence, name = find_position(obj)
     return TaskRow(
         intern(created),

@@ -27,7 +27,8 @@ from gateway_operator.reconciler import AT_ONCE, Next, Superseded, after
 from gateway_operator.tasks.cache import TaskWriter
 from gateway_operator.tasks.calls import Inputs, ProviderCalls
 from gateway_operator.tasks.holds import LEDGER_PAUSE, Holds
-from gateway_operator.tasks.submission import PROVIDER_PAUSE, WAITING, Submission
+from gateway_operator.tasks.submission import PROVIDER_PAUSE, Submission
+from gateway_operator.tasks.waits import LEDGER
 
 
 @dataclass(eq=False)
@@ -57,6 +58,7 @@ class Adoption:
             if self.holds.is_admitted(task):
                 reserved = reserved_micros(task)
                 if not await self.holds.ensure(task):
+                    await self.submission.show_wait(task, Reason.WAITING_FOR_LEDGER, LEDGER)
                     return after(LEDGER_PAUSE)
             else:
                 reserved = await self._admit(task)
@@ -69,6 +71,7 @@ class Adoption:
             await self._mark(self.writer.cache.get(task.metadata.name) or task)
             return AT_ONCE
         except NotYet:
+            await self.submission.show_wait(task, Reason.WAITING_FOR_LEDGER, LEDGER)
             return after(LEDGER_PAUSE)
         # a job may exist already where the request names the route: then no limit may fail the task
         named = self.submission.find_intent(task)
@@ -105,8 +108,14 @@ class Adoption:
             if await self.calls.find(route.provider_name) is not None:
                 return route
             problems.append(await self.calls.explain(route.provider_name))
-        text = "; ".join(problems) or "the model is not there, or has no route"
-        self.context.events.warn(task.source, reason=WAITING, message=text)
+        if problems:
+            text = "; ".join(problems)
+            await self.submission.show_wait(task, Reason.WAITING_FOR_PROVIDER, text)
+        else:
+            request = task.spec.request
+            place = f"{request.service}/{request.action}"
+            text = f"a GatewayModel that offers {request.model_id} at {place}, with a route"
+            await self.submission.show_wait(task, Reason.WAITING_FOR_MODEL, text)
         return None
 
     async def _admit(self, task: GatewayTask) -> int:

@@ -4,15 +4,20 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
+from gateway_core.api.conditions import Reason
 from gateway_core.api.ids import REQUEST_ID_ANNOTATION, TASK_FINALIZER, name_to_id
 from gateway_core.api.resource import Object
 from gateway_core.api.task import SETTLED, GatewayTask
+from gateway_core.kube.errors import KubernetesError
 from gateway_core.kube.informer import Cache
 from gateway_core.observability.tracing import NO_SPAN, Span
 from gateway_core.providers.notices import Notice
+from gateway_core.redis.link import CountersStale, CountersUnavailable
+from gateway_core.storage.objects import StoreUnavailable
 from gateway_core.tasks.lifecycle import (
     Step,
     deadline,
+    is_pending,
     is_terminal,
     next_step,
     refuse_restored,
@@ -23,7 +28,7 @@ from gateway_operator.billing.reservations import Reservations
 from gateway_operator.callbacks.client import CallbackClient
 from gateway_operator.callbacks.signing import AwaitingSecret
 from gateway_operator.context import Context
-from gateway_operator.reconciler import AT_ONCE, Next, Reconciler, after
+from gateway_operator.reconciler import AT_ONCE, Next, Reconciler, Superseded, after
 from gateway_operator.tasks.adoption import Adoption
 from gateway_operator.tasks.cache import TaskCache, TaskWriter
 from gateway_operator.tasks.calls import Inputs, Outputs, ProviderCalls, find_context
@@ -34,6 +39,7 @@ from gateway_operator.tasks.polling import Polling
 from gateway_operator.tasks.recording import Recording
 from gateway_operator.tasks.restoring import NOT_ARCHIVED, Restoring
 from gateway_operator.tasks.submission import Submission
+from gateway_operator.tasks.waits import LEDGER, STORE, Waits
 
 MOST_ADOPTIONS = 16
 """Concurrent adoptions. Calls to the Kubernetes API wait for each other in their order, so a burst
@@ -69,8 +75,9 @@ class TaskController(Reconciler[GatewayTask]):
         self.writer = writer = TaskWriter(context, self.cache)
         awaiting = AwaitingSecret(credentials.accounts, self.queue.add)
         self._holds = holds = Holds(context, writer, reservations, credentials)
-        self._submission = Submission(context, self.queue, writer, calls, inputs, holds)
-        self._polling = Polling(context, self.queue, writer, calls, inputs, holds, outputs)
+        self._waits = waits = Waits(context, writer)
+        self._submission = Submission(context, self.queue, writer, calls, inputs, holds, waits)
+        self._polling = Polling(context, self.queue, writer, calls, inputs, holds, outputs, waits)
         self.recording = recording = Recording(
             context,
             self.cache,
@@ -165,15 +172,22 @@ class TaskController(Reconciler[GatewayTask]):
         if step is Step.NOTHING or not self._is_own(task):
             self.cache.drop(task.metadata.name)
             return AT_ONCE
-        is_blank = task.status.phase is None and task.status.upstream is None
-        if is_blank and await self._restoring.restore(task):
-            return AT_ONCE
-        with self._begin_span(task, step):
-            following = await self._steps[step](task)
+        try:
+            following = await self._take(step, task)
+        except (StoreUnavailable, CountersUnavailable, CountersStale) as error:
+            await self._show_wait(task, error)
+            raise
         if following.seconds is not None and step in _BEFORE_DEADLINE:
             left = (deadline(task) - self._context.now()).total_seconds()
             return after(min(following.seconds, max(0.0, left)))
         return following
+
+    async def _take(self, step: Step, task: GatewayTask) -> Next:
+        is_blank = is_pending(task) and task.status.upstream is None
+        if is_blank and await self._restoring.restore(task):
+            return AT_ONCE
+        with self._begin_span(task, step):
+            return await self._steps[step](task)
 
     def forget(self, name: str) -> None:
         """Drop all that is kept in memory of `name`, except a job that is not recorded yet."""
@@ -182,6 +196,7 @@ class TaskController(Reconciler[GatewayTask]):
             self._holds,
             self._submission,
             self._polling,
+            self._waits,
             self._delivery,
             self.recording,
             self._restoring,
@@ -219,6 +234,14 @@ class TaskController(Reconciler[GatewayTask]):
         with suppress(TimeoutError):
             async with asyncio.timeout(MOMENT_SECONDS):
                 await self._submission.withdraw()
+
+    async def _show_wait(self, task: GatewayTask, error: Exception) -> None:
+        """Show that the task waits for the object store or Redis, if that can be written."""
+        is_store = isinstance(error, StoreUnavailable)
+        reason = Reason.WAITING_FOR_STORE if is_store else Reason.WAITING_FOR_LEDGER
+        newest = self.cache.get(task.metadata.name) or task
+        with suppress(Superseded, KubernetesError):
+            await self._submission.show_wait(newest, reason, STORE if is_store else LEDGER)
 
     def _is_stopping(self) -> bool:
         """Return whether jobs of deleted tasks are still to be stopped."""

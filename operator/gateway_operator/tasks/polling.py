@@ -35,8 +35,11 @@ from gateway_operator.tasks.cache import TaskWriter
 from gateway_operator.tasks.calls import COPY, Inputs, Outputs, ProviderCalls, name_outcome
 from gateway_operator.tasks.holds import Holds
 from gateway_operator.tasks.submission import LONGEST_PAUSE, PROVIDER_PAUSE
+from gateway_operator.tasks.waits import Waits
 
 AGE_SHARE = 0.1
+SHOWN_FAILURES = 3
+"""Failed polls in a row from which the task is shown to wait."""
 LOST_ANSWERS = 3
 LOST_SECONDS = 60.0
 """A provider's front end that answers 404 during a deployment has not lost the jobs behind it."""
@@ -84,6 +87,7 @@ class Polling:
     inputs: Inputs
     holds: Holds
     outputs: Outputs
+    waits: Waits
     _polls: dict[str, _Polls] = field(default_factory=dict, init=False)
 
     def forget(self, name: str) -> None:
@@ -113,6 +117,8 @@ class Polling:
         assert job.job_id is not None
         upstream = await self.calls.find(job.provider_name)
         if upstream is None:
+            problem = await self.calls.explain(job.provider_name)
+            await self.waits.show(task, Reason.WAITING_FOR_PROVIDER, problem)
             return after(PROVIDER_PAUSE)
         polls = self._polls.get(name)
         if polls is None:
@@ -141,7 +147,9 @@ class Polling:
         if report.state is JobState.RUNNING:
             polls.running_at = polled_at
             pause = max(self._interval(task, upstream), report.retry_after or 0.0)
-            return self._postpone(polls, pause, least=report.retry_after)
+            following = self._postpone(polls, pause, least=report.retry_after)
+            await self.waits.end(task)
+            return following
         polls.end_span()
         polls.ended_at = polls.ended_at or context.now()
         if report.state is JobState.SUCCEEDED:
@@ -156,11 +164,11 @@ class Polling:
     ) -> Next:
         """Copy the outputs, then record the end with its price."""
         context, now = self.context, self.context.now()
+        provider = task.status.upstream.provider_name if task.status.upstream else ""
         context.failpoints.reach("before-outputs")
         try:
             left = (deadline(task) - now).total_seconds()
             async with asyncio.timeout(max(1.0, left)):
-                provider = task.status.upstream.provider_name if task.status.upstream else ""
                 with self.calls.watch(task, provider, COPY):
                     videos = await self.outputs.copy(
                         upstream, task.metadata.uid, report.outputs, now
@@ -175,7 +183,10 @@ class Polling:
                 message = "The output could not be fetched from the provider."
                 return await self._fail(task, polls, Reason.OUTPUT_UNAVAILABLE, message)
             pause = error.retry_after or 2.0 ** (polls.copy_failures - 1)
-            return self._postpone(polls, pause, least=pause)
+            following = self._postpone(polls, pause, least=pause)
+            text = f"an output of provider {provider}: {error}"
+            await self.waits.show(task, Reason.WAITING_FOR_PROVIDER, text, is_answer=True)
+            return following
         context.failpoints.reach("after-outputs")
         with self.calls.traces.begin(task, "complete"):
             charged = await self._price(task, report)
@@ -235,7 +246,11 @@ class Polling:
         pause = min(LONGEST_PAUSE, 2.0 ** min(polls.failures - 1, 8))
         # the notice may have come during the outage: no reason to wait longer than without one
         pause = max(pause, self._declared_interval(task, upstream), error.retry_after or 0.0)
-        return self._postpone(polls, pause, least=error.retry_after)
+        following = self._postpone(polls, pause, least=error.retry_after)
+        if polls.failures >= SHOWN_FAILURES and task.status.upstream is not None:
+            text = f"provider {task.status.upstream.provider_name}: {error}"
+            await self.waits.show(task, Reason.WAITING_FOR_PROVIDER, text, is_answer=True)
+        return following
 
     def _interval(self, task: GatewayTask, upstream: Upstream) -> float:
         if upstream.notified_interval is not None and self.calls.notify_url(task):

@@ -42,12 +42,11 @@ from gateway_operator.tasks.attempts import FRESH_SECONDS, Attempt, ReceivedJob
 from gateway_operator.tasks.cache import TaskWriter
 from gateway_operator.tasks.calls import Inputs, ProviderCalls
 from gateway_operator.tasks.holds import LEDGER_PAUSE, Holds
+from gateway_operator.tasks.waits import LEDGER, Waits
 
 PROVIDER_PAUSE = 3.0
 LONGEST_PAUSE = 30.0
 DENIED_SECONDS = 60.0
-WAITING = "WaitingForProvider"
-"""Reason of an Event."""
 
 _log = structlog.get_logger(__name__)
 
@@ -62,6 +61,7 @@ class Submission:
     calls: ProviderCalls
     inputs: Inputs
     holds: Holds
+    waits: Waits
     _attempts: dict[str, Attempt] = field(default_factory=dict, init=False)
 
     async def commit_intent(self, task: GatewayTask, status: dict[str, Any]) -> None:
@@ -206,15 +206,15 @@ class Submission:
             return after(wait)
         # also where a job is only to be found: once it runs, its hold is not checked any more
         if not await self.holds.ensure(task):
+            await self.show_wait(task, Reason.WAITING_FOR_LEDGER, LEDGER)
             return after(LEDGER_PAUSE)
         upstream = await self.calls.find(intent.provider_name)
         may_refuse = self._may_refuse(name, attempt, intent, upstream)
         if may_refuse and not await self.holds.enforce(task, lifecycle.reserved_micros(task)):
             return AT_ONCE
         if upstream is None:
-            await self._show_intent(task, attempt)
             problem = await self.calls.explain(intent.provider_name)
-            self.context.events.warn(task.source, reason=WAITING, message=problem)
+            await self.show_wait(task, Reason.WAITING_FOR_PROVIDER, problem)
             return after(PROVIDER_PAUSE)
         try:
             instead = await self._clear_up(task, upstream, attempt)
@@ -244,10 +244,15 @@ class Submission:
         waited = time.monotonic() - attempt.seen_at
         return attempt.knows_outcome(intent) and waited > FRESH_SECONDS + upstream.submit_seconds
 
-    async def _show_intent(self, task: GatewayTask, attempt: Attempt) -> None:
-        """Write an intent that was held back: the task waits, which an admin should see."""
-        if self.writer.cache.is_unwritten(task.metadata.name):
-            await self.writer.commit(task, {})
+    async def show_wait(
+        self, task: GatewayTask, reason: Reason, text: str, *, is_answer: bool = False
+    ) -> None:
+        """Show what the task waits for; also writes an intent that was held back. Superseded."""
+        name = task.metadata.name
+        was_unwritten = self.writer.cache.is_unwritten(name)
+        await self.waits.show(task, reason, text, is_answer=is_answer)
+        attempt = self._attempts.get(name)
+        if attempt is not None and was_unwritten and not self.writer.cache.is_unwritten(name):
             attempt.seen_at = time.monotonic()
 
     async def _start(
@@ -375,8 +380,10 @@ class Submission:
         if isinstance(error, UpstreamBusy) and error.retry_after is not None:
             delay = error.retry_after
         attempt.due = now + delay
-        self.context.events.warn(task.source, reason=WAITING, message=str(error))
-        await self._show_intent(task, attempt)
+        intent = task.status.upstream
+        provider = intent.provider_name if intent is not None else ""
+        text = f"provider {provider}: {error}"
+        await self.show_wait(task, Reason.WAITING_FOR_PROVIDER, text, is_answer=True)
         return after(delay)
 
 

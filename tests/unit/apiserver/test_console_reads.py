@@ -344,10 +344,65 @@ async def test_files_are_shown_where_nothing_has_announced_a_version(
     assert ("list_page", "gatewayfiles") in gateway.kube.calls
 
 
+WAITING = {
+    "phase": "Pending",
+    "conditions": [
+        {
+            "type": "Succeeded",
+            "status": "Unknown",
+            "reason": "WaitingForProvider",
+            "message": "provider sim: Secret hidden is missing; the task waits until …",
+            "lastTransitionTime": "2026-11-21T10:00:00Z",
+        }
+    ],
+}
+
+
+async def test_filter_of_tasks_offers_the_words_that_the_list_shows(
+    browser: AppBrowser, gateway: Gateway
+) -> None:
+    states: list[dict[str, Any]] = [
+        {},
+        WAITING,
+        {"phase": "Submitting"},
+        {"phase": "Running"},
+        {"phase": "Completed", "result": {"videos": []}},
+        {"phase": "Failed", "failure": {"code": "x", "message": "No."}},
+    ]
+    for number, status in enumerate(states):
+        gateway.put_task(f"task_{number}", status=status)
+    await browser.get(f"{HOME}/tasks")
+    await gateway.api_parts.tables.task_rows.wait_listed("demo")
+    shown = {
+        "pending": {"task_0", "task_1"},
+        "submitting": {"task_2"},
+        "running": {"task_3"},
+        "completed": {"task_4"},
+        "failed": {"task_5"},
+    }
+    for state, expected in shown.items():
+        text = (await browser.get(f"{HOME}/tasks?status={state}")).text
+        assert {f"task_{n}" for n in range(6) if f"Tasktask_{n}Model" in text} == expected
+        assert text.count(f"State{state.capitalize()}Created") == len(expected)
+    assert "StateAnyPendingSubmittingRunningCompletedFailed" in text.replace(" ", "")
+
+
+async def test_waiting_task_says_for_what_without_names_of_secrets(
+    browser: AppBrowser, gateway: Gateway
+) -> None:
+    gateway.put_task("task_w", status=WAITING)
+    text = (await browser.get(f"{HOME}/tasks/task_w")).text
+    assert "It waits for its provider, which does not take calls now, and fails at 20" in text
+    assert "hidden" not in text
+
+
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
-        ("/tasks?status=foo", "status: must be one of processing, completed, failed."),
+        (
+            "/tasks?status=foo",
+            "must be one of pending, submitting, running, completed, failed.",
+        ),
         ("/tasks?model=a b", "model: must be the id of a model."),
         ("/keys?status=foo", "status: must be one of active, disabled, expired, revoked."),
         ("/files?purpose=foo", "'purpose': it must be one of"),

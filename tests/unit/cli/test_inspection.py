@@ -140,6 +140,19 @@ def test_guardrail_that_is_used_up() -> None:
     assert "resets at 2026-11-21T13:00:00Z" in found.text
 
 
+WAITING = {
+    "phase": "Pending",
+    "conditions": [
+        {
+            "type": "Succeeded",
+            "status": "Unknown",
+            "reason": "WaitingForProvider",
+            "message": "provider p: it is away; the task waits until 2026-11-21T13:00:00Z",
+        }
+    ],
+}
+
+
 @pytest.mark.parametrize(
     ("status", "created", "expected"),
     [
@@ -147,6 +160,7 @@ def test_guardrail_that_is_used_up() -> None:
         ({}, ago(minutes=5), "no operator has taken it up"),
         ({"phase": "Submitting"}, ago(minutes=5), None),
         ({"phase": "Submitting"}, ago(minutes=15), "not accepted by a provider"),
+        (WAITING, ago(seconds=10), "WaitingForProvider: provider p: it is away"),
         ({"phase": "Running"}, ago(minutes=59), None),
         ({"phase": "Running"}, ago(minutes=70), "after its deadline of 3600 s"),
         ({"phase": "Failed", "completionTime": ago(minutes=5)}, ago(hours=2), None),

@@ -398,7 +398,7 @@ class Simulation(Killable, Declarations):
 
     def check_history(self) -> None:
         """No phase went back, and no end changed (I3), in any version of any task."""
-        rank = {None: 0, "Submitting": 1, "Running": 2, "Completed": 3, "Failed": 3}
+        rank = {None: 0, "Pending": 1, "Submitting": 2, "Running": 3, "Completed": 4, "Failed": 4}
         for name, versions in self.history.items():
             phases = [rank[(obj.get("status") or {}).get("phase")] for obj in versions]
             assert phases == sorted(phases), f"{name} went back: {phases}"

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import orjson
 
@@ -44,9 +44,11 @@ from gateway_apiserver.surfaces.console.snippets import show_task
 from gateway_apiserver.surfaces.pages.html import redirect
 from gateway_apiserver.surfaces.validation import refuse_fields
 from gateway_core.accounts.roles import Act
+from gateway_core.api.conditions import ConditionType, Reason
 from gateway_core.api.ids import TASK_PREFIX, id_to_name, name_to_id, read_id
 from gateway_core.api.resource import Object
-from gateway_core.api.task import TERMINAL_PHASES, GatewayTask
+from gateway_core.api.task import PHASES, TERMINAL_PHASES, GatewayTask, name_phase
+from gateway_core.api.times import format_time
 from gateway_core.kube.kinds import TASKS
 from gateway_core.kube.repository import Repository
 from gateway_core.kube.row_index import PATIENCE_SECONDS, RowPage, read_cursor, write_cursor
@@ -56,15 +58,18 @@ from gateway_core.tasks.cancellation import TaskCancellation
 from gateway_core.tasks.delivery import request_redelivery
 from gateway_core.tasks.finder import TaskFinder
 from gateway_core.tasks.history import TaskFilter, TaskHistory
-from gateway_core.tasks.rows import TaskRow, TaskStatus, count_seconds
+from gateway_core.tasks.lifecycle import deadline
+from gateway_core.tasks.rows import TaskRow, count_seconds
 from gateway_web.responses import Response
 
-STATUSES: Mapping[str, str] = {
-    "": "Any",
-    "processing": "Processing",
-    "completed": "Completed",
-    "failed": "Failed",
+STATES: Mapping[str, str] = {"": "Any", **{phase.lower(): phase for phase in PHASES}}
+WAITS: Mapping[str, str] = {
+    Reason.WAITING_FOR_PROVIDER: "its provider, which does not take calls now",
+    Reason.WAITING_FOR_MODEL: "its model, which is not offered now",
+    Reason.WAITING_FOR_LEDGER: "the account's money, which is being read",
+    Reason.WAITING_FOR_STORE: "the store of files, which does not answer",
 }
+"""By reason; a condition's own message names Secrets, which are not the account's business."""
 PER_PAGE = 20
 MOST_SHOWN_INPUT = 20_000
 _ID = re.compile(r"[A-Za-z0-9._:/@-]{1,253}", re.A)
@@ -104,7 +109,7 @@ class TaskPages:
         if wanted:
             # the id of a task is checked where it is shown
             return redirect(f"{path}/{wanted if re.fullmatch('[a-z0-9_-]+', wanted) else '-'}")
-        status = read_choice(query, "status", STATUSES)
+        status = read_choice(query, "status", STATES)
         names = ("model", "key", "text", "after")
         model, key, text, after = (query.get(name, "").strip() for name in names)
         for name, value in (("model", model), ("key", key)):
@@ -115,10 +120,10 @@ class TaskPages:
             after=read_cursor(after) if after else None,
             limit=PER_PAGE,
             wanted=TaskFilter(
-                cast("TaskStatus | None", status or None),
-                model or None,
-                id_to_name(key) or None,
-                text or None,
+                model=model or None,
+                key=id_to_name(key) or None,
+                text=text or None,
+                phase=STATES[status] if status else None,
             ),
             patience=PATIENCE_SECONDS,
         )
@@ -127,7 +132,7 @@ class TaskPages:
             path,
             "Show",
             (
-                Field("status", "State", "select", status, options=[*STATUSES.items()]),
+                Field("status", "State", "select", status, options=[*STATES.items()]),
                 Field("model", "Model", "search", model),
                 Field("key", "Key id", "search", key),
                 Field("text", "Words of the prompt", "search", text),
@@ -156,6 +161,8 @@ class TaskPages:
         path = f"{seat.home}/tasks/{wire_id}"
         parts: list[Part] = [Facts(_describe(obj))]
         failure = status.get("failure")
+        if wait := explain_wait(obj):
+            parts.append(Notice(wait, is_problem=True))
         if failure:
             text = failure.get("message") or "The task failed."
             parts.append(Notice(f"{failure.get('code', 'failed')}: {text}", is_problem=True))
@@ -220,6 +227,16 @@ class TaskPages:
         return {"model": request["modelId"], **found, **callback}
 
 
+def explain_wait(obj: Object) -> str:
+    """Return what the task waits for, and until when, in words for its account; empty for none."""
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    reason = next((c["reason"] for c in conditions if c["type"] == ConditionType.SUCCEEDED), "")
+    if reason not in WAITS:
+        return ""
+    end = format_time(deadline(GatewayTask.load(obj)))
+    return f"It waits for {WAITS[reason]}, and fails at {end} if that lasts."
+
+
 def _can_be_cancelled(obj: Object) -> bool:
     has_ended = (obj.get("status") or {}).get("phase") in TERMINAL_PHASES
     return not has_ended and obj["spec"].get("desiredState") != "Cancelled"
@@ -266,7 +283,7 @@ def _describe(obj: Object) -> list[tuple[str, Cell]]:
     key = request.get("keyName")
     created, ended = obj["metadata"]["creationTimestamp"], status.get("completionTime") or ""
     return [
-        ("State", state(status.get("phase") or "Accepted")),
+        ("State", state(name_phase(status))),
         ("Model", Cell(request["modelId"])),
         ("Created", at(created)),
         ("Started", at(status.get("startTime"))),
