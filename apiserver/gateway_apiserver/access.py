@@ -103,6 +103,14 @@ ByCaller = Annotated[Caller, Depends(get_caller)]
 IdempotencyKey = Annotated[str | None, Depends(get_idempotency_key)]
 
 
+def warn(response: Response, text: str) -> None:
+    """Add a warning to a response that is none the less a success, as the Kubernetes API does."""
+    if text:
+        # an entry is printable ASCII, and may hold what ends a quoted string
+        quoted = text.replace("\\", "\\\\").replace('"', '\\"')
+        response.headers["Warning"] = f'299 - "{quoted}"'
+
+
 def mark_replayed(response: Response, *, is_replayed: bool) -> None:
     """Say that an earlier call with the same Idempotency-Key did this (§2.2)."""
     if is_replayed:

@@ -115,6 +115,7 @@ from gateway_core.oauth.tokens import TokenMint
 from gateway_core.providers.catalog_view import CatalogView
 from gateway_core.providers.moderators import Moderators
 from gateway_core.providers.notices import NoticeSigner
+from gateway_core.providers.offers import Offers
 from gateway_core.storage.limits import DownloadBounds, Downloads, StreamLimiter
 from gateway_core.tasks.cancellation import TaskCancellation
 from gateway_core.tasks.creation import TaskRecorder, TaskService
@@ -288,6 +289,7 @@ def _add_routes(
         Prices: prices,
         TaskFinder: finder,
         TaskHistory: history,
+        Offers: (offers := Offers(parts.tables.models)),
     }
     app.state.services = services
     services |= make_services(parts, limiter, mint, addresses)
@@ -324,7 +326,16 @@ def _add_routes(
     reports = services[UsageReports]
     task_services = finder, history, cancellation
     add_console(
-        app, parts, *pages, repository, task_services, file_finder, reports, limiter, is_ready
+        app,
+        parts,
+        *pages,
+        repository,
+        task_services,
+        file_finder,
+        reports,
+        limiter,
+        offers,
+        is_ready,
     )
 
 

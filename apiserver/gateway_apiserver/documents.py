@@ -164,6 +164,10 @@ class ApiDocument:
         return named
 
 
+_WARNED = ("createKey", "changeKey", "createGuardrail", "changeGuardrail")
+"""Operations that warn of names which nothing has."""
+
+
 def describe_function(route: APIRoute) -> tuple[dict[int | str, Any], Schema]:
     """Describe what follows from the requirements of a route that is a function.
 
@@ -186,7 +190,8 @@ def describe_function(route: APIRoute) -> tuple[dict[int | str, Any], Schema]:
         is_repeatable=is_repeatable,
     )
     status = route.status_code or 200
-    optional = ("Idempotent-Replayed",) if is_repeatable else ()
+    warns = ("Warning",) if route.operation_id in _WARNED else ()
+    optional = (*(("Idempotent-Replayed",) if is_repeatable else ()), *warns)
     responses: dict[int | str, Any] = {
         status: {"description": f"{route.summary}.", "headers": _refer_headers((), optional)}
     }
@@ -518,6 +523,7 @@ def _describe_headers(task_id_header: str, more: Mapping[str, HeaderDocs]) -> di
         "WWW-Authenticate": ("The scheme of the credential.", text),
         "Accept": ("The type that is read.", text),
         "x-should-retry": ("That trying again does not help.", text),
+        "Warning": ("What the object names and the gateway does not have.", text),
         "Idempotent-Replayed": ("That an earlier call with the key did this.", text),
         task_id_header: ("The task that the response concerns.", text),
         **{name: (of.description, of.schema) for name, of in more.items()},

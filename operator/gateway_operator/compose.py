@@ -38,6 +38,7 @@ from gateway_core.observability.metrics import ProcessMetrics
 from gateway_core.observability.tracing import open_tracer
 from gateway_core.providers.health import HealthReporter, HealthReports, HealthTally
 from gateway_core.providers.notices import NoticeSigner
+from gateway_core.providers.offers import Offers
 from gateway_core.providers.registry import Providers, build_moderation, build_upstream
 from gateway_core.redis.eviction import EvictionWatch
 from gateway_core.storage.choice import open_store
@@ -305,6 +306,7 @@ async def start_operator(settings: Settings) -> Operator:
                 ),
             )
             peppers = load_peppers(settings.secrets_dir)
+            offers = Offers(tables.models)
             declared = DeclaredKeys(SecretClient(kube), peppers, context.failpoints, CLOCK.now)
             accounts, users, keys = tables.accounts, tables.users, tables.keys
             removal = RemainsRemoval(context, counters, users, keys)
@@ -313,8 +315,8 @@ async def start_operator(settings: Settings) -> Operator:
             kinds = (
                 Accounts(accounts, settings.account_defaults, removal),
                 Users(users, accounts, removal),
-                Keys(keys, accounts, users, declared, CLOCK.now),
-                Guardrails(tables.guardrails, accounts, keys),
+                Keys(keys, accounts, users, declared, CLOCK.now, offers),
+                Guardrails(tables.guardrails, accounts, keys, offers),
                 ProviderKind(tables.providers, in_use),
                 Models(tables.models, in_use),
             )

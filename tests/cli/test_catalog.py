@@ -77,11 +77,15 @@ def make_provider(create, control_plane, provider):
 
 @pytest.mark.parametrize("kind", ["openai", "http"])
 def test_test_call_tells_a_good_credential_from_a_bad_one(
-    gatewayctl, make_provider, provider, kind
+    gatewayctl, make_provider, provider, kind, read
 ):
     good = gatewayctl("providers", "test", make_provider(kind, provider.key), "-o", "json").document
     assert [row["ok"] for row in good["items"]] == [True]
-    said = gatewayctl("providers", "test", make_provider(kind, "wrong"), code=1)
+    name = make_provider(kind, "wrong")
+    said = gatewayctl("providers", "test", name, code=1)
+    test = read("gatewayprovider", name)["status"]["test"]
+    assert (test["outcome"], test["generation"]) == ("Refused", 1)
+    assert "401" in test["message"]
     assert "401" in said.out
     assert "wrong" not in said.out + said.err
 

@@ -4,7 +4,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from gateway_apiserver.access import ByCaller, IdempotencyKey, mark_replayed, provided, requires
+from gateway_apiserver.access import (
+    ByCaller,
+    IdempotencyKey,
+    mark_replayed,
+    provided,
+    requires,
+    warn,
+)
 from gateway_apiserver.routes import GatewayRoute
 from gateway_apiserver.surfaces.management import CREATE, GOVERN, LABEL, ROOT
 from gateway_apiserver.surfaces.management.assignments import AssignmentService
@@ -24,11 +31,13 @@ from gateway_apiserver.surfaces.management.responses import (
     Unassigned,
 )
 from gateway_apiserver.surfaces.models import Page
+from gateway_core.providers.offers import FIELDS, Offers
 
 router = APIRouter(prefix=f"{ROOT}/guardrails", route_class=GatewayRoute, tags=["Guardrails"])
 
 Guardrails = Annotated[GuardrailService, Depends(provided(GuardrailService))]
 Assignments = Annotated[AssignmentService, Depends(provided(AssignmentService))]
+Offered = Annotated[Offers, Depends(provided(Offers))]
 Listing = Annotated[ListQuery, Query()]
 
 
@@ -48,11 +57,13 @@ async def create_guardrail(
     caller: ByCaller,
     key: IdempotencyKey,
     guardrails: Guardrails,
+    offers: Offered,
     response: Response,
 ) -> Guardrail:
     """Create a guardrail whose name is unique in the account."""
     created, is_replayed = await guardrails.create(caller, key, body)
     mark_replayed(response, is_replayed=is_replayed)
+    warn(response, offers.current.find_unknown(created.model_dump(include={*FIELDS})))
     return created
 
 
@@ -71,10 +82,17 @@ async def show_guardrail(guardrail_id: str, caller: ByCaller, guardrails: Guardr
 )
 @requires(GOVERN, LABEL)
 async def change_guardrail(
-    guardrail_id: str, body: GuardrailPatch, caller: ByCaller, guardrails: Guardrails
+    guardrail_id: str,
+    body: GuardrailPatch,
+    caller: ByCaller,
+    guardrails: Guardrails,
+    offers: Offered,
+    response: Response,
 ) -> Guardrail:
     """Apply a merge patch to a guardrail."""
-    return await guardrails.change(caller, guardrail_id, body)
+    changed = await guardrails.change(caller, guardrail_id, body)
+    warn(response, offers.current.find_unknown(changed.model_dump(include={*FIELDS})))
+    return changed
 
 
 @router.delete(

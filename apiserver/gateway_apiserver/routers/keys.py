@@ -4,17 +4,26 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from gateway_apiserver.access import ByCaller, IdempotencyKey, mark_replayed, provided, requires
+from gateway_apiserver.access import (
+    ByCaller,
+    IdempotencyKey,
+    mark_replayed,
+    provided,
+    requires,
+    warn,
+)
 from gateway_apiserver.routes import GatewayRoute
 from gateway_apiserver.surfaces.management import CREATE_OWN, GOVERN_OWN, LABEL, ROOT
 from gateway_apiserver.surfaces.management.keys import KeyService
 from gateway_apiserver.surfaces.management.requests import KeyCreate, KeyPatch, KeyQuery, Rotation
 from gateway_apiserver.surfaces.management.responses import DeletedKey, Key, KeyWithSecret
 from gateway_apiserver.surfaces.models import Page
+from gateway_core.providers.offers import FIELDS, Offers
 
 router = APIRouter(prefix=f"{ROOT}/keys", route_class=GatewayRoute, tags=["Keys"])
 
 Keys = Annotated[KeyService, Depends(provided(KeyService))]
+Offered = Annotated[Offers, Depends(provided(Offers))]
 WITHOUT_OVERLAP = Rotation()
 
 
@@ -28,11 +37,17 @@ async def list_keys(query: Annotated[KeyQuery, Query()], caller: ByCaller, keys:
 @router.post("", status_code=201, operation_id="createKey", summary="Create a standard key")
 @requires(CREATE_OWN, LABEL)
 async def create_key(
-    body: KeyCreate, caller: ByCaller, key: IdempotencyKey, keys: Keys, response: Response
+    body: KeyCreate,
+    caller: ByCaller,
+    key: IdempotencyKey,
+    keys: Keys,
+    offers: Offered,
+    response: Response,
 ) -> KeyWithSecret:
     """Create a key; its secret is shown only in this response."""
     created, is_replayed = await keys.create(caller, key, body)
     mark_replayed(response, is_replayed=is_replayed)
+    warn(response, offers.current.find_unknown(created.model_dump(include={*FIELDS})))
     return created
 
 
@@ -50,9 +65,18 @@ async def show_key(key_id: str, caller: ByCaller, keys: Keys) -> Key:
     responses={409: {}, 504: {}},
 )
 @requires(GOVERN_OWN, LABEL)
-async def change_key(key_id: str, body: KeyPatch, caller: ByCaller, keys: Keys) -> Key:
+async def change_key(
+    key_id: str,
+    body: KeyPatch,
+    caller: ByCaller,
+    keys: Keys,
+    offers: Offered,
+    response: Response,
+) -> Key:
     """Apply a merge patch to a key."""
-    return await keys.change(caller, key_id, body)
+    changed = await keys.change(caller, key_id, body)
+    warn(response, offers.current.find_unknown(changed.model_dump(include={*FIELDS})))
+    return changed
 
 
 @router.delete(

@@ -13,6 +13,7 @@ import typer
 from gateway_cli import options as opt
 from gateway_cli.admin.documents import describe_key
 from gateway_cli.admin.fields import Patch, build_spec, make_limit
+from gateway_cli.admin.references import warn_of_names
 from gateway_cli.admin.table import KEYS
 from gateway_cli.admin.tokens import find_key_ring, name_declared, rotate_tokens
 from gateway_cli.cluster.client import Cluster
@@ -84,7 +85,7 @@ async def create(
         plaintext, token = ring.mint(key_class)
         name = ring.name_object(KEY_PREFIX, account)
         made = await cluster.create(GatewayKey, name, {**spec, "tokens": [token]}, labels=labels)
-    return _tell(made, plaintext, "is made")
+    return _tell(await warn_of_names(cluster, made), plaintext, "is made")
 
 
 @cluster_command(app, show_secret)

@@ -15,6 +15,7 @@ import typer
 
 from gateway_cli import options as opt
 from gateway_cli.admin import fields
+from gateway_cli.admin.references import warn_of_names
 from gateway_cli.cluster.client import Cluster
 from gateway_cli.cluster.errors import AlreadyThere, explain_stay, refuse_removed
 from gateway_cli.commands import REQUIRED, Options, cluster_command
@@ -152,7 +153,8 @@ class Noun:
         """Change fields of an object; null takes a field out."""
         decide = patch if callable(patch) else lambda _: patch
         name = await self.find(cluster, name)
-        return self.tell(await cluster.change(self.kind, name, decide), text)
+        changed = await cluster.change(self.kind, name, decide)
+        return self.tell(await warn_of_names(cluster, changed), text)
 
     async def remove(self, cluster: Cluster, name: str) -> Done:
         """Delete an object, and wait until it is gone."""
@@ -272,7 +274,8 @@ class Noun:
         name = await create.prepare(cluster, target, spec, given)
         labels = {"labels": create.labels(target)} if create.labels else {}
         try:
-            return self.tell(await cluster.create(self.kind, name, spec, **labels), "is there")
+            created = await cluster.create(self.kind, name, spec, **labels)
+            return self.tell(await warn_of_names(cluster, created), "is there")
         except AlreadyThere:
             refuse_removed(await cluster.get(self.kind, name))
             raise

@@ -3,6 +3,7 @@
 import secrets
 import time
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -14,15 +15,25 @@ from gateway_core.egress.addresses import DECLARED
 from gateway_core.egress.connector import use_proxy
 from gateway_core.llm.upstream import Dialect, fill_direct_headers, split_credentials
 from gateway_core.providers.http import HttpUpstream
-from gateway_core.providers.upstream import UpstreamError, UpstreamGone
+from gateway_core.providers.upstream import UpstreamDenied, UpstreamError, UpstreamGone
 
 TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
 MOST_TEXT = 200
+REFUSED = (401, 402, 403)
+"""Statuses of refused credentials."""
 ADVICE = {
     401: "the credential is refused: does the Secret hold the provider's key, and nothing else?",
     403: "the credential lacks a right, or this machine's address is not allowed",
     404: "baseUrl may be wrong, or the server has no list of models; it does answer",
 }
+
+
+class Result(NamedTuple):
+    """The outcome of a call; `refused`: the provider refuses the credential."""
+
+    ok: bool
+    answer: str
+    refused: bool = False
 
 
 async def call_provider(spec: ProviderSpec, credential: bytes | None) -> list[Document]:
@@ -51,14 +62,14 @@ async def _poll(upstream: HttpUpstream) -> Document:
     try:
         await upstream.start()
 
-        async def attempt() -> tuple[bool, str]:
+        async def attempt() -> Result:
             try:
                 await upstream.poll(f"gatewayctl-test-{secrets.token_hex(4)}")
             except UpstreamGone:
-                return True, "it knows no such job, as it should"
+                return Result(True, "it knows no such job, as it should")
             except UpstreamError as error:
-                return False, str(error)
-            return True, "it answers as for a job"
+                return Result(False, str(error), isinstance(error, UpstreamDenied))
+            return Result(True, "it answers as for a job")
 
         return await _time(attempt, 1, "poll of an unknown job")
     finally:
@@ -68,17 +79,18 @@ async def _poll(upstream: HttpUpstream) -> Document:
 async def _list_models(declared: DirectProvider, headers: dict[str, str], number: int) -> Document:
     url = declared.base_url.rstrip("/") + "/models"
 
-    async def attempt() -> tuple[bool, str]:
+    async def attempt() -> Result:
         try:
             async with (
                 aiohttp.ClientSession(timeout=TIMEOUT, middlewares=[use_proxy]) as session,
                 session.get(url, headers=headers, allow_redirects=False) as answer,
             ):
-                return answer.status == 200, _explain(answer.status)
+                is_ok, is_refused = answer.status == 200, answer.status in REFUSED
+                return Result(is_ok, _explain(answer.status), is_refused)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             # its text may hold the address, never a header
             text = f"{type(error).__name__}: {error}"[:MOST_TEXT]
-            return False, f"no answer ({text})"
+            return Result(False, f"no answer ({text})")
 
     return await _time(attempt, number, f"GET {urlsplit(url).path}")
 
@@ -88,16 +100,15 @@ def _explain(status: int) -> str:
     return f"HTTP status {status}" + (f": {advice}" if advice else "")
 
 
-async def _time(
-    attempt: Callable[[], Awaitable[tuple[bool, str]]], number: int, call: str
-) -> Document:
+async def _time(attempt: Callable[[], Awaitable[Result]], number: int, call: str) -> Document:
     begin = time.monotonic()
-    ok, answer = await attempt()
+    result = await attempt()
     took = round(1000 * (time.monotonic() - begin))
     return {
         "credential": number,
-        "ok": ok,
+        "ok": result.ok,
+        "refused": result.refused,
         "milliseconds": took,
         "call": call,
-        "answer": answer,
+        "answer": result.answer,
     }

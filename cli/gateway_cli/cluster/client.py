@@ -242,6 +242,16 @@ class Cluster:
 
         return await _retry_conflicts(f"{kind.kind_name} {name}", attempt)
 
+    async def patch_status(self, kind: Kind, name: str, status: Change) -> Object:
+        """Merge `status` into the object's status, whoever else writes to it."""
+        return await self._run(
+            self._api.objects.patch_namespaced_custom_object_status,
+            *self._place(kind),
+            name,
+            {"status": status},
+            **_STRICT,
+        )
+
     async def delete(self, kind: Kind, name: str) -> None:
         """Delete the object. NotThere."""
         await self.get(kind, name)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 from gateway_cli.admin.documents import (
@@ -50,6 +49,7 @@ CHOSEN = ("Suspended", "Disabled", "Revoked", "Expired")
 """Reasons for which an object is not Ready by an admin's or client's own choice, or with time."""
 
 ACTIONS = {
+    "CredentialsRefused": "correct the Secret, then `gatewayctl providers test`",
     "SecretNotFound": "create the Secret that its spec names, in the same namespace",
     "SecretForbidden": (
         "let the process read the Secret: chart values operator.secretNames and"
@@ -64,6 +64,13 @@ ACTIONS = {
     "AdapterNotFound": "install the adapter's package in the operator's image",
 }
 
+NOTES = {
+    "NotTested": (note, "`gatewayctl providers test {}`"),
+    "CallsFail": (warning, "`gatewayctl providers test {}`"),
+    "NameNotFound": (warning, "correct the name, or create the model"),
+    "ProviderNotFound": (warning, "create the provider, or correct spec.routes"),
+}
+"""Reasons of objects that are Ready, with their weight and what to do."""
 WAIT_ACTIONS = {
     "WaitingForProvider": "`gatewayctl providers list`: create or mend the provider it names",
     "WaitingForModel": "`gatewayctl models list`: create the model, or give it a route",
@@ -106,6 +113,29 @@ def check_health(objects: Iterable[Object], now: datetime, word: str) -> Iterato
         yield make(f"{word} {name}", text, f"{look}; the logs of operator and API have the errors")
 
 
+def check_providers(objects: Iterable[Object], now: datetime) -> Iterator[Finding]:
+    """Yield providers whose calls fail, or that no call has tested yet."""
+    found = list(objects)
+    yield from check_health(found, now, "provider")
+    yield from check_notes(found, now, "provider")
+
+
+def check_models(objects: Iterable[Object], now: datetime) -> Iterator[Finding]:
+    """Yield models whose calls fail, or with a route to a provider that does not exist."""
+    found = list(objects)
+    yield from check_health(found, now, "model")
+    yield from check_notes(found, now, "model")
+
+
+def check_notes(objects: Iterable[Object], now: datetime, word: str) -> Iterator[Finding]:
+    """Yield objects that are Ready with something that an admin should know."""
+    for obj in objects:
+        state, name = describe_state(obj), obj["metadata"]["name"]
+        if state["ready"] == "True" and state["reason"] in NOTES:
+            make, action = NOTES[state["reason"]]
+            yield make(f"{word} {name}", state["message"], action.format(name))
+
+
 def check_accounts(objects: Iterable[Object], now: datetime) -> Iterator[Finding]:
     """Yield accounts whose funds are spent or nearly so."""
     for obj in objects:
@@ -125,8 +155,9 @@ def check_accounts(objects: Iterable[Object], now: datetime) -> Iterator[Finding
 
 def check_keys(objects: Iterable[Object], now: datetime) -> Iterator[Finding]:
     """Yield active keys that end soon, or whose limits are nearly used up."""
-    soon = now + timedelta(days=KEY_DAYS)
-    for obj in objects:
+    soon, found = now + timedelta(days=KEY_DAYS), list(objects)
+    yield from check_notes(found, now, "key")
+    for obj in found:
         key = describe_key(obj)
         if key["state"] != "active":
             continue
@@ -142,7 +173,9 @@ def check_keys(objects: Iterable[Object], now: datetime) -> Iterator[Finding]:
 
 def check_guardrails(objects: Iterable[Object], now: datetime) -> Iterator[Finding]:
     """Yield guardrails whose limits are nearly used up."""
-    for obj in objects:
+    found = list(objects)
+    yield from check_notes(found, now, "guardrail")
+    for obj in found:
         guardrail = describe_guardrail(obj)
         name = guardrail["name"]
         action = f"`gatewayctl guardrails limit set {name} …`"
@@ -243,8 +276,8 @@ def _shorten(paths: list[str]) -> str:
 
 Rule = Callable[[list[Object], datetime], Iterable[Finding]]
 OBJECT_RULES: dict[str, tuple[type[Resource], Rule]] = {
-    "providers": (GatewayProvider, partial(check_health, word="provider")),
-    "models": (GatewayModel, partial(check_health, word="model")),
+    "providers": (GatewayProvider, check_providers),
+    "models": (GatewayModel, check_models),
     "accounts": (GatewayAccount, check_accounts),
     "keys": (GatewayKey, check_keys),
     "guardrails": (GatewayGuardrail, check_guardrails),

@@ -54,6 +54,10 @@ class Reason(StrEnum):
     UNDELIVERED = "Undelivered"
     # configuration kinds
     AVAILABLE = "Available"
+    NOT_TESTED = "NotTested"
+    CREDENTIALS_REFUSED = "CredentialsRefused"
+    CALLS_FAIL = "CallsFail"
+    NAME_NOT_FOUND = "NameNotFound"
     SUSPENDED = "Suspended"
     REMOVING = "Removing"
     DISABLED = "Disabled"

@@ -20,6 +20,7 @@ from gateway_core.api.resource import (
     Part,
     Resource,
     Status,
+    Time,
     checked,
     rule,
 )
@@ -177,8 +178,38 @@ class ProviderSpec(Part):
     ] = None
 
 
+TestOutcome = Literal["Succeeded", "Refused", "Failed"]
+
+
+class ProviderTest(Part):
+    """What calls with the provider's declaration and credential came to."""
+
+    outcome: Annotated[
+        TestOutcome,
+        Field(
+            description="Succeeded, Refused (the provider refuses the credential, or the address or"
+            " model), or Failed (it does not answer, or fails)."
+        ),
+    ]
+    time: Annotated[Time, Field(description="When a call was seen to end so.")]
+    generation: Annotated[
+        int, Field(ge=0, description="`metadata.generation` of the provider that was called.")
+    ]
+    message: Annotated[
+        str | None, Field(max_length=1024, description="What was seen, as a sentence.")
+    ] = None
+
+
 class ProviderStatus(Status):
     """Observed state of the provider."""
+
+    test: Annotated[
+        ProviderTest | None,
+        Field(
+            description="Calls that show whether the credential works: clients' own, or those of"
+            " `gatewayctl providers test`. Written when the outcome changes, and hourly."
+        ),
+    ] = None
 
     health: Annotated[
         Health | None,

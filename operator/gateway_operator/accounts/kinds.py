@@ -16,8 +16,9 @@ from gateway_core.api.resource import Object
 from gateway_core.api.times import parse_time
 from gateway_core.kube.informer import Cache
 from gateway_core.providers.catalog import Problem
+from gateway_core.providers.offers import FIELDS, Offers
 from gateway_operator.accounts.declaredkeys import DeclaredKeys
-from gateway_operator.accounts.readiness import Finding, Ref, refer
+from gateway_operator.accounts.readiness import Finding, Ref, name_offered, refer
 from gateway_operator.accounts.removal import RemainsRemoval
 
 
@@ -102,6 +103,30 @@ def find_no_account(name: str) -> Problem:
 
 
 EXPIRY_MARGIN_SECONDS = 0.5
+RECHECK_SECONDS = 600.0
+"""Between two looks at names that nothing has, where no reference tells of their coming."""
+MOST_REFERENCES = 16
+"""Entries of an object's lists that are followed: all keys' are in memory."""
+
+
+def check_names(obj: GatewayKey | GatewayGuardrail, offers: Offers | None) -> Problem | None:
+    """What an admin should know of the names in the object's lists; None for nothing."""
+    if offers is None:
+        return None
+    lists = obj.spec.model_dump(by_alias=True, include={*FIELDS})
+    unknown = offers.current.find_unknown(lists)
+    return Problem(Reason.NAME_NOT_FOUND, f"in use, but {unknown}") if unknown else None
+
+
+def list_names(obj: GatewayKey | GatewayGuardrail) -> list[Ref]:
+    """The models and services that the object's lists name, as far as they are followed."""
+    spec = obj.spec.model_dump(include={*FIELDS})
+    refs = [
+        name_offered(field.split("_")[1], entry)
+        for field in sorted(spec)
+        for entry in spec[field] or ()
+    ]
+    return refs[:MOST_REFERENCES]
 
 
 def project_key(obj: Object) -> GatewayKey:
@@ -127,19 +152,21 @@ class Keys:
         users: Cache[GatewayUser],
         declared: DeclaredKeys,
         now: Callable[[], datetime],
+        offers: Offers | None = None,
     ) -> None:
         self.table = table
         self._accounts = accounts
         self._users = users
         self._declared = declared
         self._now = now
+        self._offers = offers
         table.subscribe(self._notice)
 
     def list_references(self, obj: GatewayKey) -> Iterable[Ref]:
-        """Its account and the user who made it."""
+        """Its account, the user who made it, and what its lists name."""
         spec = obj.spec
         creator = [refer(GatewayUser, spec.created_by)] if spec.created_by else []
-        return [refer(GatewayAccount, spec.account_name), *creator]
+        return [refer(GatewayAccount, spec.account_name), *creator, *list_names(obj)]
 
     async def check(self, obj: GatewayKey) -> Finding:
         """Check the key, and reconcile the Secret and tokens of a declared one."""
@@ -152,8 +179,11 @@ class Keys:
             or check_account(self._accounts.get(obj.spec.account_name), obj.spec.account_name)
             or check_creator(obj, self._users)
         )
-        waits = [wait for wait in (made.again_in, self._find_expiry(obj)) if wait is not None]
-        return Finding(problem, made.status, min(waits, default=None))
+        note = None if problem else check_names(obj, self._offers)
+        recheck = None if note is None else RECHECK_SECONDS
+        waits = (made.again_in, self._find_expiry(obj), recheck)
+        again_in = min((wait for wait in waits if wait is not None), default=None)
+        return Finding(problem, made.status, again_in, note)
 
     def _notice(self, name: str) -> None:
         if self.table.get(name) is None:
@@ -236,10 +266,12 @@ class Guardrails:
         table: Cache[GatewayGuardrail],
         accounts: Cache[GatewayAccount],
         keys: Cache[GatewayKey],
+        offers: Offers | None = None,
     ) -> None:
         self.table = table
         self._accounts = accounts
         self._keys = keys
+        self._offers = offers
         self._names_of: dict[str, set[str]] = {}
         self._keys_of: dict[str, tuple[str, ...]] = {}
         for name in dict(table.items()):
@@ -247,9 +279,9 @@ class Guardrails:
         table.subscribe(self._follow)
 
     def list_references(self, obj: GatewayGuardrail) -> Iterable[Ref]:
-        """Its account and its keys."""
+        """Its account, its keys, and what its lists name."""
         keys = [refer(GatewayKey, name) for name in obj.spec.key_names or ()]
-        return [refer(GatewayAccount, obj.spec.account_name), *keys]
+        return [refer(GatewayAccount, obj.spec.account_name), *keys, *list_names(obj)]
 
     async def check(self, obj: GatewayGuardrail) -> Finding:
         """Check its account, its keys, and that no key has too many guardrails."""
@@ -261,7 +293,8 @@ class Guardrails:
         names = obj.spec.key_names or ()
         problem = problem or next(filter(None, (self._check_place(obj, n) for n in names)), None)
         problem = problem or next(filter(None, (self._check_key(obj, n) for n in names)), None)
-        return Finding(problem)
+        note = None if problem else check_names(obj, self._offers)
+        return Finding(problem, again_in=None if note is None else RECHECK_SECONDS, note=note)
 
     def _check_place(self, obj: GatewayGuardrail, key: str) -> Problem | None:
         found = [self.table.get(name) for name in self._names_of.get(key, ())]

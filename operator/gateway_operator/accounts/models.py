@@ -14,8 +14,9 @@ from gateway_core.providers.catalog_view import watch_catalog
 from gateway_core.providers.registry import DIRECT_TYPES, Providers
 from gateway_core.providers.upstream import ModerationUpstream, SubmissionGuarantee, Upstream
 from gateway_core.tasks.operations import CHAT, OPERATIONS
-from gateway_operator.accounts.readiness import Finding, Ref, refer
+from gateway_operator.accounts.readiness import Finding, Ref, name_offered, refer
 
+TEST = "gatewayctl providers test"
 RECHECK_SECONDS = 30.0
 """Between two checks of a provider: its Secret or its adapter may have changed."""
 _IDENTITIES = "models"
@@ -44,7 +45,10 @@ class ProvidersInUse:
 
 @dataclass(eq=False)
 class ProviderKind:
-    """A provider is ready if its adapter can be started."""
+    """A provider is ready if its adapter can be started, and its credential was not refused.
+
+    A refused one is still called: only a call can show that the credential works again.
+    """
 
     kind = GatewayProvider
     contested = ""
@@ -59,7 +63,23 @@ class ProviderKind:
     async def check(self, obj: GatewayProvider) -> Finding:
         """Check what calls to it would find."""
         problem = await self.providers.of_type(obj.spec.type).check(obj.metadata.name)
-        return Finding(problem, again_in=RECHECK_SECONDS)
+        refusal, note = read_test(obj)
+        return Finding(problem or refusal, again_in=RECHECK_SECONDS, note=note)
+
+
+def read_test(obj: GatewayProvider) -> tuple[Problem | None, Problem | None]:
+    """What calls have shown of a provider, as a problem or as a note."""
+    test, name = obj.status.test, obj.metadata.name
+    if test is None or test.generation != obj.metadata.generation:
+        text = f"not tested: no call was made since it is declared so; `{TEST} {name}` makes one"
+        return None, Problem(Reason.NOT_TESTED, text)
+    seen = f"{test.message or test.outcome}, seen at {test.time}"
+    if test.outcome == "Refused":
+        text = f"the provider refuses the credential: {seen}; `{TEST} {name}` after it is mended"
+        return Problem(Reason.CREDENTIALS_REFUSED, text), None
+    if test.outcome == "Failed":
+        return None, Problem(Reason.CALLS_FAIL, f"no call has succeeded yet: {seen}")
+    return None, Problem(Reason.AVAILABLE, f"in use: a call succeeded at {test.time}")
 
 
 class Models:
@@ -81,17 +101,22 @@ class Models:
         routes = [refer(GatewayProvider, route.provider_name) for route in spec.routes]
         return [*routes, f"{_IDENTITIES}/{spec.service}/{spec.action}/{spec.model_id}"]
 
+    def list_offered(self, obj: GatewayModel) -> Iterable[Ref]:
+        """Its id and its service, which lists of keys and guardrails may name."""
+        spec = obj.spec
+        return name_offered("models", spec.model_id), name_offered("providers", spec.service)
+
     async def check(self, obj: GatewayModel) -> Finding:
         """Check whether the catalog accepts it, and then its routes."""
         if self._known is None:
             _, self._known = build_catalog(entry for _, entry in self.table.items())
         known = self._known.get(obj.metadata.name)
-        problem = known or await self._check_routes(obj)
+        problem, note = (known, None) if known else await self._check_routes(obj)
         route = None if problem else await self._find_keyed_route(obj)
         if route == obj.status.keyed_route:
-            return Finding(problem)
+            return Finding(problem, note=note)
         shown = None if route is None else route.model_dump(by_alias=True)
-        return Finding(problem, {"keyedRoute": shown})
+        return Finding(problem, {"keyedRoute": shown}, note=note)
 
     async def _find_keyed_route(self, model: GatewayModel) -> KeyedRoute | None:
         """The first usable route, if a repeated submission there is the same job."""
@@ -116,19 +141,23 @@ class Models:
         if obj is None or obj.metadata.generation != before:
             self._known = None
 
-    async def _check_routes(self, model: GatewayModel) -> Problem | None:
-        """None if one of its routes is ready, else the first route's problem."""
-        first: Problem | None = None
+    async def _check_routes(self, model: GatewayModel) -> tuple[Problem | None, Problem | None]:
+        """The first route's problem if none is ready; else the missing providers, as a note."""
+        found: list[Problem | None] = []
         providers = self._providers.for_model(model)
         for route in model.spec.routes:
             problem = await providers.check(route.provider_name)
-            if problem is None:
-                return None
-            if problem.reason is not Reason.PROVIDER_NOT_FOUND:
+            if problem is not None and problem.reason is not Reason.PROVIDER_NOT_FOUND:
                 text = f"provider {route.provider_name} is not ready: {problem.message}"
                 problem = Problem(Reason.PROVIDER_NOT_READY, text)
-            first = first or problem
-        return first
+            found.append(problem)
+        if all(found):
+            return next(iter(found), None), None
+        missing = [
+            each.message for each in found if each and each.reason is Reason.PROVIDER_NOT_FOUND
+        ]
+        text = f"in use, but {'; '.join(missing)}"
+        return None, Problem(Reason.PROVIDER_NOT_FOUND, text) if missing else None
 
 
 def follow_catalog(models: Cache[GatewayModel]) -> Callable[[], Catalog]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from gateway_core.api.conditions import ConditionType, Reason, update_conditions
 from gateway_core.api.resource import Resource
@@ -34,17 +34,24 @@ def refer(kind: type[Resource], name: str) -> Ref:
     return f"{kind.plural}/{name}"
 
 
+def name_offered(what: str, name: str) -> Ref:
+    """The reference to a model by its id, or to a service: `what` is models or providers."""
+    return f"offered/{what}/{name}"
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """The result of a check.
 
-    `problem` keeps the object from being used; `status` is written beside the condition; after
-    `again_in` seconds time alone may have changed the result.
+    `problem` keeps the object from being used; `note` is what an admin should know of one that can
+    be used; `status` is written beside the condition; after `again_in` seconds time alone may have
+    changed the result.
     """
 
     problem: Problem | None = None
     status: Mapping[str, Any] = field(default_factory=dict)
     again_in: float | None = None
+    note: Problem | None = None
 
 
 class ReadinessKind(Protocol[R]):
@@ -63,6 +70,15 @@ class ReadinessKind(Protocol[R]):
 
     async def check(self, obj: R) -> Finding:
         """Check whether it can be used."""
+        ...
+
+
+@runtime_checkable
+class Offering(Protocol):
+    """A kind whose objects offer names that others may list before there is such an object."""
+
+    def list_offered(self, obj: Any) -> Iterable[Ref]:
+        """The names that the object offers, as of `name_offered`."""
         ...
 
 
@@ -105,14 +121,17 @@ def change_ready(
     *,
     now: datetime,
     good: str = "in use",
+    note: Problem | None = None,
 ) -> dict[str, Any]:
-    """The change of a status that shows `problem`, or its absence, in `Ready`; empty if it does.
+    """The change of a status that shows `problem`, or else `note`, in `Ready`; empty if it does.
 
     `current` are the conditions as they are, and `generation` is that of the checked object.
     """
     status, reason, message = "True", Reason.AVAILABLE, good
     if problem is not None:
         status, reason, message = "False", problem.reason, problem.message[:MOST_MESSAGE]
+    elif note is not None:
+        reason, message = note.reason, note.message[:MOST_MESSAGE]
     ready = next((c for c in current if c["type"] == ConditionType.READY), {})
     shown = [ready.get(name) for name in ("status", "reason", "message", "observedGeneration")]
     if shown == [status, reason, message, generation]:
@@ -145,6 +164,7 @@ class ReadinessController(Reconciler[Resource]):
         self._writing = asyncio.Semaphore(MOST_WRITES)
         self._seen: dict[Ref, tuple[str, int]] = {}
         self._problems: dict[Ref, Problem] = {}
+        self._offered: dict[Ref, frozenset[Ref]] = {}
 
     async def run(self) -> None:
         """Check all objects, and then those that change, until cancelled."""
@@ -175,6 +195,12 @@ class ReadinessController(Reconciler[Resource]):
         for other in before | references:
             if kind.contested and other.startswith(kind.contested):
                 self._spread(other)
+        if isinstance(kind, Offering):
+            offered = frozenset(kind.list_offered(obj)) if obj is not None else frozenset()
+            for name in self._offered.pop(ref, frozenset()) ^ offered:
+                self._spread(name)
+            if offered:
+                self._offered[ref] = offered
 
     def _spread(self, ref: Ref) -> None:
         for dependent in self._dependents.find(ref):
@@ -205,7 +231,13 @@ class ReadinessController(Reconciler[Resource]):
     async def _show(self, obj: Resource, finding: Finding) -> None:
         current = getattr(obj, "status").conditions or []  # noqa: B009 - each kind declares it
         conditions = [c.model_dump(by_alias=True, exclude_none=True) for c in current]
-        ready = change_ready(conditions, obj.metadata.generation, finding.problem, now=self._now())
+        ready = change_ready(
+            conditions,
+            obj.metadata.generation,
+            finding.problem,
+            now=self._now(),
+            note=finding.note,
+        )
         change = {**finding.status, **ready}
         if not change:
             return

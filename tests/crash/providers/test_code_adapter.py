@@ -78,7 +78,7 @@ async def wait_ready(world, name, status, reason, text, seconds=45):
 
 
 async def test_unusable_adapters_report_the_reason(world, providers, server):
-    await wait_ready(world, "signed", "True", "Available", "in use")
+    await wait_ready(world, "signed", "True", "NotTested", "not tested")
     text = "config: must be a JSON object with a url"
     await wait_ready(world, "wrong-config", "False", "InvalidField", text)
     await wait_ready(

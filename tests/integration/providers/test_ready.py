@@ -46,7 +46,7 @@ async def test_mended_provider_makes_its_model_ready(world):
     await wait_ready(world, model, "False", "ProviderNotReady", "poll")
     mended = {**describe_provider(world), "metadata": provider["metadata"]}
     world.apply(mended)
-    await wait_ready(world, mended, "True", "Available")
+    await wait_ready(world, mended, "True", "NotTested", "not tested")
     await wait_ready(world, model, "True", "Available")
     world.run.kubectl("delete", f"gatewaymodel/{model['metadata']['name']}")
     world.run.kubectl("delete", f"gatewayprovider/{name}")

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway_core.api.ids import FILE_PREFIX
+from gateway_core.api.ids import FILE_PREFIX, name_to_id
 from tests.servers.browser import Page
 from tests.servers.world import wait_for
 from tests.unit.apiserver.browsing import AppBrowser, enter, put_person
@@ -385,6 +385,23 @@ async def test_filter_of_tasks_offers_the_words_that_the_list_shows(
         assert {f"task_{n}" for n in range(6) if f"Tasktask_{n}Model" in text} == expected
         assert text.count(f"State{state.capitalize()}Created") == len(expected)
     assert "StateAnyPendingSubmittingRunningCompletedFailed" in text.replace(" ", "")
+
+
+async def test_pages_of_key_and_guardrail_tell_of_names_that_nothing_has(
+    browser: AppBrowser, gateway: Gateway
+) -> None:
+    gateway.put_key("demo", allowedModels=["sim-*", "nosuch"])
+    guardrail = {"accountName": "demo", "displayName": "g", "deniedProviders": ["nowhere"]}
+    gateway.kube.put("gatewayguardrails", {"metadata": {"name": "grd-a"}, "spec": guardrail})
+    name = next(
+        obj["metadata"]["name"]
+        for obj in gateway.kube.list_objects("gatewaykeys")
+        if obj["spec"].get("allowedModels")
+    )
+    text = (await browser.get(f"{HOME}/keys/{name_to_id(name)}")).text
+    assert "Allowed models: nosuch is no model of this gateway." in text
+    text = (await browser.get(f"{HOME}/guardrails/grd_a")).text
+    assert "Denied providers: nowhere is no service of this gateway." in text
 
 
 async def test_waiting_task_says_for_what_without_names_of_secrets(

@@ -78,6 +78,18 @@ async def test_limit_needs_amount_and_window(office: Office, window: str) -> Non
     assert list(answer.json["errors"]) == [window]
 
 
+async def test_lists_that_name_nothing_are_warned_of(office: Office) -> None:
+    body = {"name": "g", "denied_models": ["nosuch"], "denied_providers": ["nowhere"]}
+    answer = await office.ask("POST", "/guardrails", body)
+    assert answer.headers["warning"] == (
+        '299 - "denied_models: nosuch is no model of this gateway;'
+        ' denied_providers: nowhere is no service of this gateway"'
+    )
+    changes = {"denied_models": None, "denied_providers": ["sim"]}
+    changed = await office.ask("PATCH", f"/guardrails/{answer.json['id']}", changes)
+    assert (changed.status, "warning" in changed.headers) == (200, False)
+
+
 async def test_name_is_unique_in_account(office: Office) -> None:
     await office.make("/guardrails", name="pool")
     other = await office.make("/guardrails", name="other")

@@ -79,6 +79,19 @@ async def test_fields_are_stored_and_shown(office: Office) -> None:
     assert made["secret"] not in str(obj)
 
 
+async def test_lists_that_name_nothing_are_warned_of(office: Office) -> None:
+    body = {"name": "k", "allowed_models": ["sim-*", 'no"such'], "allowed_providers": ["sim"]}
+    answer = await office.ask("POST", "/keys", body)
+    expected = '299 - "allowed_models: no\\"such is no model of this gateway"'
+    assert (answer.status, answer.headers["warning"]) == (201, expected)
+    path = f"/keys/{answer.json['id']}"
+    assert "warning" not in (await office.ask("GET", path)).headers
+    changed = await office.ask("PATCH", path, {"rpm_limit": 5})
+    assert changed.headers["warning"] == expected
+    changed = await office.ask("PATCH", path, {"allowed_models": None})
+    assert (changed.status, "warning" in changed.headers) == (200, False)
+
+
 async def test_cache_seconds_are_shown_only_where_they_are_set(office: Office) -> None:
     made = await office.make(cache_seconds=60)
     assert (set(made), made["cache_seconds"]) == (FIELDS | {"cache_seconds", "secret"}, 60)

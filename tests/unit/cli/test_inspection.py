@@ -25,6 +25,8 @@ from gateway_cli.inspection.rules import (
     check_guardrails,
     check_health,
     check_keys,
+    check_models,
+    check_providers,
     check_ready,
     check_tasks,
 )
@@ -180,6 +182,25 @@ WAITING = {
 def test_tasks_that_stand_still(status: Any, created: str, expected: str | None) -> None:
     found = list(check_tasks([make("task-a", {}, status, created)], NOW))
     assert [expected in finding.text for finding in found] == ([True] if expected else [])
+
+
+@pytest.mark.parametrize(
+    ("check", "reason", "level"),
+    [
+        (check_providers, "NotTested", "note"),
+        (check_providers, "CallsFail", "warning"),
+        (check_models, "ProviderNotFound", "warning"),
+        (check_keys, "NameNotFound", "warning"),
+        (check_guardrails, "NameNotFound", "warning"),
+    ],
+)
+def test_ready_object_with_a_note_is_told(check: Any, reason: str, level: str) -> None:
+    spec = {"accountName": "acme", "displayName": "k", "tokens": [], "type": "http", "routes": []}
+    objects = [make("a", spec, ready("True", reason)), make("b", spec, ready("True", "Available"))]
+    [found] = check(objects, NOW)
+    assert found.subject.endswith(" a")
+    assert found.level.value == level
+    assert found.action
 
 
 def test_gateway_without_a_model_is_noted() -> None:

@@ -1,6 +1,7 @@
 """The operator shows the health of providers and models, with few writes."""
 
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from gateway_core.providers.upstream import (
     UpstreamUnclear,
 )
 from gateway_core.redis.link import CountersUnavailable
-from gateway_operator.accounts.health import TRUSTED_SECONDS, HealthStatus
+from gateway_operator.accounts.health import FIGURES_SECONDS, TRUSTED_SECONDS, HealthStatus
 from gateway_operator.events import Events
 from gateway_operator.metrics import Metrics
 from gateway_operator.tasks.calls import COPY, ProviderCalls, TaskTraces
@@ -34,11 +35,18 @@ class Bench:
     def __init__(self) -> None:
         self.kube, self.reports, self.tally = FakeKubernetes(), FakeHealthReports(), HealthTally()
         self.now = 0.0
+        self.wall = datetime(2026, 11, 21, 10, tzinfo=UTC)
         providers = FakeInformer(self.kube, "gatewayproviders", GatewayProvider.model_validate)
         models = FakeInformer(self.kube, "gatewaymodels", GatewayModel.model_validate)
         self.events = Events(self.kube, self.kube.post_event)
         self.status = HealthStatus(
-            self.kube, self.events, self.reports, providers, models, lambda: self.now
+            self.kube,
+            self.events,
+            self.reports,
+            providers,
+            models,
+            lambda: self.now,
+            lambda: self.wall,
         )
         spec: dict[str, Any] = {"type": "google", "google": {"baseUrl": "http://127.0.0.1:1"}}
         self.kube.put("gatewayproviders", {"metadata": {"name": "p"}, "spec": spec})
@@ -58,6 +66,10 @@ class Bench:
         self.now += 34
         self.reports.now += 34
         return await self.status.sweep()
+
+    def read_test(self) -> dict[str, Any]:
+        provider: dict[str, Any] = self.kube.find("gatewayproviders", "p") or {}
+        return (provider.get("status") or {}).get("test") or {}
 
     def show(self, plural: str = "gatewayproviders", name: str = "p") -> dict[str, Any] | None:
         return ((self.kube.find(plural, name) or {}).get("status") or {}).get("health")
@@ -163,3 +175,53 @@ def make_calls() -> ProviderCalls:
         raise ValueError("no call is sent")
 
     return ProviderCalls(Providers(table, kube, build), Metrics(), TaskTraces(), lambda _: None)
+
+
+async def test_outcome_of_calls_is_written_when_it_changes_and_hourly() -> None:
+    bench = Bench()
+    assert await bench.status.sweep() == 0
+    assert bench.read_test() == {}
+    await bench.report(failures=3)
+    await bench.status.sweep()
+    assert bench.read_test()["outcome"] == "Failed"
+    await bench.report(failures=5, denied=True)
+    await bench.status.sweep()
+    assert bench.read_test()["outcome"] == "Refused"
+    assert "401" in bench.read_test()["message"]
+    await bench.report(answers=20)
+    await bench.status.sweep()
+    first = bench.read_test()
+    assert first["outcome"] == "Succeeded"
+    assert "message" not in first
+    # failures say nothing of a credential that has worked
+    bench.tally = HealthTally()
+    await bench.report(failures=9)
+    await bench.status.sweep()
+    assert bench.read_test() == first
+    bench.tally = HealthTally()
+    await bench.report(answers=20)
+    await bench.status.sweep()
+    writes = len(bench.kube.calls)
+    bench.wall += timedelta(minutes=59)
+    await bench.status.sweep()
+    assert len(bench.kube.calls) == writes
+    bench.wall += timedelta(minutes=2)
+    await bench.status.sweep()
+    assert bench.read_test()["time"] > first["time"]
+
+
+async def test_calls_before_a_change_of_the_provider_do_not_count() -> None:
+    bench = Bench()
+    await bench.report(answers=20)
+    await bench.status.sweep()
+    provider: dict[str, Any] = bench.kube.find("gatewayproviders", "p") or {}
+    metadata = {**provider["metadata"], "generation": 2}
+    bench.kube.put("gatewayproviders", {**provider, "metadata": metadata})
+    for _ in range(12):
+        await bench.sweep()
+        await bench.report(failures=40, denied=True)
+        await bench.status.sweep()
+        if bench.read_test()["generation"] == 2:
+            break
+    assert bench.now > FIGURES_SECONDS
+    assert bench.read_test()["outcome"] == "Refused"

@@ -17,6 +17,7 @@ from gateway_core.api.provider import GatewayProvider
 from gateway_core.kube.errors import KubernetesUnavailable, RequestRejected, WriteConflict
 from gateway_core.llm.upstream import LlmUpstream
 from gateway_core.providers.catalog import Problem
+from gateway_core.providers.offers import Offers
 from gateway_core.providers.registry import Providers, build_moderation
 from gateway_core.providers.upstream import ModerationUpstream, SubmissionGuarantee
 from gateway_operator.accounts.declaredkeys import DeclaredKeys
@@ -81,6 +82,7 @@ class Simulation(Declarations):
         )
         llm = Providers(tables[GatewayProvider], self.kube, LlmUpstream)
         in_use = ProvidersInUse(self.providers, self.moderations, llm)
+        offers = Offers(tables[GatewayModel])
         declared = DeclaredKeys(FakeSecrets(), {1: b"p" * 32}, Failpoints(), lambda: self.now)
         context: Any = SimpleNamespace(
             kube=self.kube,
@@ -95,8 +97,8 @@ class Simulation(Declarations):
         self.kinds: tuple[Any, ...] = (
             Accounts(accounts, AccountDefaults(60, 7), removal),
             Users(users, accounts, removal),
-            Keys(keys, accounts, users, declared, lambda: self.now),
-            Guardrails(tables[GatewayGuardrail], accounts, keys),
+            Keys(keys, accounts, users, declared, lambda: self.now, offers),
+            Guardrails(tables[GatewayGuardrail], accounts, keys, offers),
             ProviderKind(tables[GatewayProvider], in_use),
             Models(tables[GatewayModel], in_use),
         )
@@ -171,7 +173,11 @@ ALL = [
 @in_virtual_time
 async def test_valid_objects_are_ready(sim: Simulation) -> None:
     for plural, name in ALL:
-        assert await sim.shown(plural, name) == ("True", "Available", "in use")
+        shown = await sim.shown(plural, name)
+        if plural == "gatewayproviders":
+            assert shown[:2] == ("True", "NotTested")
+        else:
+            assert shown == ("True", "Available", "in use")
 
 
 @in_virtual_time
@@ -509,7 +515,7 @@ async def test_moderation_model_of_openai_provider_is_ready(
     sim.put_provider("judge", **OPENAI)
     route = {"name": "main", "providerName": "judge", "upstreamModel": "omni"}
     sim.put_model("judging", action="moderations", routes=[route])
-    assert await sim.shown("gatewayproviders", "judge") == ("True", "Available", "in use")
+    assert (await sim.shown("gatewayproviders", "judge"))[:2] == ("True", "NotTested")
     assert await sim.shown("gatewaymodels", "judging") == ("True", "Available", "in use")
 
 
@@ -534,3 +540,106 @@ async def test_invalid_openai_provider_names_its_fields(sim: Simulation) -> None
     assert reason == "InvalidField"
     assert "openai.baseUrl: must not name" in message
     assert "openai.headers.X" in message
+
+
+TESTED = {"time": "2026-11-21T10:00:00Z", "generation": 1}
+SEEN = {
+    "succeeded": (
+        {"outcome": "Succeeded", **TESTED},
+        ("True", "Available", "in use: a call succeeded at 2026-11-21T10:00:00Z"),
+    ),
+    "refused": (
+        {"outcome": "Refused", "message": "401", **TESTED},
+        (
+            "False",
+            "CredentialsRefused",
+            "the provider refuses the credential: 401, seen at 2026-11-21T10:00:00Z;"
+            " `gatewayctl providers test simulated` after it is mended",
+        ),
+    ),
+    "failed": (
+        {"outcome": "Failed", "message": "no answer", **TESTED},
+        (
+            "True",
+            "CallsFail",
+            "no call has succeeded yet: no answer, seen at 2026-11-21T10:00:00Z",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SEEN)
+@in_virtual_time
+async def test_provider_shows_what_calls_have_seen(sim: Simulation, case: str) -> None:
+    test, expected = SEEN[case]
+    status, reason, text = await sim.shown("gatewayproviders", "simulated")
+    assert (status, reason) == ("True", "NotTested")
+    assert text.startswith("not tested")
+    obj: dict[str, Any] = sim.kube.find("gatewayproviders", "simulated") or {}
+    sim.kube.put("gatewayproviders", {**obj, "status": {**obj["status"], "test": test}})
+    assert await sim.shown("gatewayproviders", "simulated") == expected
+    writes = sim.writes
+    await asyncio.sleep(300)
+    assert sim.writes == writes
+    # another declaration was not tested
+    sim.put_provider(maxConcurrentRequests=7)
+    assert (await sim.shown("gatewayproviders", "simulated"))[:2] == ("True", "NotTested")
+
+
+LISTS = {
+    "allowedModels": ("nosuch-1", "nosuch-1 is no model of this gateway"),
+    "allowedProviders": ("nowhere", "nowhere is no service of this gateway"),
+}
+DENIED = {
+    "deniedModels": ("nosuch-1", "nosuch-1 is no model of this gateway"),
+    "deniedProviders": ("nowhere", "nowhere is no service of this gateway"),
+}
+
+
+@pytest.mark.parametrize("field", [*LISTS, *DENIED])
+@in_virtual_time
+async def test_list_that_names_nothing_is_shown_until_a_model_has_the_name(
+    sim: Simulation, field: str
+) -> None:
+    entry, text = {**LISTS, **DENIED}[field]
+    known = "model" if field.endswith("Models") else "sim"
+    spec = {field: [known, entry, f"{known[:2]}*"]}
+    shown = [("gatewayguardrails", "grd-a")]
+    sim.put_guardrail("grd-a", "key", **spec)
+    if field in LISTS:
+        sim.put_key("key", **spec)
+        shown.append(("gatewaykeys", "key"))
+    for plural, name in shown:
+        expected = ("True", "NameNotFound", f"in use, but {field}: {text}")
+        assert await sim.shown(plural, name) == expected
+    changes = {"modelId": entry} if known == "model" else {"service": entry}
+    sim.put_model("late", **changes)
+    for plural, name in shown:
+        assert await sim.shown(plural, name) == ("True", "Available", "in use")
+    sim.kube.remove("gatewaymodels", "late")
+    for plural, name in shown:
+        assert (await sim.shown(plural, name))[1] == "NameNotFound"
+
+
+@in_virtual_time
+async def test_change_of_a_model_checks_no_key_and_no_other_model(sim: Simulation) -> None:
+    sim.put_key("key", allowedModels=["model", "nosuch"])
+    sim.put_model("other")
+    await sim.settle()
+    looks = sim.count_looks()
+    sim.put_model("model", prices=[{"perCallMicros": 2}])
+    await sim.settle()
+    assert set(looks) == {"gatewaymodels/model"}
+
+
+@in_virtual_time
+async def test_model_names_the_missing_provider_of_a_fallback(sim: Simulation) -> None:
+    routes = [
+        {"name": name, "providerName": name, "upstreamModel": "q4"}
+        for name in ("simulated", "nosuch")
+    ]
+    sim.put_model(routes=routes)
+    expected = ("True", "ProviderNotFound", "in use, but no GatewayProvider is called nosuch")
+    assert await sim.shown("gatewaymodels", "model") == expected
+    sim.put_provider("nosuch")
+    assert await sim.shown("gatewaymodels", "model") == ("True", "Available", "in use")

@@ -17,6 +17,8 @@ from gateway_apiserver.surfaces.console.parts import (
     Cell,
     Field,
     Form,
+    Notice,
+    Part,
     Screen,
     number,
     show_cents,
@@ -32,12 +34,16 @@ from gateway_core.api.money import floor_cents
 from gateway_core.billing.counters import Budget
 from gateway_core.kube.lists import take_page
 from gateway_core.kube.row_index import read_cursor, write_cursor
+from gateway_core.providers.offers import Offers
 from gateway_web.responses import Response
 
 PER_PAGE = 20
 
 _WINDOWS = [("", "No limit"), *((window, window) for window in get_args(Window))]
 _LISTS = ("allowed_models", "allowed_providers", "denied_models", "denied_providers")
+
+
+_LABELS = {name: name.replace("_", " ").capitalize() for name in _LISTS}
 
 
 class GovernedPages(ABC):
@@ -51,12 +57,14 @@ class GovernedPages(ABC):
         console: Console,
         api: InnerApi,
         limiter: RateLimiter,
+        offers: Offers,
         noun: str,
         section: Section,
         *words: str,
     ) -> None:
         self._api = api
         self._limiter = limiter
+        self._offers = offers
         self._noun = noun
         console.add_section(section)
         console.add_page(f"/{noun}", self.show_list, noun)
@@ -86,6 +94,14 @@ class GovernedPages(ABC):
         """Change what the form shows of it."""
         await self._api.write(call, seat, "PATCH", self.operation(call), self.read(values))
         return redirect(f"{self.locate(call, seat)}?done=changed")
+
+    def warn_of_names(self, each: Any) -> list[Part]:
+        """Return a notice of names in its lists that nothing has, in the words of the page."""
+        lists = {_LABELS[name]: each.get(name) for name in _LISTS}
+        text = self._offers.current.find_unknown(lists)
+        return (
+            [Notice(f"{text}. It takes effect once there is one.", is_problem=True)] if text else []
+        )
 
     def operation(self, call: Call) -> str:
         """The path of the operations of the one that a page is about."""
@@ -231,7 +247,7 @@ def guardrail_fields(each: Any) -> list[Field]:
 def show_lists(each: Any) -> list[tuple[str, Cell]]:
     """The lists of models and providers that are set."""
     return [
-        (name.replace("_", " ").capitalize(), Cell(", ".join(each[name]) or "none"))
+        (_LABELS[name], Cell(", ".join(each[name]) or "none"))
         for name in _LISTS
         if each.get(name) is not None
     ]

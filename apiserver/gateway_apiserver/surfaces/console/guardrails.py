@@ -39,6 +39,7 @@ from gateway_core.accounts.roles import Act
 from gateway_core.admission.rates import RateLimiter
 from gateway_core.api.ids import name_to_id
 from gateway_core.api.limits import subject_of_guardrail
+from gateway_core.providers.offers import Offers
 from gateway_web.responses import Response
 
 
@@ -50,6 +51,7 @@ class GuardrailPages(GovernedPages):
         console: Console,
         api: InnerApi,
         limiter: RateLimiter,
+        offers: Offers,
         guardrails: AccountIndex[Guardrail],
         keys: AccountIndex[KeyRecord],
     ) -> None:
@@ -57,7 +59,7 @@ class GuardrailPages(GovernedPages):
         self._keys = keys
         section = Section("Guardrails", "/guardrails", Act.GOVERN, confined=False)
         words = ("change", "delete", "assign", "remove")
-        super().__init__(console, api, limiter, "guardrails", section, *words)
+        super().__init__(console, api, limiter, offers, "guardrails", section, *words)
 
     async def show_list(self, call: Call, seat: Seat) -> Screen:
         """A page of guardrails, and the form for a new one."""
@@ -140,7 +142,7 @@ class GuardrailPages(GovernedPages):
         delete = seat.offer(
             f"{path}/delete", "Delete the guardrail", text=text, opener="Delete", is_danger=True
         )
-        parts = [Facts(items), Region([keys]), *forms, change, delete]
+        parts = [*self.warn_of_names(each), Facts(items), Region([keys]), *forms, change, delete]
         return Screen(each["name"], parts, back=("Guardrails", f"{seat.home}/guardrails"))
 
     async def delete(self, call: Call, seat: Seat, _: Values) -> Response:

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, get_args
 
 from gateway_apiserver.endpoints import Call
@@ -53,6 +54,7 @@ from gateway_core.api.ids import name_to_id
 from gateway_core.api.limits import subject_of_key
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.informer import Cache
+from gateway_core.providers.offers import Offers
 from gateway_web.responses import Response
 
 _STATES = [("", "Any"), *((word, word) for word in get_args(KeyState))]
@@ -68,6 +70,7 @@ class KeyPages(GovernedPages):
         console: Console,
         api: InnerApi,
         limiter: RateLimiter,
+        offers: Offers,
         keys: AccountIndex[KeyRecord],
         users: Cache[UserRecord],
         uses: KeyUse,
@@ -76,7 +79,9 @@ class KeyPages(GovernedPages):
         self._users = users
         self._uses = uses
         section = Section("Keys", "/keys", Act.GOVERN)
-        super().__init__(console, api, limiter, "keys", section, "change", "rotate", "revoke")
+        super().__init__(
+            console, api, limiter, offers, "keys", section, "change", "rotate", "revoke"
+        )
 
     async def show_list(self, call: Call, seat: Seat) -> Screen:
         """A page of keys, and the form for a new one."""
@@ -161,7 +166,9 @@ class KeyPages(GovernedPages):
         """Make a key; its secret is on the page that answers, and nowhere else."""
         day = values.get("expires_at")
         end = {"expires_at": f"{day}T00:00:00Z"} if day else {}
-        return _show_secret(seat, await self.make(call, seat, values, **end))
+        made = await self.make(call, seat, values, **end)
+        screen = _show_secret(seat, made)
+        return replace(screen, parts=[*screen.parts, *self.warn_of_names(made)])
 
     async def show(self, call: Call, seat: Seat) -> Screen:
         """One key, its limits, and what may be done with it."""
@@ -182,7 +189,7 @@ class KeyPages(GovernedPages):
             *show_lists(key),
             ("Guardrails", Cell(", ".join(key["guardrail_ids"]) or "none")),
         ]
-        parts: list[Part] = [Facts(items)]
+        parts: list[Part] = [*self.warn_of_names(key), Facts(items)]
         if key["status"] != "revoked":
             parts += self._offer_changes(seat, self.locate(call, seat), key)
         return Screen(key["name"], parts, back=("Keys", f"{seat.home}/keys"))

@@ -32,6 +32,7 @@ from gateway_core.api.errors import NotFound
 from gateway_core.kube.read_through import ReadThrough
 from gateway_core.kube.repository import Repository
 from gateway_core.providers.catalog_view import CatalogView
+from gateway_core.providers.offers import Offers
 from gateway_core.tasks.cancellation import TaskCancellation
 from gateway_core.tasks.finder import TaskFinder
 from gateway_core.tasks.history import TaskHistory
@@ -47,6 +48,7 @@ def add_console(
     files: FileFinder,
     usage: UsageReports,
     limiter: RateLimiter,
+    offers: Offers,
     is_ready: Callable[[], bool],
 ) -> None:
     """Add all pages, last in the list: no call of the API is compared to their paths."""
@@ -69,8 +71,8 @@ def add_console(
     PlaygroundPages(console, api, CatalogView(parts.tables.models), base_url)
     BatchPages(console, api, batch_rows)
     FilePages(console, api, files)
-    KeyPages(console, api, limiter, keys, parts.tables.users, parts.key_use)
-    GuardrailPages(console, api, limiter, guardrails, keys)
+    KeyPages(console, api, limiter, offers, keys, parts.tables.users, parts.key_use)
+    GuardrailPages(console, api, limiter, offers, guardrails, keys)
     UsagePages(console, parts.tables.keys, usage, seat_usage, limiter)
     MemberPages(console, api)
     WebhookPage(console, api)
