@@ -101,9 +101,9 @@ def test_watch_prints_tasks_as_they_change(account, make_task, patch_status, con
         return task["name"], task["phase"]
 
     try:
-        assert wait_line() == (before, None)
+        assert wait_line() == (before, "Pending")
         after = make_task(account)
-        assert wait_line() == (after, None)
+        assert wait_line() == (after, "Pending")
         patch_status("gatewaytask", before, {"phase": "Running"})
         assert wait_line() == (before, "Running")
     finally:
