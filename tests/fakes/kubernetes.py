@@ -38,7 +38,10 @@ class Fault:
 
 
 Listener = Callable[[WatchEvent], None]
-PROGRESS = ("WaitingForProvider", "Submitted", "Failed", "CallbackGivenUp", "NotReady")
+PROGRESS = (
+    *(f"WaitingFor{what}" for what in ("Provider", "Model", "Ledger", "Store", "Slot")),
+    *("Submitted", "Failed", "CallbackGivenUp", "NotReady"),
+)
 """Reasons of Events that follow from the status of their object."""
 
 

@@ -30,6 +30,7 @@ from gateway_cli.install.trial import check_calls, check_readiness
 from gateway_cli.output import Output, make_console, print_data
 from gateway_cli.rest.client import RestApi
 from gateway_cli.session import EXIT_FAILED, CommandError, exit_on_error
+from gateway_core.api.batch import GatewayBatch
 from gateway_core.api.crd import KINDS
 from gateway_core.api.ids import GROUP
 from gateway_core.api.resource import Object
@@ -161,11 +162,11 @@ async def _look_at_definitions(cluster: Cluster) -> Check:
 
 async def _look_at_objects(cluster: Cluster, now: datetime) -> list[Check]:
     async def look(name: str, kind: Kind, rule: Rule) -> Check:
-        # a task is never Ready; settled ones need no attention
-        is_task = kind is GatewayTask
-        fields = {"status.work": ""} if is_task else {}
+        # a run is never Ready; settled tasks need no attention
+        is_run = kind in (GatewayTask, GatewayBatch)
+        fields = {"status.work": ""} if kind is GatewayTask else {}
         objects = await cluster.list_all(kind, **fields)
-        found = [] if is_task else list(check_ready(objects, name.removesuffix("s"), now))
+        found = [] if is_run else list(check_ready(objects, name.removesuffix("s"), now))
         found += rule(objects, now)
         return Check(name, f"{len(objects)} {name}", bound(found, f"`kubectl get {kind.plural}`"))
 

@@ -14,6 +14,7 @@ from gateway_cli.admin.documents import (
 )
 from gateway_cli.inspection.findings import Finding, error, note, warning
 from gateway_core.api.account import GatewayAccount
+from gateway_core.api.batch import GatewayBatch
 from gateway_core.api.conditions import WAIT_PREFIX
 from gateway_core.api.crd import KINDS, build_crd
 from gateway_core.api.guardrail import GatewayGuardrail
@@ -213,6 +214,17 @@ def check_tasks(objects: Iterable[Object], now: datetime) -> Iterator[Finding]:
             yield warning(subject, text, action)
 
 
+def check_batches(objects: Iterable[Object], now: datetime) -> Iterator[Finding]:
+    """Yield open batches that wait for something."""
+    for obj in objects:
+        progress = find_condition(obj, "Succeeded")
+        reason = progress.get("reason", "")
+        if progress.get("status") == "Unknown" and reason.startswith(WAIT_PREFIX):
+            name = obj["metadata"]["name"]
+            action = WAIT_ACTIONS.get(reason, f"`kubectl describe gatewaybatch {name}`")
+            yield warning(f"batch {name}", f"{reason}: {progress['message']}", action)
+
+
 def check_definitions(installed: Mapping[str, Object]) -> Iterator[Finding]:
     """Yield differences between the CRDs, by name, and those of this release.
 
@@ -282,5 +294,6 @@ OBJECT_RULES: dict[str, tuple[type[Resource], Rule]] = {
     "keys": (GatewayKey, check_keys),
     "guardrails": (GatewayGuardrail, check_guardrails),
     "open tasks": (GatewayTask, check_tasks),
+    "batches": (GatewayBatch, check_batches),
 }
 """Problems that objects of a kind may have while they are Ready."""

@@ -280,6 +280,7 @@ class GatewayBatch(Resource):
         ("Account", "string", ".spec.request.accountName", 0),
         ("Model", "string", ".status.modelId", 0),
         ("Phase", "string", ".status.phase", 0),
+        condition_column("Reason", "Succeeded", "reason"),
         ("Total", "integer", ".status.counts.total", 0),
         ("Completed", "integer", ".status.counts.completed", 0),
         ("Failed", "integer", ".status.counts.failed", 0),

@@ -31,6 +31,7 @@ class Reason(StrEnum):
     WAITING_FOR_MODEL = "WaitingForModel"
     WAITING_FOR_LEDGER = "WaitingForLedger"
     WAITING_FOR_STORE = "WaitingForStore"
+    WAITING_FOR_SLOT = "WaitingForSlot"
     RUNNING = "Running"
     VALIDATING = "Validating"
     FINALIZING = "Finalizing"

@@ -146,11 +146,29 @@ def record_progress(
 ) -> dict[str, Any]:
     """The status of a running batch; `waits` is the reason why it makes no progress, if any."""
     total = batch.status.counts.total if batch.status.counts else 0
-    reason, text = waits or (Reason.RUNNING, f"{total} requests are run")
+    reason, text = Reason.RUNNING, f"{total} requests are run"
+    if waits is not None:
+        reason, text = waits[0], describe_wait(batch, waits[1])
     if batch.status.cancelling_time is not None:
         reason, text = Reason.CANCELLING, "requests under way are brought to an end"
     counts = {"counts": _count(total, completed, failed)}
     return {**counts, **_conditions(batch, "Unknown", reason, text, now)}
+
+
+def record_wait(batch: GatewayBatch, reason: Reason, text: str, now: datetime) -> dict[str, Any]:
+    """The status of a batch that does not run yet; empty if it says so already."""
+    message = describe_wait(batch, text)
+    for condition in batch.status.conditions or ():
+        is_same = (condition.reason, condition.message) == (reason, message)
+        if condition.type == ConditionType.SUCCEEDED and is_same:
+            return {}
+    return _conditions(batch, "Unknown", reason, message, now)
+
+
+def describe_wait(batch: GatewayBatch, text: str) -> str:
+    """What the batch waits for, and until when."""
+    end = f"; the batch waits until {format_time(find_deadline(batch))}"
+    return text.rstrip(".")[: 1024 - len(end)] + end
 
 
 def record_cancelling(batch: GatewayBatch, now: datetime) -> dict[str, Any]:

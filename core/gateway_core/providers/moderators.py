@@ -93,6 +93,15 @@ class Moderators:
                 return Moderator(model, route, upstream)
         raise Unavailable(f"Model {model.model_id} cannot be reached now.")
 
+    async def find_problems(self, model: Model) -> str:
+        """Why none of a model's providers is usable, for admins."""
+        texts = []
+        for route in model.routes:
+            problem = await self._providers.check(route.provider_name)
+            if problem is not None:
+                texts.append(f"provider {route.provider_name}: {problem.message}")
+        return "; ".join(texts) or f"model {model.model_id} has no route that can be read now"
+
 
 def explain(error: UpstreamError) -> GatewayError:
     """The client's error for a provider's failure (contract §1.3).

@@ -50,6 +50,10 @@ class Slots:
                 self._held.pop(name, None)
                 self._leaving.discard(name)
 
+    def has_room(self, account: str) -> bool:
+        """Return whether a batch of the account gets a slot at once."""
+        return self._places.has_room(account)
+
     def wake(self, name: str | None = None) -> None:
         """End the wait of a batch that has changed; of all batches without a name."""
         for waiting in list(self._waits) if name is None else [name]:

@@ -28,7 +28,7 @@ from gateway_operator.batches.bounds import BatchSlots
 from gateway_operator.batches.finalizing import Finalizing
 from gateway_operator.batches.limiter import ProviderLimiters
 from gateway_operator.batches.running import Run, Runner
-from gateway_operator.batches.store import BatchInputs, BatchStore, Unfit
+from gateway_operator.batches.store import LEDGER, TURN, BatchInputs, BatchStore, Unfit
 from gateway_operator.batches.validation import BatchHolds, Validator
 from gateway_operator.billing.aggregator import UsageAggregator
 from gateway_operator.billing.reservations import Reservations
@@ -196,6 +196,12 @@ class BatchController(Reconciler[GatewayBatch]):
         is_over = lifecycle.is_unwanted(batch) or not seconds
         # a batch that runs no more lines only reads its results, as in finalizing
         slots = self.slots.endings if is_over else self.slots.runs
+        if (
+            not is_over
+            and not slots.has_room(account)
+            and await self._store.show_wait(batch, Reason.WAITING_FOR_SLOT, TURN)
+        ):
+            return AT_ONCE
         async with slots.take(account, name, None if is_over else seconds) as has_slot:
             # without a slot: it may be cancelled by now, or its window has ended
             return await self._run_lines(batch, is_over) if has_slot else AT_ONCE
@@ -208,6 +214,7 @@ class BatchController(Reconciler[GatewayBatch]):
                 # a batch that runs no more lines needs no hold, and waits for nothing
                 await self._holds.ensure(batch)
         except NotYet:
+            await self._store.show_wait(batch, Reason.WAITING_FOR_LEDGER, LEDGER)
             return after(PAUSE_SECONDS)
         run = self._runs[name] = Run(self.runner, batch, segments, partial(self._find_model, batch))
         try:

@@ -67,6 +67,10 @@ class LineCalls:
     note_trouble: Callable[[Reason, str], None]
     stop: asyncio.Event
 
+    def _note_wait(self, to: Destination, error: UpstreamError) -> None:
+        text = f"provider {to.moderator.route.provider_name}: {error.message}"
+        self.note_trouble(Reason.WAITING_FOR_PROVIDER, text)
+
     async def run(self, line: Line, to: Destination) -> LineResult | None:
         """The result of a line, whose first call holds a place in the limiter already.
 
@@ -82,12 +86,12 @@ class LineCalls:
             try:
                 return await self._call(line, request, to)
             except UpstreamDenied as error:
-                self.note_trouble(Reason.PROVIDER_UNAVAILABLE, error.message)
+                self._note_wait(to, error)
                 await self.context.events.report_refusal(to.moderator.route.provider_name, error)
                 problem: UpstreamError = error
             except UpstreamError as error:
                 problem = error
-                self.note_trouble(Reason.PROVIDER_UNAVAILABLE, error.message)
+                self._note_wait(to, error)
             except Exception as error:  # the boundary: an odd line fails alone, not its batch
                 oddities += 1
                 _log.exception("a line cannot be run", line=line.number, error=type(error).__name__)

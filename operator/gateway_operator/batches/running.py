@@ -290,10 +290,17 @@ class Run:
             self._makes_way = True
             self._finish("")
         try:
-            moderator = await runner.moderators.find(self._find_model())
+            model = self._find_model()
         except GatewayError as error:
             self._destination = None
-            self._note_trouble(Reason.PROVIDER_UNAVAILABLE, error.message)
+            self._note_trouble(Reason.WAITING_FOR_MODEL, error.message)
+            return
+        try:
+            moderator = await runner.moderators.find(model)
+        except GatewayError:
+            self._destination = None
+            problems = await runner.moderators.find_problems(model)
+            self._note_trouble(Reason.WAITING_FOR_PROVIDER, problems)
         else:
             limiter = runner.limiters.open(moderator.route.provider_name)
             self._destination = Destination(moderator, limiter)
@@ -310,6 +317,9 @@ class Run:
         if not await self._write(lifecycle.record_progress(batch, *report, self._context.now())):
             return False
         self._reported = report
+        if waits is not None:
+            text = lifecycle.describe_wait(batch, waits[1])
+            self._context.events.warn(batch.source, reason=waits[0], message=text)
         return True
 
     async def _write(self, status: dict[str, object]) -> bool:

@@ -18,7 +18,7 @@ from gateway_core.api.file import GatewayFile
 from gateway_core.api.ids import BATCH_FINALIZER, BATCH_PREFIX, name_to_id
 from gateway_core.api.resource import ObjectRef
 from gateway_core.api.times import parse_time
-from gateway_core.batches.lifecycle import find_deadline
+from gateway_core.batches.lifecycle import describe_wait, find_deadline, record_wait
 from gateway_core.batches.lines import Problem
 from gateway_core.batches.results import ResultsFolder
 from gateway_core.kube.errors import ObjectNotFound
@@ -27,6 +27,10 @@ from gateway_operator.context import Context, find_lacking
 from gateway_operator.reconciler import ObjectCache, StatusWriter
 
 _MOST_GONE = 2000
+PATIENCE_SECONDS = 10.0
+"""Age of a batch from which waits for its money are shown: most are shorter."""
+LEDGER = "its account's money, which Redis does not have now, or an object that it names"
+TURN = "its turn: as many batches as may at a time are being worked"
 
 
 class BatchStore(StatusWriter[GatewayBatch]):
@@ -45,6 +49,19 @@ class BatchStore(StatusWriter[GatewayBatch]):
         # without the problem's text, which may quote the client's input
         self._context.events.warn(batch.source, reason="Failed", message=reason)
         self._context.metrics.count_batch_end(failure["phase"], self._context.age(batch))
+
+    async def show_wait(self, batch: GatewayBatch, reason: Reason, text: str) -> bool:
+        """Show what a batch that does not run yet waits for; whether it was written. Superseded."""
+        is_short = reason is Reason.WAITING_FOR_LEDGER
+        if is_short and self._context.age(batch) < PATIENCE_SECONDS:
+            return False
+        change = record_wait(batch, reason, text, self._context.now())
+        if not change:
+            return False
+        await self.commit(batch, change)
+        message = describe_wait(batch, text)
+        self._context.events.warn(batch.source, reason=reason, message=message)
+        return True
 
     def open_results(self, batch: GatewayBatch) -> ResultsFolder:
         """The folder of the batch's results."""

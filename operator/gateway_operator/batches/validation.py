@@ -25,7 +25,7 @@ from gateway_core.storage.content import ContentDamaged
 from gateway_core.storage.objects import ObjectMissing
 from gateway_operator.accounts.credentials import Credentials, NotYet
 from gateway_operator.batches.bounds import Slots
-from gateway_operator.batches.store import BatchInputs, BatchStore, Unfit
+from gateway_operator.batches.store import LEDGER, TURN, BatchInputs, BatchStore, Unfit
 from gateway_operator.billing.reservations import Reservations, make_hold
 from gateway_operator.context import Context
 from gateway_operator.reconciler import AT_ONCE, Next, Superseded, after
@@ -127,6 +127,10 @@ class Validator:
             self._check_time(batch)
             policy = self.inputs.find_policy(batch)
             account, name = batch.spec.request.account_name, batch.metadata.name
+            if not self.slots.has_room(account) and await self.store.show_wait(
+                batch, Reason.WAITING_FOR_SLOT, TURN
+            ):
+                return AT_ONCE
             async with self.slots.take(account, name, self.store.seconds_left(batch)) as has_slot:
                 if not has_slot:
                     return AT_ONCE
@@ -143,6 +147,7 @@ class Validator:
             context.failpoints.reach("after-batch-end")
             return AT_ONCE
         except NotYet:
+            await self.store.show_wait(batch, Reason.WAITING_FOR_LEDGER, LEDGER)
             return after(PAUSE_SECONDS)
         context.failpoints.reach("before-batch-start")
         start = record_start(

@@ -21,6 +21,7 @@ from gateway_cli.inspection.processes import (
 )
 from gateway_cli.inspection.rules import (
     check_accounts,
+    check_batches,
     check_definitions,
     check_guardrails,
     check_health,
@@ -201,6 +202,13 @@ def test_ready_object_with_a_note_is_told(check: Any, reason: str, level: str) -
     assert found.subject.endswith(" a")
     assert found.level.value == level
     assert found.action
+
+
+def test_waiting_batch_is_told() -> None:
+    batches = [make("batch-a", status=WAITING), make("batch-b", status={"phase": "InProgress"})]
+    [found] = check_batches(batches, NOW)
+    assert (found.subject, found.level.value) == ("batch batch-a", "warning")
+    assert found.text.startswith("WaitingForProvider: provider p: it is away; ")
 
 
 def test_gateway_without_a_model_is_noted() -> None:

@@ -163,6 +163,29 @@ async def test_runs_take_turns_and_repeat_no_line(one_place: Boot) -> None:
 
 
 @in_virtual_time
+async def test_batch_without_a_slot_says_so_until_it_has_one(one_place: Boot) -> None:
+    sim = BatchSimulation(Judge(latency=0.5))
+    sim.put_provider(requestsPerSecond=20)
+    await one_place(sim)
+    names = [await sim.submit(make_lines(200, prefix=f"of {n}")) for n in range(2)]
+    reasons: dict[str, set[str]] = {name: set() for name in names}
+
+    def look() -> bool:
+        for name in names:
+            for condition in sim.batch_status(name).get("conditions") or ():
+                if condition["type"] == "Succeeded":
+                    reasons[name].add(condition["reason"])
+        return all(map(sim.is_batch_closed, names))
+
+    await sim.wait(look, seconds=300)
+    assert any("WaitingForSlot" in seen for seen in reasons.values())
+    assert all({"Running", "Completed"} <= seen for seen in reasons.values())
+    waits = [(name, text) for name, why, text in sim.kube.progress if why == "WaitingForSlot"]
+    assert waits
+    assert all("its turn" in text and "the batch waits until 20" in text for _, text in waits)
+
+
+@in_virtual_time
 async def test_waiting_batch_is_cancelled_at_once(one_place: Boot) -> None:
     sim = BatchSimulation(Judge(latency=100.0))
     await one_place(sim)
@@ -228,10 +251,13 @@ async def test_validation_and_finalizing_wait_for_slots_and_can_be_cancelled() -
     async with slots.checks.take("demo", "batch-another"):
         cancelled, checked = [await sim.submit(make_lines(5)) for _ in range(2)]
         await sim.pass_time(30)
-        assert not any(sim.batch_status(name) for name in (cancelled, checked))
+        for name in (cancelled, checked):
+            status = sim.batch_status(name)
+            assert "phase" not in status
+            assert status["conditions"][0]["reason"] == "WaitingForSlot"
         await sim.cancel_batch(cancelled)
         assert (await sim.finish_batch(cancelled, seconds=5))["phase"] == "Cancelled"
-        assert not sim.batch_status(checked)
+        assert "phase" not in sim.batch_status(checked)
     async with slots.endings.take("demo", "batch-another"):
         await sim.wait(lambda: sim.batch_status(checked).get("phase") == "Finalizing")
         await sim.pass_time(30)

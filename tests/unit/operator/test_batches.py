@@ -246,7 +246,9 @@ async def test_outage_of_the_provider_is_waited_out() -> None:
     # it is asked ever less
     assert sum(judge.asked.values()) < 400
     told = sim.batch_status(name)["conditions"][0]
-    assert told["reason"] == "ProviderUnavailable"
+    assert told["reason"] == "WaitingForProvider"
+    assert told["message"].startswith("provider simulated: 500; the batch waits until 20")
+    assert (name, "WaitingForProvider", told["message"]) in sim.kube.progress
     judge.errors_of = lambda _text, _times: None
     status = await sim.finish_batch(name)
     assert status["counts"] == {"total": 100, "completed": 100, "failed": 0, "sent": 100}
