@@ -2,7 +2,15 @@
 
 import copy
 
-from tests.servers.tenants import describe, describe_model, read_ready, unique
+from tests.servers.tenants import (
+    describe,
+    describe_account,
+    describe_key,
+    describe_model,
+    open_tenant,
+    read_ready,
+    unique,
+)
 from tests.servers.world import wait_for
 
 
@@ -50,3 +58,23 @@ async def test_mended_provider_makes_its_model_ready(world):
     await wait_ready(world, model, "True", "Available")
     world.run.kubectl("delete", f"gatewaymodel/{model['metadata']['name']}")
     world.run.kubectl("delete", f"gatewayprovider/{name}")
+
+
+async def test_provider_is_available_once_a_call_has_succeeded(world):
+    async with open_tenant(world) as client:
+        task = (await client.create()).body["id"]
+        await client.wait_terminal([task])
+    simulated = world.read("gatewayprovider", "simulated")
+    # by the report of the operator's calls and the sweep that writes their outcome
+    await wait_ready(world, simulated, "True", "Available", "a call succeeded at 20", seconds=90)
+
+
+async def test_key_tells_of_a_model_until_it_exists(world):
+    account, model = unique("acct"), unique("later")
+    _, key = describe_key(world, account, allowedModels=[model])
+    world.apply(describe_account(account), key)
+    text = f"allowedModels: {model} is no model of this gateway"
+    await wait_ready(world, key, "True", "NameNotFound", text)
+    world.apply(describe_model(world, model))
+    await wait_ready(world, key, "True", "Available")
+    world.run.kubectl("delete", f"gatewaymodel/{model}")

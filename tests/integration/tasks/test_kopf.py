@@ -117,6 +117,13 @@ async def test_unready_provider_and_waiting_task_are_events(world: World, client
     waiting = await wait_event(world, "gatewaytask", task, "WaitingForProvider")
     assert waiting.startswith(f"provider {provider}: ")
     assert "nosuch" in waiting
+    row = world.run.kubectl("get", "gatewaytask", task, "--no-headers")
+    assert " ".join(waiting.split()) in " ".join(row.split())
+    assert row.split()[3:5] == ["Pending", "WaitingForProvider"]
+    described = world.run.kubectl("get", "gatewaytask", task, "-o", "jsonpath={.status.conditions}")
+    shown = {c["type"]: (c["status"], c["message"]) for c in json.loads(described)}
+    assert shown["Succeeded"] == ("Unknown", waiting)
+    assert "; the task waits until 20" in waiting
 
 
 async def test_operator_of_another_namespace_sees_no_work_and_ends(world: World) -> None:
