@@ -270,7 +270,7 @@ def _add_routes(
         policies,
         describe_headers(settings.llm_headers, has_cache=parts.answers is not None),
     ).add_to(routes)
-    repository = Repository(parts.kube, mint, {}, ListLimiter())
+    repository = Repository(parts.kube, mint, {GatewayKey.plural: parts.tables.keys}, ListLimiter())
     same = authenticator.check_same
     services = _add_storage(
         routes, parts, repository, file_finder, mint, metrics, failpoints, downloads, same

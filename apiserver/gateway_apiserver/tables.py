@@ -34,7 +34,7 @@ from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.usage import GatewayUsage
 from gateway_core.files.files import FileRecord
-from gateway_core.kube.informer import Informer
+from gateway_core.kube.informer import Informer, unless_deleted
 from gateway_core.kube.row_index import RowIndex
 from gateway_core.oauth.records import (
     ClientRecord,
@@ -59,9 +59,11 @@ class Tables:
     ) -> None:
         read_account = partial(project_account, defaults=account_defaults)
         read_file = partial(project_file, mint=mint)
-        self.keys: Informer[KeyRecord] = make(GatewayKey.plural, partial(project_key, shows=True))
+        self.keys: Informer[KeyRecord] = make(
+            GatewayKey.plural, unless_deleted(partial(project_key, shows=True))
+        )
         self.guardrails: Informer[Guardrail] = make(
-            GatewayGuardrail.plural, partial(read_guardrail, shows=True)
+            GatewayGuardrail.plural, unless_deleted(partial(read_guardrail, shows=True))
         )
         self.accounts: Informer[AccountRecord] = make(GatewayAccount.plural, read_account)
         self.users: Informer[UserRecord] = make(GatewayUser.plural, project_user)

@@ -19,7 +19,7 @@ from gateway_core.api.key import GatewayKey
 from gateway_core.api.model import GatewayModel, GatewayPrompt
 from gateway_core.api.oauth import GatewayGrant, GatewayOAuthClient
 from gateway_core.api.task import GatewayTask
-from gateway_core.kube.informer import Informer
+from gateway_core.kube.informer import Informer, unless_deleted
 from gateway_core.kube.row_index import RowIndex
 from gateway_core.oauth.records import ClientRecord, GrantRecord, project_client, project_grant
 from gateway_core.providers.catalog_view import project_model
@@ -37,8 +37,10 @@ class Tables:
 
     def __init__(self, make: Callable[..., Any], account_defaults: AccountDefaults) -> None:
         read_account = partial(project_account, defaults=account_defaults)
-        self.keys: Informer[KeyRecord] = make(GatewayKey.plural, project_key)
-        self.guardrails: Informer[Guardrail] = make(GatewayGuardrail.plural, read_guardrail)
+        self.keys: Informer[KeyRecord] = make(GatewayKey.plural, unless_deleted(project_key))
+        self.guardrails: Informer[Guardrail] = make(
+            GatewayGuardrail.plural, unless_deleted(read_guardrail)
+        )
         self.accounts: Informer[AccountRecord] = make(GatewayAccount.plural, read_account)
         self.users: Informer[UserRecord] = make(GatewayUser.plural, project_user)
         self.clients: Informer[ClientRecord] = make(GatewayOAuthClient.plural, project_client)

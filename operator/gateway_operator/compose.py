@@ -46,6 +46,7 @@ from gateway_operator.accounts.balances import COPY_SECONDS, Balances, LastUse, 
 from gateway_operator.accounts.credentials import Credentials
 from gateway_operator.accounts.declaredkeys import DeclaredKeys
 from gateway_operator.accounts.health import SHOW_SECONDS, HealthStatus
+from gateway_operator.accounts.histories import Histories, follow_histories
 from gateway_operator.accounts.kinds import (
     Accounts,
     Guardrails,
@@ -310,6 +311,9 @@ async def start_operator(settings: Settings) -> Operator:
             declared = DeclaredKeys(SecretClient(kube), peppers, context.failpoints, CLOCK.now)
             accounts, users, keys = tables.accounts, tables.users, tables.keys
             removal = RemainsRemoval(context, counters, users, keys)
+            due = follow_histories(kube)
+            histories = Histories(context, counters, users, accounts, {**due})
+            context.termination.subscribe(histories)
             in_use = ProvidersInUse(providers, moderations, llm_providers)
             # in the order of their references, so that a start checks each object once
             kinds = (
@@ -325,7 +329,9 @@ async def start_operator(settings: Settings) -> Operator:
             shown = (accounts, keys, tables.guardrails)
             balances = Balances(kube, usage, *shown, CLOCK.now, note_pass, supervisor)
             journal = JournalReader(context, settings.fold_seconds, supervisor=supervisor)
+            loops |= {f"metadata_of_{plural}": table.run for plural, table in due.items()}
             loops |= {
+                "histories": histories.queue.run,
                 "configuration": readiness.run,
                 "usage": usage.run,
                 "balances": balances.run,

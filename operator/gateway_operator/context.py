@@ -78,6 +78,7 @@ NAMES = (
     "after-remains-page",
     "after-books-closed",
     "after-remains",
+    "after-history",
 )
 
 

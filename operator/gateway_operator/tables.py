@@ -10,7 +10,7 @@ from gateway_core.api.key import GatewayKey
 from gateway_core.api.model import GatewayModel
 from gateway_core.api.provider import GatewayProvider
 from gateway_core.kube.client import KubernetesClient
-from gateway_core.kube.informer import Informer
+from gateway_core.kube.informer import Informer, unless_deleted
 from gateway_operator.accounts.kinds import project_guardrail, project_key
 
 
@@ -41,8 +41,8 @@ def build_tables(kube: KubernetesClient) -> Tables:
     return Tables(
         accounts=Informer(kube, GatewayAccount.plural, GatewayAccount.model_validate),
         users=Informer(kube, GatewayUser.plural, GatewayUser.model_validate),
-        keys=Informer(kube, GatewayKey.plural, project_key),
-        guardrails=Informer(kube, GatewayGuardrail.plural, project_guardrail),
+        keys=Informer(kube, GatewayKey.plural, unless_deleted(project_key)),
+        guardrails=Informer(kube, GatewayGuardrail.plural, unless_deleted(project_guardrail)),
         models=Informer(kube, GatewayModel.plural, GatewayModel.model_validate),
         providers=Informer(kube, GatewayProvider.plural, GatewayProvider.model_validate),
     )

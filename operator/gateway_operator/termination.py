@@ -7,8 +7,8 @@ given up, with a log line that says what is left, so that the finalizer is alway
 
 Kubernetes begins to delete the content of a namespace 5 s after it is marked, and the operator's
 pods and its Role are part of it. Therefore the operator deletes what has a finalizer at once, tasks
-first, while it still has its rights. It also releases accounts, users and OAuth clients, whose
-finalizer waits for what belongs to them.
+first, while it still has its rights. It also releases the other kinds with a finalizer: what those
+wait for is deleted like they are.
 """
 
 import asyncio
@@ -23,8 +23,10 @@ import structlog
 from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.batch import GatewayBatch
 from gateway_core.api.file import GatewayFile
+from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.ids import REMAINS_FINALIZER
-from gateway_core.api.oauth import GatewayOAuthClient
+from gateway_core.api.key import GatewayKey
+from gateway_core.api.oauth import GatewayGrant, GatewayOAuthClient
 from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.upload import GatewayUpload
@@ -45,8 +47,15 @@ LAST_PAUSE_SECONDS = 0.2
 KINDS = (GatewayTask.plural, GatewayBatch.plural, GatewayUpload.plural, GatewayFile.plural)
 """Kinds with a finalizer of the operator, in the order of their removal."""
 
-OWNERS = (GatewayAccount.plural, GatewayUser.plural, GatewayOAuthClient.plural)
-"""Kinds whose finalizer waits for what belongs to them."""
+OWNERS = (
+    GatewayAccount.plural,
+    GatewayUser.plural,
+    GatewayOAuthClient.plural,
+    GatewayKey.plural,
+    GatewayGuardrail.plural,
+    GatewayGrant.plural,
+)
+"""Kinds whose finalizer waits for what belongs to them, or for the archive of their rows."""
 
 RELEASES_AT_ONCE = 16
 
@@ -78,7 +87,7 @@ class Termination:
 
     def subscribe(self, *controllers: "LooksAgain") -> None:
         """Have them look again when a kind begins to terminate, and when its patience is over."""
-        self._controllers = controllers
+        self._controllers += controllers
 
     def covers(self, plural: str) -> bool:
         """Return whether no object of that kind is to remain."""

@@ -48,6 +48,7 @@ CALLBACKS = "callbacks/test_callbacks.py"
 JOURNAL = "billing/test_journal.py"
 KEYS = "accounts/test_keys.py"
 REMAINS = "accounts/test_remains.py"
+HISTORIES = "accounts/test_histories.py"
 BATCHES = "batches/test_batches.py"
 STORED = "files/test_stored.py"
 UPLOADS = "files/test_uploads.py"
@@ -118,6 +119,7 @@ STEPS = (
         },
         chosen="after-books-closed",
     ),
+    *_list_steps("operator", HISTORIES, {"after-history": AFTER_EFFECT}, chosen="after-history"),
     *_list_steps(
         "operator",
         BATCHES,

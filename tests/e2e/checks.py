@@ -44,6 +44,8 @@ MAY = (
     (OPERATOR, "patch", "gatewaybatches/status"),
     # keys of a deleted user are revoked
     (OPERATOR, "patch", "gatewaykeys"),
+    # their finalizer is removed once their rows of the audit are archived
+    (OPERATOR, "patch", "gatewaygrants"),
     # the first keys' Secrets: no rule can bound the names of what is created
     (OPERATOR, "create", "secrets"),
     (OPERATOR, "create", "leases.coordination.k8s.io"),

@@ -311,7 +311,9 @@ class PolicyView:
         found, _ = await list_all(
             self._kube, GatewayGuardrail.plural, field_selector=f"spec.accountName={account}"
         )
-        return tuple(map(read_guardrail, found))
+        # a finalizer keeps deleted ones until the audit has their rows
+        current = (obj for obj in found if "deletionTimestamp" not in obj["metadata"])
+        return tuple(map(read_guardrail, current))
 
 
 def _find_role(key: KeyRecord, creator: UserRecord | None) -> Role | None:

@@ -3,14 +3,15 @@
 The latest changes of each object are kept, without any value: what changed, when, and by whom.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import orjson
 
-from gateway_core.api.ids import CHANGES_ANNOTATION, PROGRAM
+from gateway_core.api.ids import CHANGES_ANNOTATION, ENDING_ANNOTATION, PROGRAM
 from gateway_core.api.resource import Object
 from gateway_core.api.times import format_time
 
@@ -22,11 +23,20 @@ _OWN = (PROGRAM, "Python")
 """Names under which the gateway's processes write: before they had one, their HTTP client's."""
 
 
+CREATED = "created"
+GATEWAY = "gateway/"
+"""By whom a change is that the gateway makes by itself."""
+UNKNOWN_END = ("client/", "deleted")
+"""The end of an object that another program has deleted: the API server does not say which."""
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change at `time` (RFC 3339). `by` is `user/<name>`, `key/<name>` or `client/<program>`.
+    """A change at `time` (RFC 3339).
 
-    `account` is the one that it concerns, where its object is of several.
+    `by` is `user/<name>`, `key/<name>`, `client/<program>`, with no name where the program is not
+    known, `application/<name>` or `gateway/`. `account` is the one that it concerns, where its
+    object is of several.
     """
 
     time: str
@@ -41,11 +51,40 @@ def note_change(
     """Annotations of the object's next version, in which a change is noted."""
     known = [] if obj is None else read_changes(obj)
     latest = Change(format_time(now), by, text[:_MOST_TEXT], account)
-    kept = [
-        (one.time, one.by, one.text, *([one.account] if one.account else []))
-        for one in (*known, latest)[-MOST_CHANGES:]
+    # the first one says who made the object
+    kept = MOST_CHANGES - 1
+    head, tail = known[:-kept], known[-kept:]
+    if head and head[0].text == CREATED:
+        tail = [head[0], *tail[1:]]
+    return write_changes([*tail, latest])
+
+
+def write_changes(changes: Iterable[Change]) -> dict[str, str]:
+    """The annotation that notes these changes and no others."""
+    noted = [
+        (one.time, one.by, one.text, *([one.account] if one.account else [])) for one in changes
     ]
-    return {CHANGES_ANNOTATION: orjson.dumps(kept).decode()}
+    return {CHANGES_ANNOTATION: orjson.dumps(noted).decode()}
+
+
+def note_ending(by: str, text: str) -> dict[str, str]:
+    """Annotation of an object that is about to be deleted: by whom, and in which words.
+
+    It counts from the deletion on, so that an interrupted one leaves no row.
+    """
+    return {ENDING_ANNOTATION: orjson.dumps((by, text[:_MOST_TEXT])).decode()}
+
+
+def read_ending(obj: Mapping[str, Any], otherwise: tuple[str, str] = UNKNOWN_END) -> Change:
+    """The end of an object whose deletion has begun; `otherwise` is by whom, if none is noted."""
+    meta = obj["metadata"]
+    noted = (meta.get("annotations") or {}).get(ENDING_ANNOTATION)
+    by, text = otherwise
+    if noted:
+        # an admin may have written something else there
+        with suppress(ValueError, TypeError):
+            by, text = map(str, orjson.loads(noted))
+    return Change(meta["deletionTimestamp"], by, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +111,11 @@ def read_history(obj: Mapping[str, Any]) -> History:
 def read_changes(obj: Mapping[str, Any]) -> list[Change]:
     """The changes that are noted on an object, the oldest first."""
     return _parse_changes(_find_note(obj))
+
+
+def list_changes(obj: Mapping[str, Any]) -> list[Change]:
+    """All changes of an object, noted ones and those of other programs."""
+    return read_history(obj).list_changes()
 
 
 def _find_note(obj: Mapping[str, Any]) -> str:
@@ -108,6 +152,6 @@ def find_writers(obj: Mapping[str, Any]) -> list[Change]:
         # the gateway has created it
         creates = False
     return [
-        Change(time, f"client/{program}", "created" if creates and time <= created else "changed")
+        Change(time, f"client/{program}", CREATED if creates and time <= created else "changed")
         for time, program in entries
     ]

@@ -148,6 +148,24 @@ class UserRecord:
         """What they are in the account; None for nothing."""
         return next((role for name, role in self.roles if name == account), None)
 
+    def list_accounts(self) -> frozenset[str]:
+        """The accounts in which they have a role, or had one when it was changed."""
+        roles = (name for name, _ in self.roles)
+        return frozenset((*roles, *(row.account for row in self.changes if row.account)))
+
+    def list_changes(self, account: str) -> list[Change]:
+        """The changes that concern the account.
+
+        What another program has written may be about another account, so of a user of several
+        none does.
+        """
+        is_only_here = self.list_accounts() == {account}
+        return [
+            row
+            for row in self.changes
+            if row.account == account or (is_only_here and not row.account)
+        ]
+
 
 def project_key(obj: Mapping[str, Any], *, shows: bool = False) -> KeyRecord:
     """The record of a GatewayKey; `shows`: with what pages show, which takes some 500 bytes."""
@@ -264,6 +282,10 @@ class AccountIndex(Generic[E]):
         """Those of the account, in no order."""
         entries = map(self._table.get, self._names.get(account, ()))
         return [entry for entry in entries if entry is not None]
+
+    def get(self, account: str, name: str) -> E | None:
+        """The account's entry of this name; None without one."""
+        return self._table.get(name) if self._account_of.get(name) == account else None
 
     def find_current(self, account: str) -> list[E]:
         """As `find`; Unavailable where the table may be behind by more than a watch's delay."""

@@ -34,6 +34,15 @@ Listener = Callable[[str], None]
 """Called with an object's name after its entry has changed or gone."""
 
 
+def unless_deleted(project: Callable[[Object], T | None]) -> Callable[[Object], T | None]:
+    """A projection that leaves out objects whose deletion has begun: a finalizer may keep them."""
+
+    def project_current(obj: Object) -> T | None:
+        return None if "deletionTimestamp" in obj["metadata"] else project(obj)
+
+    return project_current
+
+
 class Cache(Protocol[T_co]):
     """Entries of one kind by object name, as an informer keeps them."""
 

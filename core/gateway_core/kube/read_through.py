@@ -127,5 +127,5 @@ class ReadThrough(Generic[T]):
             obj = await self._kube.get(self._plural, name)
         except ObjectNotFound:
             return False
-        self.table.upsert(obj)
-        return True
+        # the projection leaves out one that counts as deleted
+        return self.table.upsert(obj) is not None

@@ -32,7 +32,7 @@ from gateway_core.kube.errors import (
     WriteOutcomeUnknown,
 )
 from gateway_core.kube.informer import Cache
-from gateway_core.kube.kinds import KEYS, Kind
+from gateway_core.kube.kinds import Kind
 from gateway_core.kube.lists import Order, Position, find_position, list_pages, take_page
 from gateway_core.kube.retries import GIVE_UP_SECONDS, attempts
 
@@ -183,7 +183,7 @@ class Repository:
         """
 
         def read(obj: Object) -> Object | None:
-            return obj if is_wanted(obj) else None
+            return obj if is_wanted(obj) and not _is_gone(kind, obj) else None
 
         return await self._list_page(
             kind, account, read, find_position, False, after=after, limit=limit, order=order
@@ -254,7 +254,9 @@ class Repository:
                 )
             except WriteConflict:
                 return False
-        if left is None and (table := self._tables.get(kind.plural)) is not None:
+        if left is not None:
+            self._show(kind, left)
+        elif (table := self._tables.get(kind.plural)) is not None:
             table.remove(obj)
         return True
 
@@ -285,7 +287,8 @@ class Repository:
         version = ""
         async for page in self._walk(kind, account, names_only, at_version):
             version = version or page.resource_version
-            found |= {obj["metadata"]["name"]: _shorten(kind, obj) for obj in page.items}
+            present = (obj for obj in page.items if not _is_gone(kind, obj))
+            found |= {obj["metadata"]["name"]: _shorten(kind, obj) for obj in present}
         return Listing(found, version)
 
     def _walk(
@@ -344,8 +347,14 @@ async def writing(kind: Kind, name: str) -> AsyncIterator[None]:
         raise Internal(f"The Kubernetes API refuses {name}.") from error
 
 
+def _is_gone(kind: Kind, obj: Object) -> bool:
+    return kind.ends_at_once and "deletionTimestamp" in obj["metadata"]
+
+
 def _is_held(kind: Kind, account: str, obj: Object) -> bool:
-    governed = kind is not KEYS or obj["spec"].get("class", "Standard") == "Standard"
+    if _is_gone(kind, obj):
+        return False
+    governed = kind.key_class in (None, obj["spec"].get("class", "Standard"))
     owner: Any = obj
     for part in kind.owner:
         owner = owner[part]

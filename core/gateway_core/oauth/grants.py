@@ -15,7 +15,7 @@ from gateway_core.accounts.authentication import find_confirmed
 from gateway_core.accounts.records import AccountRecord, UserRecord
 from gateway_core.accounts.roles import governs
 from gateway_core.api.errors import OAuthError, Unavailable
-from gateway_core.api.ids import ACCOUNT_LABEL, IdMint, id_to_name
+from gateway_core.api.ids import ACCOUNT_LABEL, REMAINS_FINALIZER, IdMint, id_to_name
 from gateway_core.api.oauth import GRANT_PREFIX, GatewayGrant
 from gateway_core.api.resource import Object, skeleton
 from gateway_core.api.times import format_time
@@ -32,6 +32,7 @@ from gateway_core.oauth.records import (
     GrantIndex,
     GrantRecord,
     project_grant,
+    read_grant,
 )
 from gateway_core.oauth.redirects import name_host
 from gateway_core.oauth.registration import CLIENTS, mark_authorized
@@ -138,7 +139,7 @@ class Grants:
             await self._codes.check_unreplayed(presented, code)
         except CodeReplayed as replay:
             _log.warning("authorization code presented again", grant=replay.grant)
-            await self._revocations.end(replay.grant)
+            await self._revocations.end(replay.grant, "its code was used twice")
             raise refuse_grant() from None
         except CountersUnavailable as error:
             raise _unavailable() from error
@@ -170,6 +171,8 @@ class Grants:
                 obj = await self._kube.get(GRANTS.plural, parsed.grant)
             except ObjectNotFound:
                 raise refuse_grant() from None
+            if project_grant(obj) is None:
+                raise refuse_grant()
             await self._check_alive(obj["spec"]["userName"], obj["spec"]["accountName"])
             return obj
 
@@ -187,7 +190,7 @@ class Grants:
                 self._table.upsert(changed)
                 return issue.response
         _log.warning("refresh token reused: grant revoked", grant=parsed.grant)
-        await self._revocations.end(parsed.grant)
+        await self._revocations.end(parsed.grant, "a refresh token was used twice")
         raise refuse_grant()
 
     def _is_known_reuse(self, client: ClientRecord, parsed: ParsedToken, now: float) -> bool:
@@ -209,7 +212,7 @@ class Grants:
 
         def decide(obj: Object) -> Mapping[str, Any] | None:
             tokens = obj["spec"].get("accessTokens") or []
-            stored = zip(tokens, project_grant(obj).access, strict=True)
+            stored = zip(tokens, read_grant(obj).access, strict=True)
             kept = [one for one, record in stored if not self._issuer.matches(token, record)]
             return None if len(kept) == len(tokens) else {"spec": {"accessTokens": kept}}
 
@@ -226,7 +229,7 @@ class Grants:
             async with writing(GRANTS, parsed.grant):
                 if parsed.kind == "refresh":
                     await read()
-                    await self._revocations.delete(parsed.grant)
+                    await self._revocations.delete(parsed.grant, f"application/{client.name}")
                 else:
                     self._table.upsert(await self._kube.update(GRANTS.plural, read, decide))
         except _Gone:
@@ -244,12 +247,14 @@ class Grants:
                 grant = project_grant(await self._kube.get(GRANTS.plural, name))
             except ObjectNotFound:
                 return False
+        if grant is None:
+            return False
         role = user.find_role(grant.account)
         if grant.user != user.name and (role is None or not governs(role)):
             return False
         same = self._index.list_same(grant.user, grant.client_id, grant.account)
         for each in {name, *(record.name for record in same)}:
-            await self._revocations.delete(each)
+            await self._revocations.delete(each, f"user/{user.name}")
         return True
 
     async def _create(self, client: ClientRecord, code: Code) -> TokenResponse:
@@ -271,7 +276,9 @@ class Grants:
             **(issue.spec or {}),
         }
         labels = {ACCOUNT_LABEL: code.account}
-        obj = skeleton(GatewayGrant, code.grant, labels=labels) | {"spec": spec}
+        obj = skeleton(GatewayGrant, code.grant, labels=labels, finalizers=[REMAINS_FINALIZER]) | {
+            "spec": spec
+        }
         async with writing(GRANTS, code.grant):
             made, is_new = await self._kube.create_or_get(GRANTS.plural, obj)
         if not is_new:

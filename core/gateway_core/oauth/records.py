@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from sys import intern
 from typing import Any
 
+from gateway_core.accounts.changes import Change
 from gateway_core.api.oauth import AuthMethod
-from gateway_core.api.times import parse_time
+from gateway_core.api.times import format_time, parse_time
 from gateway_core.kube.informer import Cache
 from gateway_core.oauth.redirects import is_redirect_uri
 
@@ -65,8 +67,13 @@ class ClientRecord:
     created_at: float = 0.0
 
 
-def project_grant(obj: Mapping[str, Any]) -> GrantRecord:
-    """The record of a GatewayGrant."""
+def project_grant(obj: Mapping[str, Any]) -> GrantRecord | None:
+    """The record of a GatewayGrant; None of one that is being deleted: it gives no access."""
+    return None if "deletionTimestamp" in obj["metadata"] else read_grant(obj)
+
+
+def read_grant(obj: Mapping[str, Any]) -> GrantRecord:
+    """The record of a GatewayGrant, also of one that is being deleted."""
     meta, spec = obj["metadata"], obj["spec"]
     used = (obj.get("status") or {}).get("lastUsedTime")
     return GrantRecord(
@@ -85,6 +92,18 @@ def project_grant(obj: Mapping[str, Any]) -> GrantRecord:
         refresh=_read_token(spec["refreshToken"]),
         access=tuple(map(_read_token, spec.get("accessTokens") or ())),
     )
+
+
+def list_grant_changes(grant: GrantRecord, used_at: float = 0.0) -> list[Change]:
+    """The rows that the audit has of a grant while it lasts.
+
+    `used_at` is the last use that the counters know, in Unix seconds.
+    """
+    rows = [Change(grant.created_at, f"user/{grant.user}", "access given")]
+    if latest := max(grant.last_used_at, used_at):
+        at = format_time(datetime.fromtimestamp(int(latest), UTC))
+        rows.append(Change(at, f"application/{grant.client_name}", "access last used"))
+    return rows
 
 
 def project_client(obj: Mapping[str, Any]) -> ClientRecord | None:

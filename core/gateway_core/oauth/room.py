@@ -6,11 +6,12 @@ from heapq import nsmallest
 
 import structlog
 
+from gateway_core.accounts.changes import GATEWAY
 from gateway_core.api.errors import TooManyCalls
 from gateway_core.api.times import parse_time
 from gateway_core.kube.informer import Cache
 from gateway_core.oauth.records import ClientRecord, GrantIndex, GrantRecord
-from gateway_core.oauth.revocation import Revocations
+from gateway_core.oauth.revocation import ENDED, Revocations
 
 MOST_GRANTS = 100
 """Grants of one user."""
@@ -89,9 +90,9 @@ class Room:
                 _log.warning("grant refused: too many clients without one", user=user)
                 raise TooManyCalls("Too many applications.", retry_after=RETRY_SECONDS)
         for grant in choose_spare(self._grants.list_of(user), MOST_GRANTS - 1):
-            await self._delete(grant)
+            await self._delete(grant, "the user has too many")
         for grant in choose_spare_of_many(self._grants.list_in(account), MOST_ACCOUNT_GRANTS - 1):
-            await self._delete(grant)
+            await self._delete(grant, "the account has too many")
 
     async def replace(self, client: ClientRecord, user: str, account: str, new: str) -> None:
         """After the grant `new` is created: it replaces others of the same three. Unavailable."""
@@ -99,11 +100,11 @@ class Room:
         others = [grant for grant in same if grant.name != new]
         kept = 0 if client.dynamic else MOST_SHARED - 1
         for grant in choose_spare(others, kept):
-            await self._delete(grant)
+            await self._delete(grant, "it was given anew")
 
-    async def _delete(self, grant: GrantRecord) -> None:
+    async def _delete(self, grant: GrantRecord, reason: str) -> None:
         _log.info("grant replaced by a newer one", user=grant.user, grant=grant.name)
-        await self._revocations.delete(grant.name)
+        await self._revocations.delete(grant.name, GATEWAY, f"{ENDED}: {reason}")
 
 
 def choose_spare(grants: Iterable[GrantRecord], most: int) -> list[GrantRecord]:

@@ -16,7 +16,7 @@ from gateway_core.api.key import digest
 from gateway_core.api.oauth import MOST_ACCESS_TOKENS, SCOPES
 from gateway_core.api.resource import Object
 from gateway_core.api.times import format_precise_time, format_time, parse_time
-from gateway_core.oauth.records import GrantRecord, StoredToken, project_grant
+from gateway_core.oauth.records import GrantRecord, StoredToken, read_grant
 from gateway_core.oauth.tokens import TokenMint
 
 GRACE_SECONDS = 30.0
@@ -84,7 +84,7 @@ class TokenIssuer:
 
         Raises OAuthError `invalid_grant` where it has expired, `invalid_scope`.
         """
-        grant = project_grant(obj)
+        grant = read_grant(obj)
         parsed = self._mint.parse(presented)
         assert parsed is not None
         generation = parsed.generation + 1

@@ -2,21 +2,16 @@
 
 import hashlib
 import re
-from collections.abc import Mapping
-from contextlib import suppress
 from datetime import datetime, timedelta
-from heapq import nlargest
 from typing import Any
 
 import orjson
 
-from gateway_core.api.guardrail import GatewayGuardrail
-from gateway_core.api.ids import REPLAYS_ANNOTATION
-from gateway_core.api.key import GatewayKey
+from gateway_core.accounts.remains import REMOVED_PREFIXES
 from gateway_core.api.resource import Object
 from gateway_core.api.task import MAX_INLINE_INPUT, SETTLED, TaskRequest
 from gateway_core.kube.clock import CLOCK
-from gateway_core.storage.objects import Entry, ObjectMissing, ObjectStore
+from gateway_core.storage.objects import ObjectMissing, ObjectStore
 from gateway_core.tasks.operations import MAX_BODY_BYTES
 
 RETENTION = timedelta(days=30)
@@ -64,65 +59,10 @@ async def read_archived(store: ObjectStore, account: str, name: str) -> Object |
     return obj
 
 
-_MOST_SCANNED = 5000
-"""Remains of one account that are looked through: they are kept for 30 days."""
-REMOVED_PREFIXES: Mapping[str, str] = {
-    GatewayGuardrail.plural: "guardrails/",
-    GatewayKey.plural: "keys/",
-}
-"""Folders of the remains of removed objects, by kind; below them one for each account."""
 HISTORY_PREFIX = "history/"
 """Folder of the marks of archived tasks (`history`)."""
 ACCOUNT_FOLDERS = ("inputs/", "tasks/", HISTORY_PREFIX, *REMOVED_PREFIXES.values())
 """Folders of inputs, archives and their marks, with one for each account in them."""
-
-
-async def archive_removed(store: ObjectStore, plural: str, account: str, obj: Object) -> None:
-    """Archive the remains of a key or guardrail, at most some KiB. StoreUnavailable."""
-    meta, spec = obj["metadata"], obj["spec"]
-    annotations = dict(meta.get("annotations") or {})
-    annotations.pop(REPLAYS_ANNOTATION, None)
-    kept = {
-        name: spec[name] for name in ("accountName", "createdBy", "displayName") if name in spec
-    }
-    if spec.get("keyNames"):
-        kept["keyNames"] = spec["keyNames"][:1]
-    remains = {
-        "metadata": {
-            "name": meta["name"],
-            "creationTimestamp": meta["creationTimestamp"],
-            "annotations": annotations,
-        },
-        "spec": kept,
-    }
-    await store.put(_removed_key(plural, account, meta["name"]), orjson.dumps(remains))
-
-
-async def read_removed(store: ObjectStore, plural: str, account: str, name: str) -> Object | None:
-    """The remains of an object of the account; None if it was not removed. StoreUnavailable."""
-    try:
-        obj: Object = orjson.loads(await store.get(_removed_key(plural, account, name)))
-    except ObjectMissing:
-        return None
-    return obj
-
-
-async def list_removed(store: ObjectStore, plural: str, account: str, most: int) -> list[Object]:
-    """The remains of the objects removed last, of the first thousands listed. StoreUnavailable."""
-    entries: list[Entry] = []
-    async for entry in store.list_entries(f"{REMOVED_PREFIXES[plural]}{account}/"):
-        entries.append(entry)
-        if len(entries) == _MOST_SCANNED:
-            break
-    found = []
-    for entry in nlargest(most, entries, key=lambda entry: entry.modified):
-        with suppress(ObjectMissing):
-            found.append(orjson.loads(await store.get(entry.key)))
-    return found
-
-
-def _removed_key(plural: str, account: str, name: str) -> str:
-    return f"{REMOVED_PREFIXES[plural]}{account}/{name}.json"
 
 
 def _key(account: str, name: str) -> str:

@@ -4,7 +4,7 @@ Objects refer to an account and a user by name, so what outlived them would belo
 their name. A finalizer keeps the object, and with it the name, until nothing is left (decision 71).
 Meanwhile every process refuses it. Of a user the grants are deleted and the keys revoked. Of an
 account everything is deleted but its charges, which are moved to the folder `CLOSED_FOLDER` of the
-object store.
+object store. The rows that the audit of an account has of a deleted user are archived there.
 
 Each round can be repeated, also by another process at the same time: objects are listed first, then
 the owner is read, then what was listed is deleted by its uid. So nothing of a successor goes.
@@ -20,6 +20,15 @@ from typing import Any
 
 import structlog
 
+from gateway_core.accounts.changes import (
+    GATEWAY,
+    note_change,
+    read_changes,
+    read_ending,
+    write_changes,
+)
+from gateway_core.accounts.records import project_user
+from gateway_core.accounts.remains import archive_removed
 from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.batch import GatewayBatch
 from gateway_core.api.conditions import Reason
@@ -174,7 +183,7 @@ class RemainsRemoval:
         for kind, path in _OF_ACCOUNT:
             left[_name(kind)] = await self._delete(account, kind, f"{path}={name}")
         for user in [user for _, user in self.users.items()]:
-            if any(part.account_name == name for part in user.spec.memberships or ()):
+            if _refers(user, name):
                 left["memberships"] += await self._end_membership(account, user.metadata.name)
         if left := +left:
             return left
@@ -221,24 +230,33 @@ class RemainsRemoval:
                 yield page
 
     async def _end_membership(self, account: Resource, user: str) -> int:
-        """Remove a user's role in the account; 1, or 0 where there is none any more."""
+        """Remove a user's role in the account and its changes; 1, or 0 where there is neither."""
 
         def decide(obj: Object) -> Mapping[str, Any] | None:
+            name = account.metadata.name
+            if name not in project_user(obj).list_accounts():
+                return None
             present = obj["spec"].get("memberships") or []
-            kept = [one for one in present if one["accountName"] != account.metadata.name]
-            return None if kept == present else {"spec": {"memberships": kept}}
+            kept = [one for one in present if one["accountName"] != name]
+            # the audit of the next account of that name has no rows of this one
+            rows = write_changes(row for row in read_changes(obj) if row.account != name)
+            return {"metadata": {"annotations": rows}, "spec": {"memberships": kept}}
 
         return await self._change(account, GatewayUser, user, decide)
 
     async def _revoke(self, user: Resource, key: str) -> int:
         """Revoke a key that the user made; 1, or 0 where it is revoked."""
-        at = {REVOKED_AT_ANNOTATION: format_time(self.context.now())}
+        now = self.context.now()
 
         def decide(obj: Object) -> Mapping[str, Any] | None:
             spec = obj["spec"]
             if spec.get("revoked") or spec.get("createdBy") != user.metadata.name:
                 return None
-            return {"metadata": {"annotations": at}, "spec": {"revoked": True}}
+            noted = {
+                REVOKED_AT_ANNOTATION: format_time(now),
+                **note_change(obj, GATEWAY, "revoked: its user was removed", now),
+            }
+            return {"metadata": {"annotations": noted}, "spec": {"revoked": True}}
 
         return await self._change(user, GatewayKey, key, decide)
 
@@ -280,7 +298,21 @@ class RemainsRemoval:
                 entries = context.store.list_entries(f"{folder}{name}/")
                 await delete_all(context.store, (entry.key async for entry in entries))
             context.failpoints.reach("after-remains")
+        else:
+            obj = await self._confirm(owner)
+            for account in sorted(project_user(obj).list_accounts()):
+                await self._archive_member(account, obj)
+            context.failpoints.reach("after-remains")
         await self._release(owner)
+
+    async def _archive_member(self, account: str, user: Object) -> None:
+        """Archive the rows that the account's audit has of a deleted user."""
+        try:
+            await self.context.kube.get(GatewayAccount.plural, account)
+        except ObjectNotFound:
+            return
+        rows = [*project_user(user).list_changes(account), read_ending(user)]
+        await archive_removed(self.context.store, GatewayUser.plural, account, user, rows)
 
     async def _release(self, owner: Resource) -> None:
         context, name = self.context, owner.metadata.name
@@ -311,6 +343,14 @@ def _is_next(owner: Resource, kind: type[Resource], obj: Object) -> bool:
         return False
     deleted = parse_time(owner.metadata.deletion_timestamp)
     return parse_time(obj["metadata"]["creationTimestamp"]) > deleted + LATE
+
+
+def _refers(user: GatewayUser, account: str) -> bool:
+    """Return whether the user has a role in the account, or changes that concern it."""
+    if any(part.account_name == account for part in user.spec.memberships or ()):
+        return True
+    rows = read_changes({"metadata": {"annotations": user.metadata.annotations}})
+    return any(row.account == account for row in rows)
 
 
 def _name(kind: type[Resource]) -> str:

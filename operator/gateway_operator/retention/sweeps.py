@@ -6,8 +6,8 @@ are removed with the rest. The cost of runs is kept in the usage, not here.
 
 Revoked keys go beyond the number that an account keeps, those revoked first. A key that an admin
 declared with `spec.secretName` stays: the next `kubectl apply` would make it anew. Each key is
-removed from the guardrails that name it and archived before it is deleted, so that no place of a
-guardrail is lost and a repeated create still finds it.
+removed from the guardrails that name it before it is deleted, so that no place of a guardrail is
+lost. Its finalizer keeps it until it is archived, so that a repeated create still finds it.
 
 The size of the database is that of its file, as etcd's own quota counts it. Intake stops before it
 is full: work in progress needs space to be written to its end. The file shrinks by defragmentation
@@ -23,9 +23,11 @@ from functools import partial
 
 import structlog
 
+from gateway_core.accounts.changes import GATEWAY, note_ending
+from gateway_core.accounts.remains import REMOVED_PREFIXES
 from gateway_core.admission.intake import IntakeStop
 from gateway_core.api.guardrail import GatewayGuardrail
-from gateway_core.api.ids import REVOKED_AT_ANNOTATION
+from gateway_core.api.ids import REMAINS_FINALIZER, REVOKED_AT_ANNOTATION
 from gateway_core.api.key import MOST_REVOKED, GatewayKey
 from gateway_core.api.times import parse_time
 from gateway_core.kube.client import KubernetesClient
@@ -37,7 +39,7 @@ from gateway_core.kube.errors import (
 )
 from gateway_core.kube.informer import Cache
 from gateway_core.storage.objects import ObjectStore
-from gateway_core.tasks.archive import HISTORY_PREFIX, REMOVED_PREFIXES, archive_removed
+from gateway_core.tasks.archive import HISTORY_PREFIX
 from gateway_operator.context import Context
 from gateway_operator.files.storage import delete_all
 from gateway_operator.metrics import Metrics
@@ -65,7 +67,6 @@ class RevokedKeys:
     def __init__(
         self,
         kube: KubernetesClient,
-        store: ObjectStore,
         deletions: Deletions,
         keys: Cache[GatewayKey],
         guardrails: Cache[GatewayGuardrail],
@@ -73,7 +74,6 @@ class RevokedKeys:
         most: int = MOST_REVOKED,
     ) -> None:
         self._kube = kube
-        self._store = store
         self._deletions = deletions
         self._keys = keys
         self._guardrails = guardrails
@@ -107,10 +107,23 @@ class RevokedKeys:
             except ObjectNotFound:
                 continue
             # another of its name, made since
-            if not obj["spec"].get("revoked") or obj["spec"]["accountName"] != account:
+            spec, meta = obj["spec"], obj["metadata"]
+            if not spec.get("revoked") or spec["accountName"] != account:
                 continue
-            await archive_removed(self._store, GatewayKey.plural, account, obj)
-            meta = obj["metadata"]
+            if "deletionTimestamp" in meta:
+                continue
+            change = {
+                "annotations": note_ending(
+                    GATEWAY, f"deleted: {self._most} newer ones are revoked"
+                ),
+                # one of an earlier release may lack it
+                "finalizers": [*{*(meta.get("finalizers") or ()), REMAINS_FINALIZER}],
+            }
+            try:
+                noted = await self._kube.patch(GatewayKey.plural, obj, {"metadata": change})
+            except (ObjectNotFound, WriteConflict):
+                continue
+            meta = noted["metadata"]
             due.append(Listed.read(meta, parse_time(meta["creationTimestamp"])))
         return await self._deletions.delete(GatewayKey.plural, due)
 
@@ -259,7 +272,7 @@ def plan_sweeps(
     )
     batches = remove(BATCHES, kept_seconds=rules.batches, most=rules.ended)
     ended = remove(UPLOADS, kept_seconds=rules.uploads, most=rules.ended, resume=uploads.queue.add)
-    revoked = RevokedKeys(kube, store, deletions, keys, guardrails)
+    revoked = RevokedKeys(kube, deletions, keys, guardrails)
     sweeps = (
         Sweep("finished tasks", tasks.sweep, settings.sweep_seconds),
         Sweep("days of usage", DayClosing(kube, store, rules, now).sweep, CLOSING_SECONDS),

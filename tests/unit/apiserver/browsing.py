@@ -1,16 +1,21 @@
 """A person at the pages of the API on fakes."""
 
+import re
+from html import unescape
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import argon2
 
-from tests.servers.browser import Browser, make_pkce
+from tests.servers.browser import Browser, Page, make_pkce
 from tests.unit.apiserver.gateway import Gateway, call
 
 PASSWORD = "k6rmj-xe446-4zzy5-hjuhn-vhhw3"
 REDIRECT = "https://app.example.com/cb"
 # one of the gateway's own parameters takes 30 ms to check
+_ROW = re.compile(r'<tr role="row">(.*?)</tr>', re.DOTALL)
+_VALUE = re.compile(r'<span class="value">(.*?)</span></td>', re.DOTALL)
+_TAG = re.compile("<[^>]+>")
 _HASH = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(PASSWORD)
 
 
@@ -38,6 +43,12 @@ class AppBrowser(Browser):
         )
         given = [(name.decode(), value.decode()) for name, value in answer.raw_headers]
         return answer.status, given, answer.body.decode()
+
+
+def read_table(page: Page) -> list[list[str]]:
+    """The texts of the cells of the page's table, row by row."""
+    rows = [_VALUE.findall(row) for row in _ROW.findall(page.body)]
+    return [[unescape(_TAG.sub("", cell)).strip() for cell in row] for row in rows if row]
 
 
 def put_person(gateway: Gateway, name: str, **roles: str) -> None:

@@ -69,6 +69,7 @@ class Office:
         )
 
     def count(self, plural: str, account: str = "demo") -> int:
-        """How many objects of a kind the account has."""
+        """How many objects of a kind the account has, without those that are being deleted."""
         objects = self.gateway.kube.list_objects(plural)
-        return sum(obj["spec"]["accountName"] == account for obj in objects)
+        current = [obj for obj in objects if "deletionTimestamp" not in obj["metadata"]]
+        return sum(obj["spec"]["accountName"] == account for obj in current)

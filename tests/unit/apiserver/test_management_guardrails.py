@@ -159,7 +159,8 @@ async def test_interrupted_refusal_is_completed_by_repetition(
     obj = office.read(made.json["id"])
     unchecked = {UNCHECKED_ANNOTATION: "true", **obj["metadata"]["annotations"]}
     kube.put(
-        "gatewayguardrails", {**obj, "metadata": {**obj["metadata"], "annotations": unchecked}}
+        "gatewayguardrails",
+        {**obj, "metadata": {**obj["metadata"], "annotations": unchecked, "finalizers": []}},
     )
     kube.put(
         "gatewayguardrails",

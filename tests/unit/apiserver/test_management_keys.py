@@ -8,9 +8,9 @@ from unittest.mock import patch
 import pytest
 
 from gateway_apiserver.surfaces.management import keys as key_routes
+from gateway_core.accounts.remains import archive_removed
 from gateway_core.api.key import parse_key
 from gateway_core.kube.errors import KubernetesUnavailable, WriteOutcomeUnknown
-from gateway_core.tasks.archive import archive_removed
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.kubernetes import Fault
 from tests.unit.apiserver.gateway import Gateway
@@ -490,7 +490,7 @@ async def test_removed_key_keeps_its_cursor_and_idempotency_key() -> None:
     ids = [answer.json["id"] for answer in made]
     obj = office.read(ids[1])
     await office.ask("DELETE", f"/keys/{ids[1]}")
-    await archive_removed(office.gateway.store, "gatewaykeys", "demo", obj)
+    await archive_removed(office.gateway.store, "gatewaykeys", "demo", obj, [])
     office.gateway.kube.remove("gatewaykeys", obj["metadata"]["name"])
     assert (await office.ask("GET", f"/keys/{ids[1]}")).status == 404
     page = await office.show("/keys", f"after={ids[1]}&order=asc")

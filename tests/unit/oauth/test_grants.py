@@ -4,11 +4,12 @@ import asyncio
 
 import pytest
 
+from gateway_core.accounts.changes import read_ending
 from gateway_core.accounts.records import project_account, project_user
 from gateway_core.api.errors import OAuthError, TooManyCalls, Unavailable
 from gateway_core.api.ids import IdMint
 from gateway_core.api.times import parse_time
-from gateway_core.kube.errors import KubernetesUnavailable, WriteOutcomeUnknown
+from gateway_core.kube.errors import KubernetesUnavailable, RequestRejected, WriteOutcomeUnknown
 from gateway_core.kube.read_through import ReadThrough
 from gateway_core.oauth import room
 from gateway_core.oauth.authorization import AuthorizationRequest
@@ -104,7 +105,16 @@ class Scene:
         return error.value.code == code
 
     def names(self):
-        return [obj["metadata"]["name"] for obj in self.kube.list_objects("gatewaygrants")]
+        return [obj["metadata"]["name"] for obj in self.list_current()]
+
+    def list_current(self):
+        """Those that give access; the operator removes deleted ones once they are archived."""
+        grants = self.kube.list_objects("gatewaygrants")
+        return [obj for obj in grants if "deletionTimestamp" not in obj["metadata"]]
+
+    def list_ended(self):
+        grants = self.kube.list_objects("gatewaygrants")
+        return [read_ending(obj) for obj in grants if "deletionTimestamp" in obj["metadata"]]
 
 
 @pytest.fixture
@@ -161,7 +171,7 @@ async def test_grants_that_wait_for_their_end_are_bounded(monkeypatch):
     kube = FakeKubernetes()
     kube.away = True
     revocations = Revocations(kube)
-    await asyncio.gather(*(revocations.end(f"grant-{n}") for n in range(5)))
+    await asyncio.gather(*(revocations.end(f"grant-{n}", "x") for n in range(5)))
     waiting = [n for n in range(5) if revocations.is_ending(f"grant-{n}")]
     assert len(waiting) == 2
     kube.away = False
@@ -169,13 +179,15 @@ async def test_grants_that_wait_for_their_end_are_bounded(monkeypatch):
     assert not any(revocations.is_ending(f"grant-{n}") for n in waiting)
 
 
-async def test_known_reuse_reads_nothing(scene):
+async def test_known_reuse_notes_its_reason_before_the_deletion(scene):
     first = await scene.get_tokens()
     await scene.refresh(first)
     scene.now += AFTER_GRACE
     scene.kube.calls.clear()
     assert await scene.is_refused(scene.refresh(first))
-    assert [method for method, _ in scene.kube.calls] == ["delete"]
+    assert [method for method, _ in scene.kube.calls] == ["get", "patch", "delete"]
+    [end] = scene.list_ended()
+    assert (end.by, end.text) == ("gateway/", "access ended: a refresh token was used twice")
 
 
 async def test_another_client_cannot_end_a_grant_by_a_spent_token(scene):
@@ -338,7 +350,7 @@ async def test_grants_of_an_account_are_bounded_and_no_user_displaces_another(sc
     await scene.get_tokens(scene.register("mona"), user="mona")
     for n in range(8):
         await scene.get_tokens(scene.register(f"a{n}"))
-    users = [obj["spec"]["userName"] for obj in scene.kube.list_objects("gatewaygrants")]
+    users = [obj["spec"]["userName"] for obj in scene.list_current()]
     assert sorted(users) == ["ann"] * 3 + ["mona"]
 
 
@@ -387,6 +399,24 @@ async def test_owner_of_the_account_alone_revokes_grants_of_others(scene, user, 
     [name] = scene.names()
     assert await scene.grants.revoke(scene.users.get(user), name) is revokes
     assert scene.names() == ([] if revokes else [name])
+    assert [end.by for end in scene.list_ended()] == [f"user/{user}"] * revokes
+
+
+async def test_deletion_goes_on_where_its_reason_cannot_be_noted(scene):
+    await scene.get_tokens()
+    [name] = scene.names()
+    scene.kube.order_faults("patch", Fault(RequestRejected("a policy refuses")))
+    assert await scene.grants.revoke(scene.users.get("ann"), name)
+    [end] = scene.list_ended()
+    assert (end.by, end.text) == ("client/", "deleted")
+
+
+async def test_deleted_grant_that_a_replica_still_has_gives_no_tokens(scene):
+    tokens = await scene.get_tokens()
+    [name] = scene.names()
+    scene.table.cut = True
+    await scene.kube.delete("gatewaygrants", name)
+    assert await scene.is_refused(scene.refresh(tokens))
 
 
 async def test_grant_that_another_replica_made_can_be_revoked(scene):

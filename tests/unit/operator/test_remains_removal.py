@@ -8,7 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
+from gateway_core.accounts.changes import Change, read_changes, write_changes
 from gateway_core.accounts.records import project_account, project_user
+from gateway_core.accounts.remains import read_removed
 from gateway_core.accounts.sign_in import mark_password
 from gateway_core.api.account import AccountDefaults, GatewayAccount, GatewayUser
 from gateway_core.api.ids import REMAINS_FINALIZER, STORED_FINALIZER
@@ -319,6 +321,48 @@ async def test_deleted_user_loses_grants_and_keys_for_ever(bench: Bench) -> None
         key = bench.kube.find(KEYS, f"{KEYS}-{name}") or {}
         assert key["spec"]["revoked"]
         assert key["metadata"]["annotations"]
+
+
+def annotate_changes(bench: Bench, user: str, *rows: Change) -> None:
+    obj = bench.kube.find(USERS, user)
+    assert obj is not None
+    meta = {**obj["metadata"], "annotations": write_changes(rows)}
+    bench.kube.put(USERS, {**obj, "metadata": meta})
+
+
+DEMO_ROW, OTHER_ROW, LEFT_ROW = (
+    Change("2026-11-20T10:00:00Z", "user/ann", "role changed from viewer to owner", account)
+    for account in ("demo", "other", "left")
+)
+
+
+@in_virtual_time
+async def test_rows_of_a_deleted_user_stay_in_each_account(bench: Bench) -> None:
+    bench.put_account("left")
+    annotate_changes(bench, "mia", DEMO_ROW, OTHER_ROW, LEFT_ROW)
+    await bench.delete(USERS, "mia")
+    deleted = (bench.kube.find(USERS, "mia") or {})["metadata"]["deletionTimestamp"]
+    bench.arm("after-remains")
+    bench.begin()
+    async with bench.reviving():
+        await bench.settle(QUIET_SECONDS + 30)
+    assert bench.kube.find(USERS, "mia") is None
+    for row in (DEMO_ROW, OTHER_ROW, LEFT_ROW):
+        found = await read_removed(bench.store, USERS, row.account, "mia")
+        assert found is not None
+        assert read_changes(found) == [row, Change(deleted, "client/", "deleted")]
+
+
+@in_virtual_time
+async def test_rows_of_a_member_go_with_their_account(bench: Bench) -> None:
+    annotate_changes(bench, "mia", DEMO_ROW, OTHER_ROW)
+    bench.put_user("bob")
+    annotate_changes(bench, "bob", DEMO_ROW)
+    await bench.delete(ACCOUNTS, "demo")
+    await bench.settle(QUIET_SECONDS + 5)
+    assert bench.kube.find(ACCOUNTS, "demo") is None
+    assert read_changes(bench.kube.find(USERS, "mia") or {}) == [OTHER_ROW]
+    assert read_changes(bench.kube.find(USERS, "bob") or {}) == []
 
 
 @in_virtual_time

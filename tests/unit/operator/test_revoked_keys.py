@@ -6,10 +6,11 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway_core.api.ids import REPLAYS_ANNOTATION, REVOKED_AT_ANNOTATION
+from gateway_core.accounts.changes import Change, read_changes, read_ending
+from gateway_core.accounts.remains import MOST_ROWS, archive_removed, list_removed, read_removed
+from gateway_core.api.ids import REMAINS_FINALIZER, REPLAYS_ANNOTATION, REVOKED_AT_ANNOTATION
 from gateway_core.kube.errors import RequestRejected, WriteConflict, WriteOutcomeUnknown
-from gateway_core.storage.objects import StoreUnavailable
-from gateway_core.tasks.archive import archive_removed, read_removed
+from gateway_core.kube.informer import unless_deleted
 from gateway_operator.accounts.kinds import project_guardrail, project_key
 from gateway_operator.context import Failpoints
 from gateway_operator.retention.objects import Deletions, RetentionRules
@@ -27,12 +28,10 @@ class Bench(Declarations):
 
     def __init__(self) -> None:
         self.kube = FakeKubernetes()
-        self.store = FakeObjects()
         self.sweep = RevokedKeys(
             self.kube,
-            self.store,
             Deletions(self.kube, Failpoints()),
-            FakeInformer(self.kube, "gatewaykeys", project_key),
+            FakeInformer(self.kube, "gatewaykeys", unless_deleted(project_key)),
             FakeInformer(self.kube, "gatewayguardrails", project_guardrail),
             most=2,
         ).sweep
@@ -47,7 +46,9 @@ class Bench(Declarations):
 
     @property
     def names(self) -> list[str]:
-        return sorted(o["metadata"]["name"] for o in self.kube.list_objects("gatewaykeys"))
+        """Keys that are not being deleted: their finalizer keeps the others until archived."""
+        found = (o["metadata"] for o in self.kube.list_objects("gatewaykeys"))
+        return sorted(meta["name"] for meta in found if "deletionTimestamp" not in meta)
 
 
 async def test_keys_revoked_first_are_removed_first() -> None:
@@ -68,8 +69,12 @@ async def test_keys_revoked_first_are_removed_first() -> None:
     ]
     assert len(bench.names) == 7
     assert await bench.sweep() == 0
-    assert await read_removed(bench.store, "gatewaykeys", "demo", "key-c") is not None
-    assert await read_removed(bench.store, "gatewaykeys", "demo", "key-a") is None
+    removed = bench.kube.find("gatewaykeys", "key-c")
+    assert removed is not None
+    # its rows of the audit are archived before it goes
+    assert removed["metadata"]["finalizers"] == [REMAINS_FINALIZER]
+    end = read_ending(removed)
+    assert (end.by, end.text) == ("gateway/", "deleted: 2 newer ones are revoked")
 
 
 async def test_removed_key_leaves_its_place_in_guardrails() -> None:
@@ -119,18 +124,6 @@ async def test_refused_account_delays_no_other() -> None:
     assert await bench.sweep() == 1
 
 
-async def test_key_stays_while_its_archive_cannot_be_written() -> None:
-    bench = Bench()
-    for n in range(3):
-        bench.put_revoked(f"key-{n}", n)
-    bench.store.away = True
-    with pytest.raises(StoreUnavailable):
-        await bench.sweep()
-    assert len(bench.names) == 3
-    bench.store.away = False
-    assert await bench.sweep() == 1
-
-
 async def test_interrupted_sweep_is_continued() -> None:
     bench = Bench()
     for n in range(4):
@@ -152,10 +145,66 @@ async def test_archived_key_is_small() -> None:
         "annotations": {REPLAYS_ANNOTATION: "x" * 6000},
         "managedFields": [{"x": "y" * 10_000}],
     }
-    await archive_removed(store, "gatewayguardrails", "demo", {"metadata": meta, "spec": spec})
+    obj = {"metadata": meta, "spec": spec}
+    await archive_removed(store, "gatewayguardrails", "demo", obj, [])
     (content,) = store.contents.values()
     assert len(content) < 500
     assert orjson.loads(content)["metadata"]["name"] == "grd-a"
+
+
+def make_removed(name: str, created: str) -> dict[str, Any]:
+    meta = {"name": name, "creationTimestamp": created}
+    return {"metadata": meta, "spec": {"displayName": name}}
+
+
+async def read_rows(store: FakeObjects, name: str) -> list[Change]:
+    found = await read_removed(store, "gatewaykeys", "demo", name)
+    assert found is not None
+    return read_changes(found)
+
+
+async def test_next_object_of_a_name_keeps_the_rows_of_those_before() -> None:
+    store = FakeObjects()
+    rows: list[Change] = []
+    for day in (1, 2, 3):
+        created, deleted = f"2026-11-0{day}T10:00:00Z", f"2026-11-0{day}T11:00:00Z"
+        own = [Change(created, "client/kubectl", "created"), Change(deleted, "client/", "deleted")]
+        for _ in range(2):
+            # a kill may have it archived twice
+            await archive_removed(store, "gatewaykeys", "demo", make_removed("key-a", created), own)
+        rows += own
+    assert await read_rows(store, "key-a") == rows
+
+
+async def test_end_of_an_interrupted_deletion_is_dropped() -> None:
+    store = FakeObjects()
+    obj, end = make_removed("key-a", "2026-11-01T10:00:00Z"), "2026-11-01T12:00:00Z"
+    for at in ("2026-11-01T11:00:00Z", end):
+        await archive_removed(
+            store, "gatewaykeys", "demo", obj, [Change(at, "user/ann", "deleted")]
+        )
+    assert await read_rows(store, "key-a") == [Change(end, "user/ann", "deleted")]
+
+
+async def test_rows_of_one_name_are_bounded() -> None:
+    store = FakeObjects()
+    rows = [Change(f"2026-11-01T10:{n // 60:02}:{n % 60:02}Z", "user/a", "x") for n in range(300)]
+    obj = make_removed("key-a", "2026-11-01T10:00:00Z")
+    await archive_removed(store, "gatewaykeys", "demo", obj, rows)
+    assert await read_rows(store, "key-a") == rows[-MOST_ROWS:]
+
+
+async def test_remains_removed_last_are_listed_over_all_kinds() -> None:
+    store = FakeObjects()
+    for n, plural in enumerate(("gatewaykeys", "gatewaygrants", "gatewayusers") * 2):
+        await archive_removed(store, plural, "demo", make_removed(f"n-{n}", "2026"), [])
+        await archive_removed(store, plural, "other", make_removed(f"n-{n}", "2026"), [])
+        for key in store.contents:
+            if key.endswith(f"/n-{n}.json"):
+                store.modified[key] = NOW + timedelta(minutes=n)
+    found = await list_removed(store, "demo", 4)
+    names = sorted(obj["metadata"]["name"] for _, obj in found)
+    assert names == ["n-2", "n-3", "n-4", "n-5"]
 
 
 async def test_newest_archived_keys_of_account_are_kept() -> None:

@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from gateway_apiserver.endpoints import Call
+from gateway_apiserver.surfaces.console.actors import Actors
 from gateway_apiserver.surfaces.console.parts import (
     Cell,
     Field,
@@ -19,20 +20,31 @@ from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, rea
 from gateway_core.accounts.changes import MOST_CHANGES, Change, read_changes
 from gateway_core.accounts.guardrails import Guardrail
 from gateway_core.accounts.records import AccountIndex, KeyRecord, UserRecord
+from gateway_core.accounts.remains import list_removed
 from gateway_core.accounts.roles import Act
+from gateway_core.accounts.sign_in import USERS
 from gateway_core.api.ids import name_to_id
+from gateway_core.api.resource import Object
 from gateway_core.kube.informer import Cache
 from gateway_core.kube.kinds import GUARDRAILS, KEYS, Kind
 from gateway_core.kube.repository import ListLimiter
-from gateway_core.oauth.records import GrantRecord
+from gateway_core.oauth.records import GrantRecord, list_grant_changes
+from gateway_core.oauth.revocation import GRANTS
 from gateway_core.storage.objects import ObjectStore, StoreUnavailable
-from gateway_core.tasks.archive import list_removed
 
 MOST_SHOWN = 100
-MOST_REMOVED = 25
-"""Removed objects of a kind whose remains are read, the latest ones."""
-_SHOWN = "Standard"
-"""Class of the keys that accounts govern."""
+_TITLES = {
+    KEYS.plural: KEYS.title,
+    GUARDRAILS.plural: GUARDRAILS.title,
+    USERS.plural: "Member",
+    GRANTS.plural: "Application",
+}
+_FOLDERS = {
+    (KEYS.plural, "Standard"): "keys",
+    (KEYS.plural, "Management"): "management-keys",
+    (GUARDRAILS.plural, ""): "guardrails",
+}
+"""Where the pages of a kind are."""
 _Entry = tuple[Change, str, Cell]
 """A change, the kind of what was changed, and its name."""
 
@@ -53,6 +65,7 @@ class AuditPage:
         self._keys = keys
         self._guardrails = guardrails
         self._users = users
+        self._actors = Actors(users)
         self._grants = grants
         self._views = ListLimiter()
         console.add_section(Section("Audit", "/audit", Act.GOVERN, confined=False))
@@ -73,7 +86,9 @@ class AuditPage:
         rows = [
             [at(change.time), *cells]
             for _, (change, kind, what) in ordered
-            for cells in [(self._name(change.by), Cell(kind, "word"), what, Cell(change.text))]
+            for cells in [
+                (self._actors.show(change.by), Cell(kind, "word"), what, Cell(change.text))
+            ]
             if any(folded in cell.text.casefold() for cell in cells)
         ]
         heads = (Head("When"), Head("Who"), Head("Kind"), Head("What"), Head("Change"))
@@ -82,8 +97,9 @@ class AuditPage:
         search = Form(f"{seat.home}/audit", "Show", (Field("word", "Search", "search", word),))
         text = (
             f"The latest {MOST_SHOWN} changes: of each object at most {MOST_CHANGES} through the"
-            " gateway, and the latest by each other program, such as kubectl or gatewayctl. Whose"
-            " these are, and deletions by such programs, are in the cluster's audit log."
+            " gateway, and the latest by each other program, such as kubectl or gatewayctl. Rows of"
+            " deleted ones stay for 30 days. The person who used such a program is in the cluster's"
+            " audit log."
         )
         changes = Table("Changes", heads, rows[:MOST_SHOWN], empty)
         return Screen("Audit", [search, changes, Hint(text)])
@@ -92,42 +108,35 @@ class AuditPage:
         account = seat.account.name
         for change in seat.account.history.list_changes():
             yield change, "Account", Cell(seat.account.display_name)
-        tables: list[tuple[Kind, str, AccountIndex[Any]]] = [
-            (KEYS, "keys", self._keys),
-            (GUARDRAILS, "guardrails", self._guardrails),
+        created: dict[tuple[str, str], str] = {}
+        tables: list[tuple[Kind, AccountIndex[Any]]] = [
+            (KEYS, self._keys),
+            (GUARDRAILS, self._guardrails),
         ]
-        for kind, noun, table in tables:
+        for kind, table in tables:
             for each in table.find_current(account):
-                if each.shown is None or getattr(each, "key_class", _SHOWN) != _SHOWN:
+                if each.shown is None:
                     continue
-                link = f"{seat.home}/{noun}/{name_to_id(each.name)}"
+                created[kind.plural, each.name] = each.shown.position[0]
+                place = _FOLDERS[kind.plural, getattr(each, "key_class", "")]
+                link = f"{seat.home}/{place}/{name_to_id(each.name)}"
                 for change in each.shown.history.list_changes():
                     yield change, kind.title, Cell(each.display_name, href=link)
-            removed = []
-            with suppress(StoreUnavailable):
-                removed = await list_removed(self._store, kind.plural, account, MOST_REMOVED)
-            for obj in removed:
-                known = name_to_id(obj["metadata"]["name"])
-                for change in read_changes(obj):
-                    yield change, kind.title, Cell(obj["spec"].get("displayName", known))
         for _, user in [*self._users.items()]:
-            if user.find_role(account) is None:
-                continue
-            # what another program has written may be about another account
-            is_only_here = len(user.roles) == 1
-            for change in user.changes:
-                if change.account == account or (is_only_here and not change.account):
-                    yield change, "Member", Cell(user.display_name)
+            if account in user.list_accounts():
+                created[USERS.plural, user.name] = user.created_at
+            for change in user.list_changes(account):
+                yield change, "Member", Cell(user.display_name)
         for _, grant in [*self._grants.items()]:
             if grant.account == account:
-                change = Change(grant.created_at, f"user/{grant.user}", "access given")
-                yield change, "Application", Cell(grant.client_name)
-
-    def _name(self, by: str) -> Cell:
-        kind, _, name = by.partition("/")
-        if kind == "client":
-            return Cell(f"Administrator, by {name}")
-        if kind != "user":
-            return Cell(name_to_id(name), "code")
-        user = self._users.get(name)
-        return Cell(name if user is None else user.display_name)
+                for change in list_grant_changes(grant):
+                    yield change, "Application", Cell(grant.client_name)
+        removed: list[tuple[str, Object]] = []
+        with suppress(StoreUnavailable):
+            removed = await list_removed(self._store, account, MOST_SHOWN)
+        for plural, obj in removed:
+            since = created.get((plural, obj["metadata"]["name"]))
+            for change in read_changes(obj):
+                # an object that is there has its own rows
+                if since is None or change.time <= since:
+                    yield change, _TITLES[plural], Cell(obj["spec"]["displayName"])

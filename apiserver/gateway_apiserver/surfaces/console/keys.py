@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from gateway_apiserver.endpoints import Call
+from gateway_apiserver.surfaces.console.actors import Actors
 from gateway_apiserver.surfaces.console.governed import (
     GovernedPages,
     limit_fields,
@@ -50,7 +51,7 @@ from gateway_core.accounts.key_use import KeyUse
 from gateway_core.accounts.records import AccountIndex, KeyRecord, UserRecord
 from gateway_core.accounts.roles import Act
 from gateway_core.admission.rates import RateLimiter
-from gateway_core.api.ids import name_to_id
+from gateway_core.api.ids import id_to_name, name_to_id
 from gateway_core.api.limits import subject_of_key
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.informer import Cache
@@ -76,7 +77,7 @@ class KeyPages(GovernedPages):
         uses: KeyUse,
     ) -> None:
         self._keys = keys
-        self._users = users
+        self._actors = Actors(users)
         self._uses = uses
         section = Section("Keys", "/keys", Act.GOVERN)
         super().__init__(
@@ -131,7 +132,7 @@ class KeyPages(GovernedPages):
         user, now, part = seat.principal.confined_to, CLOCK.time(), name.casefold()
         for key in self._keys.find_current(seat.account.name):
             is_own = key.key_class == "Standard" and user in (None, key.creator)
-            has_status = status in ("", _find_state(key, now))
+            has_status = status in ("", find_state(key, now))
             if is_own and has_status and part in key.display_name.casefold():
                 yield key
 
@@ -145,15 +146,14 @@ class KeyPages(GovernedPages):
         now, rows = CLOCK.time(), list[Sequence[Cell]]()
         for key, shown in page:
             wire_id = name_to_id(key.name)
-            maker = self._users.get(key.creator) if key.creator else None
             rows.append(
                 [
                     Cell(key.display_name, href=f"{seat.home}/keys/{wire_id}"),
                     Cell(shown.hint, "code"),
-                    state(_find_state(key, now)),
+                    state(find_state(key, now)),
                     *show_use(budgets[subject_of_key(key.name)]).values(),
                     at(find_use(shown.used_at, used.get(key.name)), otherwise="never"),
-                    Cell(NOTHING if maker is None else maker.display_name),
+                    self._actors.show_creator(shown, key.creator),
                 ]
             )
         return rows
@@ -180,7 +180,7 @@ class KeyPages(GovernedPages):
             *show_use(key).items(),
             ("Limit resets", at(key["reset_at"])),
             ("Calls a minute", Cell(show_count(key["rpm_limit"]))),
-            ("Created by", _show_maker(key)),
+            ("Created by", self._show_creator(seat, key["id"])),
             ("Created", at(key["created_at"])),
             ("Changed", at(key["updated_at"])),
             ("Last used", at(key["last_used_at"], otherwise="never")),
@@ -212,6 +212,12 @@ class KeyPages(GovernedPages):
         await self._api.write(call, seat, "DELETE", self.operation(call))
         return redirect(f"{self.locate(call, seat)}?done=revoked")
 
+    def _show_creator(self, seat: Seat, wire_id: str) -> Cell:
+        key = self._keys.get(seat.account.name, id_to_name(wire_id))
+        if key is None or key.shown is None:
+            return Cell(NOTHING)
+        return self._actors.show_creator(key.shown, key.creator)
+
     def _offer_changes(self, seat: Seat, path: str, key: Any) -> list[Form]:
         disabled = Field("disabled", "Disabled", "checkbox", "true" if key["disabled"] else "")
         change = "Change name, state and limits"
@@ -229,17 +235,13 @@ class KeyPages(GovernedPages):
         ]
 
 
-def _find_state(key: KeyRecord, now: float) -> KeyState:
+def find_state(key: KeyRecord, now: float) -> KeyState:
     """Return the state, as `find_status` of the operations does."""
     if key.revoked:
         return "revoked"
     if key.expires_at <= now:
         return "expired"
     return "disabled" if key.shown is not None and key.shown.is_disabled else "active"
-
-
-def _show_maker(key: Any) -> Cell:
-    return Cell((key["created_by"] or {}).get("name", NOTHING))
 
 
 def _show_secret(seat: Seat, key: Any) -> Screen:

@@ -12,6 +12,7 @@ from gateway_apiserver.surfaces.console.guardrails import GuardrailPages
 from gateway_apiserver.surfaces.console.inner import InnerApi
 from gateway_apiserver.surfaces.console.keys import KeyPages
 from gateway_apiserver.surfaces.console.live import AccountEvents, LiveRoutes
+from gateway_apiserver.surfaces.console.management_keys import ManagementKeyPages
 from gateway_apiserver.surfaces.console.members import MemberPages
 from gateway_apiserver.surfaces.console.overview import OverviewPage, SeatUsage
 from gateway_apiserver.surfaces.console.playground import PlaygroundPages
@@ -72,6 +73,7 @@ def add_console(
     BatchPages(console, api, batch_rows)
     FilePages(console, api, files)
     KeyPages(console, api, limiter, offers, keys, parts.tables.users, parts.key_use)
+    ManagementKeyPages(console, repository, keys, parts.tables.users, parts.key_use)
     GuardrailPages(console, api, limiter, offers, guardrails, keys)
     UsagePages(console, parts.tables.keys, usage, seat_usage, limiter)
     MemberPages(console, api)

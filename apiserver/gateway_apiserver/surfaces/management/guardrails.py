@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from gateway_apiserver.access import Caller
-from gateway_apiserver.surfaces.management.changes import record_change
+from gateway_apiserver.surfaces.management.changes import name_caller, record_change
 from gateway_apiserver.surfaces.management.objects import (
     ManagedObjects,
     check_made,
@@ -25,10 +25,12 @@ from gateway_apiserver.surfaces.management.responses import (
     view_unused,
 )
 from gateway_apiserver.surfaces.models import Page
+from gateway_core.accounts.changes import note_ending
 from gateway_core.api.errors import Conflict, NotFound, Unavailable
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.ids import (
     ACCOUNT_LABEL,
+    REMAINS_FINALIZER,
     SEQUENCE_ANNOTATION,
     UNCHECKED_ANNOTATION,
     name_to_id,
@@ -126,6 +128,11 @@ class GuardrailService:
 
     async def delete(self, caller: Caller, guardrail_id: str, *, force: bool) -> DeletedGuardrail:
         """Delete a guardrail; one with assigned keys only with `force`."""
+        by, text = name_caller(caller.principal), "deleted"
+
+        def note_end(_: Object) -> Mapping[str, Any]:
+            return {"metadata": {"annotations": note_ending(by, text)}}
+
         for _ in range(_ATTEMPTS):
             obj = await self._repository.find(GUARDRAILS, caller.account, guardrail_id)
             (assigned,) = await self._count_keys(caller.account, [obj])
@@ -133,12 +140,14 @@ class GuardrailService:
                 raise Conflict(
                     f"The guardrail holds for keys ({assigned}): take them out, or add ?force=true."
                 )
-            annotations = obj["metadata"].get("annotations") or {}
-            noted = {**annotations, **record_change(obj, caller.principal, "deleted")}
-            remains = {**obj, "metadata": {**obj["metadata"], "annotations": noted}}
+            noted = await self._repository.change(
+                GUARDRAILS, caller.account, guardrail_id, note_end
+            )
+            if noted["spec"].get("keyNames") != obj["spec"].get("keyNames"):
+                continue
             # first, so that replays and cursors never miss it
-            await self._objects.keep_removed(GUARDRAILS, caller.account, remains)
-            if await self._repository.remove(GUARDRAILS, obj):
+            await self._objects.keep_removed(GUARDRAILS, caller.account, noted, by, text)
+            if await self._repository.remove(GUARDRAILS, noted):
                 return DeletedGuardrail(id=guardrail_id)
         raise Unavailable("The guardrail is being changed by others.", retry_after=1)
 
@@ -159,11 +168,16 @@ class GuardrailService:
         return _render_new(obj, spec), replayed
 
     async def _unmark(self, obj: Object) -> bool:
-        """Remove the mark; False if the object was deleted meanwhile."""
+        """Remove the mark; False if the object was deleted meanwhile.
+
+        From then on the object has rows in the audit, which its finalizer keeps.
+        """
 
         def decide(current: Object) -> Mapping[str, Any] | None:
             if _is_marked(current):
-                return {"metadata": {"annotations": {UNCHECKED_ANNOTATION: None}}}
+                finalizers = [*{*(current["metadata"].get("finalizers") or ()), REMAINS_FINALIZER}]
+                annotations = {UNCHECKED_ANNOTATION: None}
+                return {"metadata": {"annotations": annotations, "finalizers": finalizers}}
             return None
 
         account, wire_id = obj["spec"]["accountName"], name_to_id(obj["metadata"]["name"])

@@ -1,8 +1,9 @@
 """`/keys`: standard keys are created, shown, changed, rotated and revoked (contract §9)."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from gateway_apiserver.access import Caller
@@ -34,12 +35,14 @@ from gateway_apiserver.surfaces.management.responses import (
     view_unused,
 )
 from gateway_apiserver.surfaces.models import Page
+from gateway_core.accounts.authentication import Principal
 from gateway_core.accounts.key_use import KeyUse
 from gateway_core.accounts.records import KeyRecord, UserRecord
 from gateway_core.api.errors import Conflict, KeyReused, Unavailable
 from gateway_core.api.ids import (
     ACCOUNT_LABEL,
     FIRST_HINT_ANNOTATION,
+    REMAINS_FINALIZER,
     REVOKED_AT_ANNOTATION,
     SEQUENCE_ANNOTATION,
     id_to_name,
@@ -50,7 +53,7 @@ from gateway_core.api.resource import Object, skeleton
 from gateway_core.api.times import format_time
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.informer import Cache
-from gateway_core.kube.kinds import GUARDRAILS, KEYS
+from gateway_core.kube.kinds import GUARDRAILS, KEYS, Kind
 from gateway_core.kube.lists import find_position
 from gateway_core.kube.repository import Repository, unknown
 
@@ -222,19 +225,9 @@ class KeyService:
 
     async def revoke(self, caller: Caller, key_id: str) -> DeletedKey:
         """Revoke a key for good. Idempotent."""
-        now = format_time(CLOCK.now())
-
-        def decide(obj: Object) -> Mapping[str, Any] | None:
-            _check_governs(caller, obj)
-            if obj["spec"].get("revoked"):
-                return None
-            annotations = {
-                REVOKED_AT_ANNOTATION: now,
-                **record_change(obj, caller.principal, "revoked"),
-            }
-            return {"metadata": {"annotations": annotations}, "spec": {"revoked": True}}
-
-        await self._repository.change(KEYS, caller.account, key_id, decide)
+        await revoke_key(
+            self._repository, KEYS, caller.principal, key_id, partial(_check_governs, caller)
+        )
         return DeletedKey(id=key_id)
 
     def _describe_token(self, minted: MintedKey) -> dict[str, Any]:
@@ -255,7 +248,13 @@ class KeyService:
         labels = {ACCOUNT_LABEL: caller.account}
         creator = caller.principal.key.creator
         return {
-            **skeleton(GatewayKey, creation.name, labels=labels, annotations=annotations),
+            **skeleton(
+                GatewayKey,
+                creation.name,
+                labels=labels,
+                annotations=annotations,
+                finalizers=[REMAINS_FINALIZER],
+            ),
             "spec": {
                 "accountName": caller.account,
                 "class": "Standard",
@@ -313,6 +312,29 @@ class KeyService:
     def _find_creator(self, obj: Object) -> UserRecord | None:
         name = obj["spec"].get("createdBy")
         return None if name is None else self._users.get(name)
+
+
+async def revoke_key(
+    repository: Repository,
+    kind: Kind,
+    caller: Principal,
+    key_id: str,
+    check: Callable[[Object], None],
+) -> None:
+    """Revoke a key of the caller's account for good; `check` raises where they may not.
+
+    Raises as `Repository.change`.
+    """
+    now = format_time(CLOCK.now())
+
+    def decide(obj: Object) -> Mapping[str, Any] | None:
+        check(obj)
+        if obj["spec"].get("revoked"):
+            return None
+        annotations = {REVOKED_AT_ANNOTATION: now, **record_change(obj, caller, "revoked")}
+        return {"metadata": {"annotations": annotations}, "spec": {"revoked": True}}
+
+    await repository.change(kind, caller.account.name, key_id, decide)
 
 
 def _governs(caller: Caller, obj: Object) -> bool:

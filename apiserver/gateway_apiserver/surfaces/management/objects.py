@@ -19,6 +19,8 @@ from gateway_apiserver.access import Caller
 from gateway_apiserver.surfaces.management import ROOT
 from gateway_apiserver.surfaces.management.changes import record_change
 from gateway_apiserver.surfaces.management.requests import ListQuery
+from gateway_core.accounts.changes import Change, list_changes
+from gateway_core.accounts.remains import archive_removed, read_removed
 from gateway_core.api.errors import KeyReused, NotFound, Unavailable
 from gateway_core.api.ids import (
     FINGERPRINT_ANNOTATION,
@@ -28,11 +30,12 @@ from gateway_core.api.ids import (
     id_to_name,
 )
 from gateway_core.api.resource import Object
+from gateway_core.api.times import format_time
+from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.kinds import Kind
 from gateway_core.kube.lists import Position, find_position
 from gateway_core.kube.repository import Repository, unknown
 from gateway_core.storage.objects import ObjectStore, StoreUnavailable
-from gateway_core.tasks.archive import archive_removed, read_removed
 from gateway_core.tasks.validation import fingerprint
 
 MOST_NOTES = 64
@@ -130,10 +133,11 @@ class ManagedObjects:
             raise unknown(kind)
         return find_position(found)
 
-    async def keep_removed(self, kind: Kind, account: str, obj: Object) -> None:
-        """Store what is needed of an object before it is deleted. Unavailable."""
+    async def keep_removed(self, kind: Kind, account: str, obj: Object, by: str, text: str) -> None:
+        """Store what is needed of an object before it is deleted, and by whom. Unavailable."""
         try:
-            await archive_removed(self._store, kind.plural, account, obj)
+            rows = [*list_changes(obj), Change(format_time(CLOCK.now()), by, text)]
+            await archive_removed(self._store, kind.plural, account, obj, rows)
         except StoreUnavailable as error:
             raise _unavailable(kind) from error
 
