@@ -51,6 +51,7 @@ MATRIX = (
     Row("F30", "Redis demoted behind its name, rejected writes", 39, "I7; one failed call"),
     Row("F31", "Redis evicts keys", 500_000, "I7"),
     Row("F32", "task cancelled while the operator is killed", 100, "I2, I3, I7"),
+    Row("F33", "operator killed while rows of the audit are archived", 3, "each row once"),
 )
 
 
