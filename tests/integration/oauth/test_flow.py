@@ -5,6 +5,7 @@ import pytest
 
 from gateway_core.api.errors import Unauthenticated
 from tests.servers.browser import Browser
+from tests.servers.world import wait_for
 
 
 async def test_client_gets_tokens_rotates_and_revokes_them(world, client):
@@ -38,6 +39,43 @@ async def test_admin_sees_and_revokes_access_with_kubectl(world, client):
     assert not any(tokens[name] in stored for name in ("access_token", "refresh_token"))
     world.run.kubectl("delete", "gatewaygrant", grant)
     assert await client.refresh_error(tokens["refresh_token"]) == (400, "invalid_grant")
+
+
+async def read_audit(browser: Browser, word: str) -> str:
+    page = await browser.get(f"/console/demo/audit?word={word}")
+    assert page.status == 200
+    return " ".join(page.text.split())
+
+
+@pytest.mark.parametrize("way", ["settings", "application", "kubectl"])
+async def test_audit_keeps_access_use_and_its_end_whoever_ends_it(world, client, way):
+    name = f"Kept {way}"
+    await client.register(client_name=name)
+    async with Browser(client.base) as browser:
+        tokens = await client.authorize(browser)
+        grant = (await client.verify(tokens["access_token"])).principal.key.name
+        if way == "settings":
+            page = await browser.get("/settings")
+            form = next(form for form in page.forms if form.fields.get("grant") == grant)
+            await browser.post(form.action, form.fields)
+        elif way == "application":
+            await client.revoke(tokens["refresh_token"])
+        else:
+            world.run.kubectl("delete", "gatewaygrant", grant)
+        assert await client.refresh_error(tokens["refresh_token"]) == (400, "invalid_grant")
+        await wait_for(
+            lambda: (
+                not world.run.kubectl(
+                    "get", "gatewaygrant", grant, "-o", "name", "--ignore-not-found"
+                )
+            ),
+            what="the end of the grant",
+        )
+        text = await read_audit(browser, way)
+    by = {"settings": "Dana", "application": f"Application {name}", "kubectl": "Administrator"}
+    assert text.count("access given") == 1
+    assert text.count("access ended") == 1
+    assert by[way] in text, text
 
 
 async def test_pages_of_any_origin_may_read_discovery_and_tokens(world, client):
