@@ -22,6 +22,7 @@ PAGES = (
     "/usage",
     "/members",
     "/webhooks",
+    "/management-keys",
     "/audit",
 )
 

@@ -13,7 +13,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 VIEWED = {"", "/tasks", "/tasks/{task}", "/batches", "/batches/{batch}", "/files", "/files/{file}"}
 WORKED = VIEWED | {"/playground", "/keys", "/usage"}
 GOVERNED = WORKED | {
-    *("/keys/{key}", "/guardrails", "/guardrails/{grd}", "/members", "/audit", "/webhooks")
+    *("/keys/{key}", "/guardrails", "/guardrails/{grd}", "/members", "/audit", "/webhooks"),
+    "/management-keys",
 }
 FORMS = {
     "viewer": set(),
