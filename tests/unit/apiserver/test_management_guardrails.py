@@ -12,7 +12,7 @@ from gateway_core.kube.client import WatchEvent
 from gateway_core.kube.errors import WriteOutcomeUnknown
 from gateway_core.kube.repository import ListLimiter
 from tests.fakes.kubernetes import Fault
-from tests.unit.apiserver.gateway import Gateway
+from tests.unit.apiserver.gateway import Gateway, call
 from tests.unit.apiserver.management import Office
 
 WHOLE: dict[str, Any] = {
@@ -369,6 +369,31 @@ async def test_repeated_create_of_deleted_guardrail_gets_same_response(
     assert office.count("gatewayguardrails") == 0
     other = await office.ask("POST", "/guardrails", {"name": "x"}, idempotency_key="a")
     assert other.status == 409
+
+
+async def test_guardrail_that_waits_for_its_archive_is_gone(office: Office) -> None:
+    pool = await office.make("/guardrails", name="pool")
+    path = f"/guardrails/{pool['id']}"
+    assert (await office.ask("DELETE", path)).status == 200
+    assert office.read(pool["id"])["metadata"]["deletionTimestamp"]
+    for method, body in (("GET", None), ("PATCH", {"name": "x"}), ("DELETE", None)):
+        assert (await office.ask(method, path, body)).status == 404
+    again = await office.make("/guardrails", name="pool")
+    assert [one["id"] for one in (await office.show("/guardrails"))["data"]] == [again["id"]]
+
+
+async def test_key_that_waits_for_its_archive_is_gone(office: Office) -> None:
+    key = await office.make(name="one")
+    app, sent = office.gateway.app, [("Authorization", f"Bearer {key['secret']}")]
+    assert (await call(app, "GET", "/api/v1/me", headers=sent)).status == 200
+    name = key["id"].replace("_", "-", 1)
+    assert await office.gateway.kube.delete("gatewaykeys", name) is not None
+    assert (await call(app, "GET", "/api/v1/me", headers=sent)).status == 401
+    # also to a process whose watch is silent
+    office.gateway.keys.staleness = 60.0
+    assert (await call(app, "GET", "/api/v1/me", headers=sent)).status == 401
+    assert (await office.ask("GET", f"/keys/{key['id']}")).status == 404
+    assert key["id"] not in [one["id"] for one in (await office.show("/keys"))["data"]]
 
 
 async def test_cursor_of_deleted_guardrail_works(office: Office) -> None:
