@@ -18,6 +18,7 @@ from gateway_cli.admin import webhooks
 from gateway_cli.admin.funds import REFERENCES_ANNOTATION
 from gateway_cli.cluster.client import APPLY_PATCH, MERGE_PATCH
 from gateway_cli.cluster.errors import ClusterError
+from gateway_core.accounts.records import project_user
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.ids import REMAINS_FINALIZER
 from gateway_core.api.resource import skeleton
@@ -225,6 +226,11 @@ def test_users_have_one_role_an_account(gatewayctl, read, account):
     assert "no member" in gatewayctl("users", "revoke", "zoe", "--account", account, code=4).err
     said = gatewayctl("users", "describe", "zoe", "-o", "json").document
     assert (said["memberships"], said["suspended"]) == ({"second": "owner"}, False)
+    rows = project_user(read("gatewayuser", "zoe")).list_changes(account)
+    assert [(row.by, row.text) for row in rows] == [
+        ("client/gatewayctl", "role viewer given"),
+        ("client/gatewayctl", "role removed"),
+    ]
     assert "no users" in gatewayctl("users", "list", "--account", account).err
     gatewayctl("users", "grant", "zoe", "--account", "none", "--role", "admin", code=4)
     gatewayctl("users", "delete", "zoe", "--yes")

@@ -3,13 +3,16 @@
 from gateway_cli import options as opt
 from gateway_cli.admin.fields import Patch
 from gateway_cli.admin.table import USERS
+from gateway_cli.cluster import FIELD_MANAGER
 from gateway_cli.cluster.client import Cluster
 from gateway_cli.cluster.errors import ClusterError
 from gateway_cli.commands import cluster_command
 from gateway_cli.output import Done, Secret, show_done, show_secret
+from gateway_core.accounts.changes import note_change
 from gateway_core.accounts.passwords import generate_password, hash_password
 from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.resource import Object
+from gateway_core.kube.clock import CLOCK
 
 app = USERS.make_app()
 
@@ -23,7 +26,8 @@ async def grant(
 
     def decide(obj: Object) -> Patch:
         membership = {"accountName": account, "role": role}
-        return {"spec": {"memberships": [*_list_others(obj, account), membership]}}
+        noted = _note(obj, account, f"role {role} given")
+        return {**noted, "spec": {"memberships": [*_list_others(obj, account), membership]}}
 
     return await USERS.change(cluster, user, decide, f"is {role} of account {account}")
 
@@ -36,7 +40,8 @@ async def revoke(cluster: Cluster, user: opt.UserName, account: opt.OfAccount) -
         rest = _list_others(obj, account)
         if len(rest) == len(obj["spec"].get("memberships") or ()):
             raise ClusterError(f"user {user} is no member of account {account}")
-        return {"spec": {"memberships": rest}}
+        # the account's audit keeps the rows of who is no member any more
+        return {**_note(obj, account, "role removed"), "spec": {"memberships": rest}}
 
     return await USERS.change(cluster, user, decide, f"is out of account {account}")
 
@@ -49,6 +54,12 @@ async def reset_password(cluster: Cluster, user: opt.UserName) -> Secret:
     await cluster.change(GatewayUser, user, lambda _: patch)
     note = f"is the password of user {user}; it is not shown again"
     return password, {"name": user, "password": password}, [note]
+
+
+def _note(obj: Object, account: str, text: str) -> Patch:
+    """Return the part of a patch that notes a change for the account's audit."""
+    noted = note_change(obj, f"client/{FIELD_MANAGER}", text, CLOCK.now(), account)
+    return {"metadata": {"annotations": noted}}
 
 
 def _list_others(obj: Object, account: str) -> list[dict[str, str]]:
