@@ -314,9 +314,9 @@ def _shorten(kind: Kind, obj: Object) -> Object:
     return {"metadata": obj["metadata"], "spec": spec}
 
 
-def unknown(kind: Kind) -> NotFound:
+def unknown(kind: Kind, *, param: str | None = None) -> NotFound:
     """The one 404 for unknown and foreign ids (contract §0.5)."""
-    return NotFound(f"{kind.title} not found.")
+    return NotFound(f"{kind.title} not found.", param=param)
 
 
 @asynccontextmanager

@@ -147,13 +147,13 @@ def check_model(
     """
     for name, rule in rules.items():
         if not rule.supported and name in given:
-            raise _unsupported(model_id, f"does not support {name}")
+            raise _unsupported(model_id, name, f"does not support {name}")
         value = complete.get(name)
         if value is None or not rule.supported:
             continue
         problem = _narrow(rule, value)
         if problem:
-            raise _unsupported(model_id, f"does not support this {name}: it {problem}")
+            raise _unsupported(model_id, name, f"does not support this {name}: it {problem}")
 
 
 def check_rule(operation: Operation, rule: FieldRule) -> str | None:
@@ -192,8 +192,8 @@ def to_canonical_json(value: Any) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
 
 
-def _unsupported(model_id: str, problem: str) -> Conflict:
-    return Conflict(f"Model {model_id} {problem}.", code="unsupported_by_model")
+def _unsupported(model_id: str, name: str, problem: str) -> Conflict:
+    return Conflict(f"Model {model_id} {problem}.", code="unsupported_by_model", param=name)
 
 
 def _narrow(rule: FieldRule, value: Any) -> str | None:

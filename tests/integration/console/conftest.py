@@ -1,11 +1,12 @@
 """One account with a history, and people of each role in it; one of them has a second account."""
 
 import os
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest_asyncio
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, Locator, Page, async_playwright, expect
 from tools.programs import find_program
 
 from gateway_core.accounts.passwords import generate_password, hash_password
@@ -140,3 +141,11 @@ async def check_fits(page: Page) -> None:
     wide = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
     assert not await page.evaluate(wide), page.url
     await expect(page.locator("h1")).to_have_count(1)
+
+
+async def expect_marked(control: Locator, text: str) -> None:
+    """The control has the keyboard, is marked, and is described by its problem."""
+    await expect(control).to_be_focused()
+    await expect(control).to_be_in_viewport()
+    await expect(control).to_have_attribute("aria-invalid", "true")
+    await expect(control).to_have_accessible_description(re.compile(re.escape(text)))

@@ -3,7 +3,7 @@
 import pytest
 from playwright.async_api import expect
 
-from tests.integration.console.conftest import check_fits, picture
+from tests.integration.console.conftest import check_fits, expect_marked, picture
 from tests.integration.console.site import HOSTILE
 from tests.servers.tenants import wait_status
 
@@ -42,7 +42,10 @@ async def test_owner_makes_limits_rotates_and_revokes_a_key(people, visit):
     await page.get_by_text("Change name, state and limits").click()
     await page.get_by_label("Limit in dollars").fill("1.005")
     await page.get_by_role("button", name="Save").click()
-    await expect(page.get_by_role("alert")).to_contain_text("must be an amount in whole cents")
+    await expect_marked(
+        page.get_by_label("Limit in dollars"),
+        "Limit in dollars must be an amount in whole cents.",
+    )
     await expect(page.get_by_label("Limit in dollars")).to_have_value("1.005")
     page.complaints.clear()
     await page.get_by_label("Limit in dollars").fill("99")

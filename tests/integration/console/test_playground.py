@@ -12,7 +12,7 @@ import pytest
 from playwright.async_api import expect
 from tools.programs import find_program
 
-from tests.integration.console.conftest import check_fits, picture
+from tests.integration.console.conftest import check_fits, expect_marked, picture
 from tests.integration.console.site import HOSTILE
 from tests.servers.node import find_node
 
@@ -76,7 +76,7 @@ async def test_chat_streams_and_code_makes_the_same_call(people, visit, tmp_path
     await page.evaluate("document.querySelector('select[name=model]').options[0].value = 'none'")
     await page.evaluate("document.querySelector('select[name=model]').selectedIndex = 0")
     await page.get_by_role("button", name="Send").click()
-    await expect(page.locator("output.problem")).to_contain_text("model")
+    await expect_marked(page.get_by_label("Language model"), "model")
     page.complaints.clear()
 
 
@@ -125,9 +125,9 @@ async def test_task_is_started_and_shown(people, visit):
     await form.get_by_label("Reference image urls").fill("https://example.com/a.png")
     await form.get_by_label("Duration seconds").fill("99")
     await form.get_by_role("button", name="Start the task").click()
-    await expect(page.get_by_role("alert")).to_contain_text("duration_seconds")
-    page.complaints.clear()
     form = page.locator("details.more").filter(has_text="(sim)")
+    await expect_marked(form.get_by_label("Duration seconds"), "Duration seconds must be 3 to 16.")
+    page.complaints.clear()
     await expect(form.get_by_label("Prompt")).to_have_value(HOSTILE)
     await form.get_by_label("Duration seconds").fill("3")
     await form.get_by_role("button", name="Start the task").click()

@@ -221,12 +221,13 @@ def limit_fields(each: Any) -> list[Field]:
     """Controls of the limits of a key, with what it has."""
     cents, rate = each.get("limit_cents"), each.get("rpm_limit")
     hint = "With spaces between; a * at the end of one stands for any rest. Empty: all."
+    dollars = "" if cents is None else f"{cents / 100:.2f}"
     return [
-        Field("limit", "Limit in dollars", "number", "" if cents is None else f"{cents / 100:.2f}"),
+        Field("limit", "Limit in dollars", "number", dollars, param="limit_cents"),
         Field("limit_window", "Window", "select", each.get("limit_window") or "", options=_WINDOWS),
         Field("rpm_limit", "Calls a minute", "number", "" if rate is None else str(rate)),
         *(
-            Field(name, title, value=" ".join(each.get(name) or ()), hint=hint, most=4000)
+            _list_field(name, title, each, hint)
             for name, title in zip(_LISTS[:2], ("Allowed models", "Allowed providers"), strict=True)
         ),
     ]
@@ -238,10 +239,15 @@ def guardrail_fields(each: Any) -> list[Field]:
         Field("description", "Description", value=each.get("description") or "", most=1000),
         *limit_fields(each),
         *(
-            Field(name, title, value=" ".join(each.get(name) or ()), most=4000)
+            _list_field(name, title, each)
             for name, title in zip(_LISTS[2:], ("Denied models", "Denied providers"), strict=True)
         ),
     ]
+
+
+def _list_field(name: str, title: str, each: Any, hint: str = "") -> Field:
+    text = " ".join(each.get(name) or ())
+    return Field(name, title, value=text, hint=hint, most=4000, items=("entry", "entries"))
 
 
 def show_lists(each: Any) -> list[tuple[str, Cell]]:

@@ -130,7 +130,8 @@ class GuardrailPages(GovernedPages):
         heads = (Head("Name"), Head("Id"), Head("State"))
         keys = Table("Keys", heads, rows, "It holds for no key yet.", is_titled=True)
         keys = paginate(keys, path, {}, assigned, read_query(call))
-        field = Field("key_id", "Key id", required=True, hint="As the key's page shows it.")
+        hint = "As the key's page shows it."
+        field = Field("key_id", "Key id", required=True, hint=hint, param="key_ids")
         forms: list[Part] = [
             seat.offer(f"{path}/{word}", text, (field,), opener=text)
             for word, text in (("assign", "Put a key under it"), ("remove", "Take a key out"))

@@ -2,7 +2,9 @@
 
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from datetime import date
 from typing import Any, get_args
 
 from gateway_apiserver.endpoints import Call
@@ -46,6 +48,7 @@ from gateway_apiserver.surfaces.console.seats import (
 )
 from gateway_apiserver.surfaces.management.responses import KeyState, find_use
 from gateway_apiserver.surfaces.pages.html import redirect
+from gateway_apiserver.surfaces.validation import refuse_fields
 from gateway_core.accounts.guardrails import Shown
 from gateway_core.accounts.key_use import KeyUse
 from gateway_core.accounts.records import AccountIndex, KeyRecord, UserRecord
@@ -164,9 +167,8 @@ class KeyPages(GovernedPages):
 
     async def create(self, call: Call, seat: Seat, values: Values) -> Screen:
         """Make a key; its secret is on the page that answers, and nowhere else."""
-        day = values.get("expires_at")
-        end = {"expires_at": f"{day}T00:00:00Z"} if day else {}
-        made = await self.make(call, seat, values, **end)
+        end = _read_end(values.get("expires_at", "").strip())
+        made = await self.make(call, seat, values, expires_at=end)
         screen = _show_secret(seat, made)
         return replace(screen, parts=[*screen.parts, *self.warn_of_names(made)])
 
@@ -233,6 +235,16 @@ class KeyPages(GovernedPages):
                 f"{path}/revoke", "Revoke the key", text=text, opener="Revoke", is_danger=True
             ),
         ]
+
+
+def _read_end(day: str) -> str | None:
+    """Return the begin of the day, None where there is none. InvalidRequest."""
+    if not day:
+        return None
+    with suppress(ValueError):
+        if date.fromisoformat(day).year >= 2000:
+            return f"{date.fromisoformat(day)}T00:00:00Z"
+    raise refuse_fields({"expires_at": ["must be a date of the year 2000 or later"]})
 
 
 def find_state(key: KeyRecord, now: float) -> KeyState:

@@ -4,8 +4,8 @@ The template `console/screen.html` renders each part by its `kind`. The template
 `Table.fill` escape all texts; `plots.draw_bars` escapes its own.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Literal
 from urllib.parse import urlencode
@@ -85,7 +85,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A control of a form. `options` are values and texts of a choice."""
+    """A control of a form. `options` are values and texts of a choice.
+
+    `param` is the API's name of the value where it has another one. `items` is what one and
+    several of its values are called, in one that holds several.
+    """
 
     name: str
     label: str
@@ -95,6 +99,9 @@ class Field:
     options: Sequence[tuple[str, str]] = ()
     required: bool = False
     most: int = 200
+    param: str = ""
+    items: tuple[str, str] = ("", "")
+    autocomplete: str = "off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +139,21 @@ class Sent:
     """A form as it was sent to this path, to be shown so again.
 
     What became of one that `is_open` is not known: sent again it has to be the same request.
+    `problems` are sentences by the name of the control that each belongs to. One that
+    `is_filter` was sent in the address.
     """
 
     path: str
     given: Mapping[str, str]
     is_open: bool = False
+    is_filter: bool = False
+    problems: Mapping[str, str] = field(default_factory=dict)
 
     def is_of(self, form: Form) -> bool:
         """Return whether this form was sent, of several with one address."""
+        names = {field.name for field in form.fields}
+        if self.is_filter and (form.token or names.isdisjoint(self.given)):
+            return False
         own = ((name, value) for name, value in form.hidden if name != ONCE)
         return form.action == self.path and all(
             self.given.get(name) == value for name, value in own
@@ -260,6 +274,19 @@ class Screen:
     parts: Sequence[Part]
     back: tuple[str, str] | None = None
     keeps: bool = False
+
+    def list_forms(self) -> Iterator[Form]:
+        """The forms from the top, those of its region too."""
+        for part in self.parts:
+            yield from _list_forms(part)
+
+
+def _list_forms(part: Part) -> Iterator[Form]:
+    if isinstance(part, Form):
+        yield part
+    elif isinstance(part, Region):
+        for inner in part.parts:
+            yield from _list_forms(inner)
 
 
 def show_micros(micros: int | None) -> str:

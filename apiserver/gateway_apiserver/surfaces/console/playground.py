@@ -37,6 +37,9 @@ MOST_MESSAGE = 8000
 MOST_PROMPT = 4000
 _EXAMPLES = {"urls": ["https://example.com/a"]}
 _MODEL, _MESSAGE = "your-model", "your message"
+_MESSAGE_FIELD = Field(
+    "message", "Message", "textarea", required=True, most=MOST_MESSAGE, param="messages"
+)
 
 
 class PlaygroundPages:
@@ -116,7 +119,7 @@ class PlaygroundPages:
         if models:
             fields = (
                 Field("model", "Language model", "select", options=[(one, one) for one in models]),
-                Field("message", "Message", "textarea", required=True, most=MOST_MESSAGE),
+                _MESSAGE_FIELD,
             )
             path = f"{seat.home}/playground/chat"
             parts = [seat.offer(path, "Send", fields, title="Chat", streams=True)]
@@ -185,7 +188,15 @@ def _make_control(field: InputField) -> Field:
         return Field(field.name, label, "number", hint=field.description, required=field.required)
     if field.type == "urls":
         hint = f"{field.description} One address in each line."
-        return Field(field.name, label, "textarea", "", hint, (), field.required, MOST_PROMPT)
+        return Field(
+            field.name,
+            label,
+            "textarea",
+            hint=hint,
+            required=field.required,
+            most=MOST_PROMPT,
+            items=("address", "addresses"),
+        )
     kind = "textarea" if field.name == "prompt" else "text"
     return Field(field.name, label, kind, "", field.description, (), field.required, MOST_PROMPT)
 

@@ -16,11 +16,11 @@ from gateway_apiserver.surfaces.console.parts import (
     Field,
     Form,
     Notice,
-    Part,
     Region,
     Screen,
     Sent,
 )
+from gateway_apiserver.surfaces.console.problems import Problems, explain
 from gateway_apiserver.surfaces.oauth.forms import parse_pairs, read_pairs
 from gateway_apiserver.surfaces.pages.html import FormExpired, Pages, redirect
 from gateway_apiserver.surfaces.pages.sign_in import SignInRoutes, locate_sign_in
@@ -166,7 +166,8 @@ class Console:
             try:
                 return self._render(call, seat, await show(call, seat))
             except GatewayError as error:
-                return self._render(call, seat, Screen(_IMPOSSIBLE, ()), error=error)
+                screen, sent = await _show_unfiltered(call, seat, show, error)
+                return self._render(call, seat, screen, error=error, sent=sent)
 
         full = f"{ROOT}/{{account}}{path}"
         self._routes.append(CallRoute("GET", full, self._pages.guard(serve), f"console_{label}"))
@@ -174,7 +175,7 @@ class Console:
     def add_form(
         self, path: str, take: Taken, label: str, show: Shown, *, uploads: bool = False
     ) -> None:
-        """Add what takes a form. After an error `show` is shown again, with the problem on top.
+        """Add what takes a form. After an error `show` is shown again, with the problems marked.
 
         Of one that `uploads` the body is left to `take`: its token stands in the address.
         """
@@ -195,7 +196,7 @@ class Console:
                 sent = Sent(own, values, is_open=True) if keeps and values else None
                 return self._render(call, seat, screen, sent=sent)
             except GatewayError as error:
-                sent = Sent(own, values, error.status in _OPEN) if values else None
+                sent = Sent(own, values, error.status in _OPEN)
                 screen = None
                 with suppress(GatewayError):
                     screen = await show(call, seat)
@@ -267,14 +268,19 @@ class Console:
         if not isinstance(screen, Screen):
             return screen
         signed_in, path = seat.signed_in, call.scope["path"]
-        parts = [*screen.parts]
-        if read_header(call, b"hx-target") == b"region" and call.scope["method"] == "GET":
-            return self._render_region(call, parts, error)
-        done = DONE.get(read_query(call).get("done", "")) if error is None else None
-        if done:
-            parts.insert(0, Notice(done))
+        problems = Problems({}, ())
         if error is not None:
-            parts.insert(0, Notice(describe_problem(error), is_problem=True))
+            forms = (form for form in screen.list_forms() if sent is not None and sent.is_of(form))
+            form = next(forms, None)
+            problems = explain(error, () if form is None else form.fields)
+        if read_header(call, b"hx-target") == b"region" and call.scope["method"] == "GET":
+            return self._render_region(call, screen, error, problems)
+        if sent is not None:
+            sent = replace(sent, problems=problems.fields)
+        done = DONE.get(read_query(call).get("done", "")) if error is None else None
+        notices = [Notice(done)] if done else []
+        if problems.rest:
+            notices.append(Notice(" ".join(problems.rest), is_problem=True))
         known = [self._accounts.table.get(name) for name, _ in signed_in.user.roles]
         sections = [
             (section.title, seat.home + section.path, _is_within(path, seat.home, section.path))
@@ -282,20 +288,20 @@ class Console:
             if seat.may(section.act, confined=section.confined)
         ]
         headers = [] if error is None else list_error_headers(error)
-        region = next((part for part in parts if isinstance(part, Region)), None)
+        region = next((part for part in screen.parts if isinstance(part, Region)), None)
         return self._pages.render(
             "console/screen.html",
             signed_in,
             status=200 if error is None else error.status,
-            headers=(*headers, *_keep_address(call)),
+            headers=(*headers, *_keep_address(call), *_keep_place(problems)),
             sources=(
                 f"connect-src 'self'; script-src {self._pages.script_urls};"
                 f" media-src {self._media_url}"
             ),
             seat=seat,
             screen=screen,
-            parts=parts,
-            region="" if region is None else self._fill_region(region)[0],
+            notices=notices,
+            region="" if region is None else self._fill_region(region, sent)[0],
             # the form that was refused is shown as it was sent
             sent=sent,
             sections=sections,
@@ -303,12 +309,13 @@ class Console:
         )
 
     def _render_region(
-        self, call: Call, parts: Sequence[Part], error: GatewayError | None
+        self, call: Call, screen: Screen, error: GatewayError | None, problems: Problems
     ) -> Response:
         """Return the page's region for scripts, which replace it; 304 where they have it."""
-        region = next((part for part in parts if isinstance(part, Region)), Region(()))
+        region = next((part for part in screen.parts if isinstance(part, Region)), Region(()))
         if error is not None:
-            region = replace(region, parts=(Notice(describe_problem(error), is_problem=True),))
+            # someone is typing: the controls stay as they are
+            region = replace(region, parts=(Notice(problems.text, is_problem=True),))
         text, tag = self._fill_region(region)
         if error is None and read_header(call, b"if-none-match") == tag:
             return Response(304, b"", (NO_STORE,))
@@ -316,14 +323,28 @@ class Console:
         own = ((b"content-type", b"text/html; charset=utf-8"), NO_STORE, NO_SNIFF)
         return Response(200 if error is None else error.status, text.encode(), (*own, *headers))
 
-    def _fill_region(self, region: Region) -> tuple[Markup, bytes]:
+    def _fill_region(self, region: Region, sent: Sent | None = None) -> tuple[Markup, bytes]:
         """The region's text, and the tag of its content."""
-        inner = self._pages.fill("console/inner.html", region=region)
+        inner = self._pages.fill("console/inner.html", region=region, sent=sent)
         tag = f'"{hashlib.sha256(inner.encode()).hexdigest()[:24]}"'
         seen = orjson.dumps({"If-None-Match": tag}).decode()
         return self._pages.fill(
             "console/region.html", region=region, inner=inner, seen=seen
         ), tag.encode()
+
+
+async def _show_unfiltered(
+    call: Call, seat: Seat, show: Shown, error: GatewayError
+) -> tuple[Screen, Sent | None]:
+    """Return the page whose filter is wrong, without any filter, and the filter as it was sent."""
+    if isinstance(error, InvalidRequest) and error.errors:
+        with suppress(GatewayError):
+            sent = Sent(call.scope["path"], read_query(call), is_filter=True)
+            scope = {**call.scope, "query_string": b""}
+            screen = await show(Call(scope, call.receive, call.send, call.context), seat)
+            if isinstance(screen, Screen):
+                return screen, sent
+    return Screen(_IMPOSSIBLE, ()), None
 
 
 def _offer_again(seat: Seat, sent: Sent | None) -> list[Form]:
@@ -336,6 +357,12 @@ def _offer_again(seat: Seat, sent: Sent | None) -> list[Form]:
 def _keep_address(call: Call) -> list[Header]:
     """For scripts: what a form is answered with itself has no address to be opened anew."""
     return [(b"hx-push-url", b"false")] if call.scope["method"] == "POST" else []
+
+
+def _keep_place(problems: Problems) -> list[Header]:
+    """For scripts: a page whose only problems are beside controls stays where it is scrolled."""
+    is_beside = problems.fields and not problems.rest
+    return [(b"hx-reswap", b"outerHTML show:none")] if is_beside else []
 
 
 def read_header(call: Call, name: bytes) -> bytes:
@@ -362,10 +389,3 @@ def read_choice(query: Mapping[str, Any], name: str, words: Collection[str]) -> 
     if given and given not in words:
         raise refuse_fields({name: [f"must be one of {', '.join(filter(None, words))}"]})
     return given
-
-
-def describe_problem(error: GatewayError) -> str:
-    """The error for a person: each field's problems too."""
-    problems = getattr(error, "errors", None) or {}
-    texts = [f"{name}: {', '.join(found)}" for name, found in problems.items()]
-    return f"{'; '.join(texts)}." if texts else error.message

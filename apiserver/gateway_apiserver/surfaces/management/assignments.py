@@ -162,7 +162,7 @@ class AssignmentService:
         names = [self._repository.check_id(KEYS, account, wire_id) for wire_id in wire_ids]
         known = [name for name in names if name is not None and name in keys]
         if len(known) < len(names):
-            raise unknown(KEYS)
+            raise unknown(KEYS, param="key_ids")
         return known
 
 

@@ -1,5 +1,6 @@
 // Pages work without scripts. HTMX sends forms and reads parts anew; the rest is here.
 'use strict';
+const WRONG = '[aria-invalid=true]';
 
 // The live region: a hidden page reads nothing, a slow one reads seldom, and what is in use stays.
 let isStale = false, readAgainAt = 0, timer = 0;
@@ -41,11 +42,13 @@ function showTrouble(isShown) {
   if (trouble) trouble.hidden = !isShown;
 }
 
-// After an action the first thing to know is read out, and the keyboard goes on from there.
+// After an action the first thing to know is read out, and the keyboard goes on from there:
+// at the first control that is wrong, if a form was refused.
 document.addEventListener('htmx:afterSettle', event => {
   if (event.target.id !== 'main') return;
-  const first = ['[role=alert]:not([hidden])', '[role=status]', 'h1']
+  const first = ['[role=alert]:not([hidden])', WRONG, '[role=status]', 'h1']
     .map(selector => event.target.querySelector(selector)).find(Boolean);
+  if (first.matches(WRONG)) return first.focus();
   first.tabIndex = -1;
   first.focus({preventScroll: true});
 });
@@ -96,6 +99,11 @@ async function* readEvents(body) {
     }
   }
 }
+function showRefused(form, refused) {
+  form.replaceWith(refused);
+  streamAnswer(refused);
+  refused.querySelector(WRONG).focus();
+}
 function streamAnswer(form) {
   const button = form.querySelector('button[type=submit]');
   const output = form.querySelector('output');
@@ -112,6 +120,8 @@ function streamAnswer(form) {
       const answer = await fetch(form.action, {method: 'POST', body: fields});
       if (!(answer.headers.get('content-type') || '').startsWith('text/event-stream')) {
         const page = new DOMParser().parseFromString(await answer.text(), 'text/html');
+        const refused = page.querySelector(`form[action="${form.getAttribute('action')}"]`);
+        if (refused?.querySelector(WRONG)) return showRefused(form, refused);
         throw new Error(page.querySelector('[role=alert]')?.textContent || 'Please sign in again.');
       }
       for await (const chunk of readEvents(answer.body)) {
