@@ -154,6 +154,8 @@ def _read_key(key_file: Path | None) -> str:
             text = key_file.read_text()
     except OSError as error:
         raise typer.BadParameter(f"--key-file {key_file}: {error.strerror}") from error
+    except ValueError as error:
+        raise typer.BadParameter(f"--key-file {key_file} is no text") from error
     key = text.strip()
     if not key:
         raise typer.BadParameter(

@@ -2,6 +2,8 @@
 
 from pydantic import ValidationError
 
+from gateway_core.failures import describe_detail
+
 
 def list_problems(error: ValidationError) -> list[str]:
     """Return the problems without values, each after the environment variable that has it.
@@ -11,5 +13,6 @@ def list_problems(error: ValidationError) -> list[str]:
     problems = []
     for detail in error.errors(include_input=False):
         name = "_".join(["GATEWAY", *map(str, detail["loc"])]).upper()
-        problems.append(f"{name}: {detail['msg']}" if detail["loc"] else detail["msg"])
+        text = describe_detail(detail)
+        problems.append(f"{name}: {text}" if detail["loc"] else text)
     return problems

@@ -13,12 +13,12 @@ from gateway_cli.session import CommandError
 from gateway_core.api.provider import DirectProvider, ProviderSpec
 from gateway_core.egress.addresses import DECLARED
 from gateway_core.egress.connector import use_proxy
+from gateway_core.failures import describe_failure
 from gateway_core.llm.upstream import Dialect, fill_direct_headers, split_credentials
 from gateway_core.providers.http import HttpUpstream
 from gateway_core.providers.upstream import UpstreamDenied, UpstreamError, UpstreamGone
 
 TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
-MOST_TEXT = 200
 REFUSED = (401, 402, 403)
 """Statuses of refused credentials."""
 ADVICE = {
@@ -54,7 +54,9 @@ async def call_provider(spec: ProviderSpec, credential: bytes | None) -> list[Do
             for number, secret in enumerate(given, 1)
         ]
     except ValueError as error:
-        raise CommandError(f"the declaration or the credential is invalid: {error}") from error
+        raise CommandError(
+            f"the declaration or the credential is invalid: {describe_failure(error)}"
+        ) from error
 
 
 async def _poll(upstream: HttpUpstream) -> Document:
@@ -89,8 +91,7 @@ async def _list_models(declared: DirectProvider, headers: dict[str, str], number
                 return Result(is_ok, _explain(answer.status), is_refused)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             # its text may hold the address, never a header
-            text = f"{type(error).__name__}: {error}"[:MOST_TEXT]
-            return Result(False, f"no answer ({text})")
+            return Result(False, f"no answer ({describe_failure(error)})")
 
     return await _time(attempt, number, f"GET {urlsplit(url).path}")
 

@@ -25,6 +25,7 @@ from urllib3.exceptions import (
 
 from gateway_cli.cluster import FIELD_MANAGER
 from gateway_core.api.resource import Object
+from gateway_core.failures import describe_failure
 from gateway_core.kube.connection import Connection, Credentials, NoCluster
 from gateway_core.kube.errors import (
     KubernetesUnavailable,
@@ -221,4 +222,4 @@ def _explain(work: Callable[[], Result], *, writes: bool) -> Result:
         if isinstance(failure, _UNREACHED):
             raise KubernetesUnavailable("the Kubernetes API was not reached") from failure
         kind = WriteOutcomeUnknown if writes else KubernetesUnavailable
-        raise kind(type(failure).__name__) from failure
+        raise kind(describe_failure(failure)) from failure

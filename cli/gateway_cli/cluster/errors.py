@@ -5,6 +5,7 @@ import re
 from gateway_cli.session import EXIT_REFUSED, EXIT_UNAVAILABLE, CommandError
 from gateway_core.api.conditions import Reason
 from gateway_core.api.resource import Object
+from gateway_core.failures import describe_failure
 from gateway_core.kube.errors import (
     AlreadyExists,
     KubernetesError,
@@ -110,7 +111,7 @@ def explain_silence(error: Exception, call: str) -> str:
     """Return the text for a call without an answer that can be read."""
     cause = error.__cause__ or error
     return (
-        f"the Kubernetes API does not answer {call} ({cause or type(cause).__name__}). Is this the"
+        f"the Kubernetes API does not answer {call} ({describe_failure(cause)}). Is this the"
         " right --kubeconfig and --context, and is the cluster up?"
     )
 

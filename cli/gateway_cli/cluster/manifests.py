@@ -9,6 +9,7 @@ import yaml
 
 from gateway_cli.cluster.errors import ClusterError
 from gateway_core.api.resource import Object
+from gateway_core.failures import describe_failure
 
 _FIRST = ("Namespace", "Secret", "ConfigMap", "GatewayProvider", "GatewayModel", "GatewayAccount")
 """Kinds that others refer to; the processes take any order, but warn of what is missing."""
@@ -28,7 +29,9 @@ def read_manifests(paths: Iterable[Path]) -> list[Object]:
             try:
                 text = sys.stdin.read() if str(file) == "-" else file.read_text()
             except OSError as error:
-                raise ClusterError(f"{file}: {error}") from error
+                raise ClusterError(describe_failure(error)) from error
+            except ValueError as error:
+                raise ClusterError(f"{file}: {describe_failure(error)}") from error
             found += parse_manifests(text, str(file))
     return sorted(found, key=_rank)
 
@@ -38,7 +41,7 @@ def parse_manifests(text: str, source: str) -> list[Object]:
     try:
         documents = list(yaml.load_all(text, Loader=_Loader))
     except yaml.YAMLError as error:
-        raise ClusterError(f"{source}: {error}") from error
+        raise ClusterError(f"{source}: {describe_failure(error)}") from error
     objects = [obj for document in documents if document is not None for obj in _unfold(document)]
     if not all(map(_is_object, objects)):
         raise ClusterError(f"{source}: each object needs apiVersion, kind, metadata.name")

@@ -21,6 +21,7 @@ from gateway_core.api.account import GatewayAccount
 from gateway_core.api.ids import API_VERSION
 from gateway_core.api.provider import GatewayProvider
 from gateway_core.api.resource import Object
+from gateway_core.failures import describe_failure
 
 PART = "app.kubernetes.io/part-of=model-gateway"
 COMPONENT = "app.kubernetes.io/component"
@@ -234,7 +235,7 @@ class LocalProcesses:
             ):
                 return answer.status, await answer.text()
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise ClusterError(f"{url} is not answered: {type(error).__name__}") from error
+            raise ClusterError(f"{url} is not answered: {describe_failure(error)}") from error
 
 
 def find_local_run() -> LocalProcesses | None:

@@ -10,6 +10,7 @@ from gateway_cli.cluster.errors import ClusterError, NotThere
 from gateway_core.api.provider import GatewayProvider
 from gateway_core.api.task import TERMINAL_PHASES, GatewayTask, UpstreamJob
 from gateway_core.egress.addresses import DECLARED
+from gateway_core.failures import describe_failure
 from gateway_core.providers.http import HttpUpstream
 from gateway_core.providers.upstream import Upstream, UpstreamError
 
@@ -90,6 +91,6 @@ class JobStopper:
         except NotThere:
             return "its Secret is gone"
         except (ClusterError, ValueError) as error:
-            return str(error)
+            return describe_failure(error)
         self._stack.push_async_callback(upstream.close)
         return upstream

@@ -22,6 +22,7 @@ import aiohttp
 from gateway_cli.machine import run_program
 from gateway_cli.progress import Reporter
 from gateway_cli.session import CommandError
+from gateway_core.failures import describe_failure
 
 BUILD_VERSION = "v1.36.3"
 """Kubernetes version of the modules in tools/controlplane; the binaries must be told it."""
@@ -204,7 +205,7 @@ async def _download(url: str, target: str, wanted: str) -> None:
                     checksum.update(chunk)
                     file.write(chunk)
     except (aiohttp.ClientError, TimeoutError) as error:
-        raise SourceUnavailableError(f"{url}: {error or type(error).__name__}") from error
+        raise SourceUnavailableError(f"{url}: {describe_failure(error)}") from error
     if (actual := checksum.hexdigest()) != wanted:
         raise SourceUnavailableError(
             f"{url} has SHA-512 {actual[:16]}…, pinned is {wanted[:16]}…: not used"

@@ -20,6 +20,7 @@ from gateway_core.accounts.passwords import generate_password, hash_password
 from gateway_core.api.ids import IdMint, id_to_name
 from gateway_core.api.key import KeyClass, digest, mint_key
 from gateway_core.api.resource import Object
+from gateway_core.failures import describe_failure
 
 PEPPER = "pepper-1"
 ID_KEY = "id-key"
@@ -166,7 +167,9 @@ def read_first_objects(config: LocalConfig, credentials: Credentials) -> list[Ob
         try:
             text = string.Template(path.read_text()).substitute(values)
         except (KeyError, ValueError) as error:
-            raise LocalRunError(f"{path}: unknown placeholder {error}") from error
+            raise LocalRunError(
+                f"{path}: a placeholder is unknown: {describe_failure(error)}"
+            ) from error
         objects += parse_manifests(text, str(path))
     return objects
 

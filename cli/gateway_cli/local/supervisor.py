@@ -22,6 +22,7 @@ from gateway_cli.local.processes import ProcessSpec
 from gateway_cli.machine import tie_to_parent, try_lock, write_private
 from gateway_cli.progress import Reporter, format_seconds
 from gateway_core.concurrency import STEADY_SECONDS, back_off
+from gateway_core.failures import describe_failure
 
 SUPERVISOR = "supervisor"
 RUN_FILE = "run.json"
@@ -306,7 +307,9 @@ class Supervisor:
             try:
                 child.process = await self._spawn(child.spec)
             except OSError as error:
-                self._reporter.line(f"! {name} cannot be started: {error}", style="yellow")
+                self._reporter.line(
+                    f"! {name} cannot be started: {describe_failure(error)}", style="yellow"
+                )
                 continue
             with contextlib.suppress(ProcessFailedError):
                 await self._await_ready(child)

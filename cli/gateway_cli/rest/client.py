@@ -20,6 +20,7 @@ import aiohttp
 
 from gateway_cli.rest.errors import RestError, read_refusal
 from gateway_core.egress.connector import use_proxy
+from gateway_core.failures import describe_failure
 
 CALL_SECONDS = 30.0
 TRANSFER_SECONDS = 600.0
@@ -179,7 +180,7 @@ class RestApi:
                 raise RestError(f"{path.name} was cut off", retry_after=1.0)
             partial.replace(path)
         except (aiohttp.ClientError, TimeoutError) as error:
-            text = f"{path.name} cannot be fetched: {error or type(error).__name__}"
+            text = f"{path.name} cannot be fetched: {describe_failure(error)}"
             raise RestError(text, retry_after=1.0) from error
         except OSError as error:
             raise RestError(f"{path} cannot be written: {error.strerror}") from error
@@ -252,7 +253,7 @@ def _explaining(method: str, url: str) -> Iterator[None]:
         yield
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
         raise RestError(
-            f"{method} {url} is not answered: {error or type(error).__name__}\n"
+            f"{method} {url} is not answered: {describe_failure(error)}\n"
             "  is GATEWAY_BASE_URL right, and the gateway up?",
             retry_after=1.0,
         ) from error

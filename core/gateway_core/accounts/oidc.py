@@ -22,6 +22,7 @@ from joserfc.jwk import KeySet
 from gateway_core.api.errors import GatewayError
 from gateway_core.concurrency import SingleFlight
 from gateway_core.egress.connector import GuardedSession
+from gateway_core.failures import describe_failure
 from gateway_core.kube.clock import CLOCK
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")
@@ -201,7 +202,9 @@ class OidcClient:
             )
             registry.validate(decoded.claims)
         except (JoseError, ValueError) as error:
-            raise _failed(f"sent an ID token that is not valid: {type(error).__name__}") from error
+            raise _failed(
+                f"sent an ID token that is not valid: {describe_failure(error)}"
+            ) from error
         claims = dict(decoded.claims)
         if claims.get("azp", self._client_id) != self._client_id:
             raise _failed("sent an ID token for another client")
@@ -247,7 +250,7 @@ class OidcClient:
                             raise _failed("answers too much")
                     status = answer.status
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            raise _failed(f"cannot be reached: {type(error).__name__}") from error
+            raise _failed(f"cannot be reached: {describe_failure(error)}") from error
         if status != 200:
             raise _failed(f"answered with status {status}")
         try:

@@ -7,6 +7,13 @@ import orjson
 
 _NO_SPACE = "database space exceeded"
 """Part of etcd's answer to every write beyond its quota; nothing was written then."""
+_NOT_TYPED = re.compile(
+    r"failed to create typed patch object"
+    r" \((?P<name>[^;)]*);[^)]*Kind=(?P<kind>\w+)\): (?:errors:\s*)?(?P<text>.*)",
+    re.DOTALL,
+)
+"""A patch whose fields the schema does not have. The API server answers with 500 and Go's names."""
+_GO_VALUE = re.compile(r", got &value\.[^\n]*")
 _QUOTA = re.compile(r"\b(exceeded quota|status unknown for quota): ")
 """Part of the API server's answer to a create that a ResourceQuota forbids."""
 _TERMINATING = re.compile(
@@ -76,6 +83,10 @@ def raise_for_status(status: int, raw: bytes, *, writes: bool) -> NoReturn:
         reason, message = parsed.get("reason", ""), str(parsed.get("message", ""))
     except (orjson.JSONDecodeError, AttributeError):
         reason, message = "", raw[:200].decode(errors="replace")
+    if untyped := _NOT_TYPED.search(message):
+        fields = " ".join(_GO_VALUE.sub("", untyped["text"]).split())
+        status, reason = 422, "Invalid"
+        message = f"{untyped['kind']} {untyped['name'].rpartition('/')[2]}: {fields}"
     kind: type[KubernetesError]
     match status:
         case 404:

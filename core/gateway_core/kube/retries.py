@@ -6,6 +6,7 @@ from itertools import count
 from typing import TypeVar
 
 from gateway_core.concurrency import back_off
+from gateway_core.failures import describe_failure
 from gateway_core.kube.errors import (
     AlreadyExists,
     KubernetesError,
@@ -52,7 +53,7 @@ async def retry_write(
             async with asyncio.timeout(max(0.0, deadline - clock())):
                 return await attempt()
         except (WriteOutcomeUnknown, TimeoutError) as error:
-            failure = WriteOutcomeUnknown(f"not acknowledged: {type(error).__name__}: {error}")
+            failure = WriteOutcomeUnknown(f"not acknowledged: {describe_failure(error)}")
             note_sent()
         except repeated as error:
             # an earlier write may still have caused the conflict

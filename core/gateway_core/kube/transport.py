@@ -14,6 +14,7 @@ import orjson
 
 from gateway_core.api.ids import PROGRAM
 from gateway_core.api.resource import Object
+from gateway_core.failures import describe_failure
 from gateway_core.kube.clock import follow_clock
 from gateway_core.kube.connection import Connection, Credentials, NoCluster
 from gateway_core.kube.errors import (
@@ -143,7 +144,7 @@ class Transport:
                 raise KubernetesUnavailable("the Kubernetes API was not reached") from failure
             except (aiohttp.ClientError, TimeoutError, OSError) as failure:
                 kind = WriteOutcomeUnknown if writes else KubernetesUnavailable
-                raise kind(f"{method}: {type(failure).__name__}") from failure
+                raise kind(f"{method}: {describe_failure(failure)}") from failure
             if status < 300:
                 return raw
             # 429: priority and fairness queued the call in vain, and the server did nothing
@@ -198,7 +199,7 @@ class Transport:
                     raise_for_status(response.status, await response.read(), writes=False)
                 yield _read_lines(response.content)
         except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError) as error:
-            raise KubernetesUnavailable(f"{what}: {type(error).__name__}") from error
+            raise KubernetesUnavailable(f"{what}: {describe_failure(error)}") from error
 
     @asynccontextmanager
     async def _request(

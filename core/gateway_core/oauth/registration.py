@@ -24,6 +24,7 @@ from gateway_core.api.oauth import (
 )
 from gateway_core.api.resource import Object, skeleton
 from gateway_core.api.times import format_time, parse_time
+from gateway_core.failures import describe_detail
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import ObjectNotFound, WriteConflict
@@ -80,7 +81,7 @@ def read_metadata(body: Any) -> ClientMetadata:
         place = ".".join(map(str, first["loc"])) or "the body"
         is_uri = place.startswith("redirect_uris")
         code = "invalid_redirect_uri" if is_uri else "invalid_client_metadata"
-        raise OAuthError(code, f"{place}: {first['msg']}") from None
+        raise OAuthError(code, f"{place} {describe_detail(first)}.") from None
     for uri in metadata.redirect_uris:
         try:
             check_redirect_uri(uri)

@@ -10,6 +10,7 @@ from typing import Protocol
 import aiohttp
 
 from gateway_core.callbacks.orders import OperatorPort
+from gateway_core.failures import describe_failure
 
 ROOT = "/notices/"
 _PATH = re.compile(r"/notices/([a-z0-9-]{1,63})/([0-9a-f-]{36})/([A-Za-z0-9_-]{43})")
@@ -83,7 +84,7 @@ class OperatorLink(OperatorPort):
                 status = answer.status
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise NoticeUndelivered(
-                f"the operator did not answer: {type(error).__name__}"
+                f"the operator did not answer: {describe_failure(error)}"
             ) from None
         if status != 204:
             raise NoticeUndelivered(f"the operator answered with HTTP status {status}")

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gateway_core.api.provider import ProviderSpec
 from gateway_core.egress.addresses import AddressPolicy
+from gateway_core.failures import describe_detail, describe_failure
 from gateway_core.providers.http_answers import (
     FAILED,
     REFUSED,
@@ -70,7 +71,7 @@ def read_traits(adapter: Upstream) -> Traits:
         traits = Traits.model_validate(adapter)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        raise AdapterFailed(f"the adapter's {first['loc'][0]}: {first['msg']}") from None
+        raise AdapterFailed(f"the adapter's {first['loc'][0]} {describe_detail(first)}") from None
     if traits.guarantee is SubmissionGuarantee.LOOKUP and not traits.can_find:
         raise AdapterFailed("the adapter guarantees a look-up and has none")
     return traits
@@ -130,7 +131,7 @@ class CodeUpstream(Upstream):
                 await adapter.start()
             traits = read_traits(adapter)
         except ValueError as error:
-            raise ValueError(self._hide(f"config: {error}")) from None
+            raise ValueError(self._hide(f"config: {describe_failure(error)}")) from None
         except AdapterFailed as error:
             raise AdapterFailed(self._hide(str(error))) from None
         except TimeoutError:

@@ -11,6 +11,7 @@ import structlog
 from gateway_core.api.conditions import Reason
 from gateway_core.api.provider import GatewayProvider, ProviderSpec
 from gateway_core.egress.addresses import AddressPolicy
+from gateway_core.failures import describe_failure
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import KubernetesUnavailable, ObjectNotFound, RequestForbidden
 from gateway_core.kube.informer import Cache
@@ -228,11 +229,11 @@ class Providers(Generic[U]):
         except AdapterFailed as error:
             return None, Problem(Reason.ADAPTER_FAILED, str(error))
         except ValueError as error:
-            return None, Problem(Reason.INVALID_FIELD, str(error))
-        except Exception as error:  # a resource must not bring the process down
+            return None, Problem(Reason.INVALID_FIELD, describe_failure(error))
+        except Exception:  # a resource must not bring the process down
             _log.exception("a provider cannot be used")
             return None, Problem(
-                Reason.INVALID_FIELD, f"the provider fails: {type(error).__name__}"
+                Reason.INVALID_FIELD, "the provider cannot be used: the log has the error"
             )
         return upstream, None
 

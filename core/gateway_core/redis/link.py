@@ -11,6 +11,7 @@ from redis.commands.core import AsyncScript
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from gateway_core.concurrency import WaitLimit
+from gateway_core.failures import describe_failure
 from gateway_core.redis.connection import RUN_ID, BoundConnection, connect, rejects_all
 from gateway_core.redis.options import RedisOptions
 from gateway_core.redis.scripts import Argument, Script, ScriptCall
@@ -88,7 +89,7 @@ class RedisAdapter:
         except (RedisError, OSError) as error:
             self._note(time.perf_counter() - began, False)
             raise CountersUnavailable(
-                f"Redis does not answer: {type(error).__name__} {error}"
+                f"Redis does not answer: {describe_failure(error)}"
             ) from error
         self._note(time.perf_counter() - began, True)
         return check_reply(reply)
@@ -163,7 +164,9 @@ class RedisAdapter:
                 try:
                     message = await subscription.get_message(timeout=PING_SECONDS)
                 except (RedisError, OSError) as error:
-                    raise CountersUnavailable(f"Redis does not answer: {error}") from error
+                    raise CountersUnavailable(
+                        f"Redis does not answer: {describe_failure(error)}"
+                    ) from error
                 if message is None:
                     if is_pinged:
                         raise CountersUnavailable("Redis is silent")

@@ -17,6 +17,7 @@ from gateway_core.billing.usage_store import (
     aggregate_runs,
     is_aggregated,
 )
+from gateway_core.failures import describe_failure
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import Terminating
 from gateway_operator.metrics import Metrics
@@ -114,7 +115,7 @@ class UsageAggregator:
             )
         except Exception as error:  # raised to all that waited for this write
             done = set(chosen)
-            text = f"not aggregated: {type(error).__name__}: {error}"
+            text = f"not aggregated: {describe_failure(error)}"
             failure = isinstance(error, Terminating), text
             batch.failures.update(dict.fromkeys(chosen, failure))
         else:

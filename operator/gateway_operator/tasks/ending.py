@@ -10,6 +10,7 @@ from gateway_core.api.conditions import Reason
 from gateway_core.api.ids import CHARGED, FOLDED_LABEL, TASK_FINALIZER
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import format_label_time
+from gateway_core.failures import describe_failure
 from gateway_core.kube.errors import KubernetesError
 from gateway_core.providers.upstream import Upstream, UpstreamError
 from gateway_operator.billing.reservations import Reservations
@@ -90,7 +91,7 @@ class Ending:
                     with self.calls.watch(job.task, provider, "cancel"):
                         await upstream.cancel(job.id)
         except (UpstreamError, KubernetesError, TimeoutError) as error:
-            problem = f"may still be running ({type(error).__name__})"
+            problem = f"may still be running ({describe_failure(error)})"
         text = f"job {job.id} of {provider} {problem}: another owner has ended or moved the task"
         _log.warning("unrecorded job", object=job.task.metadata.name, error=text)
         self._abandon(job.task, text)
@@ -125,7 +126,7 @@ class Ending:
         except UpstreamError as error:
             return error.message
         except KubernetesError as error:
-            return f"the provider's resource could not be read ({type(error).__name__})"
+            return f"the provider's resource could not be read ({describe_failure(error)})"
         except TimeoutError:
             return "the provider did not answer in time"
         return None

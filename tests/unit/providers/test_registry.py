@@ -202,7 +202,7 @@ async def test_invalid_resource_is_a_problem(sim: Simulation) -> None:
     ("error", "text"),
     [
         (ValueError("type: 'grpc' is not known; there is http"), "'grpc' is not known"),
-        (RuntimeError("boom"), "RuntimeError"),
+        (RuntimeError("boom"), "the log has the error"),
     ],
 )
 @in_virtual_time

@@ -19,6 +19,7 @@ from botocore.exceptions import (
     ReadTimeoutError,
 )
 
+from gateway_core.failures import describe_failure
 from gateway_core.proxies import find_proxy
 from gateway_core.storage.objects import StoreUnavailable
 
@@ -128,7 +129,7 @@ def explain(call: str, bucket: str, error: Exception) -> StoreUnavailable:
         reason = f"{text} ({code})" if text else f"refused with {code or read_status(error)}"
     else:
         found = (text for kind, text in _FAILURES if isinstance(error, kind))
-        reason = next(found, type(error).__name__)
+        reason = next(found, "") or describe_failure(error)
     return StoreUnavailable(f"bucket {bucket}: {call}: {reason}")
 
 
