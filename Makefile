@@ -37,9 +37,12 @@ LOCAL_OPTIONS := $(if $(PORT_BASE),--port-base $(PORT_BASE)) $(if $(STORE),--sto
 
 .PHONY: help
 help: ## Show this list
-	@awk 'BEGIN {FS = ":.*##"; printf "Usage: make \033[36mTARGET\033[0m\n"} \
-		/^##@/ {printf "\n\033[1m%s\033[0m\n", substr($$0, 5)} \
-		/^[a-zA-Z_-]+:.*?##/ {printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@if [ -t 1 ] && [ -z "$${NO_COLOR:-}" ] && [ "$${TERM:-dumb}" != dumb ]; \
+		then name=$$'\033[36m' title=$$'\033[1m' end=$$'\033[0m'; else name= title= end=; fi; \
+	awk -v name="$$name" -v title="$$title" -v end="$$end" \
+		'BEGIN {FS = ":.*##"; printf "Usage: make %sTARGET%s\n", name, end} \
+		/^##@/ {printf "\n%s%s%s\n", title, substr($$0, 5), end} \
+		/^[a-zA-Z_-]+:.*?##/ {printf "  %s%-16s%s %s\n", name, $$1, end, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(STAMP) ## Make .venv with everything pinned; does nothing when it is up to date

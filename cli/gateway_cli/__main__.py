@@ -16,6 +16,8 @@ PLUGIN = "kubectl-modelgateway"
 """The program that `kubectl modelgateway` looks for on PATH."""
 DEBUG = "GATEWAYCTL_DEBUG"
 """A variable with which an unexpected error shows its traceback."""
+PLAIN_WIDTH = 120
+"""Columns of help that no terminal shows."""
 
 app = typer.Typer(
     name="gatewayctl",
@@ -55,11 +57,24 @@ def choose_cluster(
     SELECTED.set(select_cluster(ctx.params))
 
 
+def is_for_people() -> bool:
+    """Return whether both outputs are at a terminal that shows boxes and colours."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    is_dumb = os.environ.get("TERM", "") in ("", "dumb", "unknown")
+    return not is_dumb and sys.stdout.isatty() and sys.stderr.isatty()
+
+
 def main() -> None:
     """Runs the command that the arguments name."""
+    # else help and usage errors are plain lines
+    typer.core.HAS_RICH = is_for_people()
+    width = {} if typer.core.HAS_RICH else {"terminal_width": PLAIN_WIDTH}
     is_plugin = Path(sys.argv[0]).name == PLUGIN
     try:
-        app(prog_name="kubectl modelgateway" if is_plugin else "gatewayctl")
+        app(prog_name="kubectl modelgateway" if is_plugin else "gatewayctl", **width)
     except Exception as error:
         if os.environ.get(DEBUG):
             raise

@@ -5,6 +5,7 @@ it. JSON and YAML hold it whole, without markup, and their fields are kept from 
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -212,4 +213,6 @@ def print_data(document: Any, output: Format) -> None:
 def make_console(file: Any) -> Console:
     """Return a console that cuts nothing off where it is read by a program."""
     width = None if file.isatty() else ANY_WIDTH
-    return Console(file=file, width=width, highlight=False)
+    # with NO_COLOR alone the library still writes bold text
+    plain: dict[str, Any] = {"color_system": None} if os.environ.get("NO_COLOR") else {}
+    return Console(file=file, width=width, highlight=False, **plain)

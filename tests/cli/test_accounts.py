@@ -394,3 +394,21 @@ def test_password_is_generated_shown_once_and_kept_as_a_hash(gatewayctl, read):
     assert said["password"] != password
     assert "argon2" not in gatewayctl("users", "describe", "ola", "-o", "json").out
     assert "no GatewayUser nobody" in gatewayctl("users", "reset-password", "nobody", code=4).err
+
+
+def test_commands_say_what_they_did_in_the_words_of_kubectl(gatewayctl):
+    account, user = (f"{noun}-{secrets.token_hex(4)}" for noun in ("acct", "user"))
+    owner = ("--owner-email", "ann@example.com")
+    said = gatewayctl("accounts", "create", account, *owner).out
+    assert said == f"✓ account {account} created\n"
+    rename = ("accounts", "set", account, "--display-name", "Acme")
+    assert gatewayctl(*rename).out == f"✓ account {account} updated\n"
+    assert gatewayctl(*rename).out == f"✓ account {account} unchanged\n"
+    gatewayctl("users", "create", user, "--email", f"{user}@example.com")
+    grant = ("users", "grant", user, "--account", account, "--role", "member")
+    detail = f"member of account {account}"
+    assert gatewayctl(*grant).out == f"✓ user {user} updated: {detail}\n"
+    assert gatewayctl(*grant).out == f"✓ user {user} unchanged: {detail}\n"
+    assert gatewayctl("users", "suspend", user).out == f"✓ user {user} suspended\n"
+    assert gatewayctl("users", "suspend", user).out == f"✓ user {user} unchanged\n"
+    assert gatewayctl("users", "delete", user, "--yes").out == f"✓ user {user} deleted\n"

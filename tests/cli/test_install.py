@@ -23,10 +23,11 @@ def test_apply_makes_objects_and_restores_the_fields_of_the_file(
 ):
     path = tmp_path / "acme.yaml"
     path.write_text(yaml.safe_dump(ACCOUNT))
-    gatewayctl("apply", "-f", str(path))
+    assert gatewayctl("apply", "-f", str(path)).out == "GatewayAccount/applied created\n"
+    assert gatewayctl("apply", "-f", str(path)).out == "GatewayAccount/applied unchanged\n"
     change = '{"spec": {"displayName": "Other", "suspended": true}}'
     control_plane.kubectl("patch", "gatewayaccount", "applied", "--type=merge", f"--patch={change}")
-    gatewayctl("apply", "-f", str(tmp_path))
+    assert gatewayctl("apply", "-f", str(tmp_path)).out == "GatewayAccount/applied updated\n"
     spec = read("gatewayaccount", "applied")["spec"]
     assert (spec["displayName"], spec["suspended"]) == ("Acme", True)
 
@@ -38,11 +39,34 @@ def test_apply_quotes_the_schema(gatewayctl, tmp_path):
     assert "requestsPerMinute" in gatewayctl("apply", "-f", path, code=4).refusal
 
 
+@pytest.mark.parametrize("value", [5, ["a"], {"a": "b"}])
+def test_apply_names_the_field_of_another_type(gatewayctl, tmp_path, value):
+    path = tmp_path / "wrong.yaml"
+    path.write_text(yaml.safe_dump({**ACCOUNT, "spec": {**ACCOUNT["spec"], "displayName": value}}))
+    text = gatewayctl("apply", "-f", path, code=4).refusal
+    assert text == "✗ GatewayAccount applied: .spec.displayName: expected string"
+
+
+def test_apply_names_the_field_that_is_unknown(gatewayctl, tmp_path):
+    path = tmp_path / "wrong.yaml"
+    path.write_text(yaml.safe_dump({**ACCOUNT, "spec": {**ACCOUNT["spec"], "color": "red"}}))
+    text = gatewayctl("apply", "-f", path, code=4).refusal
+    assert text == "✗ GatewayAccount applied: .spec.color: field not declared in schema"
+
+
 @pytest.mark.parametrize("content", ["just text", "kind: GatewayAccount", "a: [", "- 1"])
 def test_apply_refuses_a_file_without_objects(gatewayctl, tmp_path, content):
     path = tmp_path / "wrong.yaml"
     path.write_text(content)
-    assert str(path.name) in gatewayctl("apply", "-f", path, code=4).err.replace("\n", "")
+    text = gatewayctl("apply", "-f", path, code=4).err.replace("\n", "")
+    assert str(path.name) in text
+    assert "unicode string" not in text
+
+
+def test_apply_names_a_file_that_cannot_be_read(gatewayctl, tmp_path):
+    missing = tmp_path / "none.yaml"
+    text = gatewayctl("apply", "-f", missing, code=4).refusal
+    assert text == f"✗ {missing}: no such file or directory"
 
 
 def test_secrets_are_made_once(gatewayctl, control_plane, read, request):
@@ -61,5 +85,5 @@ def test_secrets_are_made_once(gatewayctl, control_plane, read, request):
     first = [read_secret(read, name) for name in names]
     assert len(base64.urlsafe_b64decode(first[0]["pepper-1"])) == 32
     assert first[2]["url"] == f"redis://:{first[2]['password']}@redis.svc:6379/0"
-    assert "is there" in gatewayctl(*command).out
+    assert gatewayctl(*command).out.splitlines() == [f"Secret/{name} unchanged" for name in names]
     assert [read_secret(read, name) for name in names] == first

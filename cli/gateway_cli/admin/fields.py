@@ -49,7 +49,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A command that changes one thing: the patch of the spec, and the text when it is done."""
+    """A command that changes one thing: the patch of the spec, and its verb when it is done."""
 
     patch: Patch
     done: str

@@ -37,7 +37,7 @@ async def assign(cluster: Cluster, guardrail: opt.GuardrailName, keys: opt.KeyNa
                 f"key {key} has {MOST_GUARDRAILS} guardrails, the most there may be;"
                 " nothing is assigned"
             )
-    text = f"holds for {', '.join(wanted)}"
+    text = f"it holds for {', '.join(wanted)}"
     return await GUARDRAILS.change(
         cluster, name, lambda obj: _name_keys([*_keys_of(obj), *wanted]), text
     )
@@ -51,7 +51,7 @@ async def unassign(cluster: Cluster, guardrail: opt.GuardrailName, keys: opt.Key
     def decide(obj: Object) -> Patch:
         return _name_keys([key for key in _keys_of(obj) if key not in gone])
 
-    text = f"does not hold for {', '.join(sorted(gone))}"
+    text = f"it does not hold for {', '.join(sorted(gone))}"
     return await GUARDRAILS.change(cluster, guardrail, decide, text)
 
 

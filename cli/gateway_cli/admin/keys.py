@@ -85,7 +85,7 @@ async def create(
         plaintext, token = ring.mint(key_class)
         name = ring.name_object(KEY_PREFIX, account)
         made = await cluster.create(GatewayKey, name, {**spec, "tokens": [token]}, labels=labels)
-    return _tell(await warn_of_names(cluster, made), plaintext, "is made")
+    return _tell(await warn_of_names(cluster, made), plaintext, "created")
 
 
 @cluster_command(app, show_secret)
@@ -127,7 +127,7 @@ async def rotate(
             return {"spec": {"tokens": rotate_tokens(present, token, until)}}
 
     changed = await cluster.change(GatewayKey, name, decide)
-    return _tell(changed, plaintext, "has a new secret")
+    return _tell(changed, plaintext, "updated: it has a new secret")
 
 
 def _refuse_revoked(obj: Object) -> Object:

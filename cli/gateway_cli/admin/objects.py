@@ -138,23 +138,32 @@ class Noun:
             if (name in required) is is_required
         }
 
-    def tell(self, obj: Object, text: str) -> Done:
-        """Return what was done to the object, and its document after it."""
+    def tell(self, obj: Object, verb: str, detail: str = "") -> Done:
+        """Return what was done to the object, in kubectl's words, and its document after it."""
         document = self.describe(obj)
-        return f"{self.word} {document['name']} {text}", document
+        text = f"{self.word} {document['name']} {verb}"
+        return f"{text}: {detail}" if detail else text, document
 
     async def change(
         self,
         cluster: Cluster,
         name: str,
         patch: fields.Patch | Callable[[Object], fields.Patch | None],
-        text: str,
+        detail: str | Callable[[Document], str] = "",
+        verb: str = "updated",
     ) -> Done:
-        """Change fields of an object; null takes a field out."""
-        decide = patch if callable(patch) else lambda _: patch
-        name = await self.find(cluster, name)
-        changed = await cluster.change(self.kind, name, decide)
-        return self.tell(await warn_of_names(cluster, changed), text)
+        """Change fields of an object; null takes a field out. `detail` is its state after it."""
+        seen = ""
+
+        def decide(obj: Object) -> fields.Patch | None:
+            nonlocal seen
+            seen = obj["metadata"]["resourceVersion"]
+            return patch(obj) if callable(patch) else patch
+
+        obj = await cluster.change(self.kind, await self.find(cluster, name), decide)
+        await warn_of_names(cluster, obj)
+        done = "unchanged" if obj["metadata"]["resourceVersion"] == seen else verb
+        return self.tell(obj, done, detail(self.describe(obj)) if callable(detail) else detail)
 
     async def remove(self, cluster: Cluster, name: str) -> Done:
         """Delete an object, and wait until it is gone."""
@@ -174,7 +183,7 @@ class Noun:
                         raise StillThere(f"{text}. The operator goes on, and removes it then")
                     await asyncio.sleep(PAUSE_SECONDS)
                     obj = await look()
-        return f"{self.word} {name} is deleted", {"name": name, "deleted": True}
+        return f"{self.word} {name} deleted", {"name": name, "deleted": True}
 
     def _add(
         self,
@@ -275,7 +284,7 @@ class Noun:
         labels = {"labels": create.labels(target)} if create.labels else {}
         try:
             created = await cluster.create(self.kind, name, spec, **labels)
-            return self.tell(await warn_of_names(cluster, created), "is there")
+            return self.tell(await warn_of_names(cluster, created), "created")
         except AlreadyThere:
             refuse_removed(await cluster.get(self.kind, name))
             raise
@@ -294,22 +303,24 @@ class Noun:
         if not spec:
             example = next(iter(settings)).replace("_", "-")
             raise typer.BadParameter(f"name what is to be changed, e.g. --{example}")
-        return await self.change(cluster, target, {"spec": spec}, "is changed")
+        return await self.change(cluster, target, {"spec": spec})
 
     async def _switch(
         self, cluster: Cluster, target: str, switch: fields.Switch, yes: bool = True
     ) -> Done:
         if switch.question:
             confirm(switch.question.format(target), yes)
-        return await self.change(cluster, target, {"spec": switch.patch}, switch.done)
+        return await self.change(cluster, target, {"spec": switch.patch}, verb=switch.done)
 
     async def _limit(
         self, cluster: Cluster, target: str, amount: int | None = None, window: str | None = None
     ) -> Done:
         limit = fields.make_limit(amount, window)
-        _, document = await self.change(cluster, target, {"spec": {"limit": limit}}, "")
-        text = f"may spend {fields.show_limit(document)}" if limit else "has no limit of its own"
-        return f"{self.word} {document['name']} {text}", document
+
+        def describe(document: Document) -> str:
+            return f"it may spend {fields.show_limit(document)}" if limit else "no limit of its own"
+
+        return await self.change(cluster, target, {"spec": {"limit": limit}}, describe)
 
     async def _delete(self, cluster: Cluster, target: str, yes: bool) -> Done:
         name = await self.find(cluster, target)

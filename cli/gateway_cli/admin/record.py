@@ -22,6 +22,7 @@ from gateway_cli.session import CommandError
 from gateway_core.api.crd import KINDS
 from gateway_core.api.ids import API_VERSION, CREATED_ANNOTATION
 from gateway_core.api.resource import Object, Resource
+from gateway_core.failures import describe_failure
 
 MERGE_PATCH = "application/merge-patch+json"
 AT_ONCE = 16
@@ -46,7 +47,7 @@ async def save(cluster: Cluster, file: File) -> Done:
         await asyncio.to_thread(write_private, file, text.encode())
     except OSError as error:
         raise CommandError(f"{file} cannot be written: {error.strerror}") from error
-    return f"{len(objects)} objects are in {file}", {"file": str(file), "objects": len(objects)}
+    return f"{len(objects)} objects written to {file}", {"file": str(file), "objects": len(objects)}
 
 
 @cluster_command(app, show_done)
@@ -61,13 +62,13 @@ async def restore(cluster: Cluster, file: File) -> Done:
         objects = [json.loads(line) for line in text.splitlines()]
         known = all(obj["apiVersion"] == API_VERSION and obj["kind"] in _KINDS for obj in objects)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CommandError(f"{file} cannot be read: {error}") from error
+        raise CommandError(f"{file} cannot be read: {describe_failure(error)}") from error
     if not known:
         raise CommandError(f"{file} has objects that are none of a gateway")
     made = await _Restore(cluster).run(objects)
     kept = len(objects) - made
     document = {"objects": len(objects), "made": made, "kept": kept}
-    return f"{made} objects are made, {kept} were there", document
+    return f"{made} objects created, {kept} unchanged", document
 
 
 class _Restore:

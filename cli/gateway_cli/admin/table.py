@@ -115,12 +115,10 @@ USERS = Noun(
     switches={
         "suspend": Switch(
             {"suspended": True},
-            "is suspended",
+            "suspended",
             "Refuse a user's sign-in and all keys that they created, until `resume`.",
         ),
-        "resume": Switch(
-            {"suspended": False}, "may act again", "Enable the keys of a suspended user."
-        ),
+        "resume": Switch({"suspended": False}, "resumed", "Enable the keys of a suspended user."),
     },
     delete=True,
     help={
@@ -141,11 +139,11 @@ KEYS = Noun(
     settings=f"display_name {_LIMITS} expires=expiration_time",
     options={"model": opt.ModelEntries, "expires": opt.Expiration},
     switches={
-        "disable": Switch({"disabled": True}, "is disabled", "Refuse a key until `enable`."),
-        "enable": Switch({"disabled": False}, "is enabled", "Enable a disabled key."),
+        "disable": Switch({"disabled": True}, "disabled", "Refuse a key until `enable`."),
+        "enable": Switch({"disabled": False}, "enabled", "Enable a disabled key."),
         "revoke": Switch(
             {"revoked": True},
-            "is revoked",
+            "revoked",
             "Revoke a key permanently. Its usage stays.",
             "Revoke key {} for good?",
         ),

@@ -28,7 +28,7 @@ async def cancel(cluster: Cluster, task: opt.TaskName) -> Done:
             raise ClusterError(f"task {obj['metadata']['name']} has ended: {phase}")
         return {"spec": {"desiredState": "Cancelled"}}
 
-    return await TASKS.change(cluster, task, decide, "is being cancelled")
+    return await TASKS.change(cluster, task, decide, "it is being cancelled")
 
 
 @cluster_command(app, show_done, rich_help_panel=WITH_KUBECTL)
@@ -41,4 +41,4 @@ async def redeliver(cluster: Cluster, task: opt.TaskName) -> Done:
         except Conflict as error:
             raise ClusterError(f"{obj['metadata']['name']}: {error.message}") from error
 
-    return await TASKS.change(cluster, task, decide, "has its callback delivered once more")
+    return await TASKS.change(cluster, task, decide, "its callback is delivered once more")

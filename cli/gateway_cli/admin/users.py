@@ -29,7 +29,7 @@ async def grant(
         noted = _note(obj, account, f"role {role} given")
         return {**noted, "spec": {"memberships": [*_list_others(obj, account), membership]}}
 
-    return await USERS.change(cluster, user, decide, f"is {role} of account {account}")
+    return await USERS.change(cluster, user, decide, f"{role} of account {account}")
 
 
 @cluster_command(app, show_done)
@@ -43,7 +43,7 @@ async def revoke(cluster: Cluster, user: opt.UserName, account: opt.OfAccount) -
         # the account's audit keeps the rows of who is no member any more
         return {**_note(obj, account, "role removed"), "spec": {"memberships": rest}}
 
-    return await USERS.change(cluster, user, decide, f"is out of account {account}")
+    return await USERS.change(cluster, user, decide, f"no member of account {account}")
 
 
 @cluster_command(app, show_secret, name="reset-password")

@@ -20,6 +20,7 @@ from gateway_cli.cluster.errors import (
     BeingRemoved,
     ClusterError,
     Conflict,
+    Forbidden,
     NotServed,
     NotThere,
     Unreachable,
@@ -30,6 +31,7 @@ from gateway_cli.cluster.errors import (
 from gateway_cli.session import SELECTED, Selection, exit_on_error
 from gateway_core.api.ids import API_VERSION, GROUP
 from gateway_core.api.resource import Object, Resource, skeleton
+from gateway_core.failures import describe_failure
 from gateway_core.kube.errors import KubernetesError, VersionExpired
 
 if TYPE_CHECKING:
@@ -80,7 +82,9 @@ async def open_cluster(
     except NoCluster as error:
         raise ClusterError(str(error)) from error
     except (OSError, ValueError) as error:
-        raise ClusterError(f"the cluster's credentials cannot be used: {error}") from error
+        raise ClusterError(
+            f"the cluster's credentials cannot be used: {describe_failure(error)}"
+        ) from error
     namespace = namespace or selected.namespace or connection.namespace or "default"
     try:
         yield Cluster(api, namespace, connection.server, patience)
@@ -259,8 +263,11 @@ class Cluster:
 
     async def apply(
         self, obj: Object, adapt: Callable[[Object | None], Object] | None = None
-    ) -> None:
+    ) -> str:
         """Apply on the server: make or change the fields given, leave all others.
+
+        Return what this did: `created`, `updated` or `unchanged`; `applied` for credentials that
+        may not read the object.
 
         With `adapt`, what it makes of the object that is there (or None) is applied in place of
         `obj`; if that names the version that it was made of, it is made anew after a change.
@@ -269,17 +276,29 @@ class Cluster:
             ClusterError: it is refused, or the kind is not served in time.
         """
 
-        async def send() -> Object:
+        async def send() -> str:
             path = f"{await self._find_path(obj)}/{obj['metadata']['name']}"
 
-            async def attempt() -> Object:
-                wanted = adapt(await self._find(path)) if adapt else obj
+            async def attempt() -> str:
+                before, may_read = None, True
+                try:
+                    before = await self._find(path)
+                except Forbidden:
+                    if adapt:
+                        raise
+                    may_read = False
+                wanted = adapt(before) if adapt else obj
                 query = {"fieldManager": FIELD_MANAGER, "force": "true"}
-                return refuse_removed(await self.call("PATCH", path, wanted, query, APPLY_PATCH))
+                after = await self.call("PATCH", path, wanted, query, APPLY_PATCH)
+                refuse_removed(after)
+                if before is None:
+                    return "created" if may_read else "applied"
+                versions = {each["metadata"].get("resourceVersion") for each in (before, after)}
+                return "unchanged" if len(versions) == 1 else "updated"
 
             return await _retry_conflicts(f"{obj['kind']} {obj['metadata']['name']}", attempt)
 
-        await self._retry(send)
+        return await self._retry(send)
 
     async def get_secret(self, name: str) -> Object:
         """Return a Secret. NotThere."""

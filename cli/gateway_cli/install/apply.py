@@ -64,10 +64,12 @@ def apply(
         async with open_cluster(namespace, patience=patience) as cluster:
             for obj in objects:
                 keeping = _is_account(obj) and not lower_funds
-                await cluster.apply(obj, partial(keep_funds, obj, print_note) if keeping else None)
-                applied.append({"kind": obj["kind"], "name": obj["metadata"]["name"]})
+                adapt = partial(keep_funds, obj, print_note) if keeping else None
+                done = await cluster.apply(obj, adapt)
+                name = obj["metadata"]["name"]
+                applied.append({"kind": obj["kind"], "name": name, "done": done})
                 if output == "table":
-                    print_plain(f"{obj['kind']}/{obj['metadata']['name']} applied")
+                    print_plain(f"{obj['kind']}/{name} {done}")
         return applied
 
     with exit_on_error():

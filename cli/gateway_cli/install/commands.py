@@ -52,7 +52,7 @@ def secrets(
         async with open_cluster(namespace, patience=PATIENCE_SECONDS) as cluster:
             for name, content in wanted.items():
                 made = await cluster.ensure_secret(name, content, SECRET_LABELS)
-                print_plain(f"Secret/{name} {'created' if made else 'is there'}")
+                print_plain(f"Secret/{name} {'created' if made else 'unchanged'}")
 
     with exit_on_error(exit_code=EXIT_FAILED):
         asyncio.run(run())
@@ -94,7 +94,7 @@ def remove(
     with exit_on_error(exit_code=EXIT_FAILED):
         outcome = asyncio.run(run())
     left = outcome["jobsLeft"]
-    text = f"{sum(outcome['deleted'].values())} objects are deleted; CRDs: {outcome['crds']}"
+    text = f"{sum(outcome['deleted'].values())} objects deleted; CRDs: {outcome['crds']}"
     print_done(text, outcome, output)
     if output == "table":
         for account, micros in outcome["uncountedMicros"].items():

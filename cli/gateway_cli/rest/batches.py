@@ -108,7 +108,7 @@ async def create(
     batch = await api.create(PATH, body, key)
     follows = wait or download is not None
     if follows:
-        print_note(f"batch {batch['id']} is accepted")
+        print_note(f"batch {batch['id']} created")
         batch = await _follow(api, batch["id"], patience, download)
     return {**batch, "idempotency_key": key}, follows
 
@@ -140,7 +140,7 @@ async def wait(
 async def cancel(api: "RestApi", batch_id: BatchId) -> Done:
     """Cancel a batch: running requests end, the rest are not made; results are kept."""
     batch = await api.post(f"{_path(batch_id)}/cancel", {})
-    return f"{batch_id} is {batch['status']}", batch
+    return f"batch {batch_id} updated: it is {batch['status']}", batch
 
 
 @rest_command(app, show_one(LINES), interrupted="the same command goes on with it")
@@ -169,7 +169,7 @@ async def _find_input(api: "RestApi", source: str, key: str) -> str:
     path = Path(source)
     if await asyncio.to_thread(path.is_file):
         file = await Uploader(api).upload(path, "batch", once=f"batch {key}")
-        print_note(f"{path} is {file['id']}")
+        print_note(f"file {file['id']} created from {path}")
         return str(file["id"])
     file_id = read_id(FILE_PREFIX, source)
     if not file_id.startswith(head_of(FILE_PREFIX)):

@@ -102,14 +102,14 @@ async def download(
 ) -> Done:
     """Download a File. The same command resumes an interrupted download."""
     file = await fetch(api, file_id, to, force=force)
-    return f"{file['path']} ({file['bytes']:,} bytes)", file
+    return f"{file['path']} written ({file['bytes']:,} bytes)", file
 
 
 @rest_command(app, show_done)
 async def delete(api: "RestApi", file_id: FileId, yes: opt.Yes = False) -> Done:
     """Delete a File. A running batch can still read it."""
     confirm(f"Delete {file_id}?", yes)
-    return f"{file_id} is deleted", await api.delete(make_path("v1/files", file_id))
+    return f"file {file_id} deleted", await api.delete(make_path("v1/files", file_id))
 
 
 async def fetch(
@@ -129,6 +129,6 @@ async def fetch(
     if await asyncio.to_thread(path.is_dir):
         path = path / own
     if not force and await asyncio.to_thread(path.exists):
-        raise RestError(f"{path} is there: --force replaces it")
+        raise RestError(f"{path} exists already: --force replaces it")
     await fetch_file(api, file, path, print_note)
     return {**file, "path": str(path)}

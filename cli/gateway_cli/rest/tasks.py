@@ -16,6 +16,7 @@ from gateway_cli.output import Column, Done, print_note, show_done, show_list
 from gateway_cli.rest.access import Body, follow, make_path, show_status, take_first
 from gateway_cli.rest.errors import RestError
 from gateway_core.api.ids import TASK_PREFIX
+from gateway_core.failures import describe_failure
 
 if TYPE_CHECKING:
     from gateway_cli.rest.client import RestApi
@@ -93,7 +94,7 @@ async def create(
     task = await api.create(make_path("api/v1", service, action), body, key)
     follows = wait or download is not None
     if follows:
-        print_note(f"task {task['id']} is accepted")
+        print_note(f"task {task['id']} created")
         path = make_path("api/v1", service, action, task["id"])
         task = await _follow(api, path, patience, download)
     return {**task, "idempotency_key": key}, follows
@@ -142,7 +143,7 @@ async def abort(
 ) -> Done:
     """Cancel a task of the account for good; what was not billed is released."""
     task = await api.post(make_path("api/v1", service, action, task_id, "cancel"), {})
-    return f"{task_id} is {task['status']}", task
+    return f"task {task_id} updated: it is {task['status']}", task
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -197,7 +198,7 @@ def _read_input(name: str | None) -> Body:
     except OSError as error:
         raise typer.BadParameter(f"--input {name}: {error.strerror}") from error
     except ValueError as error:
-        raise typer.BadParameter(f"--input {name} is not JSON: {error}") from error
+        raise typer.BadParameter(f"--input {name}: {describe_failure(error)}") from error
     if not isinstance(found, dict):
         raise typer.BadParameter(f"--input {name} must hold a JSON object")
     return found

@@ -65,4 +65,4 @@ async def cancel(
     for state in uploading.list_pending():
         if state.upload_id == upload_id:
             state.remove()
-    return f"{upload_id} is cancelled", cancelled
+    return f"upload {upload_id} cancelled", cancelled
