@@ -5,7 +5,6 @@ it. JSON and YAML hold it whole, without markup, and their fields are kept from 
 """
 
 import json
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from gateway_cli.progress import plain_options
 
 Format = Literal["table", "json", "yaml"]
 Output = Annotated[Format, typer.Option("--output", "-o", help="How the result is printed.")]
@@ -213,6 +214,4 @@ def print_data(document: Any, output: Format) -> None:
 def make_console(file: Any) -> Console:
     """Return a console that cuts nothing off where it is read by a program."""
     width = None if file.isatty() else ANY_WIDTH
-    # with NO_COLOR alone the library still writes bold text
-    plain: dict[str, Any] = {"color_system": None} if os.environ.get("NO_COLOR") else {}
-    return Console(file=file, width=width, highlight=False, **plain)
+    return Console(file=file, width=width, highlight=False, **plain_options())

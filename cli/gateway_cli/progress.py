@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -24,6 +26,11 @@ def format_seconds(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s"
 
 
+def plain_options() -> dict[str, Any]:
+    """Return options of a console for NO_COLOR, under which the library still writes bold text."""
+    return {"color_system": None} if os.environ.get("NO_COLOR") else {}
+
+
 class Reporter:
     """Writes progress to one console; `Reporter.quiet()` writes nothing (tests).
 
@@ -31,7 +38,7 @@ class Reporter:
     """
 
     def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console(highlight=False)
+        self.console = console or Console(highlight=False, **plain_options())
         self._stages: dict[str, float] = {}
         self._notes: dict[str, str] = {}
         self._ticker: asyncio.Task[None] | None = None
@@ -44,7 +51,7 @@ class Reporter:
     @classmethod
     def on_stderr(cls) -> "Reporter":
         """A reporter beside a result on standard output."""
-        return cls(Console(stderr=True, highlight=False))
+        return cls(Console(stderr=True, highlight=False, **plain_options()))
 
     def line(self, text: str, style: str = "") -> None:
         """Prints `text` as it is: no markup is read, nothing is wrapped."""
@@ -71,7 +78,7 @@ class Reporter:
             self.line(f"{mark} {text} ({format_seconds(time.monotonic() - begin)})")
 
     async def _tick(self) -> None:
-        if self.console.is_terminal:
+        if self.console.is_terminal and not self.console.is_dumb_terminal:
             with self.console.status("") as status:
                 while True:
                     status.update(escape("; ".join(self._describe_stages())))

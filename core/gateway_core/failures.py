@@ -21,6 +21,7 @@ _REPR = re.compile(r"<[\w.]+(?: object)? at 0x[0-9a-f]+>|\b[A-Z]\w*(?:Error|Exce
 _ERRNO = re.compile(r"\[Errno -?\d+\] ")
 _REDIS = re.compile(r"Error (\d+) connecting to (\S+)\. .*", re.DOTALL)
 _SOCKET = re.compile(r"Connect call failed|Multiple exceptions")
+_C_LINE = re.compile(r" \(_ssl\.c:\d+\)")
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _ENDS = ("Error", "Exception")
 _BY_NAME = {
@@ -112,8 +113,8 @@ def _describe(error: BaseException) -> str:
         reason = error.verify_message or "it does not verify"
         return f"the certificate is not trusted: {reason}"
     if isinstance(error, ssl.SSLError):
-        reason = (error.reason or "it failed").replace("_", " ").lower()
-        return f"TLS failed: {reason}"
+        reason = (error.reason or _C_LINE.sub("", error.strerror or "")).replace("_", " ").lower()
+        return f"TLS failed: {reason}" if reason else "TLS failed"
     if isinstance(error, UnicodeError):
         return "not valid UTF-8 text"
     if isinstance(error, OSError):

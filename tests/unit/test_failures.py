@@ -112,6 +112,16 @@ def test_redis_and_object_store_name_the_address() -> None:
     assert place in catch(store.list_buckets)
 
 
+def test_certificates_that_cannot_be_loaded_are_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "ca.crt"
+    path.write_text("no certificate")
+    context = ssl.create_default_context()
+    text = catch(lambda: context.load_verify_locations(cafile=path))
+    assert text == "TLS failed: no certificate or crl found"
+    text = catch(lambda: context.load_verify_locations(cadata="x"))
+    assert text == "TLS failed: no start line: cadata does not contain a certificate"
+
+
 def test_files_and_documents_are_named_with_their_place(tmp_path: Path) -> None:
     missing = tmp_path / "none"
     assert catch(missing.read_text) == f"{missing}: no such file or directory"

@@ -34,7 +34,7 @@ async def test_deletion_shows_who_deleted_what(people, visit):
     await page.get_by_role("button", name="Make a guardrail").click()
     await page.get_by_text("Delete", exact=True).click()
     await page.get_by_role("button", name="Delete the guardrail").click()
-    await expect(page.get_by_role("status")).to_have_text("It is deleted.")
+    await expect(page.get_by_role("status")).to_have_text("Deleted.")
     who = f"User {people.names['admin']}"
     assert await find_changes(page, people, "Gone") == [
         [who, "Guardrail", name, "deleted"],

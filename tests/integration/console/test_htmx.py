@@ -84,7 +84,7 @@ async def test_action_swaps_the_page_and_tells_where_the_focus_goes(people, visi
     await page.get_by_label("Calls a minute").fill("299")
     await page.get_by_role("button", name="Save").click()
     told = page.get_by_role("status")
-    await expect(told).to_have_text("The change is made.")
+    await expect(told).to_have_text("The changes are saved.")
     await expect(told).to_be_focused()
     assert await page.evaluate("window.unchanged")
     assert page.url.endswith(f"/keys/{people.client_key_id}?done=changed")

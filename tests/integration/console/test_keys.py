@@ -51,7 +51,7 @@ async def test_owner_makes_limits_rotates_and_revokes_a_key(people, visit):
     await page.get_by_label("Limit in dollars").fill("99")
     await page.get_by_label("Disabled").check()
     await page.get_by_role("button", name="Save").click()
-    await expect(page.get_by_role("status")).to_have_text("The change is made.")
+    await expect(page.get_by_role("status")).to_have_text("The changes are saved.")
     await expect(main).to_contain_text("disabled")
     await wait_status(people.client, 401, key=secret)
 
@@ -93,4 +93,4 @@ async def test_guardrail_holds_for_a_key(people, visit):
     await picture(page, "narrow-guardrail")
     await page.get_by_text("Delete", exact=True).click()
     await page.get_by_role("button", name="Delete the guardrail").click()
-    await expect(page.get_by_role("status")).to_have_text("It is deleted.")
+    await expect(page.get_by_role("status")).to_have_text("Deleted.")

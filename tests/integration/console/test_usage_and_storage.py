@@ -71,7 +71,7 @@ async def test_batch_is_made_and_its_output_downloaded(people, visit):
     await page.get_by_role("link", name="<img").click()
     await page.get_by_text("Delete", exact=True).click()
     await page.get_by_role("button", name="Delete the file").click()
-    await expect(page.get_by_role("status")).to_have_text("It is deleted.")
+    await expect(page.get_by_role("status")).to_have_text("Deleted.")
 
 
 async def upload(page, name, data, purpose="For prompts"):

@@ -47,9 +47,9 @@ _IMPOSSIBLE = "This is not possible"
 _UNKNOWN = "There is no such account, or you are no member of it."
 
 DONE: Mapping[str, str] = {
-    "changed": "The change is made.",
+    "changed": "The changes are saved.",
     "revoked": "The key is revoked. Calls with it end within seconds.",
-    "deleted": "It is deleted.",
+    "deleted": "Deleted.",
     "uploaded": "The file is stored.",
     "redelivered": "The callback is delivered once more.",
     "task-cancelled": "The task is being cancelled.",
