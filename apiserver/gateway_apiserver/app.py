@@ -65,6 +65,7 @@ from gateway_apiserver.surfaces.operations import (
 )
 from gateway_apiserver.surfaces.pages.consent import ConsentRoutes
 from gateway_apiserver.surfaces.pages.html import Pages
+from gateway_apiserver.surfaces.pages.passwords import PasswordRoutes
 from gateway_apiserver.surfaces.pages.settings import SettingsRoutes
 from gateway_apiserver.surfaces.pages.sign_in import SignInRoutes
 from gateway_apiserver.surfaces.pages.sso import SsoRoutes
@@ -467,7 +468,7 @@ def _add_sign_in(
     pages.add_to(routes)
     sessions = SessionStore(parts.transient)
     browsers = KnownBrowsers(parts.id_key)
-    service = SignIn(kube, users, PasswordChecker(), sessions, throttle, browsers)
+    service = SignIn(kube, users, PasswordChecker(parts.id_key), sessions, throttle, browsers)
     if parts.oidc is not None:
         policy = settings.sign_on_policy
         cookies = PendingCookies(parts.id_key)
@@ -475,6 +476,7 @@ def _add_sign_in(
         SsoRoutes(pages, service, sign_on, throttle).add_to(routes)
     sign_in = SignInRoutes(pages, service, settings.oidc_title if parts.oidc else "")
     sign_in.add_to(routes)
+    PasswordRoutes(pages, service).add_to(routes)
     ConsentRoutes(pages, sign_in, authorizations, grants, accounts, throttle).add_to(routes)
     SettingsRoutes(
         pages, sign_in, service, grants, tables.accounts, parts.key_use, throttle

@@ -71,7 +71,7 @@ def rest_command(
 
     def decorate(function: Function) -> Function:
         def run(base_url: str, key_file: Path | None, **given: Any) -> Any:
-            _check_address(base_url)
+            check_address(base_url)
             return _call_api(base_url, _read_key(key_file), partial(function, **given), interrupted)
 
         common = {"base_url": (opt.BaseUrl, REQUIRED), "key_file": (opt.KeyFile, None)}
@@ -134,7 +134,8 @@ def _call_api(
         return asyncio.run(run())
 
 
-def _check_address(base_url: str) -> None:
+def check_address(base_url: str) -> None:
+    """Raise BadParameter where it is no address of an API."""
     parts = urlsplit(base_url)
     if parts.scheme not in ("http", "https") or not parts.netloc or parts.query:
         raise typer.BadParameter(

@@ -1,6 +1,7 @@
 """`gatewayctl accounts`, `users` and `fund` on a real API server."""
 
 import base64
+import hashlib
 import json
 import os
 import secrets
@@ -412,3 +413,23 @@ def test_commands_say_what_they_did_in_the_words_of_kubectl(gatewayctl):
     assert gatewayctl("users", "suspend", user).out == f"✓ user {user} suspended\n"
     assert gatewayctl("users", "suspend", user).out == f"✓ user {user} unchanged\n"
     assert gatewayctl("users", "delete", user, "--yes").out == f"✓ user {user} deleted\n"
+
+
+def test_link_for_a_password_is_shown_once_and_kept_as_a_digest(gatewayctl, read):
+    gatewayctl("users", "create", "lia", "--email", "lia@example.com")
+    command = ("users", "password-link", "lia", "--base-url", "https://gw.example.com/")
+    first = gatewayctl(*command)
+    address, _, token = first.out.strip().partition("#")
+    assert address == "https://gw.example.com/password"
+    issued = read("gatewayuser", "lia")["spec"]["passwordLink"]
+    assert issued["digest"] == hashlib.sha256(token.partition(".")[2].encode()).hexdigest()
+    assert f"until {issued['expirationTime']}" in first.err
+    said = gatewayctl(*command, "-o", "json").document
+    assert said["link"] != first.out.strip()
+    assert (
+        said["expires_at"] == read("gatewayuser", "lia")["spec"]["passwordLink"]["expirationTime"]
+    )
+    gatewayctl("users", "reset-password", "lia")
+    assert "passwordLink" not in read("gatewayuser", "lia")["spec"]
+    assert "no address" in gatewayctl(*command[:4], "gw.example.com", code=2).err
+    assert "no GatewayUser" in gatewayctl(*command[:2], "nobody", *command[3:], code=4).err

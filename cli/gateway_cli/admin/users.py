@@ -1,14 +1,17 @@
 """`gatewayctl users`: roles in accounts, and passwords (contract §9.2)."""
 
+from datetime import UTC, datetime
+
 from gateway_cli import options as opt
 from gateway_cli.admin.fields import Patch
 from gateway_cli.admin.table import USERS
 from gateway_cli.cluster import FIELD_MANAGER
 from gateway_cli.cluster.client import Cluster
 from gateway_cli.cluster.errors import ClusterError
-from gateway_cli.commands import cluster_command
+from gateway_cli.commands import check_address, cluster_command
 from gateway_cli.output import Done, Secret, show_done, show_secret
 from gateway_core.accounts.changes import note_change
+from gateway_core.accounts.password_links import locate_link, make_link
 from gateway_core.accounts.passwords import generate_password, hash_password
 from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.resource import Object
@@ -48,9 +51,9 @@ async def revoke(cluster: Cluster, user: opt.UserName, account: opt.OfAccount) -
 
 @cluster_command(app, show_secret, name="reset-password")
 async def reset_password(cluster: Cluster, user: opt.UserName) -> Secret:
-    """Give a user a new password, printed once. Their sessions by the old one end."""
+    """Give a user a generated password, printed once. Sessions by the old one end, links too."""
     password = generate_password()
-    patch = {"spec": {"passwordHash": hash_password(password)}}
+    patch = {"spec": {"passwordHash": hash_password(password), "passwordLink": None}}
     await cluster.change(GatewayUser, user, lambda _: patch)
     note = f"is the password of user {user}; it is not shown again"
     return password, {"name": user, "password": password}, [note]
@@ -60,6 +63,18 @@ def _note(obj: Object, account: str, text: str) -> Patch:
     """Return the part of a patch that notes a change for the account's audit."""
     noted = note_change(obj, f"client/{FIELD_MANAGER}", text, CLOCK.now(), account)
     return {"metadata": {"annotations": noted}}
+
+
+@cluster_command(app, show_secret, name="password-link")
+async def password_link(cluster: Cluster, user: opt.UserName, base_url: opt.BaseUrl) -> Secret:
+    """Make a link with which a user chooses a password, for 72 hours. It ends an earlier link."""
+    check_address(base_url)
+    link = make_link(user, datetime.now(UTC))
+    await cluster.change(GatewayUser, user, lambda _: {"spec": {"passwordLink": link.field}})
+    address = locate_link(base_url, link.token)
+    note = f"sets the password of user {user}, once, until {link.field['expirationTime']}"
+    document = {"name": user, "link": address, "expires_at": link.field["expirationTime"]}
+    return address, document, [note, "whoever opens it chooses the password: send it to them alone"]
 
 
 def _list_others(obj: Object, account: str) -> list[dict[str, str]]:

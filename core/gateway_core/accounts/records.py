@@ -28,6 +28,7 @@ from gateway_core.accounts.guardrails import (
     read_rules,
     read_shown,
 )
+from gateway_core.accounts.password_links import IssuedLink, read_link
 from gateway_core.api.account import AccountDefaults, Role
 from gateway_core.api.errors import Unavailable
 from gateway_core.api.key import KeyClass
@@ -140,6 +141,7 @@ class UserRecord:
     created_at: str
     roles: tuple[tuple[str, Role], ...]
     password_hash: str | None = field(default=None, repr=False)
+    password_link: IssuedLink | None = None
     identity: tuple[str, str] | None = None
     changes: tuple[Change, ...] = ()
     """Of roles, and those by other programs."""
@@ -239,6 +241,7 @@ def project_user(obj: Mapping[str, Any]) -> UserRecord:
             (intern(entry["accountName"]), entry["role"]) for entry in spec.get("memberships") or ()
         ),
         password_hash=spec.get("passwordHash"),
+        password_link=read_link(spec),
         identity=(bound["issuer"], bound["subject"]) if bound else None,
         changes=(*read_changes(obj), *find_writers(obj)),
     )

@@ -4,14 +4,17 @@ import hashlib
 import hmac
 import secrets
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import structlog
 
 from gateway_core.accounts.authentication import find_current
-from gateway_core.accounts.passwords import PasswordChecker, generate_password
+from gateway_core.accounts.changes import note_change
+from gateway_core.accounts.password_links import may_link, parse_link
+from gateway_core.accounts.password_rules import check_chosen
+from gateway_core.accounts.passwords import PasswordChecker
 from gateway_core.accounts.records import UserRecord, project_user
 from gateway_core.accounts.sessions import Session, SessionStore
 from gateway_core.accounts.throttle import Allowance, Throttle
@@ -19,6 +22,7 @@ from gateway_core.api.account import GatewayUser
 from gateway_core.api.errors import GatewayError
 from gateway_core.api.resource import Object
 from gateway_core.kube.client import KubernetesClient
+from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import ObjectNotFound
 from gateway_core.kube.informer import Cache
 from gateway_core.kube.kinds import Kind
@@ -27,6 +31,7 @@ from gateway_core.kube.repository import writing
 
 SIGN_IN_ALLOWANCES: Mapping[str, Allowance] = {
     "sign-in-email": Allowance(100, 3600),
+    "sign-in-day": Allowance(1000, 86_400),
     "sign-in-pair": Allowance(10, 900),
     "sign-in-wary": Allowance(2, 900),
     "sign-in-browser": Allowance(10, 900),
@@ -34,11 +39,14 @@ SIGN_IN_ALLOWANCES: Mapping[str, Allowance] = {
     "sign-in-success": Allowance(60, 900),
     "password": Allowance(10, 900),
 }
-"""Tries of one address at one email, fewer while many are made at the email from anywhere; tries of
-a browser in which the person has signed in before; tries of all such browsers of a person, and
-sign-ins of a user, which no success forgets; tries to change a password. `sign-in-address` is
-a setting. No count but those of a person's own address and browsers refuses them."""
+"""Tries of one address at one email, fewer while many are made at the email from anywhere; tries at
+an email in a day from browsers that are not known; tries of a browser in which the person has
+signed in before; tries of all such browsers of a person, and sign-ins of a user, which no success
+forgets; tries to change a password. `sign-in-address` is a setting. A thousand guesses a day do not
+find a chosen password; the person comes in by a known browser, or by a new link."""
 
+_NOBODY = "nobody.at.all"
+"""Read for a link that names no user, so that it is refused after the same steps."""
 _MARK_BYTES, _MARK_CHARACTERS = 18, 24
 USERS = Kind(GatewayUser.plural, "user", "User")
 
@@ -97,11 +105,17 @@ class Entry(NamedTuple):
     mark: str
 
 
-class PasswordChange(NamedTuple):
-    """A new password, and the token of the session under it."""
+class LinkRefused(GatewayError):
+    """A link that sets no password; one text for all reasons."""
 
-    password: str
-    token: str
+    status = 403
+    code = "link_refused"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This link cannot be used: it was used already, has expired, or was replaced by a newer"
+            " one. If you have chosen a password, sign in with it; else ask for a new link."
+        )
 
 
 class UserIndex:
@@ -186,6 +200,7 @@ class SignIn:
             what, who = "sign-in-browser", mark
         else:
             await self._throttle.count("sign-in-address", address)
+            await self._throttle.count("sign-in-day", folded)
             is_attacked = await self._throttle.is_exceeded("sign-in-email", folded)
             what, who = "sign-in-wary" if is_attacked else "sign-in-pair", f"{address} {folded}"
         # before the check: concurrent guesses are counted too
@@ -231,41 +246,92 @@ class SignIn:
         return project_user(obj)
 
     async def change_password(
-        self, signed_in: SignedIn, password: str, address: str
-    ) -> PasswordChange:
-        """A new password for who knows the old one. All sessions end but a new one.
+        self, signed_in: SignedIn, password: str, chosen: str, address: str
+    ) -> str:
+        """Set another password for who knows the old one, and begin the one session that is left.
 
-        Raises SignInRefused, TooManyCalls, Unavailable.
+        Raises PasswordRefused, SignInRefused, TooManyCalls, Unavailable.
         """
-        name = signed_in.user.name
+        user, name = signed_in.user, signed_in.user.name
         await self._throttle.count("password", name)
-        old = signed_in.user.password_hash
+        old = user.password_hash
         if not await self._passwords.check(old, password, address):
             raise SignInRefused
-        chosen = generate_password()
-        hashed = await self._passwords.hash(chosen, address)
+        check_chosen(chosen, (user.email, user.display_name))
+        hashed = await self._passwords.hash_chosen(chosen, address)
+
+        def check(found: UserRecord) -> None:
+            if found.password_hash != old or found.suspended:
+                raise SignInRefused
+
+        changed = await self._set_password(name, hashed, "password changed", check)
+        await self._sessions.end(signed_in.token)
+        return await self._sessions.begin(name, signed_in.session.method, mark_password(changed))
+
+    async def use_link(self, link: str, chosen: str, address: str) -> Entry:
+        """Set the password that a person chose with a link, and sign them in.
+
+        The write that sets the password removes the link, so of concurrent uses one succeeds.
+        Raises LinkRefused, PasswordRefused, TooManyCalls, Unavailable.
+        """
+        await self._throttle.count("sign-in-address", address)
+        check_chosen(chosen)
+        name, secret = parse_link(link) or ("", "")
+        # before the link is looked at: a refusal takes the same time
+        hashed = await self._passwords.hash_chosen(chosen, address)
+
+        def check(found: UserRecord) -> None:
+            issued = found.password_link
+            if issued is None or not issued.is_opened_by(secret, CLOCK.time()):
+                raise LinkRefused
+            if found.suspended or not self._is_maker_allowed(found, issued.maker):
+                raise LinkRefused
+            check_chosen(chosen, (found.email, found.display_name))
+
+        try:
+            user = await self._set_password(name, hashed, "password chosen by a link", check)
+        except LinkRefused:
+            _log.info("link refused", user=name)
+            raise
+        token = await self._sessions.begin(user.name, "password", mark_password(user))
+        return Entry(token, self._browsers.mark(fold_email(user.email)))
+
+    def _is_maker_allowed(self, user: UserRecord, maker: str | None) -> bool:
+        """Return whether the maker of a link may still give this person a password."""
+        if maker is None:
+            return True
+        found = self._users.table.get(maker)
+        has_password, has_identity = user.password_hash is not None, user.identity is not None
+        if found is None or found.suspended or (has_identity and not has_password):
+            return False
+        return may_link(found.roles, user.roles, has_password=has_password)
+
+    async def _set_password(
+        self, name: str, hashed: str, text: str, check: Callable[[UserRecord], None]
+    ) -> UserRecord:
+        """Write the hash, once `check` finds nothing against it in the user as they are now."""
 
         async def read() -> Object:
-            return await self._kube.get(USERS.plural, name)
+            try:
+                return await self._kube.get(USERS.plural, name or _NOBODY)
+            except ObjectNotFound:
+                raise LinkRefused from None
 
         def decide(obj: Object) -> Mapping[str, Any] | None:
-            known = obj["spec"].get("passwordHash")
-            if known == hashed:
+            found = project_user(obj)
+            if found.password_hash == hashed:
                 # the answer to this very write was lost
                 return None
-            if known != old or project_user(obj).suspended:
-                raise SignInRefused
-            return {"spec": {"passwordHash": hashed}}
+            check(found)
+            note = note_change(obj, f"user/{name}", text, CLOCK.now())
+            spec = {"passwordHash": hashed, "passwordLink": None}
+            return {"metadata": {"annotations": note}, "spec": spec}
 
         async with writing(USERS, name):
             changed = await self._kube.update(USERS.plural, read, decide)
         self._users.table.upsert(changed)
-        _log.info("password changed", user=name)
-        await self._sessions.end(signed_in.token)
-        mark = mark_password(project_user(changed))
-        return PasswordChange(
-            chosen, await self._sessions.begin(name, signed_in.session.method, mark)
-        )
+        _log.info(text, user=name)
+        return project_user(changed)
 
     async def sign_out(self, token: str) -> None:
         """End the session of this cookie. Unavailable."""

@@ -245,6 +245,25 @@ class SignOnIdentity(Part):
     ]
 
 
+class PasswordLink(Part):
+    """A link with which the person chooses a password, once."""
+
+    digest: Annotated[
+        str,
+        Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the link's random token."),
+    ]
+    expiration_time: Annotated[
+        Time, Field(description="When the link stops working: 72 hours after it was made.")
+    ]
+    created_by: Annotated[
+        Name | None,
+        Field(
+            description="The GatewayUser who made it, and who must still be allowed to when it is"
+            " used. Absent: an administrator of the cluster."
+        ),
+    ] = None
+
+
 class UserSpec(Part):
     """A person as declared."""
 
@@ -277,9 +296,19 @@ class UserSpec(Part):
         str | None,
         Field(
             max_length=256,
-            pattern=r"^\$argon2id\$v=19\$m=[0-9]+,t=[0-9]+,p=[0-9]+\$[A-Za-z0-9+/]+\$[A-Za-z0-9+/]+$",
-            description="Argon2id hash of the password, written by `gatewayctl users"
-            " reset-password`. Absent: the person cannot sign in with a password.",
+            pattern=r"^\$argon2id\$v=19\$m=[0-9]+,t=[0-9]+,p=[0-9]+(,keyid=[A-Za-z0-9+/]{1,11})?"
+            r"\$[A-Za-z0-9+/]+\$[A-Za-z0-9+/]+$",
+            description="Argon2id hash of the password, written by the API process or by"
+            " `gatewayctl users reset-password`. `keyid`: the person chose the password, and it"
+            " was keyed with the installation's id-key first. Absent: the person cannot sign in"
+            " with a password.",
+        ),
+    ] = None
+    password_link: Annotated[
+        PasswordLink | None,
+        Field(
+            description="The one link that sets a password now, written for an invitation or a"
+            " recovery; a new one replaces it, and its use removes it."
         ),
     ] = None
     single_sign_on: Annotated[

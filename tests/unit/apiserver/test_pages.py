@@ -203,32 +203,44 @@ async def test_grants_of_one_application_are_shown_as_one(gateway: Gateway) -> N
     assert list_grants(gateway) == []
 
 
-async def test_person_gets_a_new_password_for_the_old_one(gateway: Gateway) -> None:
+CHOSEN = "correct horse battery"
+
+
+async def test_person_chooses_a_password_for_the_old_one(gateway: Gateway) -> None:
     put_person(gateway, "ann", demo="member")
     browser, other = await enter(gateway, "ann"), await enter(gateway, "ann")
     page = await browser.get("/settings")
-    wrong = await browser.submit(page, "/settings/password", password="wrong")
-    assert wrong.status == 403
-    assert "is not right" in wrong.text
-    done = await browser.submit(page, "/settings/password", password=PASSWORD)
-    assert done.status == 200
-    assert done.headers["cache-control"] == "no-store"
-    assert (await browser.get("/settings")).status == 200
+    for old, chosen, repeated, status, text in (
+        ("wrong", CHOSEN, CHOSEN, 403, "The present password is not right."),
+        (PASSWORD, "short", "short", 400, "at least 12 characters"),
+        (PASSWORD, CHOSEN, CHOSEN + "x", 400, "are not the same"),
+    ):
+        shown = await browser.submit(
+            page, "/settings/password", password=old, chosen=chosen, repeated=repeated
+        )
+        assert shown.status == status
+        assert text in shown.text
+        assert chosen not in shown.body
+    done = await browser.submit(
+        page, "/settings/password", password=PASSWORD, chosen=CHOSEN, repeated=CHOSEN
+    )
+    assert (done.status, done.headers["location"]) == (303, "/settings?done=password#password")
+    assert "Your password is changed." in (await browser.get("/settings?done=password")).text
     assert (await other.get("/settings")).status == 303
     again = AppBrowser(gateway)
     assert (await again.sign_in("ann@example.com", PASSWORD)).status == 403
-    [new] = [word for word in done.text.split() if word.count("-") == 4]
-    assert (await again.sign_in("ann@example.com", new)).status == 303
+    assert (await again.sign_in("ann@example.com", CHOSEN)).status == 303
 
 
 async def test_change_of_password_needs_the_form_of_this_session(gateway: Gateway) -> None:
     put_person(gateway, "ann", demo="member")
     browser, other = await enter(gateway, "ann"), await enter(gateway, "ann")
+    given = {"password": PASSWORD, "chosen": CHOSEN, "repeated": CHOSEN}
     theirs = (await other.get("/settings")).form("/settings/password").fields
-    fields = {**theirs, "password": PASSWORD}
+    fields = {**theirs, **given}
     assert (await browser.post("/settings/password", fields)).status == 403
     own = (await browser.get("/settings")).form("/settings/password").fields
-    fields = {**own, "password": PASSWORD}
+    fields = {**own, **given}
     crossed = await browser.post("/settings/password", fields, **{"Sec-Fetch-Site": "cross-site"})
     assert crossed.status == 403
     assert (await AppBrowser(gateway).post("/settings/password", fields)).status == 303

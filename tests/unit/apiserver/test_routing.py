@@ -27,6 +27,7 @@ WITHOUT_ACCESS = {
     "pages_settings": "as pages_sign_out",
     "pages_revoke": "as pages_sign_out",
     "pages_password": "as pages_sign_out",
+    "pages_choose_password": "by a link, within the rate of an address",
 }
 
 

@@ -45,6 +45,8 @@ SCRIPT_PATHS = [
     # HTMX and its extension as in the packages that tools/node pins
     for name in ("htmx.min.js", "sse.min.js", "console.js")
 ]
+LINK_SCRIPT = _add_asset("link.js", b"text/javascript; charset=utf-8")
+"""Of the page that a link to choose a password leads to."""
 _HTML: Header = (b"content-type", b"text/html; charset=utf-8")
 _NO_REFERRER: Header = (b"referrer-policy", b"no-referrer")
 _HEADERS: tuple[Header, ...] = (
@@ -70,7 +72,11 @@ class Pages:
     @property
     def script_urls(self) -> str:
         """The scripts of pages: other paths of the origin may have bytes of tenants."""
-        return " ".join(self._origin + path for path in SCRIPT_PATHS)
+        return self.locate(*SCRIPT_PATHS)
+
+    def locate(self, *paths: str) -> str:
+        """Return the addresses of these files of the origin, for the policy of a page."""
+        return " ".join(self._origin + path for path in paths)
 
     def add_to(self, routes: list[BaseRoute]) -> None:
         """Add the style sheet and the scripts, the only files that pages load."""

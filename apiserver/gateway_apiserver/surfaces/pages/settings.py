@@ -18,8 +18,10 @@ from gateway_apiserver.surfaces.pages.html import (
     redirect,
     set_cookie,
 )
+from gateway_apiserver.surfaces.pages.passwords import check_repeated
 from gateway_apiserver.surfaces.pages.sign_in import HOME, SignInRoutes, locate_sign_in
 from gateway_core.accounts.key_use import KeyUse
+from gateway_core.accounts.password_rules import PasswordRefused
 from gateway_core.accounts.records import AccountRecord
 from gateway_core.accounts.roles import governs
 from gateway_core.accounts.sign_in import SignedIn, SignIn, SignInRefused
@@ -76,8 +78,10 @@ class SettingsRoutes:
         signed_in = await self._find_user(call)
         if signed_in is None:
             return redirect(locate_sign_in(HOME))
-        page = dict(parse_pairs(call.query)).get("page", "")
-        return await self._render(signed_in, int(page) if page in _PAGES else 0)
+        query = dict(parse_pairs(call.query))
+        page = query.get("page", "")
+        number = int(page) if page in _PAGES else 0
+        return await self._render(signed_in, number, done=query.get("done") == "password")
 
     async def _find_user(self, call: Call) -> SignedIn | None:
         """Return the signed-in user; each call is counted."""
@@ -87,7 +91,13 @@ class SettingsRoutes:
         return signed_in
 
     async def _render(
-        self, signed_in: SignedIn, page: int = 0, *, problem: str = "", status: int = 200
+        self,
+        signed_in: SignedIn,
+        page: int = 0,
+        *,
+        problem: str = "",
+        done: bool = False,
+        status: int = 200,
     ) -> Response:
         user = signed_in.user
         governed = [account for account, role in user.roles if governs(role)]
@@ -112,6 +122,7 @@ class SettingsRoutes:
             password_token=signed_in.session.make_form_token("password"),
             has_password=user.password_hash is not None,
             problem=problem,
+            done=done,
         )
 
     async def _describe(self, signed_in: SignedIn, groups: Sequence[_Group]) -> list[Any]:
@@ -152,7 +163,7 @@ class SettingsRoutes:
         return redirect(CONNECTIONS)
 
     async def change_password(self, call: Call) -> Response:
-        """Give the user a new password for the old one, and show it once."""
+        """Set the password that the user chose, for the old one."""
         self._pages.check_same_origin(call)
         form = await read_form(call)
         signed_in = await self._find_user(call)
@@ -161,18 +172,19 @@ class SettingsRoutes:
         if not signed_in.session.check_form_token("password", form.get("form_token", "")):
             raise FormExpired
         try:
-            changed = await self._service.change_password(
-                signed_in, form.get("password", ""), name_client(call.scope)
+            check_repeated(form.get("chosen", ""), form.get("repeated", ""))
+            token = await self._service.change_password(
+                signed_in,
+                form.get("password", ""),
+                form.get("chosen", ""),
+                name_client(call.scope),
             )
         except SignInRefused:
-            problem = "The password is not right."
+            problem = "The present password is not right."
             return await self._render(signed_in, problem=problem, status=403)
-        return self._pages.render(
-            "password.html",
-            # the old session has ended, and the forms of the new one are not made here
-            headers=(set_cookie(SESSION_COOKIE, changed.token),),
-            password=changed.password,
-        )
+        except PasswordRefused as refusal:
+            return await self._render(signed_in, problem=refusal.message, status=400)
+        return redirect(f"{HOME}?done=password#password", set_cookie(SESSION_COOKIE, token))
 
     def _name_account(self, name: str) -> str:
         record = self._accounts.get(name)
