@@ -42,6 +42,7 @@ from gateway_core.kube.secrets import load_key, load_peppers
 from gateway_core.llm.answer_store import AnswerStore, CacheBounds
 from gateway_core.llm.cache import AnswerCache
 from gateway_core.llm.upstream import LlmUpstream
+from gateway_core.mail import Mailer, MailServer
 from gateway_core.oauth.clients import DOCUMENT_SECONDS
 from gateway_core.observability.logs import configure_logging as configure_logging
 from gateway_core.observability.metrics import ProcessMetrics
@@ -174,6 +175,7 @@ async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
                 answers=answers,
                 id_key=id_key,
                 peppers=peppers,
+                mailer=_open_mailer(settings),
                 notices=notices,
                 orders=orders,
                 intake=intake,
@@ -219,6 +221,28 @@ def _open_sign_on(settings: ApiSettings, stack: AsyncExitStack) -> OidcClient | 
         secret,
         redirect_uri,
         trusted_domains=settings.oidc_trusted_domains,
+    )
+
+
+def _open_mailer(settings: ApiSettings) -> Mailer | None:
+    """The mail server's client. SecretsUnusable."""
+    if not settings.smtp_host:
+        return None
+    password = ""
+    if settings.smtp_user:
+        try:
+            password = (settings.secrets_dir / "smtp-password").read_text().strip()
+        except OSError as error:
+            raise SecretsUnusable(f"no smtp-password: {error}") from error
+    return Mailer(
+        MailServer(
+            host=settings.smtp_host,
+            port=settings.smtp_port,
+            security=settings.smtp_security,
+            sender=settings.smtp_from,
+            user=settings.smtp_user,
+            password=password,
+        )
     )
 
 

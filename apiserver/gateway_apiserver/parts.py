@@ -21,6 +21,7 @@ from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
 from gateway_core.llm.cache import AnswerCache
 from gateway_core.llm.upstream import LlmUpstream
+from gateway_core.mail import Mailer
 from gateway_core.observability.tracing import NO_TRACER, Tracer
 from gateway_core.providers.health import HealthTally
 from gateway_core.providers.notices import NoticeSink
@@ -36,9 +37,9 @@ from gateway_web.middleware.observers import AccessLog
 class ApiParts:
     """Dependencies of the API.
 
-    `answers` is None where no answers may be kept, `notices` and `orders` where no operator is
-    named, `intake` where only maintenance can stop creates; `usable_providers` are those the API
-    calls.
+    `answers` is None where no answers may be kept, `mailer` where no mail server is named,
+    `notices` and `orders` where no operator is named, `intake` where only maintenance can stop
+    creates; `usable_providers` are those the API calls.
     """
 
     settings: ApiSettings
@@ -61,6 +62,7 @@ class ApiParts:
     answers: AnswerCache | None
     id_key: bytes
     peppers: Mapping[int, bytes]
+    mailer: Mailer | None = None
     notices: NoticeSink | None = None
     orders: OrderLink | None = None
     intake: Intake | None = None

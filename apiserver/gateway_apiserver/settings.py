@@ -8,6 +8,7 @@ from pydantic_settings import NoDecode
 from gateway_core.accounts.sso import SignOnPolicy
 from gateway_core.api.ids import SHARDS
 from gateway_core.callbacks.schedule import CALLBACK_SECONDS, CallbackSeconds
+from gateway_core.mail import Security
 from gateway_web.settings import (
     Count,
     HeaderName,
@@ -59,7 +60,20 @@ class ApiSettings(ServiceSettings):
     oidc_trusted_domains: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_commas)] = ()
     """Domains whose emails count without `email_verified`: the provider alone gives them out."""
     sign_ins_per_minute: Count = 60
-    """Attempts to sign in from one address in a minute."""
+    """Attempts to sign in, or to choose a password, from one address in a minute."""
+    invitations: bool = True
+    """Whether owners and admins of accounts invite people, and make links for new passwords."""
+    smtp_host: str = ""
+    """Mail server that sends the links of invitations; empty to show them to the owner alone. The
+    password is the file `smtp-password` beside the other secrets."""
+    smtp_port: Port = 587
+    """Its port."""
+    smtp_security: Security = "starttls"
+    """How the connection is encrypted."""
+    smtp_user: Annotated[str, Field(max_length=254)] = ""
+    """User to authenticate as; empty for none."""
+    smtp_from: Annotated[str, Field(max_length=254)] = ""
+    """Address that the mails come from."""
     media_url: str = "http://127.0.0.1:8081"
     """The media host's address as clients know it, where temporary files are read and put."""
     temporary_storage_bytes: Annotated[int, Field(ge=0, le=2**53 - 1)] = 1_073_741_824

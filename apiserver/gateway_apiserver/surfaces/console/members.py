@@ -1,15 +1,20 @@
-"""Who has a role in the account, and changes of roles."""
+"""Who has a role in the account, changes of roles, and invitations."""
 
-from typing import get_args
+import re
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, get_args
 
 from gateway_apiserver.endpoints import Call
 from gateway_apiserver.surfaces.console.inner import InnerApi
 from gateway_apiserver.surfaces.console.parts import (
     Cell,
+    Code,
     Field,
     Form,
     Head,
     Hint,
+    Notice,
     Part,
     Region,
     Screen,
@@ -20,23 +25,52 @@ from gateway_apiserver.surfaces.console.parts import (
 )
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, Values, read_query
 from gateway_apiserver.surfaces.management import ROOT as MANAGEMENT
+from gateway_apiserver.surfaces.management.members import MemberService
 from gateway_apiserver.surfaces.pages.html import redirect
-from gateway_core.accounts.roles import Act
+from gateway_apiserver.surfaces.validation import refuse_fields
+from gateway_core.accounts.invitations import Invitation, Invitations
+from gateway_core.accounts.password_links import LINK_HOURS, locate_link
+from gateway_core.accounts.records import UserRecord
+from gateway_core.accounts.roles import Act, Grant, find_grant
 from gateway_core.api.account import Role
+from gateway_core.kube.clock import CLOCK
+from gateway_core.kube.informer import Cache
+from gateway_core.mail import Mailer, MailFailed
 from gateway_web.responses import Response
 
 PER_PAGE = 20
 _ROLES: tuple[Role, ...] = get_args(Role)
+_EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
+MAX_EMAIL, MAX_NAME = 254, 127
 
 
 class MemberPages:
-    """The list, and one member's role."""
+    """The list, roles, invitations, and links to choose a password."""
 
-    def __init__(self, console: Console, api: InnerApi) -> None:
+    def __init__(
+        self,
+        console: Console,
+        api: InnerApi,
+        members: MemberService,
+        invitations: Invitations | None,
+        users: Cache[UserRecord],
+        mailer: Mailer | None,
+        base_url: str,
+    ) -> None:
         self._api = api
+        self._members = members
+        self._users = users
+        self._mailer = mailer
+        self._base_url = base_url
         console.add_section(Section("Members", "/members", Act.READ_MEMBERS))
         console.add_page("/members", self.show_list, "members")
         console.add_form("/members", self.change, "member_change", self.show_list)
+        console.add_form("/members/remove", self.remove, "member_remove", self.show_list)
+        self._invites = invitations is not None
+        if invitations is not None:
+            invite, renew = partial(self.invite, invitations), partial(self.renew, invitations)
+            console.add_form("/members/invite", invite, "member_invite", self.show_list)
+            console.add_form("/members/link", renew, "member_link", self.show_list)
 
     async def show_list(self, call: Call, seat: Seat) -> Screen:
         """A page of members."""
@@ -45,12 +79,13 @@ class MemberPages:
             call, seat, f"{MANAGEMENT}/members", limit=PER_PAGE, after=query.get("after")
         )
         heads = (Head("Name"), Head("Email"), Head("Role"), Head("State"), Head("Since"))
+        known = {user.id: user for _, user in [*self._users.items()]}
         rows = [
             [
                 Cell(each["name"]),
                 Cell(each["email"]),
                 state(each["role"]),
-                state("suspended" if each["suspended"] else "active"),
+                state(_find_state(known.get(each["id"]), each)),
                 at(each["created_at"]),
             ]
             for each in page["data"]
@@ -59,19 +94,10 @@ class MemberPages:
             Table("Members", heads, rows, "The account has no members."), path, {}, page, query
         )
         parts: list[Part] = [Region([table])]
-        if seat.may(Act.APPOINT) and page["data"]:
-            people = [
-                (str(each["id"]), f"{each['name']} ({each['email']})") for each in page["data"]
-            ]
-            fields = (
-                Field("id", "Member", "select", options=people),
-                Field("role", "New role", "select", options=[(role, role) for role in _ROLES]),
-            )
-            opener = "Change a role"
-            parts.append(
-                Form(path, opener, fields, token=seat.sign(path), title=opener, opener=opener)
-            )
-        parts.append(Hint("An administrator of the installation adds and removes members."))
+        if seat.may(Act.APPOINT):
+            parts += _offer_changes(seat, path, page["data"], invites=self._invites)
+        else:
+            parts.append(Hint("Owners and admins invite and remove members."))
         return Screen("Members", parts)
 
     async def change(self, call: Call, seat: Seat, values: Values) -> Response:
@@ -80,3 +106,128 @@ class MemberPages:
         path = f"{MANAGEMENT}/members/{wire_id if wire_id.isdigit() else '-'}"
         await self._api.write(call, seat, "PATCH", path, {"role": values.get("role", "")})
         return redirect(f"{seat.home}/members?done=changed")
+
+    async def invite(self, invitations: Invitations, _: Call, seat: Seat, values: Values) -> Screen:
+        """Invite a person; the link is on the page that answers, and nowhere else."""
+        seat.require(Act.APPOINT)
+        email, name = values.get("email", "").strip(), values.get("name", "").strip()
+        problems: dict[str, list[str]] = {}
+        if not _EMAIL.fullmatch(email) or not 3 <= len(email) <= MAX_EMAIL:
+            problems["email"] = ["must be an email address"]
+        if len(name) > MAX_NAME or not name.isprintable():
+            problems["name"] = [f"may have at most {MAX_NAME} printable characters"]
+        role = next((role for role in _ROLES if role == values.get("role")), None)
+        if role is None:
+            problems["role"] = [f"must be one of {', '.join(_ROLES)}"]
+        if problems or role is None:
+            raise refuse_fields(problems)
+        shown = name or email.partition("@")[0][:MAX_NAME]
+        invitation = await invitations.invite(seat.principal, email, shown, role)
+        inviter = seat.signed_in.user.display_name
+        subject = f"Invitation to {seat.account.display_name}"
+        text = f"{inviter} invites you to the account {seat.account.display_name}"
+        return await self._show_link(seat, invitation, subject, text)
+
+    async def renew(self, invitations: Invitations, _: Call, seat: Seat, values: Values) -> Screen:
+        """Make a new link for a member, which takes the place of an earlier one."""
+        seat.require(Act.APPOINT)
+        invitation = await invitations.renew(seat.principal, values.get("id", ""))
+        inviter = seat.signed_in.user.display_name
+        text = f"{inviter} lets you choose a new password"
+        return await self._show_link(seat, invitation, "A new password", text)
+
+    async def remove(self, call: Call, seat: Seat, values: Values) -> Response:
+        """Take a member out of the account."""
+        seat.require(Act.APPOINT)
+        await self._members.remove(seat.principal, values.get("id", ""))
+        return redirect(f"{seat.home}/members?done=removed")
+
+    async def _show_link(
+        self, seat: Seat, invitation: Invitation, subject: str, text: str
+    ) -> Screen:
+        """Return the page with the link, which is sent too where there is a mail server."""
+        user, back = invitation.user, ("Members", f"{seat.home}/members")
+        who = f"{user.display_name} ({user.email})"
+        if not invitation.token:
+            notice = f"{who} is a member now, and signs in as before."
+            return Screen("Invitation", [Notice(notice)], back=back)
+        link = locate_link(self._base_url, invitation.token)
+        parts: list[Part] = []
+        if self._mailer is not None:
+            parts.append(await self._send(self._mailer, seat, user.email, subject, text, link))
+        parts += [
+            Notice(f"Copy the link for {who} now: it is shown only this once."),
+            Code("Link", link, is_secret=True),
+            Hint(
+                "Whoever opens it first chooses the password. It works once, and for"
+                f" {LINK_HOURS} hours; a new link ends it."
+            ),
+        ]
+        return Screen("Link", parts, back=back)
+
+    async def _send(
+        self, mailer: Mailer, seat: Seat, email: str, subject: str, text: str, link: str
+    ) -> Notice:
+        body = (
+            f"{_make_plain(text)} on the Model Gateway.\n\n"
+            f"Choose your password here:\n{link}\n\n"
+            f"The link works once, and for {LINK_HOURS} hours. If you did not expect this mail,"
+            " you need not do anything.\n"
+        )
+        try:
+            await mailer.send(seat.account.name, email, _make_plain(subject), body)
+        except MailFailed as failure:
+            text = f"The mail to {email} was not sent: {failure} Pass the link on yourself."
+            return Notice(text, is_problem=True)
+        return Notice(f"The link was sent to {email}.")
+
+
+def _make_plain(text: str) -> str:
+    """Return a text for a mail: names are of tenants, who may not add lines or addresses to it."""
+    kept = "".join(letter if letter.isprintable() else " " for letter in text)
+    return kept.replace("://", " ")
+
+
+def _find_state(user: UserRecord | None, member: Any) -> str:
+    """Return suspended, invited, or active."""
+    if member["suspended"]:
+        return "suspended"
+    if user is None or user.password_hash is not None or user.password_link is None:
+        return "active"
+    if user.identity is not None:
+        return "active"
+    return "invited" if user.password_link.expires_at > CLOCK.time() else "expired"
+
+
+def _offer_changes(seat: Seat, path: str, members: Sequence[Any], *, invites: bool) -> list[Form]:
+    """Return the forms by which members are invited and changed."""
+    may_own = find_grant(Act.APPOINT, seat.role) is not Grant.NOT_OWNERS
+    roles = [(role, role) for role in _ROLES if may_own or role != "owner"]
+    people = [(str(each["id"]), f"{each['name']} ({each['email']})") for each in members]
+    member = Field("id", "Member", "select", options=people)
+    role = Field("role", "New role", "select", options=roles)
+    removal = "Calls with keys that the person has made here are refused from then on."
+    change = _offer(seat, path, "Change a role", (member, role), "Change a role")
+    remove = _offer(
+        seat, f"{path}/remove", "Remove", (member,), "Remove", text=removal, is_danger=True
+    )
+    if not invites:
+        return [change, remove]
+    new = (
+        Field("email", "Email address", "email", required=True, most=MAX_EMAIL),
+        Field("name", "Name", hint="Empty: what is before the @.", most=MAX_NAME),
+        Field("role", "Role", "select", "member", options=roles),
+    )
+    text = "The link lets the person choose a password, after an invitation or for a forgotten one."
+    return [
+        _offer(seat, f"{path}/invite", "Invite", new, "Invite a person"),
+        change,
+        _offer(seat, f"{path}/link", "Make a link", (member,), "New link", text=text),
+        remove,
+    ]
+
+
+def _offer(
+    seat: Seat, path: str, submit: str, fields: Sequence[Field], opener: str, **more: Any
+) -> Form:
+    return seat.offer(path, submit, fields, title=opener, opener=opener, **more)

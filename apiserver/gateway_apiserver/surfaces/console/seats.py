@@ -48,6 +48,7 @@ _UNKNOWN = "There is no such account, or you are no member of it."
 
 DONE: Mapping[str, str] = {
     "changed": "The changes are saved.",
+    "removed": "The member is removed. Calls with their keys end within seconds.",
     "revoked": "The key is revoked. Calls with it end within seconds.",
     "deleted": "Deleted.",
     "uploaded": "The file is stored.",

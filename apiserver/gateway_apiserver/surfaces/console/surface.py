@@ -22,9 +22,11 @@ from gateway_apiserver.surfaces.console.tasks import TaskPages
 from gateway_apiserver.surfaces.console.usage import UsagePages
 from gateway_apiserver.surfaces.console.webhooks import WebhookPage
 from gateway_apiserver.surfaces.files.finder import FileFinder
+from gateway_apiserver.surfaces.management.members import MemberService
 from gateway_apiserver.surfaces.management.usage import UsageReports
 from gateway_apiserver.surfaces.pages.html import Pages
 from gateway_apiserver.surfaces.pages.sign_in import SignInRoutes
+from gateway_core.accounts.invitations import INVITATION_ALLOWANCES, Invitations
 from gateway_core.accounts.records import AccountIndex
 from gateway_core.accounts.throttle import Throttle
 from gateway_core.admission.rates import RateLimiter
@@ -76,7 +78,15 @@ def add_console(
     ManagementKeyPages(console, repository, keys, parts.tables.users, parts.key_use)
     GuardrailPages(console, api, limiter, offers, guardrails, keys)
     UsagePages(console, parts.tables.keys, usage, seat_usage, limiter)
-    MemberPages(console, api)
+    MemberPages(
+        console,
+        api,
+        app.state.services[MemberService],
+        _make_invitations(parts),
+        parts.tables.users,
+        parts.mailer,
+        base_url,
+    )
     WebhookPage(console, api)
     tables = parts.tables
     AuditPage(console, parts.store, keys, guardrails, tables.users, tables.grants)
@@ -92,6 +102,14 @@ def add_console(
     LiveRoutes(console, events, lambda: not is_ready()).add_to(app.router.routes)
     # a page like the others for an address that was mistyped or has changed
     console.add_page("/{page:path}", _show_nothing, "unknown")
+
+
+def _make_invitations(parts: ApiParts) -> Invitations | None:
+    """Return the service of invitations; None where the deployment wants none."""
+    if not parts.settings.invitations:
+        return None
+    throttle = Throttle(parts.transient, INVITATION_ALLOWANCES, parts.id_key, "An invitation")
+    return Invitations(parts.kube, parts.tables.users, throttle)
 
 
 async def _show_nothing(_: Call, __: Seat) -> NoReturn:

@@ -61,7 +61,15 @@ class MemberService:
 
     async def change(self, caller: Principal, user_id: str, role: Role) -> Member:
         """Change the role of a member; the last owner stays one."""
+        return render_member(await self._change(caller, user_id, role), role)
+
+    async def remove(self, caller: Principal, user_id: str) -> None:
+        """Take a member out of the account, with their keys there; the last owner stays."""
+        await self._change(caller, user_id, None)
+
+    async def _change(self, caller: Principal, user_id: str, role: Role | None) -> UserRecord:
         account = caller.account.name
+        is_written = False
         member = next(
             (
                 user
@@ -77,17 +85,20 @@ class MemberService:
             return await self._kube.get(USERS.plural, member.name)
 
         def decide(obj: Object) -> Mapping[str, Any] | None:
+            nonlocal is_written
             known = project_user(obj).find_role(account)
+            if known == role and (known is not None or is_written):
+                return None
             if known is None:
                 raise NotFound("Member not found.")
-            if known == role:
-                return None
             self._check_change(caller, member.name, known, role)
             memberships = [
-                {**entry, "role": role} if entry["accountName"] == account else entry
+                entry if entry["accountName"] != account else {**entry, "role": role}
                 for entry in obj["spec"]["memberships"]
+                if role is not None or entry["accountName"] != account
             ]
-            text = f"role changed from {known} to {role}"
+            text = f"role changed from {known} to {role}" if role else f"removed as {known}"
+            is_written = True
             changes = note_change(obj, name_caller(caller), text, CLOCK.now(), account)
             return {"metadata": {"annotations": changes}, "spec": {"memberships": memberships}}
 
@@ -95,9 +106,9 @@ class MemberService:
             changed = await self._kube.update(USERS.plural, read, decide)
         self._users.upsert(changed)
         _log.info("role changed", user=member.name, role=role, by=caller.key.creator)
-        return render_member(project_user(changed), role)
+        return project_user(changed)
 
-    def _check_change(self, caller: Principal, name: str, known: Role, role: Role) -> None:
+    def _check_change(self, caller: Principal, name: str, known: Role, role: Role | None) -> None:
         """Raise Forbidden where the caller's role does not allow it, Conflict for the last owner.
 
         Of two owners who take the role from each other at once both may succeed; an administrator
