@@ -240,6 +240,7 @@ PLAN: dict[str, tuple[Treatment, ...]] = {
     "docs/retention.md": (Run("kubectl get gwusage"), NotRun("aws s3", FOREIGN)),
     "docs/sign-in.md": (
         Run("gatewayctl users create"),
+        Values("smtp:"),
         *[Values("oidc:")] * 2,
         NotRun("kubectl patch gatewayuser", "after single sign-on: tests/integration/oauth"),
         Run("kubectl get gatewaygrants", replace=(("grant-…", "--all"),)),

@@ -97,11 +97,7 @@ class Invitations:
 
         Raises NotFound, Forbidden, TooManyCalls, Unavailable.
         """
-        account = caller.account.name
-        users = [user for _, user in [*self._users.items()] if user.find_role(account)]
-        member = next((user for user in users if str(user.id) == user_id), None)
-        if member is None:
-            raise NotFound("Member not found.")
+        member = find_member(self._users, caller.account.name, user_id)
         await self._count(caller, member.email)
         link = make_link(member.name, CLOCK.now(), _name_maker(caller))
 
@@ -167,6 +163,14 @@ class Invitations:
             changed = await self._kube.update(USERS.plural, read, decide)
         self._users.upsert(changed)
         return project_user(changed)
+
+
+def find_member(users: Cache[UserRecord], account: str, user_id: str) -> UserRecord:
+    """Return the member of the account with this id of the REST operations. NotFound."""
+    for _, user in [*users.items()]:
+        if str(user.id) == user_id and user.find_role(account) is not None:
+            return user
+    raise NotFound("Member not found.")
 
 
 def _name_maker(caller: Principal) -> str:

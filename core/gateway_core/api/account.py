@@ -250,7 +250,11 @@ class PasswordLink(Part):
 
     digest: Annotated[
         str,
-        Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the link's random token."),
+        Field(
+            max_length=64,
+            pattern=r"^[0-9a-f]{64}$",
+            description="SHA-256 of the link's random token.",
+        ),
     ]
     expiration_time: Annotated[
         Time, Field(description="When the link stops working: 72 hours after it was made.")

@@ -21,6 +21,8 @@ from gateway_core.accounts.sign_in import LinkRefused
 from gateway_core.accounts.throttle import Throttle
 from gateway_core.api.errors import Conflict, Forbidden, NotFound, TooManyCalls, Unavailable
 from gateway_core.kube.clock import CLOCK
+from gateway_core.kube.errors import WriteOutcomeUnknown
+from tests.fakes.kubernetes import Fault
 from tests.unit.accounts.people import ADDRESS, CHOSEN, ID_KEY, PASSWORD, Scene
 
 ANN = "ann@example.com"
@@ -126,6 +128,37 @@ async def test_of_concurrent_uses_one_succeeds(accounts):
     assert len(won) == 1
     assert all(isinstance(entry, LinkRefused) for n, entry in enumerate(entries) if n not in won)
     assert await accounts.sign_in("bea@example.com", chosen[won[0]])
+
+
+@pytest.mark.usefixtures("fast")
+async def test_lost_answers_to_writes_change_nothing(accounts):
+    lost = Fault(WriteOutcomeUnknown("lost"), applied=True)
+    accounts.kube.order_faults("create", lost)
+    invitation = await accounts.invite("bea@example.com")
+    accounts.kube.order_faults("patch", lost)
+    renewed = await accounts.renew(invitation.user.name)
+    accounts.kube.order_faults("patch", lost)
+    entry = await accounts.use(renewed.token)
+    assert await accounts.who(entry.token) == invitation.user.name
+    with pytest.raises(LinkRefused):
+        await accounts.use(renewed.token, f"{CHOSEN} again")
+
+
+@pytest.mark.usefixtures("fast")
+async def test_link_of_a_process_that_was_killed_after_the_write_is_used(accounts):
+    token = (await accounts.invite("bea@example.com")).token
+    accounts.store.down = True
+    with pytest.raises(Unavailable):
+        await accounts.use(token)
+    accounts.store.down = False
+    begin = accounts.service._sessions.begin
+    accounts.service._sessions.begin = None
+    with pytest.raises(TypeError):
+        await accounts.use(token)
+    accounts.service._sessions.begin = begin
+    with pytest.raises(LinkRefused):
+        await accounts.use(token, f"{CHOSEN} again")
+    assert await accounts.sign_in("bea@example.com", CHOSEN)
 
 
 @pytest.mark.usefixtures("fast")

@@ -24,6 +24,11 @@ async def invite(browser: AppBrowser, **fields: str) -> Page:
     return await browser.submit(page, f"{MEMBERS}/invite", **given)
 
 
+def locate(gateway: Gateway, name: str) -> str:
+    """The page of a member."""
+    return f"{MEMBERS}/one?id={gateway.users.get(name).id}"
+
+
 def find_token(page: Page) -> str:
     """The token of the link that a page shows."""
     found = re.findall(r"http://127\.0\.0\.1:8080/password#([\w.-]+)", page.text)
@@ -139,10 +144,16 @@ async def test_who_may_not_appoint_may_not_invite(gateway: Gateway, role: str) -
     put_person(gateway, "max", demo=role)
     put_person(gateway, "ann", demo="owner")
     browser, owner = await enter(gateway, "max"), await enter(gateway, "ann")
-    page = await owner.get(MEMBERS)
-    for action in ("invite", "link", "remove"):
-        fields = page.form(f"{MEMBERS}/{action}").fields
-        assert (await browser.post(f"{MEMBERS}/{action}", fields)).status == 403
+    for action, page in (
+        ("invite", await owner.get(MEMBERS)),
+        ("link", await owner.get(locate(gateway, "ann"))),
+        ("remove", await owner.get(locate(gateway, "ann"))),
+    ):
+        path = f"{MEMBERS}/{action}"
+        # the token of the owner's session, and none at all
+        for fields in (page.form(path).fields, {}):
+            assert (await browser.post(path, fields)).status == 403
+    assert (await browser.get(locate(gateway, "ann"))).status == 403
 
 
 async def test_owner_makes_a_new_link_and_removes_a_member(
@@ -150,23 +161,24 @@ async def test_owner_makes_a_new_link_and_removes_a_member(
 ) -> None:
     put_person(gateway, "max", demo="member")
     before = await enter(gateway, "max")
-    page = await owner.get(MEMBERS)
-    options = dict(re.findall(r'<option value="(\d+)"[^>]*>(\w+) ', page.body))
-    wire_id = next(number for number, name in options.items() if name == "max")
-    shown = await owner.submit(page, f"{MEMBERS}/link", id=wire_id)
+    path = locate(gateway, "max")
+    assert f'href="{path}"' in (await owner.get(MEMBERS)).body
+    page = await owner.get(path)
+    shown = await owner.submit(page, f"{MEMBERS}/link")
     assert (await choose(gateway, find_token(shown)))[1].status == 303
     assert (await before.get("/settings")).status == 303
-    removed = await owner.submit(page, f"{MEMBERS}/remove", id=wire_id)
+    removed = await owner.submit(page, f"{MEMBERS}/remove")
     assert removed.headers["location"] == f"{MEMBERS}?done=removed"
     assert "max@example.com" not in (await owner.get(MEMBERS)).text
     audit = (await owner.get("/console/demo/audit")).text
     assert "removed as member" in audit
     assert "link for a new password made" in audit
-    own = next(number for number, name in options.items() if name == "ann")
-    assert (await owner.submit(page, f"{MEMBERS}/remove", id=own)).status == 409
-    assert (await owner.submit(page, f"{MEMBERS}/link", id=own)).status == 403
+    page = await owner.get(locate(gateway, "ann"))
+    assert (await owner.submit(page, f"{MEMBERS}/remove")).status == 409
+    assert (await owner.submit(page, f"{MEMBERS}/link")).status == 403
     for unknown in ("", "x", "1"):
         assert (await owner.submit(page, f"{MEMBERS}/link", id=unknown)).status == 404
+    assert (await owner.get(path)).status == 404
 
 
 class FakeMailer:
@@ -216,8 +228,8 @@ async def test_failed_mail_is_told_and_loses_no_link(
 async def test_deployment_without_invitations_offers_none(
     gateway: Gateway, owner: AppBrowser
 ) -> None:
-    page = await owner.get(MEMBERS)
-    actions = {form.action for form in page.forms}
+    page = await owner.get(locate(gateway, "ann"))
+    actions = {form.action for form in [*page.forms, *(await owner.get(MEMBERS)).forms]}
     assert f"{MEMBERS}/remove" in actions
     assert not actions & {f"{MEMBERS}/invite", f"{MEMBERS}/link"}
     fields = page.form(f"{MEMBERS}/remove").fields

@@ -1,15 +1,17 @@
 """Who has a role in the account, changes of roles, and invitations."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, get_args
 
 from gateway_apiserver.endpoints import Call
 from gateway_apiserver.surfaces.console.inner import InnerApi
 from gateway_apiserver.surfaces.console.parts import (
+    NOTHING,
     Cell,
     Code,
+    Facts,
     Field,
     Form,
     Head,
@@ -20,6 +22,7 @@ from gateway_apiserver.surfaces.console.parts import (
     Screen,
     Table,
     at,
+    locate,
     paginate,
     state,
 )
@@ -28,7 +31,7 @@ from gateway_apiserver.surfaces.management import ROOT as MANAGEMENT
 from gateway_apiserver.surfaces.management.members import MemberService
 from gateway_apiserver.surfaces.pages.html import redirect
 from gateway_apiserver.surfaces.validation import refuse_fields
-from gateway_core.accounts.invitations import Invitation, Invitations
+from gateway_core.accounts.invitations import Invitation, Invitations, find_member
 from gateway_core.accounts.password_links import LINK_HOURS, locate_link
 from gateway_core.accounts.records import UserRecord
 from gateway_core.accounts.roles import Act, Grant, find_grant
@@ -65,12 +68,13 @@ class MemberPages:
         console.add_section(Section("Members", "/members", Act.READ_MEMBERS))
         console.add_page("/members", self.show_list, "members")
         console.add_form("/members", self.change, "member_change", self.show_list)
-        console.add_form("/members/remove", self.remove, "member_remove", self.show_list)
         self._invites = invitations is not None
         if invitations is not None:
             invite, renew = partial(self.invite, invitations), partial(self.renew, invitations)
             console.add_form("/members/invite", invite, "member_invite", self.show_list)
             console.add_form("/members/link", renew, "member_link", self.show_list)
+        console.add_page("/members/one", self.show, "member_one")
+        console.add_form("/members/remove", self.remove, "member_remove", self.show_list)
 
     async def show_list(self, call: Call, seat: Seat) -> Screen:
         """A page of members."""
@@ -79,13 +83,14 @@ class MemberPages:
             call, seat, f"{MANAGEMENT}/members", limit=PER_PAGE, after=query.get("after")
         )
         heads = (Head("Name"), Head("Email"), Head("Role"), Head("State"), Head("Since"))
+        appoints = seat.may(Act.APPOINT)
         known = {user.id: user for _, user in [*self._users.items()]}
         rows = [
             [
-                Cell(each["name"]),
+                Cell(each["name"], href=locate(f"{path}/one", id=each["id"]) if appoints else ""),
                 Cell(each["email"]),
                 state(each["role"]),
-                state(_find_state(known.get(each["id"]), each)),
+                state(_find_state(known.get(each["id"]), each["suspended"])),
                 at(each["created_at"]),
             ]
             for each in page["data"]
@@ -94,11 +99,39 @@ class MemberPages:
             Table("Members", heads, rows, "The account has no members."), path, {}, page, query
         )
         parts: list[Part] = [Region([table])]
-        if seat.may(Act.APPOINT):
+        if appoints:
             parts += _offer_changes(seat, path, page["data"], invites=self._invites)
         else:
             parts.append(Hint("Owners and admins invite and remove members."))
         return Screen("Members", parts)
+
+    async def show(self, call: Call, seat: Seat) -> Screen:
+        """One member, and what may be done with their membership."""
+        seat.require(Act.APPOINT)
+        user = find_member(self._users, seat.account.name, read_query(call).get("id", ""))
+        path, hidden = f"{seat.home}/members", (("id", str(user.id)),)
+        items = [
+            ("Email", Cell(user.email)),
+            ("Role", state(user.find_role(seat.account.name) or NOTHING)),
+            ("State", state(_find_state(user, user.suspended))),
+            ("Since", at(user.created_at)),
+        ]
+        parts: list[Part] = [Facts(items)]
+        if self._invites:
+            text = "With it the person chooses a password, if they have none or have lost it."
+            parts.append(
+                seat.offer(
+                    f"{path}/link", "Make a link", text=text, hidden=hidden, opener="New link"
+                )
+            )
+        text = "Calls with keys that the person has made here are refused from then on."
+        title = "Remove the member"
+        parts.append(
+            seat.offer(
+                f"{path}/remove", title, text=text, hidden=hidden, opener="Remove", is_danger=True
+            )
+        )
+        return Screen(user.display_name, parts, back=("Members", f"{seat.home}/members"))
 
     async def change(self, call: Call, seat: Seat, values: Values) -> Response:
         """Change a role."""
@@ -136,7 +169,7 @@ class MemberPages:
         text = f"{inviter} lets you choose a new password"
         return await self._show_link(seat, invitation, "A new password", text)
 
-    async def remove(self, call: Call, seat: Seat, values: Values) -> Response:
+    async def remove(self, _: Call, seat: Seat, values: Values) -> Response:
         """Take a member out of the account."""
         seat.require(Act.APPOINT)
         await self._members.remove(seat.principal, values.get("id", ""))
@@ -188,43 +221,37 @@ def _make_plain(text: str) -> str:
     return kept.replace("://", " ")
 
 
-def _find_state(user: UserRecord | None, member: Any) -> str:
-    """Return suspended, invited, or active."""
-    if member["suspended"]:
+def _find_state(user: UserRecord | None, suspended: bool) -> str:
+    """Return suspended, invited, expired (an invitation), or active."""
+    if suspended:
         return "suspended"
-    if user is None or user.password_hash is not None or user.password_link is None:
+    if user is None or user.password_hash is not None or user.identity is not None:
         return "active"
-    if user.identity is not None:
+    if user.password_link is None:
         return "active"
     return "invited" if user.password_link.expires_at > CLOCK.time() else "expired"
 
 
-def _offer_changes(seat: Seat, path: str, members: Sequence[Any], *, invites: bool) -> list[Form]:
-    """Return the forms by which members are invited and changed."""
+def _offer_changes(
+    seat: Seat, path: str, members: Sequence[Any], *, invites: bool
+) -> Iterator[Form]:
+    """Return the forms by which people are invited, and get other roles."""
     may_own = find_grant(Act.APPOINT, seat.role) is not Grant.NOT_OWNERS
     roles = [(role, role) for role in _ROLES if may_own or role != "owner"]
-    people = [(str(each["id"]), f"{each['name']} ({each['email']})") for each in members]
-    member = Field("id", "Member", "select", options=people)
-    role = Field("role", "New role", "select", options=roles)
-    removal = "Calls with keys that the person has made here are refused from then on."
-    change = _offer(seat, path, "Change a role", (member, role), "Change a role")
-    remove = _offer(
-        seat, f"{path}/remove", "Remove", (member,), "Remove", text=removal, is_danger=True
-    )
-    if not invites:
-        return [change, remove]
-    new = (
-        Field("email", "Email address", "email", required=True, most=MAX_EMAIL),
-        Field("name", "Name", hint="Empty: what is before the @.", most=MAX_NAME),
-        Field("role", "Role", "select", "member", options=roles),
-    )
-    text = "The link lets the person choose a password, after an invitation or for a forgotten one."
-    return [
-        _offer(seat, f"{path}/invite", "Invite", new, "Invite a person"),
-        change,
-        _offer(seat, f"{path}/link", "Make a link", (member,), "New link", text=text),
-        remove,
-    ]
+    if invites:
+        new = (
+            Field("email", "Email address", "email", required=True, most=MAX_EMAIL),
+            Field("name", "Name", hint="Empty: what is before the @.", most=MAX_NAME),
+            Field("role", "Role", "select", "member", options=roles),
+        )
+        yield _offer(seat, f"{path}/invite", "Invite", new, "Invite a person")
+    if members:
+        people = [(str(each["id"]), f"{each['name']} ({each['email']})") for each in members]
+        fields = (
+            Field("id", "Member", "select", options=people),
+            Field("role", "New role", "select", options=roles),
+        )
+        yield _offer(seat, path, "Change a role", fields, "Change a role")
 
 
 def _offer(

@@ -14,6 +14,7 @@ from gateway_apiserver.surfaces.management.responses import Member, render_membe
 from gateway_apiserver.surfaces.models import Page, Request
 from gateway_core.accounts.authentication import Principal
 from gateway_core.accounts.changes import note_change
+from gateway_core.accounts.invitations import find_member
 from gateway_core.accounts.records import UserRecord, project_user
 from gateway_core.accounts.roles import Act, Grant, find_grant
 from gateway_core.accounts.sign_in import USERS
@@ -70,16 +71,7 @@ class MemberService:
     async def _change(self, caller: Principal, user_id: str, role: Role | None) -> UserRecord:
         account = caller.account.name
         is_written = False
-        member = next(
-            (
-                user
-                for _, user in [*self._users.items()]
-                if str(user.id) == user_id and user.find_role(account) is not None
-            ),
-            None,
-        )
-        if member is None:
-            raise NotFound("Member not found.")
+        member = find_member(self._users, account, user_id)
 
         async def read() -> Object:
             return await self._kube.get(USERS.plural, member.name)
