@@ -149,7 +149,7 @@ class MemberPages:
             problems["email"] = ["must be an email address"]
         if len(name) > MAX_NAME or not name.isprintable():
             problems["name"] = [f"may have at most {MAX_NAME} printable characters"]
-        role = next((role for role in _ROLES if role == values.get("role")), None)
+        role: Role | None = next((one for one in _ROLES if one == values.get("role")), None)
         if role is None:
             problems["role"] = [f"must be one of {', '.join(_ROLES)}"]
         if problems or role is None:
