@@ -120,7 +120,7 @@ lint: setup ## Style, imports between rooms, dependencies, spelling
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/deptry . $(DEPTRY_OPTIONS)
-	@$(BIN)/codespell --skip 'go.sum,package-lock.json,*.min.js' --ignore-words-list dependant,earch,keep-alives,notin,ond,te $(ROOMS) tools tests docs examples charts *.md
+	@$(BIN)/codespell --skip 'go.sum,package-lock.json,*.min.js,common_passwords.txt' --ignore-words-list caf,dependant,earch,keep-alives,notin,ond,te $(ROOMS) tools tests docs examples charts *.md
 	@$(BIN)/yamllint --strict crds examples charts/*/values.yaml charts/*/Chart.yaml
 
 .PHONY: format
