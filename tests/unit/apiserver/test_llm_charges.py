@@ -9,7 +9,7 @@ import pytest
 
 from gateway_apiserver.surfaces.llm import large_answers
 from gateway_core.llm.bounds import ITEM_TOKENS, TEMPLATE_TOKENS
-from gateway_core.llm.formats import usage
+from gateway_core.llm.formats import estimates
 from tests.servers.llm_provider import Received, Reply, make_chat_answer, make_chat_chunks
 from tests.servers.world import wait_for
 from tests.unit.apiserver.gateway import Answer, FakeExchange
@@ -55,7 +55,7 @@ async def test_provider_that_times_out_by_its_own_word_is_504_and_free() -> None
 async def test_client_that_leaves_pays_for_what_it_could_not_see(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(usage, "UNSEEN_AFTER_SECONDS", -1000.0)
+    monkeypatch.setattr(estimates, "UNSEEN_AFTER_SECONDS", -1000.0)
 
     for fields, tokens in (
         ({"max_tokens": 30_000}, range(20_000, 21_000)),
