@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from gateway_cli.cluster.flags import PANEL, add_flags, select_cluster
 from gateway_cli.nouns import NounGroup

@@ -4,6 +4,7 @@ A log may name the class of an exception. What a person reads (a command's error
 Event, a page) comes from here, and the caller says around it what was tried and what to do.
 """
 
+import json
 import os
 import re
 import ssl
@@ -124,7 +125,7 @@ def _describe(error: BaseException) -> str:
     mark = getattr(error, "problem_mark", None)
     if mark is not None:
         return f"line {mark.line + 1}, column {mark.column + 1}: {getattr(error, 'problem', '')}"
-    if hasattr(error, "lineno") and hasattr(error, "colno"):
+    if isinstance(error, json.JSONDecodeError):
         return f"not valid JSON (line {error.lineno}, column {error.colno})"
     status = getattr(error, "status", None)
     if status and hasattr(error, "request_info"):

@@ -420,10 +420,10 @@ async def test_waiting_task_says_for_what_without_names_of_secrets(
             "/tasks?status=foo",
             "must be one of pending, submitting, running, completed, failed.",
         ),
-        ("/tasks?model=a b", "model: must be the id of a model."),
-        ("/keys?status=foo", "status: must be one of active, disabled, expired, revoked."),
-        ("/files?purpose=foo", "'purpose': it must be one of"),
-        ("/usage?start=foo", "start: must be a day"),
+        ("/tasks?model=a b", "Model must be the id of a model."),
+        ("/keys?status=foo", "State must be one of active, disabled, expired, revoked."),
+        ("/files?purpose=foo", "Purpose must be one of"),
+        ("/usage?start=foo", "From must be a day"),
     ],
 )
 async def test_list_refuses_an_unknown_filter_and_names_it(
