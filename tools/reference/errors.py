@@ -1,18 +1,23 @@
 """docs/reference/errors.md: the one tree of errors, in each dialect."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tools.reference.tables import build_table
 
+from gateway_apiserver.surfaces.validation import NOUNS, unknown
 from gateway_core.api import errors
 from gateway_core.api.errors import GatewayError, OAuthError
 from gateway_web.errors import find_kind
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("core", "web", "apiserver", "mcpserver")
+_OF_FORMS = frozenset({"password_refused"})
+"""Codes that only the console's pages know."""
+_SECTIONS = re.compile(r" \(§[^)]*\)")
 _INTRODUCTION = """\
 # Errors
 
@@ -36,9 +41,12 @@ def build_page() -> str:
     rows = []
     for error in sorted(list_classes(), key=lambda each: (each.status, each.code)):
         openai, google = find_kind(error, error.status)
-        text = (error.__doc__ or "").strip()
+        # readers of the page do not have the contract whose sections the source names
+        text = _SECTIONS.sub("", (error.__doc__ or "").strip())
         rows.append((str(error.status), f"`{error.code}`", f"`{openai}`", f"`{google}`", text))
-    more = [(str(status), f"`{code}`") for status, code in sorted(set(list_codes()))]
+    missing = ((errors.NotFound.status, unknown(prefix, "").code) for prefix in NOUNS)
+    codes = sorted({*list_codes(), *missing})
+    more = [(str(status), f"`{code}`") for status, code in codes]
     known = {f"`{error.code}`" for error in list_classes()}
     oauth = [(str(status), f"`{code}`") for status, code in sorted(set(list_oauth_codes()))]
     head = ("Status", "`code` (OpenAI)", "`type` (OpenAI)", "`status` (Google)", "")
@@ -67,12 +75,18 @@ def list_classes() -> list[type[GatewayError]]:
 
 
 def list_codes() -> Iterator[tuple[int, str]]:
-    """Return status and code of each call in the source that gives an error its own code."""
+    """Return status and code of each call, and of each class, that gives an error its own code."""
     statuses = {each.__name__: each.status for each in list_classes()}
     for name, _, options in _list_calls():
         if code := options.get("code"):
             # what checks a field raises InvalidRequest in the end
             yield statuses.get(name, errors.InvalidRequest.status), str(code)
+    for node in _list_nodes():
+        if isinstance(node, ast.ClassDef):
+            for base in (base.id for base in node.bases if isinstance(base, ast.Name)):
+                code = _read_attribute(node, "code")
+                if base in statuses and code and code not in _OF_FORMS:
+                    yield statuses[base], code
 
 
 def list_oauth_codes() -> Iterator[tuple[int, str]]:
@@ -84,12 +98,24 @@ def list_oauth_codes() -> Iterator[tuple[int, str]]:
 
 def _list_calls() -> Iterator[tuple[str, list[Any], dict[str | None, Any]]]:
     """Return the name, arguments and options of each call; None for what is no constant."""
+    for call in _list_nodes():
+        if isinstance(call, ast.Call):
+            options = {keyword.arg: _read(keyword.value) for keyword in call.keywords}
+            yield getattr(call.func, "id", ""), [*map(_read, call.args)], options
+
+
+def _list_nodes() -> Iterator[ast.AST]:
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*.py")):
-            for call in ast.walk(ast.parse(path.read_text())):
-                if isinstance(call, ast.Call):
-                    options = {keyword.arg: _read(keyword.value) for keyword in call.keywords}
-                    yield getattr(call.func, "id", ""), [*map(_read, call.args)], options
+            yield from ast.walk(ast.parse(path.read_text()))
+
+
+def _read_attribute(node: ast.ClassDef, name: str) -> Any:
+    """Return the constant that the class assigns to `name`; None without one."""
+    for line in node.body:
+        if isinstance(line, ast.Assign) and getattr(line.targets[0], "id", "") == name:
+            return _read(line.value)
+    return None
 
 
 def _read(node: ast.expr) -> Any:

@@ -140,7 +140,7 @@ def invalid(name: str, problem: str, *, code: str = "invalid_value") -> InvalidR
     return InvalidRequest(f"Invalid value for '{name}': it {problem}.", code=code, param=name)
 
 
-_NOUNS = {
+NOUNS = {
     FILE_PREFIX: "File",
     UPLOAD_PREFIX: "Upload",
     PART_PREFIX: "Part",
@@ -151,7 +151,7 @@ _NOUNS = {
 def unknown(prefix: str, wire_id: str, *, param: str | None = None) -> NotFound:
     """No such thing, or another account's: `file_not_found` and the like."""
     shown = wire_id if len(wire_id) <= 64 else f"{wire_id[:61]}..."
-    noun = _NOUNS[prefix]
+    noun = NOUNS[prefix]
     return NotFound(f"No such {noun} object: {shown}", code=f"{prefix}_not_found", param=param)
 
 

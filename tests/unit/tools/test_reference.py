@@ -72,10 +72,20 @@ def test_codes_are_found_where_errors_are_raised(
         'raise NotFound("gone", code="model_not_found")\n'
         'raise OAuthError("invalid_grant", "used")\n'
         'raise OAuthError("server_error", "late", status=503)\n'
+        'class UploadConflict(Conflict):\n    code = "upload_state_conflict"\n'
+        'class Other(Exception):\n    code = "other"\n'
     )
     monkeypatch.setattr(errors, "ROOT", tmp_path)
-    assert list(errors.list_codes()) == [(404, "model_not_found")]
+    codes = [(404, "model_not_found"), (409, "upload_state_conflict")]
+    assert list(errors.list_codes()) == codes
     assert list(errors.list_oauth_codes()) == [(400, "invalid_grant"), (503, "server_error")]
+
+
+def test_page_has_codes_of_lost_objects_and_no_section_of_the_contract() -> None:
+    page = errors.build_page()
+    assert "| 404 | `upload_not_found` |" in page
+    assert "| 413 | `storage_limit_exceeded` |" in page
+    assert "§" not in page
 
 
 def test_document_has_each_surface() -> None:
