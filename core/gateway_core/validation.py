@@ -121,4 +121,8 @@ def describe_problem(detail: Any) -> str:
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == "value_error":
         return str(context["error"])
+    if kind == "literal_error" and "," not in context["expected"]:
+        return f"must be {context['expected']}"
+    if kind in ("string_too_short", "too_short") and context["min_length"] == 1:
+        return "must not be empty"
     return _TEXTS.get(kind, "is not valid").format(**context)

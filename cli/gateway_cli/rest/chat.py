@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 PROMPT = "> "
 _MILLION = 1_000_000
+MIN_SECONDS_OF_RATE = 0.1
+"""Shortest time after the first token of which tokens a second are shown."""
 
 
 @rest_command(app, None)
@@ -100,7 +102,8 @@ class Figures:
         if self.usage is not None:
             given, made = self.usage["prompt_tokens"], self.usage["completion_tokens"]
             words.insert(0, f"{given} token{'' if given == 1 else 's'} in, {made} out")
-            if now > first:
+            # a rate of less time is that of one read of the socket
+            if now - first >= MIN_SECONDS_OF_RATE:
                 words.append(f"{made / (now - first):.0f} tokens a second")
             cost = compute_cost(self.usage, price)
             if cost is not None:

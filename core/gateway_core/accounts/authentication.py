@@ -380,8 +380,10 @@ def read_bearer(headers: Headers) -> bytes:
         raise Unauthenticated(
             "An API key is required: Authorization: Bearer <key>.", code="missing_api_key"
         )
-    if len(given) > 1 or given[0][:7].lower() != b"bearer ":
+    if len(given) > 1:
         raise _invalid()
+    if given[0][:7].lower() != b"bearer ":
+        raise Unauthenticated("Authorization must be: Bearer <key>.")
     return given[0][7:]
 
 

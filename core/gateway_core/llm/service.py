@@ -361,8 +361,9 @@ def _leave_out(call: LlmCall, missing: list[Unpriced]) -> LlmCall:
     if body is None:
         feature = missing[0]
         name = feature.path.partition("[")[0].partition(".")[0]
-        text = f"is not offered for this model ({feature.name})"
-        raise unsupported(name, feature.path, text)
+        # the tool of `tools[0]`; other paths end in the name
+        tool = "" if feature.path.endswith(feature.name) else f" ({feature.name})"
+        raise unsupported(name, feature.path + tool, "is not offered for this model")
     return replace(
         call,
         body=body,

@@ -18,6 +18,7 @@ LEAST_LIKENESS = 0.45
 MODELS_PATH = "/v1/models"
 SCHEDULES_PATH = "/api/v1/price_schedules"
 """Lists of models for clients: those of LLM calls and moderations, and all."""
+_ELSEWHERE = " It is a model of"
 _PATHS = {CHAT.action: "/v1/chat/completions", ACTION: "/v1/moderations"}
 
 Allows = Callable[[str, str], bool]
@@ -77,7 +78,7 @@ def suggest_models(
         elif model_id in models and allows(service, model_id):
             elsewhere.append(f"POST {find_path(service, action)}")
     if elsewhere:
-        return f" It is a model of {' and '.join(sorted(set(elsewhere))[:MOST_NAMES])}."
+        return f"{_ELSEWHERE} {' and '.join(sorted(set(elsewhere))[:MOST_NAMES])}."
     return f"{suggest(find_nearest(model_id, dict.fromkeys(near)))} {listing} lists the models."
 
 
@@ -93,7 +94,11 @@ def refuse_model(
     hint = suggest_models(
         catalog, model_id, allows, lambda _, action: action in actions, f"GET {MODELS_PATH}"
     )
-    text = f"There is no {title} {model_id[:MOST_CHARACTERS]}.{hint}"
+    shown = model_id[:MOST_CHARACTERS]
+    if hint.startswith(_ELSEWHERE):
+        text = f"{shown} is not a {title} of this path.{hint}"
+    else:
+        text = f"There is no {title} {shown}.{hint}"
     return NotFound(text, code="model_not_found", param=param)
 
 

@@ -78,6 +78,12 @@ async def test_malformed_credential_is_refused(
     assert set(answer.json) == {"error"}
 
 
+@pytest.mark.parametrize("template", ["{key}", "Basic {key}", "Bearer{key}"])
+async def test_credential_without_bearer_is_told_the_form(gateway: Gateway, template: str) -> None:
+    answer = await ask(gateway, template.format(key=gateway.key))
+    assert answer.json == {"error": "Authorization must be: Bearer <key>."}
+
+
 async def test_known_id_with_another_secret_is_refused(gateway: Gateway) -> None:
     forged = mint_key()
     gateway.put_key("demo", token={"id": forged.id})

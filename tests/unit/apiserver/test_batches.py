@@ -172,6 +172,13 @@ async def test_bad_body_is_refused_by_its_field(
     assert scene.kube.list_objects("gatewaybatches") == []
 
 
+async def test_refusal_of_a_single_choice_names_it() -> None:
+    scene = Scene()
+    answer = await scene.make(scene.body(completion_window="48h"))
+    message = answer.json["error"]["message"]
+    assert message == "Invalid value for 'completion_window': it must be '24h'."
+
+
 async def test_largest_metadata_and_longest_life_are_taken() -> None:
     scene = Scene()
     metadata = {"k" * 63 + chr(97 + n): "v" * 512 for n in range(16)}

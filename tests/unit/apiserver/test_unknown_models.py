@@ -106,7 +106,9 @@ async def test_model_that_the_key_may_not_use_is_not_named(
 async def test_model_of_another_path_names_that_path(
     gateway: Gateway, path: str, model: str, other: str
 ) -> None:
-    assert f" It is a model of POST {other}." in read_text(await ask(gateway, path, model))
+    text = read_text(await ask(gateway, path, model))
+    assert f" It is a model of POST {other}." in text
+    assert "There is no" not in text
     key = gateway.put_key("demo", deniedModels=[model])
     assert other not in read_text(await ask(gateway, path, model, key=key))
 

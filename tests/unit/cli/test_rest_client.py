@@ -1,5 +1,6 @@
 """The REST client: retries, explained refusals, and the key kept from the media host."""
 
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -216,6 +217,13 @@ def test_figures_of_a_chat_say_one_token_or_several() -> None:
     assert figures.describe(None).startswith("1 token in, 3 out, ")
     figures.usage = {"prompt_tokens": 2, "completion_tokens": 3}
     assert figures.describe(None).startswith("2 tokens in, 3 out, ")
+
+
+def test_rate_of_a_chat_is_left_out_where_the_answer_came_at_once() -> None:
+    usage = {"prompt_tokens": 1, "completion_tokens": 30}
+    now = time.monotonic()
+    assert "tokens a second" not in Figures(now - 1, now, usage).describe(None)
+    assert " 15 tokens a second" in Figures(now - 3, now - 2, usage).describe(None)
 
 
 def test_cost_of_a_chat_follows_kinds_and_tiers_of_the_price_list() -> None:

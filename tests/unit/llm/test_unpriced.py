@@ -83,6 +83,15 @@ def test_feature_that_costs_more_than_tokens_is_refused_unless_the_model_lists_i
     assert price_call(call, offered, lambda: NOW).micros > OPEN_TOKENS
 
 
+def test_refusal_names_the_tool_beside_its_place() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        price_call(read(C, tools=[{"type": "web_search"}]), MODEL, lambda: NOW)
+    assert caught.value.message == "tools[0] (web_search) is not offered for this model."
+    with pytest.raises(InvalidRequest) as caught:
+        price_call(read(G, tools=[{"googleSearch": {}}]), MODEL, lambda: NOW)
+    assert caught.value.message == "tools[0].googleSearch is not offered for this model."
+
+
 @pytest.mark.parametrize(("format_", "changes"), PRICED)
 def test_request_without_such_a_feature_is_reserved_at_the_price_of_its_tokens(
     format_: Format, changes: dict[str, Any]
