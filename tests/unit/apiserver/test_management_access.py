@@ -41,7 +41,9 @@ async def test_members_can_be_read_but_not_changed(office: Office) -> None:
 @pytest.mark.parametrize("path", ["", "/", "/nothing", "/keys/", "/keys//rotate", "/keys/a/b"])
 async def test_unknown_paths_are_404(office: Office, path: str) -> None:
     answer = await office.ask("GET", path)
-    assert (answer.status, answer.json) == (404, {"error": "Not found."})
+    assert answer.status == 404
+    # an address that is nearly right is told the right one
+    assert answer.json["error"].startswith("Not found")
     assert (await office.gateway.get(ROOT + "x")).status == 404
 
 
