@@ -1,5 +1,6 @@
 """Parts of pages as HTML: texts are escaped, and no page waits for its template."""
 
+import re
 from typing import Any
 
 import jinja2
@@ -46,6 +47,15 @@ def test_plot_escapes_its_texts() -> None:
     assert "<script" not in drawing
     # the title, three figures of the scale, two parts of the bar with two texts each, its label
     assert drawing.count("&lt;/script&gt;") == 1 + 3 + 2 * 2 + 1
+
+
+@pytest.mark.parametrize(
+    ("value", "scale"),
+    [(0, ["0"]), (1, ["0", "1"]), (2, ["0", "1", "2"]), (5, ["0", "5"]), (9, ["0", "5", "10"])],
+)
+def test_scale_of_a_plot_has_exact_figures(value: int, scale: list[str]) -> None:
+    drawing = draw_bars("Calls", [Bar("2026-11-27", value)], str)
+    assert re.findall(r'text-anchor="end">(\d+)<', drawing) == scale
 
 
 def test_no_page_compiles_its_template(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,12 +28,17 @@ class Bar:
 
 
 def draw_bars(title: str, bars: Sequence[Bar], show: Callable[[int], str]) -> Markup:
-    """Bars from left to right under a scale that ends at a round figure."""
-    top = _round_up(max((bar.value for bar in bars), default=0))
+    """Bars from left to right under a scale that ends at a round figure.
+
+    The scale has no middle where that is no whole number, and no top where nothing is drawn.
+    """
+    most = max((bar.value for bar in bars), default=0)
+    top = _round_up(most)
+    shares = (0, 0.5, 1) if top % 2 == 0 else (0, 1)
     room, depth = WIDTH - _LEFT, HEIGHT - _TOP - _BOTTOM
     step = room / max(1, len(bars))
     pieces = [_HEAD % (WIDTH, HEIGHT, escape(title))]
-    for share in (0, 0.5, 1):
+    for share in shares if most else (0,):
         y = _TOP + depth * (1 - share)
         scale = escape(show(round(top * share)))
         pieces.append(_LINE % (_LEFT, WIDTH, y, y, _LEFT - 8, y + 4, scale))
