@@ -1,5 +1,6 @@
 """Pages of the authorization server: what they tell clients, owners and people in trouble."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -206,14 +207,21 @@ async def test_grants_of_one_application_are_shown_as_one(gateway: Gateway) -> N
 CHOSEN = "correct horse battery"
 
 
+def find_wrong(body: str) -> list[str]:
+    """Return the ids of the controls that are marked and described, and have the keyboard."""
+    marked = r'<input id="([^"]+)"[^>]*"[^"]*\bproblem" aria-invalid="true" autofocus>'
+    assert body.count('id="problem"') == body.count("aria-invalid") == body.count("autofocus") == 1
+    return re.findall(marked, body)
+
+
 async def test_person_chooses_a_password_for_the_old_one(gateway: Gateway) -> None:
     put_person(gateway, "ann", demo="member")
     browser, other = await enter(gateway, "ann"), await enter(gateway, "ann")
     page = await browser.get("/settings")
-    for old, chosen, repeated, status, text in (
-        ("wrong", CHOSEN, CHOSEN, 403, "The present password is not right."),
-        (PASSWORD, "short", "short", 400, "at least 12 characters"),
-        (PASSWORD, CHOSEN, CHOSEN + "x", 400, "are not the same"),
+    for old, chosen, repeated, status, text, wrong in (
+        ("wrong", CHOSEN, CHOSEN, 403, "The present password is not right.", "old-password"),
+        (PASSWORD, "short", "short", 400, "at least 12 characters", "new-password"),
+        (PASSWORD, CHOSEN, CHOSEN + "x", 400, "are not the same", "repeated"),
     ):
         shown = await browser.submit(
             page, "/settings/password", password=old, chosen=chosen, repeated=repeated
@@ -221,6 +229,7 @@ async def test_person_chooses_a_password_for_the_old_one(gateway: Gateway) -> No
         assert shown.status == status
         assert text in shown.text
         assert chosen not in shown.body
+        assert find_wrong(shown.body) == [wrong]
     done = await browser.submit(
         page, "/settings/password", password=PASSWORD, chosen=CHOSEN, repeated=CHOSEN
     )

@@ -12,6 +12,7 @@ from gateway_core.mail import Mailer, MailFailed
 from tests.servers.browser import Page
 from tests.unit.apiserver.browsing import AppBrowser, enter, put_person
 from tests.unit.apiserver.gateway import Gateway, call
+from tests.unit.apiserver.test_pages import find_wrong
 
 CHOSEN = "correct horse battery"
 MEMBERS = "/console/demo/members"
@@ -77,9 +78,11 @@ async def test_refused_password_keeps_the_link_in_the_form(
     assert refused.status == 400
     assert "too easy to guess" in refused.text
     assert "password1234" not in refused.body
+    assert find_wrong(refused.body) == ["new-password"]
     again = {"password": CHOSEN, "repeated": CHOSEN + "x"}
     differs = await browser.submit(refused, "/password", **again)
     assert "are not the same" in differs.text
+    assert find_wrong(differs.body) == ["repeated"]
     done = await browser.submit(differs, "/password", password=CHOSEN, repeated=CHOSEN)
     assert done.status == 303
 

@@ -66,7 +66,8 @@ class PasswordRoutes:
         except PasswordRefused as refusal:
             # the link is not used yet, and goes on in the form
             known = link if parse_link(link) else ""
-            return self._render(call, link=known, problem=refusal.message, status=400)
+            wrong = refusal.param or "password"
+            return self._render(call, link=known, problem=refusal.message, wrong=wrong, status=400)
         except LinkRefused as refusal:
             return self._render(call, problem=refusal.message, status=refusal.status)
         before = read_cookie(call, SESSION_COOKIE)
@@ -80,8 +81,15 @@ class PasswordRoutes:
         )
 
     def _render(
-        self, call: Call, *, link: str = "", problem: str = "", status: int = 200
+        self,
+        call: Call,
+        *,
+        link: str = "",
+        problem: str = "",
+        wrong: str = "",
+        status: int = 200,
     ) -> Response:
+        """Return the page; the problem stands beside the control that is `wrong`, if one is."""
         secret = read_cookie(call, FORM_COOKIE) or secrets.token_urlsafe(32)
         return self._pages.render(
             "choose_password.html",
@@ -92,10 +100,11 @@ class PasswordRoutes:
             form_token=sign_form(secret, _PURPOSE),
             link=link,
             problem=problem,
+            wrong=wrong,
         )
 
 
 def check_repeated(password: str, repeated: str) -> None:
     """Raise PasswordRefused where the two differ, so that nobody mistypes a password unseen."""
     if password != repeated:
-        raise PasswordRefused("The two passwords are not the same.")
+        raise PasswordRefused("The two passwords are not the same.", param="repeated")

@@ -96,6 +96,7 @@ class SettingsRoutes:
         page: int = 0,
         *,
         problem: str = "",
+        wrong: str = "",
         done: bool = False,
         status: int = 200,
     ) -> Response:
@@ -122,6 +123,7 @@ class SettingsRoutes:
             password_token=signed_in.session.make_form_token("password"),
             has_password=user.password_hash is not None,
             problem=problem,
+            wrong=wrong,
             done=done,
         )
 
@@ -181,9 +183,10 @@ class SettingsRoutes:
             )
         except SignInRefused:
             problem = "The present password is not right."
-            return await self._render(signed_in, problem=problem, status=403)
+            return await self._render(signed_in, problem=problem, wrong="password", status=403)
         except PasswordRefused as refusal:
-            return await self._render(signed_in, problem=refusal.message, status=400)
+            wrong = refusal.param or "chosen"
+            return await self._render(signed_in, problem=refusal.message, wrong=wrong, status=400)
         return redirect(f"{HOME}?done=password#password", set_cookie(SESSION_COOKIE, token))
 
     def _name_account(self, name: str) -> str:
