@@ -39,7 +39,19 @@ from gateway_web.responses import Response
 
 PER_PAGE = 20
 
-_WINDOWS = [("", "No limit"), *((window, window) for window in get_args(Window))]
+_WINDOW_TEXTS = {
+    "1h": "1h: the last hour",
+    "1d": "1d: the last 24 hours",
+    "7d": "7d: the last 7 days",
+    "daily": "daily: from 00:00 UTC",
+    "weekly": "weekly: from Monday, 00:00 UTC",
+    "monthly": "monthly: from the 1st, 00:00 UTC",
+    "lifetime": "lifetime: never ends",
+}
+_WINDOWS = [
+    ("", "No limit"),
+    *((window, _WINDOW_TEXTS.get(window, window)) for window in get_args(Window)),
+]
 _LISTS = ("allowed_models", "allowed_providers", "denied_models", "denied_providers")
 
 

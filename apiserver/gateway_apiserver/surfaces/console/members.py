@@ -192,8 +192,8 @@ class MemberPages:
             Notice(f"Copy the link for {who} now: it is shown only this once."),
             Code("Link", link, is_secret=True),
             Hint(
-                "Whoever opens it first chooses the password. It works once, and for"
-                f" {LINK_HOURS} hours; a new link ends it."
+                "Pass it on to this person alone: who opens it first chooses the password. It"
+                f" works once, and for {LINK_HOURS} hours; a new link ends it."
             ),
         ]
         return Screen("Link", parts, back=back)
@@ -249,7 +249,7 @@ def _offer_changes(
         people = [(str(each["id"]), f"{each['name']} ({each['email']})") for each in members]
         fields = (
             Field("id", "Member", "select", options=people),
-            Field("role", "New role", "select", options=roles),
+            Field("role", "New role", "select", "member", options=roles),
         )
         yield _offer(seat, path, "Change a role", fields, "Change a role")
 
