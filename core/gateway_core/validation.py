@@ -119,6 +119,8 @@ def refuse_fields(problems: Mapping[str, list[str]]) -> InvalidRequest:
 def describe_problem(detail: Any) -> str:
     """What is wrong by one of the errors of a pydantic `ValidationError`."""
     kind, context = detail["type"], detail.get("ctx", {})
+    if kind == "string_too_short" and context["min_length"] == 1:
+        return "must not be empty"
     if kind == "value_error":
         return str(context["error"])
     if kind == "literal_error" and "," not in context["expected"]:

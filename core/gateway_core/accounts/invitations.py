@@ -126,7 +126,8 @@ class Invitations:
                 return None
             is_settled = user.password_hash is not None or user.identity is not None
             if present is not None and is_settled:
-                raise Conflict(f"{user.display_name} ({user.email}) is a member already.")
+                text = f"This person is a member already: {user.display_name} ({user.email})."
+                raise Conflict(text, param="email")
             _check_admission(caller, user)
             changes: dict[str, Any] = {}
             if present is None:

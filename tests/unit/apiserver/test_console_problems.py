@@ -96,6 +96,13 @@ NOT_ABSOLUTE = "must be an absolute http or https URL."
             {"Expires on": "Expires on must be a date of the year 2000 or later."},
         ),
         (
+            "/keys",
+            "/keys",
+            {"name": "one", "expires_at": "2020-01-01"},
+            {"Expires on": "Expires on must be a day after today."},
+        ),
+        ("/keys", "/keys", {"name": ""}, {"Name": "Name must not be empty."}),
+        (
             "/guardrails",
             "/guardrails",
             {"name": "one", "denied_models": "a " * 65},
@@ -142,6 +149,18 @@ NOT_ABSOLUTE = "must be an absolute http or https URL."
             {"url": "ftp://example.com"},
             {"Address": "Address must be an http or https URL."},
         ),
+        (
+            "/webhooks",
+            "/webhooks/test",
+            {"url": "https://ann:secret@example.com/"},
+            {"Address": "Address must not name a user."},
+        ),
+        (
+            "/members",
+            "/members/invite",
+            {"email": "ann@example.com", "role": "member"},
+            {"Email address": "This person is a member already: ann (ann@example.com)."},
+        ),
     ],
 )
 async def test_refused_form_marks_its_controls_in_the_words_of_the_page(
@@ -149,7 +168,7 @@ async def test_refused_form_marks_its_controls_in_the_words_of_the_page(
 ) -> None:
     first = await browser.get(HOME + page)
     shown = await browser.submit(first, HOME + action, **values)
-    assert shown.status in (400, 404)
+    assert shown.status in (400, 404, 409)
     assert find_marked(shown) == marked
 
 
@@ -161,6 +180,13 @@ async def test_change_of_a_key_marks_its_controls(browser: AppBrowser) -> None:
     assert find_marked(shown) == {"Limit in dollars": text}
     shown = await browser.submit(page, f"{path}/rotate", overlap_seconds="9999999")
     assert list(find_marked(shown)) == ["The old secret ends"]
+
+
+async def test_taken_name_of_a_guardrail_is_marked(browser: AppBrowser) -> None:
+    await make(browser, "guardrails")
+    page = await browser.get(f"{HOME}/guardrails")
+    shown = await browser.submit(page, f"{HOME}/guardrails", name="one")
+    assert find_marked(shown) == {"Name": "A guardrail called one is there already."}
 
 
 async def test_key_that_is_unknown_is_marked_in_the_form_that_was_sent(browser: AppBrowser) -> None:

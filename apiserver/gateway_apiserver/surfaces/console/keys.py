@@ -61,7 +61,7 @@ from gateway_core.kube.informer import Cache
 from gateway_core.providers.offers import Offers
 from gateway_web.responses import Response
 
-_STATES = [("", "Any"), *((word, word) for word in get_args(KeyState))]
+_STATES = [("", "Any"), *((word, word.capitalize()) for word in get_args(KeyState))]
 _DAY = 86_400
 _OVERLAPS = [("0", "at once"), ("3600", "after an hour"), (str(_DAY), "after a day")]
 
@@ -241,10 +241,14 @@ def _read_end(day: str) -> str | None:
     """Return the begin of the day, None where there is none. InvalidRequest."""
     if not day:
         return None
+    problem = "must be a date of the year 2000 or later"
     with suppress(ValueError):
-        if date.fromisoformat(day).year >= 2000:
-            return f"{date.fromisoformat(day)}T00:00:00Z"
-    raise refuse_fields({"expires_at": ["must be a date of the year 2000 or later"]})
+        end = date.fromisoformat(day)
+        if end > CLOCK.now().date():
+            return f"{end}T00:00:00Z"
+        if end.year >= 2000:
+            problem = "must be a day after today"
+    raise refuse_fields({"expires_at": [problem]})
 
 
 def find_state(key: KeyRecord, now: float) -> KeyState:

@@ -245,4 +245,4 @@ def _check_name(objects: Iterable[Object], name: str) -> None:
 
 
 def _taken(name: str) -> Conflict:
-    return Conflict(f"A guardrail called {name} is there already.")
+    return Conflict(f"A guardrail called {name} is there already.", param="name")

@@ -75,7 +75,9 @@ class WebhookService:
     async def test(self, account: str, url: str) -> TestResult:
         """Send one callback, and say what has become of it. InvalidRequest."""
         if parse_url(url) is None:
-            raise refuse_fields({"url": ["must be an http or https URL"]})
+            has_user = "@" in url.partition("://")[2].partition("/")[0]
+            problem = "must not name a user" if has_user else "must be an http or https URL"
+            raise refuse_fields({"url": [problem]})
         try:
             self._addresses.check_url_literal(url)
         except AddressRefused as refused:
