@@ -53,8 +53,8 @@ DONE: Mapping[str, str] = {
     "deleted": "Deleted.",
     "uploaded": "The file is stored.",
     "redelivered": "The callback is delivered once more.",
-    "task-cancelled": "The task is being cancelled.",
-    "cancelled": "The batch is being cancelled.",
+    "task-cancelled": "The cancellation of the task is requested.",
+    "cancelled": "The cancellation of the batch is requested.",
     "assigned": "The guardrail holds for the key now.",
     "unassigned": "The guardrail no longer holds for the key.",
 }
