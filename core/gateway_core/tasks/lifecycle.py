@@ -154,12 +154,14 @@ def record_job(task: GatewayTask, job_id: str, now: datetime) -> dict[str, Any]:
     }
 
 
-def record_wait(task: GatewayTask, reason: Reason, text: str, now: datetime) -> dict[str, Any]:
+def record_wait(
+    task: GatewayTask, reason: Reason, text: str, now: datetime, until: datetime | None = None
+) -> dict[str, Any]:
     """The status of a task that waits for what `text` names, at the latest until its deadline.
 
-    Empty if the status says so already.
+    Empty if the status says so already. `until` as for `describe_wait`.
     """
-    message = describe_wait(task, text)
+    message = describe_wait(task, text, until)
     if (reason, message) == read_progress(task):
         return {}
     job = task.status.upstream
@@ -168,9 +170,10 @@ def record_wait(task: GatewayTask, reason: Reason, text: str, now: datetime) -> 
     return _head(task, task.status.phase or Phase.PENDING, "Unknown", reason, message, now, *others)
 
 
-def describe_wait(task: GatewayTask, text: str) -> str:
-    """What the task waits for, and until when."""
-    end = f"; the task waits until {format_time(deadline(task))}"
+def describe_wait(task: GatewayTask, text: str, until: datetime | None = None) -> str:
+    """What the task waits for, and until when: its deadline, or `until` if that is earlier."""
+    last = deadline(task)
+    end = f"; the task waits until {format_time(last if until is None else min(last, until))}"
     return text.rstrip(".")[: MAX_MESSAGE - len(end)] + end
 
 

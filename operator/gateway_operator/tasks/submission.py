@@ -14,6 +14,7 @@ import asyncio
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
@@ -245,12 +246,18 @@ class Submission:
         return attempt.knows_outcome(intent) and waited > FRESH_SECONDS + upstream.submit_seconds
 
     async def show_wait(
-        self, task: GatewayTask, reason: Reason, text: str, *, is_answer: bool = False
+        self,
+        task: GatewayTask,
+        reason: Reason,
+        text: str,
+        *,
+        is_answer: bool = False,
+        until: datetime | None = None,
     ) -> None:
         """Show what the task waits for; also writes an intent that was held back. Superseded."""
         name = task.metadata.name
         was_unwritten = self.writer.cache.is_unwritten(name)
-        await self.waits.show(task, reason, text, is_answer=is_answer)
+        await self.waits.show(task, reason, text, is_answer=is_answer, until=until)
         attempt = self._attempts.get(name)
         if attempt is not None and was_unwritten and not self.writer.cache.is_unwritten(name):
             attempt.seen_at = time.monotonic()
@@ -358,6 +365,7 @@ class Submission:
         """Return the next step after a submission that did not come to an id."""
         now = time.monotonic()
         failure: tuple[Reason, str] | None = None
+        until: datetime | None = None
         if isinstance(error, UpstreamRejected):
             failure = Reason.GENERATION_FAILED, error.message
         elif isinstance(error, Refusal):
@@ -367,7 +375,9 @@ class Submission:
         elif isinstance(error, UpstreamDenied):
             attempt.denied_since = now if attempt.denied_since is None else attempt.denied_since
             await self.context.events.report_denial(task, error)
-            if now - attempt.denied_since > DENIED_SECONDS:
+            left = DENIED_SECONDS - (now - attempt.denied_since)
+            until = self.context.now() + timedelta(seconds=left)
+            if left < 0:
                 message = "The provider is not available to the gateway."
                 failure = Reason.PROVIDER_UNAVAILABLE, message
         else:
@@ -383,7 +393,7 @@ class Submission:
         intent = task.status.upstream
         provider = intent.provider_name if intent is not None else ""
         text = f"provider {provider}: {error}"
-        await self.show_wait(task, Reason.WAITING_FOR_PROVIDER, text, is_answer=True)
+        await self.show_wait(task, Reason.WAITING_FOR_PROVIDER, text, is_answer=True, until=until)
         return after(delay)
 
 

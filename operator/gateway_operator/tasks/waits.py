@@ -6,6 +6,7 @@ gets one write for that.
 
 import time
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from gateway_core.api.conditions import WAIT_PREFIX, Reason
 from gateway_core.api.task import GatewayTask
@@ -40,11 +41,18 @@ class Waits:
         self._shown.pop(name, None)
 
     async def show(
-        self, task: GatewayTask, reason: Reason, text: str, *, is_answer: bool = False
+        self,
+        task: GatewayTask,
+        reason: Reason,
+        text: str,
+        *,
+        is_answer: bool = False,
+        until: datetime | None = None,
     ) -> None:
         """Show that an open task waits for what `text` names. Superseded.
 
-        Also writes a status that was held back. `is_answer`: the text is a provider's.
+        Also writes a status that was held back. `is_answer`: the text is a provider's. `until`: the
+        end of the wait, if that is before the task's deadline.
         """
         name = task.metadata.name
         if is_terminal(task):
@@ -52,8 +60,8 @@ class Waits:
         is_own = reason in (Reason.WAITING_FOR_LEDGER, Reason.WAITING_FOR_STORE)
         if is_own and self.context.age(task) < PATIENCE_SECONDS:
             return
-        change = record_wait(task, reason, text, self.context.now())
-        message = describe_wait(task, text)
+        change = record_wait(task, reason, text, self.context.now(), until)
+        message = describe_wait(task, text, until)
         self.context.events.warn(task.source, reason=reason, message=message)
         quiet = time.monotonic() - self._shown.get(name, float("-inf"))
         if is_answer and read_progress(task)[0] == reason and quiet < QUIET_SECONDS:

@@ -1,5 +1,6 @@
 """A task that waits says for what and until when: in a condition, written once, and in an Event."""
 
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from gateway_core.api.times import format_time
 from gateway_core.providers.upstream import UpstreamUnclear
 from gateway_core.tasks.lifecycle import deadline
+from gateway_operator.tasks.submission import DENIED_SECONDS, LONGEST_PAUSE
 from gateway_operator.tasks.waits import LEDGER, STORE
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream, Outcome
@@ -118,6 +120,22 @@ async def test_provider_deleted_after_the_intent_is_named() -> None:
     phase, reason, message = read_progress(sim, name)
     assert (phase, reason) == ("Submitting", "WaitingForProvider")
     assert "no GatewayProvider is called simulated" in message
+
+
+@in_virtual_time
+async def test_refused_credentials_are_waited_for_until_the_task_fails() -> None:
+    sim = await Simulation.start()
+    sim.upstream.submissions.extend([Outcome.DENIED] * 20)
+    name = await sim.admit()
+    await sim.wait(lambda: read_progress(sim, name)[1] == "WaitingForProvider")
+    message = read_progress(sim, name)[2]
+    end = datetime.fromisoformat(message.rpartition("the task waits until ")[2])
+    created = datetime.fromisoformat(
+        sim.running.controller.cache.get(name).metadata.creation_timestamp
+    )
+    assert DENIED_SECONDS - 5 <= (end - created).total_seconds() <= DENIED_SECONDS + 5
+    await sim.pass_time(DENIED_SECONDS + LONGEST_PAUSE)
+    assert sim.status(name)["phase"] == "Failed"
 
 
 @in_virtual_time
