@@ -115,7 +115,7 @@ def check_names(obj: GatewayKey | GatewayGuardrail, offers: Offers | None) -> Pr
         return None
     lists = obj.spec.model_dump(by_alias=True, include={*FIELDS})
     unknown = offers.current.find_unknown(lists)
-    return Problem(Reason.NAME_NOT_FOUND, f"in use, but {unknown}") if unknown else None
+    return Problem(Reason.NAME_NOT_FOUND, f"ready, but {unknown}") if unknown else None
 
 
 def list_names(obj: GatewayKey | GatewayGuardrail) -> list[Ref]:

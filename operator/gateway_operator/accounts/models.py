@@ -71,15 +71,15 @@ def read_test(obj: GatewayProvider) -> tuple[Problem | None, Problem | None]:
     """What calls have shown of a provider, as a problem or as a note."""
     test, name = obj.status.test, obj.metadata.name
     if test is None or test.generation != obj.metadata.generation:
-        text = f"not tested: no call was made since it is declared so; `{TEST} {name}` makes one"
+        text = f"not tested: no call since it was created or changed; `{TEST} {name}` makes one"
         return None, Problem(Reason.NOT_TESTED, text)
-    seen = f"{test.message or test.outcome}, seen at {test.time}"
+    seen = f"{(test.message or test.outcome).rstrip('.')} (at {test.time})"
     if test.outcome == "Refused":
-        text = f"the provider refuses the credential: {seen}; `{TEST} {name}` after it is mended"
+        text = f"the provider refuses the credential: {seen}; once corrected, `{TEST} {name}`"
         return Problem(Reason.CREDENTIALS_REFUSED, text), None
     if test.outcome == "Failed":
         return None, Problem(Reason.CALLS_FAIL, f"no call has succeeded yet: {seen}")
-    return None, Problem(Reason.AVAILABLE, f"in use: a call succeeded at {test.time}")
+    return None, Problem(Reason.AVAILABLE, f"ready: a call succeeded at {test.time}")
 
 
 class Models:
@@ -156,7 +156,7 @@ class Models:
         missing = [
             each.message for each in found if each and each.reason is Reason.PROVIDER_NOT_FOUND
         ]
-        text = f"in use, but {'; '.join(missing)}"
+        text = f"ready, but {'; '.join(missing)}"
         return None, Problem(Reason.PROVIDER_NOT_FOUND, text) if missing else None
 
 

@@ -120,7 +120,7 @@ def change_ready(
     problem: Problem | None,
     *,
     now: datetime,
-    good: str = "in use",
+    good: str = "ready",
     note: Problem | None = None,
 ) -> dict[str, Any]:
     """The change of a status that shows `problem`, or else `note`, in `Ready`; empty if it does.

@@ -182,7 +182,7 @@ async def test_next_route_is_taken_where_the_first_has_no_provider() -> None:
 
 async def test_ready_model_that_the_key_may_call_is_chosen_among_those_of_one_id() -> None:
     scene = Scene()
-    ready = {"type": "Ready", "status": "True", "reason": "Available", "message": "in use"}
+    ready = {"type": "Ready", "status": "True", "reason": "Available", "message": "ready"}
     scene.kube.put(
         "gatewaymodels",
         {

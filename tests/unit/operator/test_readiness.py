@@ -177,7 +177,7 @@ async def test_valid_objects_are_ready(sim: Simulation) -> None:
         if plural == "gatewayproviders":
             assert shown[:2] == ("True", "NotTested")
         else:
-            assert shown == ("True", "Available", "in use")
+            assert shown == ("True", "Available", "ready")
 
 
 @in_virtual_time
@@ -516,7 +516,7 @@ async def test_moderation_model_of_openai_provider_is_ready(
     route = {"name": "main", "providerName": "judge", "upstreamModel": "omni"}
     sim.put_model("judging", action="moderations", routes=[route])
     assert (await sim.shown("gatewayproviders", "judge"))[:2] == ("True", "NotTested")
-    assert await sim.shown("gatewaymodels", "judging") == ("True", "Available", "in use")
+    assert await sim.shown("gatewaymodels", "judging") == ("True", "Available", "ready")
 
 
 @in_virtual_time
@@ -546,15 +546,15 @@ TESTED = {"time": "2026-11-21T10:00:00Z", "generation": 1}
 SEEN = {
     "succeeded": (
         {"outcome": "Succeeded", **TESTED},
-        ("True", "Available", "in use: a call succeeded at 2026-11-21T10:00:00Z"),
+        ("True", "Available", "ready: a call succeeded at 2026-11-21T10:00:00Z"),
     ),
     "refused": (
-        {"outcome": "Refused", "message": "401", **TESTED},
+        {"outcome": "Refused", "message": "401.", **TESTED},
         (
             "False",
             "CredentialsRefused",
-            "the provider refuses the credential: 401, seen at 2026-11-21T10:00:00Z;"
-            " `gatewayctl providers test simulated` after it is mended",
+            "the provider refuses the credential: 401 (at 2026-11-21T10:00:00Z);"
+            " once corrected, `gatewayctl providers test simulated`",
         ),
     ),
     "failed": (
@@ -562,7 +562,7 @@ SEEN = {
         (
             "True",
             "CallsFail",
-            "no call has succeeded yet: no answer, seen at 2026-11-21T10:00:00Z",
+            "no call has succeeded yet: no answer (at 2026-11-21T10:00:00Z)",
         ),
     ),
 }
@@ -610,12 +610,12 @@ async def test_list_that_names_nothing_is_shown_until_a_model_has_the_name(
         sim.put_key("key", **spec)
         shown.append(("gatewaykeys", "key"))
     for plural, name in shown:
-        expected = ("True", "NameNotFound", f"in use, but {field}: {text}")
+        expected = ("True", "NameNotFound", f"ready, but {field}: {text}")
         assert await sim.shown(plural, name) == expected
     changes = {"modelId": entry} if known == "model" else {"service": entry}
     sim.put_model("late", **changes)
     for plural, name in shown:
-        assert await sim.shown(plural, name) == ("True", "Available", "in use")
+        assert await sim.shown(plural, name) == ("True", "Available", "ready")
     sim.kube.remove("gatewaymodels", "late")
     for plural, name in shown:
         assert (await sim.shown(plural, name))[1] == "NameNotFound"
@@ -639,7 +639,7 @@ async def test_model_names_the_missing_provider_of_a_fallback(sim: Simulation) -
         for name in ("simulated", "nosuch")
     ]
     sim.put_model(routes=routes)
-    expected = ("True", "ProviderNotFound", "in use, but no GatewayProvider is called nosuch")
+    expected = ("True", "ProviderNotFound", "ready, but no GatewayProvider is called nosuch")
     assert await sim.shown("gatewaymodels", "model") == expected
     sim.put_provider("nosuch")
-    assert await sim.shown("gatewaymodels", "model") == ("True", "Available", "in use")
+    assert await sim.shown("gatewaymodels", "model") == ("True", "Available", "ready")
