@@ -1,5 +1,7 @@
 """The whole authorization flow on the real processes (contract §10.4 to §10.7)."""
 
+from urllib.parse import quote
+
 import aiohttp
 import pytest
 
@@ -42,7 +44,7 @@ async def test_admin_sees_and_revokes_access_with_kubectl(world, client):
 
 
 async def read_audit(browser: Browser, word: str) -> str:
-    page = await browser.get(f"/console/demo/audit?word={word}")
+    page = await browser.get(f"/console/demo/audit?word={quote(word)}")
     assert page.status == 200
     return " ".join(page.text.split())
 
@@ -71,7 +73,7 @@ async def test_audit_keeps_access_use_and_its_end_whoever_ends_it(world, client,
             ),
             what="the end of the grant",
         )
-        text = await read_audit(browser, way)
+        text = await read_audit(browser, name)
     by = {"settings": "Dana", "application": f"Application {name}", "kubectl": "Administrator"}
     assert text.count("access given") == 1
     assert text.count("access ended") == 1

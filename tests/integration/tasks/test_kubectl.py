@@ -102,30 +102,35 @@ async def test_task_that_a_create_would_refuse_fails_at_once_and_costs_nothing(w
         world.apply(describe_task(client, unique("made")), command="create")
 
 
+def read_row(table):
+    """The one row of what kubectl prints, by position: cells may be empty."""
+    head, row = table.splitlines()
+    starts = [match.start() for match in re.finditer(r"(?<=  )\S|^\S", head)]
+    return {
+        head[start:end].strip(): row[start:end].strip()
+        for start, end in zip(starts, [*starts[1:], None], strict=True)
+    }
+
+
 async def test_columns_show_phase_cost_and_provider(world, ended):
     name = ended[2].replace("_", "-", 1)
     narrow = world.run.kubectl("get", "gatewaytasks", name)
     wide = world.run.kubectl("get", "gwtask", name, "-o", "wide")
-    head, row = (re.split(r" {2,}", line.strip()) for line in narrow.splitlines())
-    assert head == ["NAME", "ACCOUNT", "MODEL", "PHASE", "REASON", "COST", "AGE"]
-    shown = dict(zip(head, row, strict=True))
-    assert shown | {"AGE": ""} == {
+    shown = read_row(narrow)
+    assert list(shown) == [
+        *("NAME", "ACCOUNT", "MODEL", "PHASE", "REASON", "COST", "MESSAGE", "AGE"),
+    ]
+    assert shown | {"MESSAGE": "", "AGE": ""} == {
         "NAME": name,
         "ACCOUNT": ended[1],
         "MODEL": world.env["GATEWAY_MODEL"],
         "PHASE": "Completed",
         "REASON": "Completed",
         "COST": "0.18",
+        "MESSAGE": "",
         "AGE": "",
     }
-    head_line, row_line = wide.splitlines()
-    starts = [match.start() for match in re.finditer(r"(?<=  )\S|^\S", head_line)]
-    ends = [*starts[1:], None]
-    # by position: a task without a callback has nothing to show below some heads
-    shown = {
-        head_line[start:end].strip(): row_line[start:end].strip()
-        for start, end in zip(starts, ends, strict=True)
-    }
+    shown = read_row(wide)
     assert {"PROVIDER", "JOB", "KEY", "FINISHED", "MESSAGE"} <= set(shown)
     assert shown["PROVIDER"] == "simulated"
     assert shown["JOB"].startswith("job_")
