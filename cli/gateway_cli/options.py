@@ -37,11 +37,16 @@ KEY_VARIABLE = "GATEWAY_API_KEY"
 
 def parse_dollars(text: str) -> int:
     """Return the micro-dollars of `12`, `12.50` or `0.000125`: six decimals, exactly, no floats."""
+    return _parse_amount(text, "neither sign nor commas")
+
+
+def _parse_amount(text: str, lacks: str) -> int:
+    """Return the micro-dollars of an amount; `lacks` says what it may not contain."""
     match = _DOLLARS.fullmatch(text.strip())
     if match is None:
         raise typer.BadParameter(
             f"{text!r} is no amount: dollars are written like 25 or 12.50, with a point, at most"
-            " six decimals, and neither sign nor commas"
+            f" six decimals, and {lacks}"
         )
     micros = int(match[1]) * MICROS_PER_DOLLAR + int((match[2] or "").ljust(6, "0"))
     if micros > MAX_MICROS:
@@ -52,7 +57,7 @@ def parse_dollars(text: str) -> int:
 def parse_change(text: str) -> int:
     """Return the micro-dollars of an amount that may have a minus sign, and is not 0."""
     sign, amount = (-1, text[1:]) if text.startswith("-") else (1, text)
-    micros = parse_dollars(amount)
+    micros = _parse_amount(amount, "no commas")
     if micros == 0:
         raise typer.BadParameter("the amount must not be 0")
     return sign * micros

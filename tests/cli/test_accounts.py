@@ -49,6 +49,10 @@ def test_account_is_made_shown_changed_and_deleted(gatewayctl, read):
     document = gatewayctl("accounts", "describe", "acme", "-o", "json").document
     assert (document["unlimited"], document["suspended"]) == (False, True)
     assert "Suspended" in gatewayctl("accounts", "describe", "acme").out
+    gatewayctl("accounts", "resume", "acme")
+    assert read("gatewayaccount", "acme")["spec"]["suspended"] is False
+    gatewayctl("accounts", "suspend", "acme")
+    assert read("gatewayaccount", "acme")["spec"]["suspended"] is True
     gatewayctl("accounts", "delete", "acme", stdin="n\n", code=1)
     gatewayctl("accounts", "delete", "acme", "--yes")
     assert "no GatewayAccount acme" in gatewayctl("accounts", "describe", "acme", code=4).err

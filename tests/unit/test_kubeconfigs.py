@@ -396,6 +396,13 @@ def test_pod_uses_its_service_account_without_a_proxy(
         find_connection()
 
 
+def test_variable_without_a_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nosuch"))
+    with pytest.raises(NoCluster, match=r"KUBECONFIG names.*nosuch"):
+        find_connection()
+
+
 def test_proxy_of_the_file_precedes_that_of_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,11 +18,12 @@ from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.ids import ACCOUNT_LABEL, id_to_name
 from gateway_core.api.key import GatewayKey
-from gateway_core.api.model import GatewayModel, GatewayPrompt
+from gateway_core.api.model import GatewayModel, GatewayPrompt, Price
 from gateway_core.api.oauth import GatewayGrant, GatewayOAuthClient
 from gateway_core.api.provider import GatewayProvider
 from gateway_core.api.task import PENDING, GatewayTask, TaskPhase
 from gateway_core.api.times import format_time
+from gateway_core.billing.price_text import describe_price
 
 WITH_KUBECTL = "With kubectl credentials"
 _Since = Annotated[
@@ -54,6 +55,16 @@ def _show_route(route: Document) -> str:
     return text + ")"
 
 
+def _show_prices(prices: list[Document]) -> list[str] | None:
+    """All prices with their begin; None for a single one, which is the price in force."""
+    if len(prices) < 2:
+        return None
+    parsed = [Price.model_validate(price) for price in prices]
+    return [
+        f"{describe_price(each)} (from {each.effective_time or 'the start'})" for each in parsed
+    ]
+
+
 def _is_younger(task: Document, seconds: int) -> bool:
     after = format_time(datetime.now(UTC) - timedelta(seconds=seconds))
     return (task["created_at"] or "") >= after
@@ -79,6 +90,12 @@ ACCOUNTS = Noun(
         required=("owner_email",),
         settings="paid=funds.paid_micros",
     ),
+    switches={
+        "suspend": Switch(
+            {"suspended": True}, "suspended", "Refuse all keys of an account, until `resume`."
+        ),
+        "resume": Switch({"suspended": False}, "resumed", "Enable a suspended account's keys."),
+    },
     delete=True,
     complete=documents.complete_account,
     ask=naming.ask_account,
@@ -89,7 +106,7 @@ ACCOUNTS = Noun(
 
     It waits until it is gone. Its keys become invalid at once. Its charges move to the folder
     `closed` of the object store. To disable it temporarily, use
-    `gatewayctl accounts set ACCOUNT --suspended`.
+    `gatewayctl accounts suspend ACCOUNT`.
     """,
     },
 )
@@ -97,7 +114,7 @@ USERS = Noun(
     kind=GatewayUser,
     word="user",
     describe=documents.describe_user,
-    columns="name display=display_name email roles=memberships suspended ready",
+    columns="name display=display_name email roles=memberships suspended ready reason",
     argument=opt.UserName,
     filters={
         "account": Filter(
@@ -132,7 +149,8 @@ KEYS = Noun(
     kind=GatewayKey,
     word="key",
     describe=documents.describe_key,
-    columns="name account display=display_name hint state limit used> resets=resets_at ready",
+    columns="name account display=display_name hint state limit used> resets=resets_at ready"
+    " reason",
     argument=opt.KeyName,
     show=_BUDGET,
     filters=_OF_ACCOUNT,
@@ -187,7 +205,10 @@ MODELS = Noun(
     describe=documents.describe_model,
     columns=f"model service action ready reason health {_CATALOG} price_(USD)=price",
     argument=opt.ModelName,
-    show={"routes": lambda it: [_show_route(route) for route in it["routes"]]},
+    show={
+        "routes": lambda it: [_show_route(route) for route in it["routes"]],
+        "prices": lambda it: _show_prices(it["prices"]),
+    },
     filters={
         "provider": Filter(
             option=opt.only_of(GatewayProvider),

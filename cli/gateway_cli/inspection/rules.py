@@ -50,7 +50,10 @@ CHOSEN = ("Suspended", "Disabled", "Revoked", "Expired")
 """Reasons for which an object is not Ready by an admin's or client's own choice, or with time."""
 
 ACTIONS = {
-    "CredentialsRefused": "correct the Secret, then `gatewayctl providers test`",
+    "CredentialsRefused": (
+        "correct the Secret that spec.credentialsSecretRef names (for a 404 the address or model),"
+        " then `gatewayctl providers test {}`"
+    ),
     "SecretNotFound": "create the Secret that its spec names, in the same namespace",
     "SecretForbidden": (
         "let the process read the Secret: chart values operator.secretNames and"
@@ -73,7 +76,7 @@ NOTES = {
 }
 """Reasons of objects that are Ready, with their weight and what to do."""
 WAIT_ACTIONS = {
-    "WaitingForProvider": "`gatewayctl providers list`: create or mend the provider it names",
+    "WaitingForProvider": "`gatewayctl providers list`: create or correct the provider it names",
     "WaitingForModel": "`gatewayctl models list`: create the model, or give it a route",
     "WaitingForLedger": "look whether Redis answers",
     "WaitingForStore": "look whether the object store answers",
@@ -96,7 +99,7 @@ def check_ready(objects: list[Object], word: str, now: datetime) -> Iterator[Fin
             continue
         text = f"not Ready: {state['reason']}: {state['message']}"
         action = ACTIONS.get(state["reason"] or "", "correct what the message names")
-        yield error(f"{word} {name}", text, action)
+        yield error(f"{word} {name}", text, action.format(name))
 
 
 def check_health(objects: Iterable[Object], now: datetime, word: str) -> Iterator[Finding]:
@@ -105,10 +108,13 @@ def check_health(objects: Iterable[Object], now: datetime, word: str) -> Iterato
         health, name = describe_health(obj), obj["metadata"]["name"]
         if health["health"] not in ("Degraded", "Failing"):
             continue
+        if describe_state(obj)["ready"] == "False":
+            # `check_ready` has reported it, with the cause
+            continue
         make = error if health["health"] == "Failing" else warning
         text = (
-            f"{health['health']}: {health['error_percent']} % of"
-            f" {health['calls_per_minute']} calls a minute fail, or a circuit is open"
+            f"{health['health']}: {health['error_percent']} % of its calls"
+            f" ({health['calls_per_minute']} a minute) fail, or a circuit is open"
         )
         look = f"`gatewayctl providers test {name}`" if word == "provider" else "see its providers"
         yield make(f"{word} {name}", text, f"{look}; the logs of operator and API have the errors")
@@ -134,7 +140,10 @@ def check_notes(objects: Iterable[Object], now: datetime, word: str) -> Iterator
         state, name = describe_state(obj), obj["metadata"]["name"]
         if state["ready"] == "True" and state["reason"] in NOTES:
             make, action = NOTES[state["reason"]]
-            yield make(f"{word} {name}", state["message"], action.format(name))
+            action = action.format(name)
+            # some messages name the command too
+            text = (state["message"] or "").partition(f"; {action}")[0]
+            yield make(f"{word} {name}", text, action)
 
 
 def check_accounts(objects: Iterable[Object], now: datetime) -> Iterator[Finding]:

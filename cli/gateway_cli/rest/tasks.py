@@ -16,16 +16,23 @@ from gateway_cli.output import Column, Done, print_note, show_done, show_list
 from gateway_cli.rest.access import Body, follow, make_path, show_status, take_first
 from gateway_cli.rest.errors import RestError
 from gateway_core.api.ids import TASK_PREFIX
+from gateway_core.api.money import MICROS_PER_DOLLAR, to_decimal_text
 from gateway_core.failures import describe_failure
 
 if TYPE_CHECKING:
     from gateway_cli.rest.client import RestApi
 
+
+def _show_cost(dollars: float | None) -> str | None:
+    """The dollars of an answer as the other commands show them: at least two decimals."""
+    return None if dollars is None else to_decimal_text(round(dollars * MICROS_PER_DOLLAR))
+
+
 LINES = (
     Column("Id", "id"),
     Column("Status", "status"),
     Column("Error", "error"),
-    Column("Cost (USD)", lambda task: (task.get("usage") or {}).get("cost")),
+    Column("Cost (USD)", lambda task: _show_cost((task.get("usage") or {}).get("cost"))),
     Column("Videos", lambda task: [video["url"] for video in task.get("videos") or ()]),
     Column("Files", "files"),
     Column("Replayed", "task_replayed"),
@@ -37,7 +44,7 @@ COLUMNS = (
     Column("Status", "status"),
     Column("Created", "created_at"),
     Column("Ended", "ended_at"),
-    Column("Cost (USD)", "cost", right=True),
+    Column("Cost (USD)", lambda task: _show_cost(task.get("cost")), right=True),
     Column("Error", "error"),
 )
 LIST_PATH, PAGE = "/api/v1/tasks", 100

@@ -71,6 +71,8 @@ def find_connection(
     files = read_files(paths if named else [Path.home() / ".kube" / "config"])
     if files.is_empty and "KUBERNETES_SERVICE_HOST" in os.environ and not overrides.are_set:
         return _connect_pod()
+    if files.is_empty and named and not overrides.are_set:
+        raise NoCluster(f"no cluster: no file that KUBECONFIG names has one ({named})")
     return _connect(files, overrides)
 
 

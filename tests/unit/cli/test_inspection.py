@@ -84,9 +84,10 @@ def test_failing_provider_is_an_error_and_degraded_one_a_warning() -> None:
 
     names = {"a": "Healthy", "b": "Degraded", "c": "Failing"}
     objects = [make(name, status=health(state)) for name, state in names.items()]
-    found = list(check_health([*objects, make("quiet")], NOW, "provider"))
+    refused = make("d", status=health("Failing") | ready("False", "CredentialsRefused"))
+    found = list(check_health([*objects, refused, make("quiet")], NOW, "provider"))
     assert show(found) == [("warning", "provider b"), ("error", "provider c")]
-    assert "60 % of 9 calls" in found[1].text
+    assert "60 % of its calls (9 a minute)" in found[1].text
 
 
 @pytest.mark.parametrize(
@@ -202,6 +203,13 @@ def test_ready_object_with_a_note_is_told(check: Any, reason: str, level: str) -
     assert found.subject.endswith(" a")
     assert found.level.value == level
     assert found.action
+
+
+def test_command_of_a_note_is_shown_once() -> None:
+    status = ready("True", "NotTested")
+    status["conditions"][0]["message"] = "not tested; `gatewayctl providers test p` makes one"
+    [found] = check_providers([make("p", {"type": "http"}, status)], NOW)
+    assert (found.text, found.action) == ("not tested", "`gatewayctl providers test p`")
 
 
 def test_waiting_batch_is_told() -> None:

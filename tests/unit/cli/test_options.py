@@ -7,7 +7,13 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_cli.options import parse_day, parse_dollars, parse_moment, parse_period
+from gateway_cli.options import (
+    parse_change,
+    parse_day,
+    parse_dollars,
+    parse_moment,
+    parse_period,
+)
 from gateway_core.api.money import MAX_MICROS, to_decimal_text
 
 
@@ -39,6 +45,15 @@ def test_printed_amounts_parse_to_the_same(micros: int) -> None:
 def test_invalid_amount_shows_the_format(text: str) -> None:
     with pytest.raises(typer.BadParameter, match=r"12\.50"):
         parse_dollars(text)
+
+
+def test_only_a_change_of_money_may_have_a_sign() -> None:
+    assert parse_change("-12.50") == -12_500_000
+    with pytest.raises(typer.BadParameter, match="sign"):
+        parse_dollars("-12.50")
+    with pytest.raises(typer.BadParameter) as refused:
+        parse_change("-1,000")
+    assert "sign" not in refused.value.message
 
 
 def test_more_than_can_be_counted_is_refused() -> None:
