@@ -29,6 +29,8 @@ async def grant(
 
     def decide(obj: Object) -> Patch:
         membership = {"accountName": account, "role": role}
+        if membership in (obj["spec"].get("memberships") or ()):
+            return {}
         noted = _note(obj, account, f"role {role} given")
         return {**noted, "spec": {"memberships": [*_list_others(obj, account), membership]}}
 
