@@ -56,14 +56,14 @@ class GuardrailSpec(CallLimits):
         Entries | None,
         Field(
             description="Models that may not be called, whatever allowedModels says: exact ids, or"
-            " beginnings that end in *."
+            " prefixes that end in *."
         ),
     ] = None
     denied_providers: Annotated[
         Entries | None,
         Field(
             description="Services that may not be called, whatever allowedProviders says: exact, or"
-            " beginnings that end in *."
+            " prefixes that end in *."
         ),
     ] = None
     key_names: Annotated[

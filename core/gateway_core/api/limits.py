@@ -36,7 +36,7 @@ Entries = Annotated[
     ],
     Field(
         max_length=MOST_ENTRIES,
-        description="Exact names, or beginnings that end in *. An empty list allows nothing.",
+        description="Exact names, or prefixes that end in *. An empty list allows nothing.",
         # the entries of a set would be repeated in managedFields
         json_schema_extra=ATOMIC_LIST,
     ),
@@ -89,7 +89,7 @@ class CallLimits(Part):
     allowed_models: Annotated[
         Entries | None,
         Field(
-            description="Models that may be called: exact ids, or beginnings that end in *. Absent:"
+            description="Models that may be called: exact ids, or prefixes that end in *. Absent:"
             " all. Empty: none."
         ),
     ] = None
@@ -97,7 +97,7 @@ class CallLimits(Part):
         Entries | None,
         Field(
             description="Services (provider segments of the REST paths) that may be called: exact,"
-            " or beginnings that end in *. Absent: all. Empty: none."
+            " or prefixes that end in *. Absent: all. Empty: none."
         ),
     ] = None
     cache_seconds: Annotated[

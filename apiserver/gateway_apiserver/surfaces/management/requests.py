@@ -104,7 +104,7 @@ EntryList = Annotated[
     list[Entry],
     Field(
         max_length=MOST_ENTRIES,
-        description="Exact names, or beginnings that end in *. An empty list allows nothing.",
+        description="Exact names, or prefixes that end in *. An empty list allows nothing.",
     ),
     AfterValidator(drop_repeats),
 ]
