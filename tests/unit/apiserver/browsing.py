@@ -91,3 +91,10 @@ def locate(client_id: str, **changes: str) -> str:
         **changes,
     }
     return f"/oauth/authorize?{urlencode(given)}"
+
+
+def find_wrong(body: str) -> list[str]:
+    """Return the ids of the controls that are marked and described, and have the keyboard."""
+    marked = r'<input id="([^"]+)"[^>]*"[^"]*\bproblem" aria-invalid="true" autofocus>'
+    assert body.count('id="problem"') == body.count("aria-invalid") == body.count("autofocus") == 1
+    return re.findall(marked, body)

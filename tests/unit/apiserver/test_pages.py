@@ -1,6 +1,5 @@
 """Pages of the authorization server: what they tell clients, owners and people in trouble."""
 
-import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,6 +18,7 @@ from tests.unit.apiserver.browsing import (
     REDIRECT,
     AppBrowser,
     enter,
+    find_wrong,
     locate,
     put_client,
     put_person,
@@ -205,13 +205,6 @@ async def test_grants_of_one_application_are_shown_as_one(gateway: Gateway) -> N
 
 
 CHOSEN = "correct horse battery"
-
-
-def find_wrong(body: str) -> list[str]:
-    """Return the ids of the controls that are marked and described, and have the keyboard."""
-    marked = r'<input id="([^"]+)"[^>]*"[^"]*\bproblem" aria-invalid="true" autofocus>'
-    assert body.count('id="problem"') == body.count("aria-invalid") == body.count("autofocus") == 1
-    return re.findall(marked, body)
 
 
 async def test_person_chooses_a_password_for_the_old_one(gateway: Gateway) -> None:

@@ -10,9 +10,8 @@ from prometheus_client import CollectorRegistry
 from gateway_apiserver.app import create_app
 from gateway_core.mail import Mailer, MailFailed
 from tests.servers.browser import Page
-from tests.unit.apiserver.browsing import AppBrowser, enter, put_person
+from tests.unit.apiserver.browsing import AppBrowser, enter, find_wrong, put_person
 from tests.unit.apiserver.gateway import Gateway, call
-from tests.unit.apiserver.test_pages import find_wrong
 
 CHOSEN = "correct horse battery"
 MEMBERS = "/console/demo/members"
