@@ -92,6 +92,14 @@ class NounGroup(TyperGroup):
         """The arguments that are left, and the options before them in the context."""
         return super().parse_args(ctx, list(spell_out(args)))
 
+    def invoke(self, ctx: Any) -> Any:
+        """The result of the command. BadParameter without the words of pydantic."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as refused:
+            refused.message = refused.message.removeprefix("Value error, ")
+            raise
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the arguments name, loaded."""
         if args and args[0] in NOUNS:

@@ -41,6 +41,11 @@ BETWEEN_SECONDS = 2.0
 """Between two looks at counters."""
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MOST_RESTARTS = 3
+SEE_LOG = {
+    "pods": "`kubectl describe pod` and `kubectl logs` of it have the reason",
+    "processes": "its log in .local/log has the reason",
+}
+"""Advice on a process that is not ready, by the place of the processes."""
 MARKS = {
     "ok": ("✓", "green"),
     "note": ("·", ""),
@@ -188,7 +193,7 @@ def check_processes(processes: list[Process], place: str) -> Check:
     for process in processes:
         subject = f"{process.component} {process.instance}"
         if not process.ready:
-            found.append(error(subject, process.problem or "not ready", "see its log and events"))
+            found.append(error(subject, process.problem or "not ready", SEE_LOG[place]))
         elif process.restarts > MOST_RESTARTS:
             text = f"ready, but restarted {process.restarts} times"
             found.append(note(subject, text, "`kubectl logs --previous` has the reason"))

@@ -30,7 +30,7 @@ _OVER_BUDGET = (
 )
 _NO_TEXT = "no text"
 _WRONG_PLACE = (
-    "check GATEWAY_BASE_URL, the address without /v1 and /api, and --service and --action"
+    "check GATEWAY_BASE_URL, the address without /v1 and /api, and a task's --service and --action"
 )
 _TOO_FAST = "too many calls in a minute: it may be repeated after {:.0f} s"
 

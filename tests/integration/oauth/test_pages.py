@@ -215,10 +215,10 @@ async def test_owner_reviews_access_and_changes_the_password(
     name = f"for {person.name}"
     await others.get_by_role("button", name=name).first.click()
     await page.wait_for_url(f"{client.base}/settings#oauth-connections")
-    await page.get_by_label("Present password").fill(owner.password)
+    await page.get_by_label("Current password").fill(owner.password)
     chosen = "correct horse battery"
     await page.get_by_label("New password").fill(chosen)
-    await page.get_by_label("The same again").fill(chosen)
+    await page.get_by_label("Repeat the new password").fill(chosen)
     await page.get_by_role("button", name="Change the password").click()
     await expect(page.get_by_role("status")).to_have_text("Your password is changed.")
     await check_fits(page)

@@ -212,7 +212,7 @@ async def test_person_chooses_a_password_for_the_old_one(gateway: Gateway) -> No
     browser, other = await enter(gateway, "ann"), await enter(gateway, "ann")
     page = await browser.get("/settings")
     for old, chosen, repeated, status, text, wrong in (
-        ("wrong", CHOSEN, CHOSEN, 403, "The present password is not right.", "old-password"),
+        ("wrong", CHOSEN, CHOSEN, 403, "The current password is not right.", "old-password"),
         (PASSWORD, "short", "short", 400, "at least 12 characters", "new-password"),
         (PASSWORD, CHOSEN, CHOSEN + "x", 400, "are not the same", "repeated"),
     ):

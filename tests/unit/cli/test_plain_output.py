@@ -95,3 +95,13 @@ def test_lines_of_a_help_without_a_terminal_are_whole() -> None:
 def test_list_of_targets_has_no_colour_in_a_pipe(variable: str) -> None:
     command = ["env", *variable.split(), "make", "--no-print-directory", "-C", str(ROOT), "help"]
     assert is_plain(subprocess.run(command, capture_output=True, text=True, timeout=60).stdout)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["tasks", "list", "--phase", "Foo"], ["keys", "create", "acme", "--window", "Foo"]],
+)
+def test_refused_choice_is_said_without_words_of_python(command):
+    said = run(command)
+    assert said.returncode == 2
+    assert f"Invalid value for '{command[-2]}': 'Foo' is not one of '" in said.stderr

@@ -182,7 +182,7 @@ class SettingsRoutes:
                 name_client(call.scope),
             )
         except SignInRefused:
-            problem = "The present password is not right."
+            problem = "The current password is not right."
             return await self._render(signed_in, problem=problem, wrong="password", status=403)
         except PasswordRefused as refusal:
             wrong = refusal.param or "chosen"
