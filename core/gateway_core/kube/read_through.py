@@ -127,5 +127,7 @@ class ReadThrough(Generic[T]):
             obj = await self._kube.get(self._plural, name)
         except ObjectNotFound:
             return False
-        # the projection leaves out one that counts as deleted
-        return self.table.upsert(obj) is not None
+        # a projection may leave out an object whose deletion has begun; any other that the table
+        # does not have has changed since the read
+        kept = self.table.upsert(obj) is not None
+        return kept or "deletionTimestamp" not in obj["metadata"]
