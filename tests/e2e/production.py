@@ -47,7 +47,7 @@ EXPECTED = (
     r'"object":"chat\.completion"',
     r"gpt-5-mini +1 +0 .* 0\.0",
     r"prometheusrule\.monitoring\.coreos\.com",
-    r"\d objects are in record\.jsonl",
+    r"\d objects written to record\.jsonl",
 )
 """Patterns of what the page's commands print."""
 FORWARD = f"""

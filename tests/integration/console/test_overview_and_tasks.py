@@ -99,7 +99,7 @@ async def test_filters_pages_and_search(people, visit):
     await expect(page.get_by_text("No task matches.")).to_be_visible()
     await expect(page).to_have_url(f"{people.home}/tasks?status=failed&model=&key=&text=")
     await page.get_by_label("Model").press_sequentially("no such model")
-    await expect(page.get_by_role("alert")).to_have_text("model: must be the id of a model.")
+    await expect(page.get_by_role("alert")).to_have_text("Model must be the id of a model.")
     await expect(page.get_by_label("Model")).to_be_focused()
     page.complaints.clear()
     await page.goto(f"{people.home}/tasks")

@@ -6,7 +6,7 @@ import json
 import pytest
 from playwright.async_api import expect
 
-from tests.integration.console.conftest import check_fits, picture
+from tests.integration.console.conftest import check_fits, expect_marked, picture
 from tests.integration.console.site import HOSTILE
 from tests.integration.sdk import MODERATION_MODEL, open_openai
 
@@ -31,7 +31,7 @@ async def test_owner_reads_usage_and_downloads_it(people, visit):
     assert spent >= 0.42
     assert {row["operation"] for row in rows} >= {"sim/reference_to_video"}
     await page.goto(f"{people.home}/usage?start=2020-01-01")
-    await expect(page.get_by_role("alert")).to_contain_text("at most 93 days")
+    await expect_marked(page.get_by_label("To"), "To must be at most 93 days from the first day")
     page.complaints.clear()
 
 
@@ -100,7 +100,8 @@ async def test_file_is_uploaded_and_downloaded(people, visit, scripts):
 async def test_upload_is_refused_with_the_reason(people, visit):
     page = await visit("member", f"/console/{people.account}/files")
     await upload(page, "empty.jsonl", b"", "Requests of a batch")
-    await expect(page.get_by_role("alert")).to_contain_text("must not be empty")
+    await expect_marked(page.get_by_label("File", exact=True), "File must not be empty.")
+    page.complaints.clear()
     await page.goto(f"{people.home}/files")
     await page.evaluate("document.querySelector('[data-most]').dataset.most = 3")
     await upload(page, "large.bin", b"12345")

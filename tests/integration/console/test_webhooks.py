@@ -5,7 +5,7 @@ from playwright.async_api import expect
 from standardwebhooks import WebhookVerificationError
 
 from gateway_core.accounts.passwords import hash_password
-from tests.integration.console.conftest import check_fits, picture
+from tests.integration.console.conftest import check_fits, expect_marked, picture
 from tests.servers.receivers import Receiver, answer
 from tests.servers.tenants import describe_account, describe_user, unique
 
@@ -93,7 +93,7 @@ async def test_result_of_a_test_is_that_of_a_callback_and_tests_are_bounded(peop
     await send_test(page, "http://127.0.0.1:9/")
     await expect(main).to_contain_text("no connection")
     await send_test(page, "http://10.0.0.1/")
-    await expect(page.get_by_role("alert")).to_have_text("url: must not name a private address.")
+    await expect_marked(page.get_by_label("Address"), "Address must not name a private address.")
     for _ in range(11):
         await send_test(page, "http://127.0.0.1:9/")
         await expect(page.locator("form.htmx-request")).to_have_count(0)

@@ -217,7 +217,7 @@ async def test_owner_reviews_access_and_changes_the_password(
     await page.wait_for_url(f"{client.base}/settings#oauth-connections")
     await page.get_by_label("Current password").fill(owner.password)
     chosen = "correct horse battery"
-    await page.get_by_label("New password").fill(chosen)
+    await page.get_by_label("New password", exact=True).fill(chosen)
     await page.get_by_label("Repeat the new password").fill(chosen)
     await page.get_by_role("button", name="Change the password").click()
     await expect(page.get_by_role("status")).to_have_text("Your password is changed.")

@@ -166,7 +166,7 @@ class UsageReports:
             raise refuse_fields({"start": ["must not be after end"]})
         if (last - first).days >= MOST_DAYS:
             raise refuse_fields(
-                {"end": [f"must be at most {MOST_DAYS} days, with both, from start"]}
+                {"end": [f"must be at most {MOST_DAYS} days from the first day, which counts"]}
             )
         return first, last
 
