@@ -42,6 +42,7 @@ RUNTIME = {"MALLOC_ARENA_MAX"}
 S3 = "store: {type: s3, s3: {bucket: objects}}"
 """Both stores have settings that the other has not."""
 
+MAIL = "smtp: {host: mail.example.com, from: gateway@example.com}"
 SENTINELS = """\
 redis:
   enabled: false
@@ -64,7 +65,7 @@ redis:
 )
 def test_every_setting_is_reached_from_the_values(chart, kind, component, settings):
     given = set[str]()
-    for values in ("", S3, SENTINELS):
+    for values in ("", S3, SENTINELS, MAIL):
         spec = chart.find(kind, f"-{component}", values)["spec"]["template"]["spec"]
         given |= {entry["name"] for entry in spec["containers"][0]["env"]}
     wanted = {
