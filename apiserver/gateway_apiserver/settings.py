@@ -62,14 +62,14 @@ class ApiSettings(ServiceSettings):
     sign_ins_per_minute: Count = 60
     """Attempts to sign in, or to choose a password, from one address in a minute."""
     invitations: bool = True
-    """Whether owners and admins of accounts invite people, and make links for new passwords."""
+    """Permission for owners and admins of accounts to invite people and make password links."""
     smtp_host: str = ""
     """Mail server that sends the links of invitations; empty to show them to the owner alone. The
     password is the file `smtp-password` beside the other secrets."""
     smtp_port: Port = 587
     """Its port."""
     smtp_security: Security = "starttls"
-    """How the connection is encrypted."""
+    """Encryption of the connection to the mail server."""
     smtp_user: Annotated[str, Field(max_length=254)] = ""
     """User to authenticate as; empty for none."""
     smtp_from: Annotated[str, Field(max_length=254)] = ""

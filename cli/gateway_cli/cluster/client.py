@@ -247,7 +247,7 @@ class Cluster:
         return await _retry_conflicts(f"{kind.kind_name} {name}", attempt)
 
     async def patch_status(self, kind: Kind, name: str, status: Change) -> Object:
-        """Merge `status` into the object's status, whoever else writes to it."""
+        """Merge `status` into the object's status. Concurrent writes of other fields stay."""
         return await self._run(
             self._api.objects.patch_namespaced_custom_object_status,
             *self._place(kind),

@@ -1,7 +1,7 @@
 """Links with which a person chooses a password: an invitation, or a recovery. Pure.
 
-The user's object has the digest of one token. Whoever presents the token before it expires sets the
-password, in the one write that also removes the digest; a new link replaces the digest.
+The user's object has the digest of one token. A person who presents it before it expires sets
+the password, in the one write that also removes the digest; a new link replaces the digest.
 """
 
 import hashlib

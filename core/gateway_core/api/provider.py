@@ -182,7 +182,7 @@ TestOutcome = Literal["Succeeded", "Refused", "Failed"]
 
 
 class ProviderTest(Part):
-    """What calls with the provider's declaration and credential came to."""
+    """The latest result of calls with the provider's declaration and credential."""
 
     outcome: Annotated[
         TestOutcome,

@@ -30,7 +30,7 @@ class Actors:
         return Cell(name if user is None else user.display_name)
 
     def show_creator(self, shown: Shown, creator: str | None) -> Cell:
-        """Who made an object: from its changes, or the user whom it names."""
+        """Return the maker of an object, by its changes or the user whom it names."""
         made = (change.by for change in shown.history.list_changes() if change.text == CREATED)
         otherwise = f"user/{creator}" if creator else UNKNOWN_END[0]
         return self.show(next(made, otherwise))

@@ -44,7 +44,7 @@ _FOLDERS = {
     (KEYS.plural, "Management"): "management-keys",
     (GUARDRAILS.plural, ""): "guardrails",
 }
-"""Where the pages of a kind are."""
+"""Folders of the pages of each kind."""
 _Entry = tuple[Change, str, Cell]
 """A change, the kind of what was changed, and its name."""
 

@@ -1,4 +1,4 @@
-"""Who has a role in the account, changes of roles, and invitations."""
+"""Members of the account with their roles, changes of roles, and invitations."""
 
 import re
 from collections.abc import Iterator, Sequence

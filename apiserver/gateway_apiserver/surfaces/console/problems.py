@@ -18,7 +18,7 @@ _UNKNOWN = re.compile(r"No such (\w+) object: .*", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Problems:
-    """What is wrong with a form, in sentences.
+    """Problems of a form, in sentences.
 
     `fields` has the problem of each control by its name, `rest` all that belongs to none.
     """

@@ -46,7 +46,7 @@ SCRIPT_PATHS = [
     for name in ("htmx.min.js", "sse.min.js", "console.js")
 ]
 LINK_SCRIPT = _add_asset("link.js", b"text/javascript; charset=utf-8")
-"""Of the page that a link to choose a password leads to."""
+"""Script of the page on which a link lets a person choose a password."""
 _HTML: Header = (b"content-type", b"text/html; charset=utf-8")
 _NO_REFERRER: Header = (b"referrer-policy", b"no-referrer")
 _HEADERS: tuple[Header, ...] = (

@@ -1,6 +1,5 @@
 """The page that a link leads to, on which a person chooses a password."""
 
-import hmac
 import secrets
 
 from starlette.routing import BaseRoute
@@ -8,18 +7,13 @@ from starlette.routing import BaseRoute
 from gateway_apiserver.endpoints import Call, CallRoute
 from gateway_apiserver.surfaces.oauth.forms import read_form
 from gateway_apiserver.surfaces.pages.html import (
-    BROWSER_COOKIE,
     FORM_COOKIE,
     LINK_SCRIPT,
-    SESSION_COOKIE,
-    FormExpired,
     Pages,
-    clear_cookie,
     read_cookie,
-    redirect,
     set_cookie,
 )
-from gateway_apiserver.surfaces.pages.sign_in import BROWSER_SECONDS, START
+from gateway_apiserver.surfaces.pages.sign_in import START, begin_session, check_form
 from gateway_core.accounts.password_links import LINK_PATH, parse_link
 from gateway_core.accounts.password_rules import PasswordRefused
 from gateway_core.accounts.sessions import sign_form
@@ -51,12 +45,7 @@ class PasswordRoutes:
         """Set the password, and sign the person in."""
         self._pages.check_same_origin(call)
         form = await read_form(call)
-        secret = read_cookie(call, FORM_COOKIE)
-        expected = sign_form(secret, _PURPOSE)
-        if not secret or not hmac.compare_digest(
-            expected.encode(), form.get("form_token", "").encode()
-        ):
-            raise FormExpired
+        check_form(call, form, _PURPOSE)
         link = form.get("link", "")
         try:
             check_repeated(form.get("password", ""), form.get("repeated", ""))
@@ -70,15 +59,7 @@ class PasswordRoutes:
             return self._render(call, link=known, problem=refusal.message, wrong=wrong, status=400)
         except LinkRefused as refusal:
             return self._render(call, problem=refusal.message, status=refusal.status)
-        before = read_cookie(call, SESSION_COOKIE)
-        if before:
-            await self._sign_in.sign_out(before)
-        return redirect(
-            START,
-            set_cookie(SESSION_COOKIE, entry.token),
-            set_cookie(BROWSER_COOKIE, entry.mark, BROWSER_SECONDS),
-            clear_cookie(FORM_COOKIE),
-        )
+        return await begin_session(self._sign_in, call, entry, START)
 
     def _render(
         self,
@@ -105,6 +86,6 @@ class PasswordRoutes:
 
 
 def check_repeated(password: str, repeated: str) -> None:
-    """Raise PasswordRefused where the two differ, so that nobody mistypes a password unseen."""
+    """Raise PasswordRefused where the two differ: one of them is mistyped."""
     if password != repeated:
         raise PasswordRefused("The two passwords are not the same.", param="repeated")

@@ -3,6 +3,7 @@
 import hmac
 import re
 import secrets
+from collections.abc import Mapping
 from urllib.parse import quote, urlencode
 
 from starlette.routing import BaseRoute
@@ -21,7 +22,7 @@ from gateway_apiserver.surfaces.pages.html import (
     set_cookie,
 )
 from gateway_core.accounts.sessions import sign_form
-from gateway_core.accounts.sign_in import SignedIn, SignIn, SignInRefused
+from gateway_core.accounts.sign_in import Entry, SignedIn, SignIn, SignInRefused
 from gateway_web.http1.connections import name_client
 from gateway_web.responses import Response
 
@@ -32,6 +33,27 @@ _NEXT = re.compile(
     r"/|/settings|/console/[a-z0-9-]{1,63}[!-~]{0,2048}|/oauth/authorize\?[!-~]{1,16384}"
 )
 """Where a sign-in may lead: nowhere else, so it is no open redirect."""
+
+
+def check_form(call: Call, form: Mapping[str, str], purpose: str) -> None:
+    """Raise FormExpired where the form has no token of this browser for the purpose."""
+    secret = read_cookie(call, FORM_COOKIE)
+    expected, given = sign_form(secret, purpose), form.get("form_token", "")
+    if not secret or not hmac.compare_digest(expected.encode(), given.encode()):
+        raise FormExpired
+
+
+async def begin_session(sign_in: SignIn, call: Call, entry: Entry, place: str) -> Response:
+    """End the browser's former session, and go on to `place` with the new one."""
+    before = read_cookie(call, SESSION_COOKIE)
+    if before:
+        await sign_in.sign_out(before)
+    return redirect(
+        place,
+        set_cookie(SESSION_COOKIE, entry.token),
+        set_cookie(BROWSER_COOKIE, entry.mark, BROWSER_SECONDS),
+        clear_cookie(FORM_COOKIE),
+    )
 
 
 class SignInRoutes:
@@ -64,11 +86,7 @@ class SignInRoutes:
         self._pages.check_same_origin(call)
         form = await read_form(call)
         after = choose_next(form.get("next", ""))
-        secret = read_cookie(call, FORM_COOKIE)
-        expected = sign_form(secret, f"sign-in {after}")
-        given = form.get("form_token", "")
-        if not secret or not hmac.compare_digest(expected.encode(), given.encode()):
-            raise FormExpired
+        check_form(call, form, f"sign-in {after}")
         email = form.get("email", "")
         try:
             entry = await self._sign_in.sign_in(
@@ -79,15 +97,7 @@ class SignInRoutes:
             )
         except SignInRefused as refusal:
             return self._render(call, after, email=email, problem=refusal.message, status=403)
-        before = read_cookie(call, SESSION_COOKIE)
-        if before:
-            await self._sign_in.sign_out(before)
-        return redirect(
-            after,
-            set_cookie(SESSION_COOKIE, entry.token),
-            set_cookie(BROWSER_COOKIE, entry.mark, BROWSER_SECONDS),
-            clear_cookie(FORM_COOKIE),
-        )
+        return await begin_session(self._sign_in, call, entry, after)
 
     async def leave(self, call: Call) -> Response:
         """Sign out."""
