@@ -104,8 +104,10 @@ class ReadThrough(Generic[T]):
         """Whether the table may be behind by more than a watch's usual delay."""
         return self.table.staleness > QUIET_SECONDS
 
-    async def read(self, name: str) -> T | None:
+    async def read(self, name: str, is_recent: Callable[[T], bool] = lambda _: True) -> T | None:
         """The entry as the record has it, or had it within the last second; None if gone.
+
+        `is_recent` tells an entry from one that the caller knows to be outdated.
 
         Raises KubernetesUnavailable: no answer within 1 s, or another read has just failed.
         """
@@ -115,9 +117,9 @@ class ReadThrough(Generic[T]):
             if exists is None:
                 raise KubernetesUnavailable(f"{self._plural} cannot be read")
             entry = self.table.get(name) if exists else None
-            if entry is not None or not exists:
+            if not exists or (entry is not None and is_recent(entry)):
                 return entry
-            # the watch has removed the entry since: the read is older than that
+            # the read is older than the watch's removal of the entry, or than what the caller knows
             task = self._reads.find(name, newer_than=task)
         raise KubernetesUnavailable(f"{self._plural} change faster than they are read")
 

@@ -108,15 +108,19 @@ class TokenVerifier:
 
     async def _find_grant(self, parsed: ParsedToken) -> GrantRecord | None:
         """The token's grant; read by name where the token is newer than the table."""
+
+        def is_recent(grant: GrantRecord) -> bool:
+            return grant.refresh.generation >= parsed.generation
+
         grant = await find_current(self._grants, parsed.grant)
-        if grant is not None and grant.refresh.generation >= parsed.generation:
+        if grant is not None and is_recent(grant):
             return grant
         # the tag shows that this gateway issued it: the watch is behind, or the grant is gone
         if (self._gone.get(parsed.grant) or 0.0) > self._clock():
             return None
         async with self._turns.take("all"):
             try:
-                found = await self._grants.read(parsed.grant)
+                found = await self._grants.read(parsed.grant, is_recent)
             except KubernetesUnavailable as error:
                 raise _unavailable() from error
         if found is None:

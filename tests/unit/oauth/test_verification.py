@@ -202,6 +202,15 @@ async def test_token_that_is_newer_than_the_watch_is_read(scene):
     assert (await scene.verify(scene.token)).client_id == "client_a"
 
 
+async def test_two_refreshes_within_a_second_of_a_replica_that_lags_are_both_read(scene):
+    scene.tables[GatewayGrant].cut = True
+    tokens = {1: scene.token}
+    for generation in (2, 3):
+        tokens[generation] = MINT.mint("access", GRANT, generation)
+        scene.put_grant(generation, tokens)
+        assert (await scene.verify(tokens[generation])).scopes == {"mcp:read"}
+
+
 @pytest.mark.parametrize(
     ("kind", "name"),
     [(GatewayOAuthClient, "client-a"), (GatewayAccount, "demo"), (GatewayUser, "ann")],
