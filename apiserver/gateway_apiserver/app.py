@@ -5,15 +5,12 @@ Made by `__main__` of what `compose` puts together, and by tests of fakes.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError, ResponseValidationError
 from starlette.middleware import Middleware
-from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
-from gateway_apiserver.content import ContentSender
 from gateway_apiserver.documents import ApiDocument
 from gateway_apiserver.errors import hide_response, refuse_invalid
 from gateway_apiserver.failpoints import Failpoints
@@ -37,11 +34,8 @@ from gateway_apiserver.routers import tasks as tasks_router
 from gateway_apiserver.surfaces.batches.creation import BatchCreation
 from gateway_apiserver.surfaces.batches.service import BatchService
 from gateway_apiserver.surfaces.console.surface import add_console
-from gateway_apiserver.surfaces.files.creation import FileCreation
-from gateway_apiserver.surfaces.files.deletion import FileDeletion
 from gateway_apiserver.surfaces.files.finder import FileFinder
-from gateway_apiserver.surfaces.files.streams import FileStreams
-from gateway_apiserver.surfaces.files.writing import FileWriter
+from gateway_apiserver.surfaces.files.surface import add_storage
 from gateway_apiserver.surfaces.llm.cached import CachedCalls
 from gateway_apiserver.surfaces.llm.call_headers import describe_headers, make_call_headers
 from gateway_apiserver.surfaces.llm.calls import LlmCalls
@@ -53,71 +47,36 @@ from gateway_apiserver.surfaces.management.services import make_services
 from gateway_apiserver.surfaces.management.usage import UsageReports
 from gateway_apiserver.surfaces.moderations import ModerationRoutes
 from gateway_apiserver.surfaces.notices import NoticeReceiver
-from gateway_apiserver.surfaces.oauth.endpoints import (
-    OAUTH_ALLOWANCES,
-    DiscoveryRoutes,
-    OAuthRoutes,
-)
 from gateway_apiserver.surfaces.operations import (
     PublicSender,
     list_document_pages,
     list_operational_routes,
 )
-from gateway_apiserver.surfaces.pages.consent import ConsentRoutes
-from gateway_apiserver.surfaces.pages.html import Pages
-from gateway_apiserver.surfaces.pages.passwords import PasswordRoutes
-from gateway_apiserver.surfaces.pages.settings import SettingsRoutes
-from gateway_apiserver.surfaces.pages.sign_in import SignInRoutes
-from gateway_apiserver.surfaces.pages.sso import SsoRoutes
+from gateway_apiserver.surfaces.pages.surface import add_sign_in
 from gateway_apiserver.surfaces.pricing import Prices
 from gateway_apiserver.surfaces.tasks import TaskRoutes
-from gateway_apiserver.surfaces.temporary_files.creation import TemporaryCreation
-from gateway_apiserver.surfaces.temporary_files.objects import TemporaryFiles
-from gateway_apiserver.surfaces.temporary_files.puts import FilePuts
-from gateway_apiserver.surfaces.uploads.service import UploadService
-from gateway_apiserver.surfaces.uploads.streams import PartUploads
 from gateway_core.accounts.authentication import Authenticator, PolicyView
-from gateway_core.accounts.passwords import PasswordChecker
 from gateway_core.accounts.records import AccountRecord, OwnerIndex
-from gateway_core.accounts.sessions import SessionStore
-from gateway_core.accounts.sign_in import SIGN_IN_ALLOWANCES, KnownBrowsers, SignIn
-from gateway_core.accounts.sso import PendingCookies, SignOn
-from gateway_core.accounts.throttle import Allowance, Throttle
 from gateway_core.admission.admission import Admission, Authorizer
 from gateway_core.admission.intake import Intake
 from gateway_core.admission.rates import FreeRateLimiter, RateLimiter
 from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.ids import IdMint
 from gateway_core.api.key import GatewayKey
-from gateway_core.api.oauth import GatewayOAuthClient
 from gateway_core.api.task import GatewayTask
 from gateway_core.billing.counters import FreeRate
 from gateway_core.egress.addresses import AddressPolicy
-from gateway_core.files.addresses import TemporaryAddresses
-from gateway_core.files.files import FileRecorder
-from gateway_core.files.parts import UploadParts
-from gateway_core.files.quota import StorageQuota
-from gateway_core.files.quota_counters import Pool
-from gateway_core.files.uploads import UploadOutcomes
 from gateway_core.kube.api_health import ApiHealth
 from gateway_core.kube.informer import Cache
 from gateway_core.kube.read_through import ReadThrough
 from gateway_core.kube.repository import ListLimiter, Repository
 from gateway_core.llm.metrics import LlmMetrics
 from gateway_core.llm.service import LlmService
-from gateway_core.oauth.authorization import Authorizations
-from gateway_core.oauth.clients import ClientDirectory, MetadataDocuments
-from gateway_core.oauth.codes import CodeStore
-from gateway_core.oauth.grants import Grants
-from gateway_core.oauth.registration import Registrar
-from gateway_core.oauth.room import ClientIndex
-from gateway_core.oauth.rotation import Lifetimes
-from gateway_core.oauth.tokens import TokenMint
 from gateway_core.providers.catalog_view import CatalogView
 from gateway_core.providers.moderators import Moderators
 from gateway_core.providers.notices import NoticeSigner
 from gateway_core.providers.offers import Offers
-from gateway_core.storage.limits import DownloadBounds, Downloads, StreamLimiter
+from gateway_core.storage.limits import DownloadBounds, Downloads
 from gateway_core.tasks.cancellation import TaskCancellation
 from gateway_core.tasks.creation import TaskRecorder, TaskService
 from gateway_core.tasks.finder import TaskFinder
@@ -273,7 +232,7 @@ def _add_routes(
     ).add_to(routes)
     repository = Repository(parts.kube, mint, {GatewayKey.plural: parts.tables.keys}, ListLimiter())
     same = authenticator.check_same
-    services = _add_storage(
+    services = add_storage(
         routes, parts, repository, file_finder, mint, metrics, failpoints, downloads, same
     )
     most_open = settings.open_batches_per_account
@@ -310,7 +269,7 @@ def _add_routes(
         webhooks.router,
     ):
         app.include_router(router)
-    pages = _add_sign_in(routes, parts, mint, intake)
+    pages = add_sign_in(routes, parts, mint, intake)
     NoticeReceiver(NoticeSigner(parts.id_key), parts.notices).add_to(routes)
     document = ApiDocument(
         app,
@@ -351,137 +310,6 @@ def create_health_app(parts: ApiParts, drain: Drain) -> ASGIApp:
         build_readiness(parts, drain),
         partial(expose, parts.registry) if parts.settings.metrics_enabled else None,
     )
-
-
-def _add_storage(
-    routes: list[BaseRoute],
-    parts: ApiParts,
-    repository: Repository,
-    finder: FileFinder,
-    mint: IdMint,
-    metrics: ApiMetrics,
-    failpoints: Failpoints,
-    downloads: Downloads,
-    check_same: Callable[[AccountRecord], None],
-) -> dict[type, Any]:
-    """Add files, Uploads and temporary files, which share an account's storage and streams.
-
-    The services of their routers.
-    """
-    settings, kube, store = parts.settings, parts.kube, parts.store
-    streams = StreamLimiter()
-    recorder = FileRecorder(kube, parts.storage)
-    most: dict[Pool, int] = {
-        "files": settings.files_per_account,
-        "temporary": settings.temporary_files_per_account,
-    }
-    quota = StorageQuota(kube, parts.storage, most)
-    FileStreams(
-        finder,
-        FileCreation(FileWriter(store, quota, recorder, streams, check_same, failpoints), mint),
-        store,
-        ContentSender(downloads, partial(metrics.count_bytes, "files", "out")),
-        metrics,
-    ).add_to(routes)
-    outcomes = UploadOutcomes(kube, quota, recorder, failpoints)
-    upload_parts = UploadParts(store, parts.parts, mint, failpoints)
-    upload_service = UploadService(
-        kube, repository, quota, outcomes, upload_parts, mint, clock=parts.clock
-    )
-    PartUploads(
-        upload_service,
-        upload_parts,
-        partial(metrics.count_bytes, "uploads", "in"),
-        streams,
-        clock=parts.clock,
-    ).add_to(routes)
-    addresses = TemporaryAddresses(parts.sealer)
-    writer = FileWriter(store, quota, recorder, streams, check_same)
-    temporary = TemporaryFiles(
-        repository,
-        writer,
-        addresses,
-        mint,
-        media_url=settings.media_url,
-        limit=settings.temporary_storage_bytes,
-    )
-    TemporaryCreation(temporary, writer, parts.fetcher).add_to(routes)
-    return {
-        FileFinder: finder,
-        FileDeletion: FileDeletion(finder, recorder, quota),
-        UploadService: upload_service,
-        FilePuts: FilePuts(temporary, store, addresses, media_url=settings.media_url),
-    }
-
-
-def _add_sign_in(
-    routes: list[BaseRoute], parts: ApiParts, mint: IdMint, intake: Intake
-) -> tuple[Pages, SignInRoutes]:
-    """Add sign-in, the authorization server, and the pages of both."""
-    settings, kube, tables, peppers = parts.settings, parts.kube, parts.tables, parts.peppers
-    accounts = ReadThrough(tables.accounts, kube, GatewayAccount.plural)
-    users = ReadThrough(tables.users, kube, GatewayUser.plural)
-    clients = ReadThrough(tables.clients, kube, GatewayOAuthClient.plural)
-    throttle = Throttle(
-        parts.transient,
-        {
-            **SIGN_IN_ALLOWANCES,
-            **OAUTH_ALLOWANCES,
-            "register": Allowance(settings.oauth_registrations_per_minute, 60),
-            "register-day": Allowance(settings.oauth_registrations_per_day, 86_400),
-            "register-network": Allowance(10 * settings.oauth_registrations_per_day, 86_400),
-            "sign-in-address": Allowance(settings.sign_ins_per_minute, 60),
-        },
-        parts.id_key,
-    )
-    documents = MetadataDocuments(parts.documents) if settings.oauth_documents else None
-    directory = ClientDirectory(clients, mint, peppers, documents)
-    authorizations = Authorizations(directory, settings.base_url, settings.mcp_url)
-    registrar, index = None, ClientIndex(tables.clients)
-    if settings.oauth_registration:
-        most = settings.oauth_unused_clients
-        registrar = Registrar(kube, tables.clients, index, mint, peppers, most_unused=most)
-    grants = Grants(
-        kube,
-        CodeStore(parts.transient),
-        tables.grants,
-        index,
-        accounts,
-        users,
-        mint,
-        TokenMint(parts.id_key),
-        peppers,
-        lifetimes=Lifetimes(
-            access=settings.oauth_access_seconds,
-            refresh=settings.oauth_refresh_idle_seconds,
-            family=settings.oauth_family_seconds,
-        ),
-    )
-    DiscoveryRoutes(
-        settings.base_url,
-        settings.mcp_url,
-        registration=settings.oauth_registration,
-        documents=settings.oauth_documents,
-    ).add_to(routes)
-    OAuthRoutes(registrar, directory, grants, authorizations, throttle, intake).add_to(routes)
-    pages = Pages(settings.base_url)
-    pages.add_to(routes)
-    sessions = SessionStore(parts.transient)
-    browsers = KnownBrowsers(parts.id_key)
-    service = SignIn(kube, users, PasswordChecker(parts.id_key), sessions, throttle, browsers)
-    if parts.oidc is not None:
-        policy = settings.sign_on_policy
-        cookies = PendingCookies(parts.id_key)
-        sign_on = SignOn(kube, sessions, tables.users, parts.oidc, policy, cookies)
-        SsoRoutes(pages, service, sign_on, throttle).add_to(routes)
-    sign_in = SignInRoutes(pages, service, settings.oidc_title if parts.oidc else "")
-    sign_in.add_to(routes)
-    PasswordRoutes(pages, service).add_to(routes)
-    ConsentRoutes(pages, sign_in, authorizations, grants, accounts, throttle).add_to(routes)
-    SettingsRoutes(
-        pages, sign_in, service, grants, tables.accounts, parts.key_use, throttle
-    ).add_to(routes)
-    return pages, sign_in
 
 
 def _classify(accounts: Cache[AccountRecord], name: str) -> str:

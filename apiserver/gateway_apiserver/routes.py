@@ -8,7 +8,8 @@ from fastapi.routing import APIRoute
 from starlette.responses import Response
 
 from gateway_apiserver.access import authorize
-from gateway_apiserver.documents import describe_function, list_properties
+from gateway_apiserver.document_operations import describe_function
+from gateway_apiserver.document_schemas import list_properties
 from gateway_apiserver.endpoints import Unlisted
 from gateway_apiserver.surfaces.validation import check_query, read_request_body
 from gateway_core.admission.admission import Access

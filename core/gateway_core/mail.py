@@ -12,7 +12,7 @@ from typing import Literal
 
 import structlog
 
-from gateway_core.concurrency import AcquireTimeout, FairSemaphore
+from gateway_core.fair_semaphore import AcquireTimeout, FairSemaphore
 
 Security = Literal["starttls", "tls", "none"]
 

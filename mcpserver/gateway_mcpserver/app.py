@@ -58,6 +58,7 @@ from gateway_mcpserver.refusals import RefusalRenderer
 from gateway_mcpserver.settings import McpSettings
 from gateway_mcpserver.tables import Tables
 from gateway_mcpserver.tools.account import CheckBalance
+from gateway_mcpserver.tools.creation import CreateTask
 from gateway_mcpserver.tools.models import (
     AllowedModels,
     CheckPricing,
@@ -67,7 +68,7 @@ from gateway_mcpserver.tools.models import (
 )
 from gateway_mcpserver.tools.prompts import SearchPrompts
 from gateway_mcpserver.tools.task_waits import TaskWaiter
-from gateway_mcpserver.tools.tasks import CancelTask, CreateTask, GetTask, ListTasks
+from gateway_mcpserver.tools.tasks import CancelTask, GetTask, ListTasks
 from gateway_mcpserver.tools.toolbox import Toolbox
 from gateway_mcpserver.waiting import Waits
 from gateway_web.application import EndpointRoute, create_application

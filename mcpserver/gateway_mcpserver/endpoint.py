@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway_core.api.errors import MethodNotAllowed, Unavailable
 from gateway_core.api.ids import id_to_name
-from gateway_core.concurrency import FairSemaphore
+from gateway_core.fair_semaphore import FairSemaphore
 from gateway_core.oauth.discovery import ENDPOINT_PATHS
 from gateway_mcpserver.authentication import Caller, McpAuthenticator
 from gateway_mcpserver.cancellations import Cancellations
@@ -47,8 +47,8 @@ from gateway_mcpserver.protocol.messages import (
 )
 from gateway_mcpserver.protocol.streaming import Reply
 from gateway_mcpserver.protocol.subscriptions import Subscriptions
+from gateway_mcpserver.tools.creation import PendingTask, describe_created
 from gateway_mcpserver.tools.task_waits import TaskWaiter
-from gateway_mcpserver.tools.tasks import PendingTask, describe_created
 from gateway_mcpserver.tools.tool import Tool, ToolCall, ToolResult, render_failure
 from gateway_mcpserver.tools.toolbox import Toolbox
 from gateway_mcpserver.waiting import FindRefusal, Stop, Wait

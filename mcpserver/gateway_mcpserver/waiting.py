@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 from gateway_core.api.errors import GatewayError
-from gateway_core.concurrency import FairSemaphore
+from gateway_core.fair_semaphore import FairSemaphore
 from gateway_core.kube.informer import Cache
 
 FindRefusal = Callable[[], Awaitable[GatewayError | None]]

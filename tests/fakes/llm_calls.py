@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gateway_core.api.model import Price
+from gateway_core.api.price import Price
 from gateway_core.llm.formats.calls import Format, LlmCall, encode_body
 from gateway_core.llm.formats.exchange import Exchange, plan_exchange
 from gateway_core.llm.formats.requests import read_chat, read_generate, read_responses

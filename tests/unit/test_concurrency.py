@@ -15,12 +15,11 @@ from gateway_core.concurrency import (
     GRACE_SECONDS,
     LONGEST_SECONDS,
     STEADY_SECONDS,
-    AcquireTimeout,
-    FairSemaphore,
     Supervisor,
     WaitLimit,
     back_off,
 )
+from gateway_core.fair_semaphore import AcquireTimeout, FairSemaphore
 from tests.fakes.clock import in_virtual_time
 
 SECONDS = 0.05

@@ -12,7 +12,7 @@ from starlette.types import Message
 
 from gateway_apiserver.endpoints import Call
 from gateway_core.api.errors import TooLarge, Unavailable
-from gateway_core.concurrency import FairSemaphore, HeldUnits
+from gateway_core.fair_semaphore import FairSemaphore, HeldUnits
 from gateway_core.tasks.validation import parse_exact_body
 from gateway_web.middleware.bodies import RequestBody, read_json_body, read_json_length
 

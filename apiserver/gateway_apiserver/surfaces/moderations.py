@@ -18,7 +18,7 @@ from gateway_core.api.batch import ACTION
 from gateway_core.api.errors import UpstreamRateLimited
 from gateway_core.billing.counters import Hold
 from gateway_core.billing.journal import CallRecord
-from gateway_core.concurrency import HeldUnits
+from gateway_core.fair_semaphore import HeldUnits
 from gateway_core.kube.clock import CLOCK
 from gateway_core.observability.tracing import SpanKind
 from gateway_core.providers.catalog import Catalog, Model

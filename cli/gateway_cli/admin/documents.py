@@ -15,8 +15,8 @@ from gateway_core.api.account import Funds
 from gateway_core.api.ids import name_to_id
 from gateway_core.api.key import GatewayKey
 from gateway_core.api.limits import SpendLimit, subject_of_guardrail, subject_of_key
-from gateway_core.api.model import Price
 from gateway_core.api.money import to_decimal_text
+from gateway_core.api.price import Price
 from gateway_core.api.resource import Object, Resource
 from gateway_core.api.task import name_phase
 from gateway_core.api.usage import GatewayUsage

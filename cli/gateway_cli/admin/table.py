@@ -18,8 +18,9 @@ from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.ids import ACCOUNT_LABEL, id_to_name
 from gateway_core.api.key import GatewayKey
-from gateway_core.api.model import GatewayModel, GatewayPrompt, Price
+from gateway_core.api.model import GatewayModel, GatewayPrompt
 from gateway_core.api.oauth import GatewayGrant, GatewayOAuthClient
+from gateway_core.api.price import Price
 from gateway_core.api.provider import GatewayProvider
 from gateway_core.api.task import PENDING, GatewayTask, TaskPhase
 from gateway_core.api.times import format_time

@@ -15,7 +15,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 
 from gateway_core.accounts.password_rules import MAX_CHARACTERS, normalize_password
 from gateway_core.api.errors import TooManyCalls
-from gateway_core.concurrency import FairSemaphore
+from gateway_core.fair_semaphore import FairSemaphore
 
 AT_ONCE = 2
 """Hashes computed at once; each takes 19 MiB and about 30 ms of a core."""

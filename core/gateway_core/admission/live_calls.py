@@ -22,7 +22,7 @@ from gateway_core.billing.counters import Hold
 from gateway_core.billing.journal import CallRecord
 from gateway_core.billing.leases import Leases
 from gateway_core.billing.reservations import CallReservations
-from gateway_core.concurrency import FairSemaphore
+from gateway_core.fair_semaphore import FairSemaphore
 from gateway_core.kube.clock import CLOCK
 from gateway_core.redis.link import CountersStale, CountersUnavailable
 

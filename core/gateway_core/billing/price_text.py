@@ -1,7 +1,7 @@
 """Prices as texts for people. Pure."""
 
-from gateway_core.api.model import Price, TokenRates
 from gateway_core.api.money import to_decimal_text
+from gateway_core.api.price import Price, TokenRates
 from gateway_core.billing.prices import ANY_RESOLUTION
 
 _TOKENS = {

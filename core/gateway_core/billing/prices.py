@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import ceil
 from typing import Any, TypeVar
 
-from gateway_core.api.model import Price
+from gateway_core.api.price import Price
 from gateway_core.billing.token_prices import has_token_rates
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple
 
-from gateway_core.api.model import Price, PromptTier, TokenRates
+from gateway_core.api.price import Price, PromptTier, TokenRates
 
 _MILLION = 1_000_000
 # at once, for each call reads them twice

@@ -10,7 +10,7 @@ import aiohttp
 import orjson
 
 from gateway_core.api.ids import SHARDS, shard_of
-from gateway_core.concurrency import FairSemaphore
+from gateway_core.fair_semaphore import FairSemaphore
 from gateway_core.kube.clock import CLOCK
 
 PATH = "/orders"

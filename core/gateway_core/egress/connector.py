@@ -19,8 +19,8 @@ from aiohttp.client_proto import ResponseHandler
 from multidict import CIMultiDict
 from yarl import URL
 
-from gateway_core.concurrency import FairSemaphore
 from gateway_core.egress.addresses import DECLARED, AddressPolicy, AddressRefused
+from gateway_core.fair_semaphore import FairSemaphore
 from gateway_core.proxies import InvalidProxy, find_proxy, split_credentials
 
 

@@ -10,7 +10,6 @@ from aiohttp.abc import AbstractResolver
 from yarl import URL
 
 from gateway_core.api.errors import Unavailable
-from gateway_core.concurrency import FairSemaphore
 from gateway_core.egress.addresses import AddressPolicy, AddressRefused
 from gateway_core.egress.connector import (
     GuardedSession,
@@ -18,6 +17,7 @@ from gateway_core.egress.connector import (
     is_refused,
     parse_url,
 )
+from gateway_core.fair_semaphore import FairSemaphore
 
 
 class FetchFailed(Exception):

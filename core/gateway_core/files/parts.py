@@ -21,8 +21,9 @@ from gateway_core.api.errors import (
 from gateway_core.api.ids import PART_PREFIX, IdMint, Ownership
 from gateway_core.api.resource import Object, part_key, receipt_key, upload_folder
 from gateway_core.api.upload import LIFETIME_SECONDS, MOST_PARTS, PartRef
-from gateway_core.concurrency import FairSemaphore, map_bounded
+from gateway_core.concurrency import map_bounded
 from gateway_core.failpoints import NO_FAILPOINTS, Failpoints
+from gateway_core.fair_semaphore import FairSemaphore
 from gateway_core.files.quota_counters import PartCaps, PartLedger
 from gateway_core.files.uploads import MOST_PART_BYTES, count_room
 from gateway_core.redis.link import CountersStale, CountersUnavailable

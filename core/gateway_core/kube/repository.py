@@ -20,7 +20,7 @@ from gateway_core.api.ids import (
     id_to_name,
 )
 from gateway_core.api.resource import Object
-from gateway_core.concurrency import FairSemaphore
+from gateway_core.fair_semaphore import FairSemaphore
 from gateway_core.kube.client import KubernetesClient, Page
 from gateway_core.kube.errors import (
     AlreadyExists,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway_core.api.model import Route
-from gateway_core.concurrency import HeldUnits
+from gateway_core.fair_semaphore import HeldUnits
 from gateway_core.llm.formats.calls import TokenUsage
 from gateway_core.llm.formats.exchange import Exchange
 from gateway_core.llm.formats.sse import StreamFailed

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gateway_core.api.model import Price
+from gateway_core.api.price import Price
 from gateway_core.llm.formats.calls import LlmCall
 from gateway_core.providers.catalog import Model
 

@@ -14,7 +14,7 @@ from gateway_core.billing.counters import Hold
 from gateway_core.billing.journal import CallRecord
 from gateway_core.billing.prices import floor_moment, select_price
 from gateway_core.billing.token_prices import charge_tokens, quote_tokens
-from gateway_core.concurrency import HeldUnits
+from gateway_core.fair_semaphore import HeldUnits
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import KubernetesUnavailable
 from gateway_core.llm.bounds import bound_input

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from gateway_core.api.provider import DirectProvider, ProviderSpec
-from gateway_core.concurrency import FairSemaphore
+from gateway_core.fair_semaphore import FairSemaphore
 from gateway_core.kube.clock import CLOCK
 from gateway_core.llm.client import Client
 from gateway_core.llm.connection import Timeouts

@@ -23,7 +23,7 @@ from gateway_core.accounts.records import AccountRecord, KeyRecord, UserRecord
 from gateway_core.accounts.roles import act_as
 from gateway_core.api.errors import Unauthenticated, Unavailable
 from gateway_core.api.key import digest
-from gateway_core.concurrency import FairSemaphore
+from gateway_core.fair_semaphore import FairSemaphore
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import KubernetesUnavailable
 from gateway_core.kube.read_through import ReadThrough

@@ -8,8 +8,9 @@ from fractions import Fraction
 from types import MappingProxyType
 
 from gateway_core.api.conditions import ConditionType, Reason
-from gateway_core.api.model import FieldRule, GatewayModel, KeyedRoute, Price, Route
+from gateway_core.api.model import FieldRule, GatewayModel, KeyedRoute, Route
 from gateway_core.api.money import to_decimal_text
+from gateway_core.api.price import Price
 from gateway_core.billing.prices import (
     ANY_RESOLUTION,
     Unit,

@@ -10,9 +10,9 @@ import orjson
 from yarl import URL
 
 from gateway_core.api.http_provider import Header, HttpProvider
-from gateway_core.concurrency import FairSemaphore
 from gateway_core.egress.addresses import DECLARED, AddressPolicy
 from gateway_core.egress.connector import guarded_connector, use_proxy
+from gateway_core.fair_semaphore import FairSemaphore
 from gateway_core.providers.checks import JOB, LOOKUP, RESULT, SUBMIT_PATH, Request
 from gateway_core.providers.templates import Expression, PathTemplate, fill_header, prune_nulls
 from gateway_core.providers.upstream import UpstreamBusy

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from gateway_core.api.model import FieldRule, Price
+from gateway_core.api.model import FieldRule
+from gateway_core.api.price import Price
 from gateway_core.billing.prices import (
     Unit,
     find_second_price,

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from gateway_core.api.model import Price
 from gateway_core.api.money import MICROS_PER_CENT, ceil_cents
+from gateway_core.api.price import Price
 from gateway_core.billing.prices import Unit
 from gateway_core.billing.token_prices import Rates, has_token_rates, list_tiers
 from gateway_core.providers.price_list import CatalogStatus, PricingStatus, Schedule, Strategy

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 from gateway_core.api.errors import Unavailable
-from gateway_core.concurrency import FairSemaphore
+from gateway_core.fair_semaphore import FairSemaphore
 from gateway_core.storage.objects import MOST_STREAMS, StoreUnavailable
 
 ARCHIVE_SECONDS = 2.0

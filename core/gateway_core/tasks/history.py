@@ -19,7 +19,7 @@ from gateway_core.api.ids import name_to_id
 from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import format_time, parse_time
-from gateway_core.concurrency import FairSemaphore
+from gateway_core.fair_semaphore import FairSemaphore
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import KubernetesError, ObjectNotFound
 from gateway_core.kube.informer import Cache

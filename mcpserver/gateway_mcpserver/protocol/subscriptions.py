@@ -7,7 +7,7 @@ when the client leaves, or when the process drains. Clients subscribe again.
 import asyncio
 from typing import Any
 
-from gateway_core.concurrency import FairSemaphore
+from gateway_core.fair_semaphore import FairSemaphore
 from gateway_mcpserver.protocol.documents import SUBSCRIPTION_META_KEY, complete
 from gateway_mcpserver.protocol.eras import Era
 from gateway_mcpserver.protocol.messages import (

@@ -14,7 +14,7 @@ from gateway_core.kube.read_through import QUIET_SECONDS
 from gateway_core.tasks.finder import TaskFinder, TaskRecord
 from gateway_mcpserver.metrics import McpMetrics
 from gateway_mcpserver.protocol.streaming import HEARTBEAT_SECONDS, Reply
-from gateway_mcpserver.tools.tasks import CreatedTask, PendingTask, describe_created
+from gateway_mcpserver.tools.creation import CreatedTask, PendingTask, describe_created
 from gateway_mcpserver.waiting import FindRefusal, Wait, Waits
 
 RETRY_SECONDS = 3.0

@@ -7,7 +7,7 @@ from gateway_core.admission.rates import FreeRateLimiter
 from gateway_core.api.errors import GatewayError, Internal
 from gateway_mcpserver.metrics import McpMetrics
 from gateway_mcpserver.protocol.messages import INVALID_PARAMS, RpcError
-from gateway_mcpserver.tools.tasks import PendingTask
+from gateway_mcpserver.tools.creation import PendingTask
 from gateway_mcpserver.tools.tool import Output, Tool, ToolCall, ToolResult, render_failure
 
 

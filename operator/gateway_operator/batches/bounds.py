@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
-from gateway_core.concurrency import FairSemaphore
+from gateway_core.fair_semaphore import FairSemaphore
 
 CHECKS_AT_ONCE = 4
 RUNS_AT_ONCE = 48

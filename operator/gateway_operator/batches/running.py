@@ -19,7 +19,7 @@ from gateway_core.api.resource import ObjectRef
 from gateway_core.batches import lifecycle
 from gateway_core.batches.lines import Line
 from gateway_core.batches.results import LineResult, read_lines, read_sequence
-from gateway_core.concurrency import FairSemaphore
+from gateway_core.fair_semaphore import FairSemaphore
 from gateway_core.kube.errors import KubernetesError
 from gateway_core.providers.catalog import Model
 from gateway_core.providers.moderators import Moderators

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from gateway_core.callbacks.client import CallbackSender
 from gateway_core.callbacks.schedule import SCHEDULE
 from gateway_core.callbacks.signing import make_headers
-from gateway_core.concurrency import FairSemaphore
+from gateway_core.fair_semaphore import FairSemaphore
 from gateway_core.tasks.delivery import Outcome
 from gateway_operator.callbacks.signing import Keyring
 

@@ -27,7 +27,7 @@ from gateway_core.callbacks.rotation import (
     refuse_second,
 )
 from gateway_core.callbacks.schedule import Verdict, judge
-from gateway_core.concurrency import FairSemaphore
+from gateway_core.fair_semaphore import FairSemaphore
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import (
     AlreadyExists,

@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass
 
 from gateway_core.api.task import GatewayTask, UpstreamJob
+from gateway_core.providers.upstream import SubmissionGuarantee, Upstream
 
 FRESH_SECONDS = 5.0
 
@@ -61,3 +62,8 @@ class Attempt:
         """Note the intent on record, which was written before `at`, or begun then."""
         if intent_time != self.seen_intent:
             self.seen_intent, self.seen_at = intent_time, at
+
+
+def is_keyed(upstream: Upstream) -> bool:
+    """Return whether a repeated submission returns the same job."""
+    return upstream.guarantee is SubmissionGuarantee.IDEMPOTENCY_KEY

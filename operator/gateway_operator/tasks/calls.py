@@ -17,7 +17,7 @@ from gateway_core.api.errors import GatewayError
 from gateway_core.api.ids import TRACEPARENT_ANNOTATION
 from gateway_core.api.task import GatewayTask, TaskRequest
 from gateway_core.api.upload import LIFETIME_SECONDS
-from gateway_core.concurrency import FairSemaphore
+from gateway_core.fair_semaphore import FairSemaphore
 from gateway_core.files.addresses import MediaItem, MediaSigner
 from gateway_core.observability.tracing import (
     NO_SPAN,

@@ -39,7 +39,7 @@ from gateway_core.tasks.restoring import CREATE_TIME, is_made_after
 from gateway_operator.accounts.credentials import Refusal
 from gateway_operator.context import Context
 from gateway_operator.reconciler import AT_ONCE, Draining, Next, Superseded, WorkQueue, after
-from gateway_operator.tasks.attempts import FRESH_SECONDS, Attempt, ReceivedJob
+from gateway_operator.tasks.attempts import FRESH_SECONDS, Attempt, ReceivedJob, is_keyed
 from gateway_operator.tasks.cache import TaskWriter
 from gateway_operator.tasks.calls import Inputs, ProviderCalls
 from gateway_operator.tasks.holds import LEDGER_PAUSE, Holds
@@ -395,8 +395,3 @@ class Submission:
         text = f"provider {provider}: {error}"
         await self.show_wait(task, Reason.WAITING_FOR_PROVIDER, text, is_answer=True, until=until)
         return after(delay)
-
-
-def is_keyed(upstream: Upstream) -> bool:
-    """Return whether a repeated submission returns the same job."""
-    return upstream.guarantee is SubmissionGuarantee.IDEMPOTENCY_KEY

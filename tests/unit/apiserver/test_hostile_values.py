@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import orjson
 from fastapi.routing import iter_route_contexts
 
-from gateway_apiserver.documents import list_properties
+from gateway_apiserver.document_schemas import list_properties
 from gateway_apiserver.routes import GatewayRoute
 from gateway_core.accounts.roles import Act
 from tests.unit.apiserver.gateway import Gateway, call

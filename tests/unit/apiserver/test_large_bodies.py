@@ -14,7 +14,7 @@ from gateway_apiserver.surfaces import large_bodies
 from gateway_apiserver.surfaces.large_bodies import LARGE_BYTES, MOST_BYTES, LargeBodies
 from gateway_core.admission.live_calls import AccountLimiter
 from gateway_core.api.errors import TooLarge, Unavailable
-from gateway_core.concurrency import HeldUnits
+from gateway_core.fair_semaphore import HeldUnits
 from gateway_web.context import RequestContext
 from tests.fakes.clock import in_virtual_time
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway_core.api.model import Price
+from gateway_core.api.price import Price
 from gateway_core.billing.price_text import describe_price
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway_core.api import money
-from gateway_core.api.model import Price, SecondPrice
+from gateway_core.api.price import Price, SecondPrice
 from gateway_core.billing import ledger, usage
 from gateway_core.billing import prices as pricing
 from gateway_core.billing.prices import (

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway_core.api.model import Price, PromptTier, TokenRates
+from gateway_core.api.price import Price, PromptTier, TokenRates
 from gateway_core.billing.token_prices import (
     TokenCounts,
     charge_tokens,

@@ -14,7 +14,7 @@ from gateway_cli.rest.chat import Figures, compute_cost
 from gateway_cli.rest.client import RestApi
 from gateway_cli.rest.errors import RestError, read_refusal
 from gateway_cli.session import EXIT_REFUSED, EXIT_UNAVAILABLE
-from gateway_core.api.model import Price
+from gateway_core.api.price import Price
 from gateway_core.providers.price_list import Schedule
 from gateway_core.providers.price_schedules import render_schedule
 

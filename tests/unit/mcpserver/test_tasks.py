@@ -5,7 +5,7 @@ import asyncio
 import orjson
 import pytest
 
-from gateway_mcpserver.tools import tasks
+from gateway_mcpserver.tools import creation
 from tests.unit.apiserver.gateway import COMPLETED, FAILED, MODEL, PATH, body, call
 from tests.unit.mcpserver.gateway import McpGateway
 
@@ -103,7 +103,7 @@ async def test_many_creates_at_once_take_turns_and_none_is_dropped(gateway, monk
     results = await asyncio.gather(*(gateway.create(f"key {n}") for n in range(40)))
     assert not any(result["isError"] for result in results)
     assert len(gateway.kube.list_objects("gatewaytasks")) == 40
-    assert most <= tasks.ACCOUNT_CREATES
+    assert most <= creation.ACCOUNT_CREATES
 
 
 PLACE = {"service": "sim", "action": "reference_to_video"}

@@ -13,7 +13,7 @@ from gateway_core.api.resource import Object
 from gateway_core.api.usage import GatewayUsage
 from gateway_core.batches.lines import Line, read_custom_id
 from gateway_core.batches.results import STEP_LINES, LineResult, merge
-from gateway_core.concurrency import FairSemaphore
+from gateway_core.fair_semaphore import FairSemaphore
 from gateway_operator.batches import finalizing
 from gateway_operator.batches.bounds import MOST_BYTES, Share, Window
 from gateway_operator.batches.finalizing import Finalizing

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from gateway_core.concurrency import FairSemaphore
+from gateway_core.fair_semaphore import FairSemaphore
 from gateway_operator.batches import bounds as slots_module
 from gateway_operator.batches.bounds import SLICE_SECONDS, Share, Slots, Window
 from tests.fakes.clock import in_virtual_time

@@ -7,7 +7,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope
 
 from gateway_core.api.errors import TooLarge, Unavailable, UnsupportedMediaType
-from gateway_core.concurrency import FairSemaphore
+from gateway_core.fair_semaphore import FairSemaphore
 from gateway_web.context import Header, get_context
 from gateway_web.http1.exchange import EXCHANGE_KEY, Exchange
 

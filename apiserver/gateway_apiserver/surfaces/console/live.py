@@ -15,7 +15,7 @@ from starlette.types import Message, Receive
 from gateway_apiserver.endpoints import Call, CallRoute
 from gateway_apiserver.surfaces.console.seats import ROOT, Console, read_header
 from gateway_core.api.errors import NotFound, TooManyCalls
-from gateway_core.concurrency import FairSemaphore
+from gateway_core.fair_semaphore import FairSemaphore
 from gateway_core.kube.informer import Cache
 from gateway_web.context import Header
 from gateway_web.responses import NO_SNIFF, NO_STORE, Response, send_head

@@ -19,7 +19,7 @@ from gateway_apiserver.surfaces.llm.prompt_files import PromptFiles
 from gateway_apiserver.surfaces.llm.running import RunningCall
 from gateway_apiserver.surfaces.llm.shallow import Read, read_shallow
 from gateway_core.admission.admission import Admission, Payer, capture
-from gateway_core.concurrency import HeldUnits
+from gateway_core.fair_semaphore import HeldUnits
 from gateway_core.llm.metrics import CallTimes
 from gateway_core.llm.priced import PricedCall
 from gateway_core.llm.service import LlmService

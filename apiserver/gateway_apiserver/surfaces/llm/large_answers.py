@@ -10,7 +10,7 @@ import orjson
 from starlette.types import Send
 
 from gateway_core.api.errors import GatewayError, Unavailable, UpstreamFailed
-from gateway_core.concurrency import AcquireTimeout, FairSemaphore, HeldUnits
+from gateway_core.fair_semaphore import AcquireTimeout, FairSemaphore, HeldUnits
 from gateway_core.llm.formats.sse import LARGE_FRAME_BYTES, MOST_FRAME_BYTES
 from gateway_core.llm.response import Response
 from gateway_web.responses import JSON, NO_STORE, send_head

@@ -5,7 +5,7 @@ import asyncio
 from gateway_apiserver.surfaces.large_bodies import LargeBodies
 from gateway_apiserver.surfaces.temporary_files.streaming import find_media_type
 from gateway_core.api.errors import InvalidRequest
-from gateway_core.concurrency import HeldUnits
+from gateway_core.fair_semaphore import HeldUnits
 from gateway_core.files.fetching import Fetcher, FetchFailed
 from gateway_core.llm.formats.calls import Format, LlmCall
 from gateway_core.llm.formats.links import Link, find_links, inline_links

@@ -36,7 +36,7 @@ from gateway_core.api.errors import (
     UpstreamTimeout,
 )
 from gateway_core.billing.counters import Hold
-from gateway_core.concurrency import HeldUnits
+from gateway_core.fair_semaphore import HeldUnits
 from gateway_core.kube.clock import CLOCK
 from gateway_core.llm.attempts import open_first
 from gateway_core.llm.formats.answers import list_finish_reasons
