@@ -286,6 +286,10 @@ class AccountIndex(Generic[E]):
         entries = map(self._table.get, self._names.get(account, ()))
         return [entry for entry in entries if entry is not None]
 
+    def list_names(self, account: str) -> list[str]:
+        """Names of the account's entries, in no order."""
+        return [*self._names.get(account, ())]
+
     def get(self, account: str, name: str) -> E | None:
         """The account's entry of this name; None without one."""
         return self._table.get(name) if self._account_of.get(name) == account else None

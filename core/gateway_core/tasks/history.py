@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 
 from pydantic import ValidationError
 
+from gateway_core.accounts.records import AccountIndex
 from gateway_core.api.errors import Unavailable
 from gateway_core.api.ids import name_to_id
 from gateway_core.api.resource import Object
@@ -175,7 +176,7 @@ class TaskHistory:
     ) -> None:
         self._rows = rows
         self._kube = kube
-        self._open = open_tasks
+        self._open = AccountIndex(open_tasks, "Tasks")
         self._store = store
         self._store_timeout = StoreTimeout(PAGE_SECONDS)
         self._lists = FairSemaphore(
@@ -271,7 +272,7 @@ class TaskHistory:
 
     async def _wait_seen(self, account: str) -> None:
         """Wait for rows of the account's open tasks, such as one that was made a moment ago."""
-        names = [name for name, task in self._open.items() if task.account == account]
+        names = self._open.list_names(account)
         try:
             async with asyncio.timeout(SEEN_SECONDS):
                 for name in names:
@@ -281,7 +282,7 @@ class TaskHistory:
             return
 
     def _lacks_open(self, account: str, name: str) -> bool:
-        return self._rows.lacks(account, name) and self._open.get(name) is not None
+        return self._rows.lacks(account, name) and self._open.get(account, name) is not None
 
     async def _read_past(
         self, account: str, after: Position | None, limit: int, wanted: TaskFilter

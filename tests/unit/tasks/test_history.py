@@ -1,5 +1,6 @@
 """`GET /api/v1/tasks` over archive and record: whole, in order, the account's own."""
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -8,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_core.api.ids import id_to_name
+from gateway_core.kube.informer import Cache
 from gateway_core.kube.lists import Position
 from gateway_core.tasks import history
+from gateway_core.tasks.finder import TaskRecord
 from gateway_core.tasks.history import TaskFilter, TaskHistory, read_mark, record_task, write_mark
 from gateway_core.tasks.rows import TaskRow
 from tests.unit.apiserver.gateway import COMPLETED, FAILED, MODEL, Answer, Gateway, body
@@ -210,6 +213,40 @@ async def test_prompt_and_key_are_looked_for_in_record_and_archive(gateway: Gate
         assert await find(text="bird") == []
         assert await find(key="key-" + other[3:11]) == [dog]
         assert await find(key="key-" + gateway.key[3:11]) == cats[::-1]
+
+
+class CountingTable:
+    """A table of open tasks that counts the entries that its readers look at."""
+
+    def __init__(self, table: Cache[TaskRecord]) -> None:
+        self._table = table
+        self.visits = 0
+
+    def get(self, name: str) -> TaskRecord | None:
+        self.visits += 1
+        return self._table.get(name)
+
+    def items(self) -> Iterator[tuple[str, TaskRecord]]:
+        for entry in self._table.items():
+            self.visits += 1
+            yield entry
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+
+async def test_cost_of_a_page_follows_the_open_tasks_of_the_account(gateway: Gateway) -> None:
+    tables = gateway.api_parts.tables
+    counting: Any = CountingTable(tables.open_tasks)
+    lists = TaskHistory(tables.task_rows, counting, gateway.kube, gateway.store)
+    own = [await make(gateway) for _ in range(3)]
+    for _ in range(40):
+        assert (await gateway.create(key=gateway.other_key)).status == 202
+    for _ in range(2):
+        counting.visits = 0
+        page = await lists.read_page("demo", limit=9, wanted=TaskFilter())
+        assert [row.task_id for row in page.rows] == own[::-1]
+        assert counting.visits <= len(own)
 
 
 async def test_search_of_prompts_reads_a_part_of_the_tasks_at_a_time(
