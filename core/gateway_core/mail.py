@@ -4,6 +4,7 @@ import asyncio
 import smtplib
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from email.errors import MessageError
 from email.message import EmailMessage
@@ -73,10 +74,11 @@ class Mailer:
         sending.add_done_callback(lambda _: self._slots.release(account))
         try:
             await asyncio.wait_for(asyncio.shield(sending), self._seconds)
-        except (TimeoutError, OSError, smtplib.SMTPException) as error:
+        except (TimeoutError, OSError, ValueError, smtplib.SMTPException, MailFailed) as error:
             sending.add_done_callback(_ignore)
-            _log.warning("a mail was not sent", error=type(error).__name__)
-            raise MailFailed(_describe(error)) from error
+            failure = MailFailed(_describe(error))
+            _log.warning("a mail was not sent", problem=str(failure), error=type(error).__name__)
+            raise failure from error
 
 
 def _compose(sender: str, to: str, subject: str, text: str) -> EmailMessage:
@@ -90,18 +92,48 @@ def _compose(sender: str, to: str, subject: str, text: str) -> EmailMessage:
 
 def _send(server: MailServer, mail: EmailMessage) -> None:
     context = ssl.create_default_context()
+    place, seconds = (server.host, server.port), STEP_SECONDS
     if server.security == "tls":
-        client: smtplib.SMTP = smtplib.SMTP_SSL(
-            server.host, server.port, timeout=STEP_SECONDS, context=context
-        )
+        client: smtplib.SMTP = smtplib.SMTP_SSL(*place, timeout=seconds, context=context)
     else:
-        client = smtplib.SMTP(server.host, server.port, timeout=STEP_SECONDS)
-    with client:
+        client = smtplib.SMTP(*place, timeout=seconds)
+    try:
         if server.security == "starttls":
-            client.starttls(context=context)
+            _encrypt(client, context)
         if server.user:
-            client.login(server.user, server.password)
+            _sign_in(client, server)
         client.send_message(mail)
+        # the mail is taken, whatever the server answers now
+        with suppress(OSError, smtplib.SMTPException):
+            client.quit()
+    finally:
+        client.close()
+
+
+def _encrypt(client: smtplib.SMTP, context: ssl.SSLContext) -> None:
+    try:
+        client.starttls(context=context)
+    except (smtplib.SMTPNotSupportedError, smtplib.SMTPResponseException) as error:
+        # somebody in between may have taken the offer out of the server's answer
+        raise MailFailed(
+            "The mail server does not offer encryption by STARTTLS, so nothing was sent to it."
+        ) from error
+
+
+def _sign_in(client: smtplib.SMTP, server: MailServer) -> None:
+    try:
+        client.login(server.user, server.password)
+    except UnicodeEncodeError as error:
+        raise MailFailed(
+            "The user or password for the mail server has characters that cannot be sent."
+        ) from error
+    except smtplib.SMTPException as error:
+        # of no class of its own where the server offers other ways alone
+        if type(error) in (smtplib.SMTPException, smtplib.SMTPNotSupportedError):
+            raise MailFailed(
+                "The mail server does not offer a sign-in that the gateway can use."
+            ) from error
+        raise
 
 
 def _ignore(sending: asyncio.Future[None]) -> None:
@@ -112,17 +144,25 @@ def _ignore(sending: asyncio.Future[None]) -> None:
 def _describe(error: Exception) -> str:
     """Return the failure in words: what a server says may have names and addresses of others."""
     match error:
+        case MailFailed():
+            return str(error)
         case smtplib.SMTPAuthenticationError():
             return "The mail server refuses the gateway's user and password."
         case smtplib.SMTPRecipientsRefused():
             return "The mail server refuses the address."
         case smtplib.SMTPNotSupportedError():
             return "The mail server does not offer what the mail needs."
-        case ssl.SSLError():
+        case ssl.SSLCertVerificationError():
             return "The mail server has no valid certificate."
+        case ssl.SSLError():
+            return "The connection to the mail server cannot be encrypted."
         case TimeoutError():
             return "The mail server did not answer in time; the mail may still arrive."
+        case smtplib.SMTPServerDisconnected():
+            return "The mail server closed the connection; the mail may still arrive."
         case smtplib.SMTPException():
             return "The mail server refuses the mail."
+        case ValueError():
+            return "The mail server gave an answer that is not SMTP."
         case _:
             return "The mail server cannot be reached."

@@ -116,11 +116,7 @@ async def test_refusal_of_the_server_is_told_without_its_words(serve, refuses, t
     assert "secret" not in str(error.value)
 
 
-async def test_unreachable_and_unencrypted_servers_are_told(serve):
-    server = serve()
-    with pytest.raises(MailFailed, match="does not offer"):
-        await make_mailer(server.port, security="starttls").send("demo", "b@example.com", "s", "t")
-    server.close()
+async def test_unreachable_server_is_told():
     with pytest.raises(MailFailed, match="cannot be reached"):
         await make_mailer(1).send("demo", "bea@example.com", "Hello", "text")
 
@@ -157,7 +153,7 @@ async def test_slow_server_holds_up_a_page_for_a_bounded_time_and_few_mails():
     ("error", "text"),
     [
         (ssl.SSLCertVerificationError(), "certificate"),
-        (smtplib.SMTPServerDisconnected("x"), "refuses the mail"),
+        (smtplib.SMTPServerDisconnected("x"), "closed the connection"),
         (ConnectionRefusedError(), "cannot be reached"),
         (TimeoutError(), "in time"),
     ],
