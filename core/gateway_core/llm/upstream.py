@@ -6,13 +6,12 @@ from contextlib import suppress
 from typing import Literal
 from urllib.parse import urlsplit
 
-import orjson
-
 from gateway_core.api.provider import DirectProvider, ProviderSpec
 from gateway_core.fair_semaphore import FairSemaphore
 from gateway_core.kube.clock import CLOCK
 from gateway_core.llm.client import Client
 from gateway_core.llm.connection import Timeouts
+from gateway_core.llm.formats import provider_json
 from gateway_core.llm.formats.calls import InvalidAnswer
 from gateway_core.llm.formats.failures import ReportedError, find_error, read_error
 from gateway_core.llm.formats.sse import StreamBroken, StreamFailed
@@ -341,8 +340,8 @@ def fill_direct_headers(
 def _read_report(raw: bytes) -> ReportedError:
     """The error in the body of a response of either dialect; one without a text if none is."""
     try:
-        document = orjson.loads(raw)
-    except orjson.JSONDecodeError:
+        document = provider_json.load(raw)
+    except ValueError:
         document = None
     return find_error(document) or read_error(document)
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import orjson
 
-from gateway_core.llm.formats import provider_json
 from gateway_core.llm.formats.calls import as_object, as_objects, read_index
 from gateway_core.llm.formats.output import measure_delta, measure_plain
+from gateway_core.llm.formats.provider_json import load_arguments
 from gateway_core.llm.formats.thoughts import FIELDS, read_reasoning
 
 OTHER_REASONING = frozenset(
@@ -41,7 +41,7 @@ def read_arguments(arguments: Any, *, is_cut: bool = False) -> dict[str, Any] | 
         if not arguments.strip():
             return None if is_cut else {}
         try:
-            arguments = provider_json.load(arguments.encode("utf-8", "surrogatepass"))
+            arguments = load_arguments(arguments)
         except ValueError:
             return None
     if arguments is None:

@@ -1,13 +1,15 @@
-"""JSON of providers, whose strings may have halves of characters.
+"""JSON of providers, which is not always JSON.
 
-Characters beyond U+FFFF are two escapes in JSON, a pair of surrogates. Providers cut answers into
-frames anywhere, also between the two.
+Its strings may have halves of characters: those beyond U+FFFF are two escapes, a pair of
+surrogates, all but ASCII are several bytes, and providers cut answers into frames anywhere. Some
+write control characters without escapes, and numbers that are none.
 """
 
 import json
+import math
 import re
-from codecs import BOM_UTF8
-from collections.abc import Iterator
+from codecs import BOM_UTF8, register_error
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +17,17 @@ import orjson
 
 from gateway_core.llm.formats.calls import as_objects
 
-_ESCAPE = re.compile(
-    r"\\u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}"
-    r"|(?P<half>\\u[dD][89a-fA-F][\da-fA-F]{2})|\\."
-)
 _HIGH = ("\ud800", "\udbff")
 _LOW = ("\udc00", "\udfff")
+_BYTES = 0x10FF00
+"""Bytes of UTF-8 that are no whole character are characters of the last private plane."""
+_BYTE_MARK = "\U0010ff80".encode()[:3]
+"""How these begin; no text has them."""
+_LONE_BYTES = re.compile("[\U0010ff80-\U0010ffff]+")
+_LAST_BYTES = re.compile("[\U0010ffc2-\U0010fff4][\U0010ff80-\U0010ffbf]{0,2}$")
+"""The beginning of a character at the end of a string."""
+_LEAST_LOGPROB = -9999.0
+"""OpenAI's word for the logarithm of 0."""
 _MOST_WAITING = 16
 """Frames that wait for the other half of a character."""
 _MOST_DEPTH = 16
@@ -30,27 +37,76 @@ Path = tuple[Any, ...]
 
 
 def load(data: bytes) -> Any:
-    """Return the value of a document, with U+FFFD for each half of a character. ValueError."""
+    """Return the value of a document, with U+FFFD for each half of a character. ValueError.
+
+    Control characters may stand in strings; NaN and the infinities become null, but for the
+    smallest logarithm.
+    """
     data = data.removeprefix(BOM_UTF8)
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
-        return orjson.loads(_mend(_decode(data)))
+        return _mend(_parse(data))
 
 
-def _decode(data: bytes) -> str:
-    """The text of a document, with halves of characters as they are."""
+def load_arguments(text: str) -> Any:
+    """Return the arguments of a function call, as `load`, but none with a number that is none."""
+    data = text.encode("utf-8", "surrogatepass")
     try:
-        return data.decode("utf-8", "surrogatepass")
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return _mend(_parse(data, read_constant=_refuse_constant))
+
+
+def _read_constant(name: str) -> float | None:
+    return _LEAST_LOGPROB if name == "-Infinity" else None
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON.")
+
+
+def _read_float(text: str) -> float | None:
+    """A number, which may be beyond all floats."""
+    number = float(text)
+    return number if math.isfinite(number) else None
+
+
+def _parse(data: bytes, read_constant: Callable[[str], Any] = _read_constant) -> Any:
+    """The value of a document whose halves of characters are as they came. ValueError."""
+    try:
+        text = data.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
-        # a provider may cut a character between its bytes, too
-        return data.decode("utf-8", "replace")
+        # characters are not told apart from bytes that look like them
+        text = data.decode("utf-8", "replace" if _BYTE_MARK in data else _KEEP_BYTES)
+    try:
+        return json.loads(text, strict=False, parse_constant=read_constant, parse_float=_read_float)
+    except RecursionError as error:
+        raise ValueError("The document is nested too deeply.") from error
 
 
-def _mend(text: str) -> bytes:
-    """JSON with U+FFFD for each half of a character, as an escape or not."""
-    text = _ESCAPE.sub(lambda found: r"\ufffd" if found["half"] else found[0], text)
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+def _keep_bytes(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    data = error.object[error.start : error.end]
+    return "".join(chr(_BYTES + byte) for byte in data), error.end
+
+
+_KEEP_BYTES = "gateway.keep_bytes"
+register_error(_KEEP_BYTES, _keep_bytes)
+
+
+def _mend(document: Any) -> Any:
+    """The document with U+FFFD for each half of a character. ValueError."""
+    try:
+        text = json.dumps(document, ensure_ascii=False)
+    except RecursionError as error:
+        raise ValueError("The document is nested too deeply.") from error
+    text = _LONE_BYTES.sub(lambda found: _join_bytes(found[0]), text)
+    return orjson.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+
+
+def _join_bytes(text: str) -> str:
+    return bytes(ord(character) - _BYTES for character in text).decode("utf-8", "replace")
 
 
 @dataclass(slots=True)
@@ -75,24 +131,21 @@ class HalfJoiner:
 
     def add(self, data: bytes, frame: bytes) -> list[tuple[Any, bytes]]:
         """Return the documents that need not wait, each with its frame. ValueError."""
-        try:
-            document = json.loads(_decode(data), parse_constant=_refuse_constant)
-        except RecursionError as error:
-            raise ValueError("The document is nested too deeply.") from error
+        document = _parse(data)
         texts = {path: (holder, name) for path, holder, name in _list_texts(document)}
         for earlier in self._waiting:
             for path, (before, name) in list(earlier.halves.items()):
                 holder, key = texts.get(path, ({}, ""))
                 text = holder.get(key, "")
                 if text:
-                    if _LOW[0] <= text[0] <= _LOW[1]:
-                        holder[key] = before[name][-1] + text
-                        before[name] = before[name][:-1]
+                    begun = before[name]
+                    count = _count_half(begun)
+                    if _goes_on(begun, text):
+                        holder[key] = begun[-count:] + text
+                        before[name] = begun[:-count]
                     del earlier.halves[path]
         halves = {
-            path: (holder, key)
-            for path, (holder, key) in texts.items()
-            if _HIGH[0] <= holder[key][-1:] <= _HIGH[1]
+            path: (holder, key) for path, (holder, key) in texts.items() if _count_half(holder[key])
         }
         self._waiting.append(_Waiting(document, frame, halves))
         if _is_last(document) or len(self._waiting) > _MOST_WAITING:
@@ -106,14 +159,22 @@ class HalfJoiner:
     def _take(self, count: int | None) -> list[tuple[Any, bytes]]:
         taken, self._waiting = self._waiting[:count], [] if count is None else self._waiting[count:]
         self.is_waiting = bool(self._waiting)
-        try:
-            return [(orjson.loads(_mend(json.dumps(each.document))), each.frame) for each in taken]
-        except RecursionError as error:
-            raise ValueError("The document is nested too deeply.") from error
+        return [(_mend(each.document), each.frame) for each in taken]
 
 
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON.")
+def _count_half(text: str) -> int:
+    """Return how many characters at the end of a string are the beginning of one."""
+    if _HIGH[0] <= text[-1:] <= _HIGH[1]:
+        return 1
+    begun = _LAST_BYTES.search(text)
+    return 0 if begun is None else len(begun[0])
+
+
+def _goes_on(begun: str, text: str) -> bool:
+    """Return whether a string begins with what the end of another one lacks."""
+    if begun[-1] <= _HIGH[1]:
+        return _LOW[0] <= text[0] <= _LOW[1]
+    return chr(_BYTES + 0x80) <= text[0] <= chr(_BYTES + 0xBF)
 
 
 def _is_last(document: Any) -> bool:

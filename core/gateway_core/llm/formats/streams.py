@@ -11,10 +11,12 @@ the same frames, and neither passes on a frame that is not whole.
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 import orjson
 
+from gateway_core.llm.formats import provider_json
 from gateway_core.llm.formats.answers import MOST_REASON_LENGTH, MOST_REASONS, ChoiceEnds
 from gateway_core.llm.formats.calls import Format, TokenUsage
 from gateway_core.llm.formats.failures import ReportedError, find_error
@@ -177,6 +179,11 @@ class LlmStream(ABC):
         except ValueError as error:
             if has_own_name(frame) or _WORDS.fullmatch(data):
                 return b""
+            whole = frame.partition(b"data:")[2].strip()
+            if whole.count(b"\n") > frame.count(b"\ndata:"):
+                # a line break without an escape, in a string
+                with suppress(ValueError):
+                    return self._pass_ready(self._joiner.add(whole, frame))
             if data.find(b"\n") >= 0:
                 # some servers leave out the blank lines between their frames
                 lines = (b"data: %b\n\n" % line for line in data.split(b"\n"))
@@ -289,8 +296,8 @@ def _is_done(data: bytes) -> bool:
 def _parse(frame: bytes) -> Any:
     """The document that a provider sent instead of a stream; None if it cannot be read."""
     try:
-        return orjson.loads(frame)
-    except orjson.JSONDecodeError:
+        return provider_json.load(frame)
+    except ValueError:
         return None
 
 
