@@ -57,7 +57,9 @@ class OpenCall:
         response, stream = self.sent.response, self.exchange.open_stream()
         self.stream = stream
         try:
-            while not (stream.has_output or stream.ended or self._holds_much(stream)):
+            while not (
+                stream.has_output or stream.is_done or stream.ended or self._holds_much(stream)
+            ):
                 data = response.take()
                 if data:
                     note_begun()

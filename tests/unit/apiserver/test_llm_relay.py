@@ -185,3 +185,31 @@ async def test_large_frame_without_room_ends_its_stream(monkeypatch: pytest.Monk
         with pytest.raises(AnswerDropped, match="Too many large answers"):
             await scene.running
         assert scene.stream.text_bytes >= 1_200_000, "the provider has written it"
+
+
+@in_virtual_time
+async def test_stream_that_is_done_waits_a_second_for_its_usage() -> None:
+    async with relay() as scene:
+        scene.provider.send(CHUNK % b"a" + b"data: [DONE]\n\n")
+        await asyncio.sleep(0.9)
+        assert not scene.running.done()
+        await asyncio.sleep(0.2)
+        assert (await scene.running, scene.stream.ended) == (b"", False)
+        assert scene.stream.finish().endswith(b"data: [DONE]\n\n")
+
+
+@in_virtual_time
+async def test_usage_after_the_end_ends_a_stream_at_once() -> None:
+    async with relay() as scene:
+        scene.provider.send(CHUNK % b"a" + b"data: [DONE]\n\n")
+        scene.provider.send(b'data: {"usage":{"prompt_tokens":9,"completion_tokens":5}}\n\n')
+        assert (await scene.running).endswith(b"data: [DONE]\n\n")
+        assert scene.stream.usage is not None
+
+
+@in_virtual_time
+async def test_failure_after_the_end_is_none_of_the_stream() -> None:
+    async with relay() as scene:
+        scene.provider.send(CHUNK % b"a" + b"data: [DONE]\n\n")
+        scene.provider.fail(UpstreamInterrupted("reset"))
+        assert await scene.running == b""

@@ -209,3 +209,38 @@ def test_object_of_a_chunk_is_named_as_the_format_names_it() -> None:
     first = write_frames([filtered | {"prompt_filter_results": []}])
     assert read_stream(Format.CHAT, first, *named, DONE).text == "Good"
     assert read_stream(Format.CHAT, *other, DONE).text == "Good"
+
+
+USAGE = write_frames(
+    [{"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 5, "total_tokens": 14}}]
+)
+
+
+@pytest.mark.parametrize("format_", CLIENTS)
+@pytest.mark.parametrize("is_at_once", [True, False])
+def test_usage_after_the_end_is_read(format_: Format, is_at_once: bool) -> None:
+    frames = [chunk({"content": "Good"}), DONE, b": ping\n\n", chunk({"content": "no"}), USAGE]
+    pieces = [b"".join(frames)] if is_at_once else frames
+    stream = exchange(
+        format_, Format.CHAT, stream=True, **CLIENTS_WITH_USAGE.get(format_, {})
+    ).open_stream()
+    sent = b"".join(map(stream.feed, pieces))
+    assert stream.ended
+    view = read_answer(format_, sent, stream=True)
+    assert (view.text, view.done) == ("Good", format_ is Format.CHAT)
+    assert (view.usage["input"], view.usage["output"]) == (9, 5)
+
+
+CLIENTS_WITH_USAGE: dict[Format, dict[str, Any]] = {
+    Format.CHAT: {"stream_options": {"include_usage": True}}
+}
+
+
+@pytest.mark.parametrize("format_", CLIENTS)
+def test_stream_whose_usage_never_comes_ends_well(format_: Format) -> None:
+    stream = exchange(format_, Format.CHAT, stream=True).open_stream()
+    sent = stream.feed(chunk({"content": "Good"}) + DONE)
+    assert (stream.is_done, stream.ended) == (True, False)
+    sent += stream.feed(b"<html>") + stream.finish()
+    view = read_answer(format_, sent, stream=True)
+    assert (view.text, view.done) == ("Good", format_ is Format.CHAT)

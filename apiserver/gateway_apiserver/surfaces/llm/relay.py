@@ -14,6 +14,8 @@ from gateway_core.llm.response import Response
 from gateway_web.http1.exchange import Exchange, ignore
 
 KEEP_ALIVE_SECONDS = 15.0
+LATE_USAGE_SECONDS = 1.0
+"""How long a provider that has ended its stream may take for its usage, or to hang up."""
 
 
 class KeepAlive:
@@ -68,6 +70,7 @@ class Relay:
         "_client",
         "_done",
         "_keep_alive",
+        "_late",
         "_loop",
         "_response",
         "_room",
@@ -92,6 +95,8 @@ class Relay:
         self._room = room
         self._taking: asyncio.Task[None] | None = None
         """Waits for room for a large frame; nothing is read meanwhile."""
+        self._late: asyncio.TimerHandle | None = None
+        """Ends the wait for the usage."""
         self._loop = asyncio.get_running_loop()
         self._done: asyncio.Future[bytes] = self._loop.create_future()
 
@@ -107,6 +112,8 @@ class Relay:
         # the head goes with it
         self._client.write(held)
         self._response.on_event = self._client.on_drained = self._step
+        if self._stream.is_done:
+            self._limit_wait()
         try:
             self._step()
             return await self._done
@@ -115,6 +122,8 @@ class Relay:
             self._client.on_drained = ignore
             if self._taking is not None:
                 self._taking.cancel()
+            if self._late is not None:
+                self._late.cancel()
             if self._room is not None:
                 self._room.release()
 
@@ -139,6 +148,8 @@ class Relay:
                 elif frames:
                     client.write(frames)
                     self._keep_alive.last = self._loop.time()
+                if stream.is_done:
+                    self._limit_wait()
                 if not self.first and stream.text_bytes:
                     self.first = self._loop.time()
                 if response.source is not None and not response.chunks:
@@ -146,7 +157,20 @@ class Relay:
                     return
         except Exception as error:
             # raised by `run`: the connection that calls this is not to end by it
-            done.set_exception(error)
+            if self._stream.is_done:
+                # nothing but the usage is missing
+                self._end()
+            else:
+                done.set_exception(error)
+
+    def _limit_wait(self) -> None:
+        """Wait for the usage of a provider that has ended its stream, but not for long."""
+        if self._late is None and not self._done.done():
+            self._late = self._loop.call_later(LATE_USAGE_SECONDS, self._end)
+
+    def _end(self) -> None:
+        if not self._done.done():
+            self._done.set_result(b"")
 
     async def _take_room(self, room: FrameRoom) -> None:
         try:

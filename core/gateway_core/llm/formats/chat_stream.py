@@ -84,7 +84,7 @@ class ChatStream(LlmStream):
         try:
             while place < len(frames) and not self.ended:
                 texts: list[bytes] = []
-                if self._before and not self._joiner.is_waiting:
+                if self._before and not (self._joiner.is_waiting or self.is_done):
                     # once for a block: repeated after each unusual frame it would be quadratic
                     if not is_compared:
                         # the last ones of a stream are the finish reason, the usage and [DONE]
@@ -179,15 +179,11 @@ class ChatStream(LlmStream):
             document["object"] = _OBJECT
         elif not frame.count(self._model):
             self._learn(frame, document.get("model"))
-        usage = fill_chat_usage(document)
-        if usage is not None:
-            joined = join_usages(self.usage, usage)
-            self._shown_usage = document["usage"] if joined is usage else to_chat_usage(joined)
-            self.usage = joined
+        has_usage = self._note_usage(document)
         if not isinstance(document.get("choices"), list):
             return b""
         choices = as_objects(document["choices"])
-        if not choices and usage is not None:
+        if not choices and has_usage:
             self._head = {**self._head, **document}
             return b""
         self._head = document
@@ -202,6 +198,15 @@ class ChatStream(LlmStream):
         else:
             document.pop("usage", None)
         return data_frame(document)
+
+    def _note_usage(self, document: dict[str, Any]) -> bool:
+        usage = fill_chat_usage(document)
+        if usage is None:
+            return False
+        joined = join_usages(self.usage, usage)
+        self._shown_usage = document["usage"] if joined is usage else to_chat_usage(joined)
+        self.usage = joined
+        return True
 
     def _pass_done(self) -> bytes:
         """The reasons that the provider has not given, the usage, and [DONE]."""
@@ -225,6 +230,6 @@ class ChatStream(LlmStream):
     def _complete(self) -> bytes:
         if self.ended:
             return b""
-        if not self._ends.are_all:
+        if not (self.is_done or self._ends.are_all):
             raise StreamBroken("The provider's stream ended early.")
         return self._pass_done()

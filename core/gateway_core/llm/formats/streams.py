@@ -32,6 +32,7 @@ from gateway_core.llm.formats.sse import (
     as_document,
     find_event,
     has_own_name,
+    parse_data,
     read_data,
     split_frames,
 )
@@ -55,13 +56,15 @@ class LlmStream(ABC):
     """A provider's stream of the format `upstream` on its way to the client, for whom `writer` is.
 
     `feed` and `finish` raise StreamFailed. `ended`: the stream is complete, and the provider
-    sends nothing more that matters. `has_output`: some frame had text, reasoning or a call.
+    sends nothing more that matters. `is_done`: the provider has said so, but for its usage, which
+    some send after it. `has_output`: some frame had text, reasoning or a call.
     """
 
     def __init__(self, upstream: Format, writer: Writer) -> None:
         self.upstream = upstream
         self._writer = writer
         self.ended = False
+        self.is_done = False
         self.has_output = False
         self.finish_reasons: list[str] = []
         """Why the choices ended, in the provider's words; not of Responses."""
@@ -146,6 +149,10 @@ class LlmStream(ABC):
         """The client's bytes for a [DONE]."""
         return b""
 
+    def _note_usage(self, document: dict[str, Any]) -> bool:
+        """Note the usage in a frame. Return whether it has one."""
+        return False
+
     def _find_error(self, document: dict[str, Any]) -> ReportedError | None:
         """The error that a frame reports."""
         return find_error(document)
@@ -156,6 +163,8 @@ class LlmStream(ABC):
 
     def _pass_frame(self, frame: bytes) -> bytes:
         data = read_data(frame)
+        if self.is_done:
+            return self._pass_late(data)
         if not data:
             if frame.startswith(_DOCUMENTS) and not _is_done(frame):
                 raise find_error(_parse(frame)) or StreamBroken("The response is no stream.")
@@ -163,7 +172,8 @@ class LlmStream(ABC):
                 return b""
             data = frame
         if len(data) < _MOST_DONE_BYTES and _is_done(data):
-            return self._release() + self._pass_done()
+            self.is_done = self._ends.has_any and not (self.usage and self.usage.output)
+            return self._release() + (b"" if self.is_done else self._pass_done())
         if not self._joiner.is_waiting:
             try:
                 document = orjson.loads(data)
@@ -202,6 +212,14 @@ class LlmStream(ABC):
         if not self.has_output:
             self.has_output = shows_output(document, self.upstream)
         return self._pass_document(document, frame)
+
+    def _pass_late(self, data: bytes) -> bytes:
+        """The end of the client's stream, where a frame after the provider's has the usage."""
+        try:
+            document = parse_data(data)
+        except StreamBroken:
+            return b""
+        return self._pass_done() if self._note_usage(document) else b""
 
     def _check_document(self) -> None:
         """Raise the error of a whole document instead of a stream, whose connection may stay."""
@@ -256,7 +274,7 @@ class LlmStream(ABC):
 
     def _try_usual(self, block: bytes) -> bytes | None:
         # a document that waits for half a character comes first
-        return None if self._joiner.is_waiting else self._pass_usual(block)
+        return None if self._joiner.is_waiting or self.is_done else self._pass_usual(block)
 
     def _pass_middle(self, block: bytes) -> bytes:
         """Frames that are probably usual, else their halves, down to single frames."""

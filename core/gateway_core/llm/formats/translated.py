@@ -61,20 +61,17 @@ class TranslatedStream(LlmStream):
         return self._pass_all(split_frames(block), self._pass_frame)
 
     def _pass_document(self, document: dict[str, Any], frame: bytes) -> bytes:
+        self._note_usage(document)
         if self.upstream is Format.GOOGLE:
-            usage = read_google_usage(document.get("usageMetadata"))
             choices = as_objects(document.get("candidates"))
             self.text_bytes += measure_candidates(document)
             self._blocked = self._blocked or is_blocked(document)
         else:
-            usage = fill_chat_usage(document)
             choices = as_objects(document.get("choices"))
             for choice in choices:
                 if choice.get("finish_reason"):
                     choice["finish_reason"] = read_reason(choice["finish_reason"])
             self.text_bytes += self._deltas.read(choices)
-        if usage is not None:
-            self.usage = join_usages(self.usage, usage)
         self._note_ends(choices)
         if not choices and (
             GOOGLE_FIELDS.isdisjoint(document) and not isinstance(document.get("choices"), list)
@@ -87,6 +84,15 @@ class TranslatedStream(LlmStream):
         except InvalidAnswer as invalid:
             raise StreamBroken(str(invalid)) from invalid
         return self._writer.write(chunks)
+
+    def _note_usage(self, document: dict[str, Any]) -> bool:
+        if self.upstream is Format.GOOGLE:
+            usage = read_google_usage(document.get("usageMetadata"))
+        else:
+            usage = fill_chat_usage(document)
+        if usage is not None:
+            self.usage = join_usages(self.usage, usage)
+        return usage is not None
 
     def _pass_done(self) -> bytes:
         if not (self._blocked or self._ends.has_any):
@@ -101,6 +107,6 @@ class TranslatedStream(LlmStream):
     def _complete(self) -> bytes:
         if self.ended:
             return b""
-        if not (self._blocked or self._ends.are_all):
+        if not (self.is_done or self._blocked or self._ends.are_all):
             raise StreamBroken("The provider's stream ended early.")
         return self._pass_done()
