@@ -171,7 +171,7 @@ def _add_routes(
         intake,
         permits_anonymous=settings.pricing_anonymous,
     )
-    app.router.default = MissingPaths(app, lambda: catalog.current)
+    MissingPaths(app, lambda: catalog.current).install()
     routes = app.router.routes
     addresses = AddressPolicy(settings.callback_allowed_cidrs, settings.denied_cidrs)
     finder = TaskFinder(

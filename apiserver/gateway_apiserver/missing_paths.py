@@ -1,14 +1,15 @@
-"""The answer to paths that are not served: a 404 that names the path that was meant.
+"""The answers to paths and methods that are not served, which name what was meant.
 
-Most come from a base URL without its version, or with it twice.
+Most paths come from a base URL without its version, or with it twice, or are those of other
+services (`unserved`).
 """
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
@@ -16,10 +17,12 @@ from starlette.types import Receive, Scope, Send
 
 from gateway_apiserver.routers.tasks import LIST_PATH
 from gateway_apiserver.surfaces.tasks import READ_PATH
-from gateway_core.api.errors import NotFound
+from gateway_apiserver.unserved import describe_unserved, suggest_method
+from gateway_core.api.errors import GatewayError, MethodNotAllowed, NotFound
 from gateway_core.api.model import RESERVED_SERVICES
 from gateway_core.providers.catalog import Catalog
 from gateway_core.providers.suggestions import SCHEDULES_PATH, allow_all, suggest_operations
+from gateway_web.application import add_error_handler, translate_error
 from gateway_web.context import get_context
 from gateway_web.errors import choose_dialect, render_error
 from gateway_web.responses import send_response
@@ -39,6 +42,11 @@ class MissingPaths:
         self._app = app
         self._catalog = catalog
 
+    def install(self) -> None:
+        """Have the application answer such requests."""
+        self._app.router.default = self
+        add_error_handler(self._app, HTTPException, self._explain)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         path: str = scope["path"]
@@ -49,10 +57,16 @@ class MissingPaths:
         for prefix in sorted(likely, key=lambda prefix: given[-len(prefix) :] != prefix):
             meant = "/" + "/".join((*prefix, *rest))
             if meant != path and self._serves(scope, meant):
-                text = f"Not found: {_compare(given, prefix)}the path is {meant}."
-                error = render_error(NotFound(text), choose_dialect({**scope, "path": meant}))
-                await send_response(get_context(scope).sender, error)
+                text = f"{_compare(given, prefix)}the path is {meant}."
+                await _refuse(scope, text, meant)
                 return
+        method = scope["method"]
+        if method == "POST" and given == ("v1",):
+            for place in range(1, len(rest)):
+                meant = "/v1/" + "/".join(rest[place:])
+                if meant in self._paths:
+                    await _refuse(scope, f"the base URL ends in /v1, the path is {meant}.", meant)
+                    return
         if given == ("api", "v1") and rest[:1] == ("tasks",):
             raise NotFound(f"Not found: a task is at {READ_PATH}; {LIST_PATH} lists them.")
         if given == ("api", "v1") and len(rest) == 2 and rest[0] not in RESERVED_SERVICES:
@@ -62,7 +76,26 @@ class MissingPaths:
                     f"Not found: no model serves {'/'.join(rest)}.{hint}"
                     f" GET {SCHEDULES_PATH} lists the models."
                 )
+        unserved = describe_unserved(method, path, given, rest, self._paths)
+        if unserved is not None:
+            await _refuse(scope, unserved, path if given else f"/v1{path}")
+            return
         raise HTTPException(404)
+
+    def _explain(self, error: Exception, request: Request) -> GatewayError:
+        found = translate_error(error, request)
+        path = request.scope["path"]
+        if isinstance(found, MethodNotAllowed) and _SHOWN.fullmatch(path):
+            templates = (
+                route.path
+                for route in self._routes
+                if route.matches(request.scope)[0] is not Match.NONE
+            )
+            hint = suggest_method(
+                request.method, path, templates, partial(self._has, request.scope)
+            )
+            return MethodNotAllowed(found.allow, hint)
+        return found
 
     @cached_property
     def _routes(self) -> list[Any]:
@@ -74,12 +107,27 @@ class MissingPaths:
         paths = (route.path.strip("/").split("/") for route in self._routes if route.path)
         return frozenset((*path[:size],) for path in paths for size in (2, 3))
 
+    @cached_property
+    def _paths(self) -> Sequence[str]:
+        """The paths below `/v1` that are not part of another one."""
+        found: list[str] = []
+        for path in sorted({route.path for route in self._routes if route.path}):
+            is_part = found and path.startswith(f"{found[-1]}/")
+            if path.startswith("/v1/") and "{" not in path and not is_part:
+                found.append(path)
+        return found
+
     def _may_begin(self, prefix: tuple[str, ...], segment: str) -> bool:
         """Return False where no route begins so: most wrong paths are those of scanners."""
         is_service = prefix == ("api", "v1") and any(
             segment == service for service, _ in self._catalog().models
         )
         return is_service or (*prefix, segment) in self._heads
+
+    def _has(self, scope: Scope, method: str, path: str) -> bool:
+        """Return whether the path has the method."""
+        meant = {**scope, "method": method, "path": path}
+        return any(route.matches(meant)[0] is Match.FULL for route in self._routes)
 
     def _serves(self, scope: Scope, path: str) -> bool:
         meant = {**scope, "path": path}
@@ -89,6 +137,12 @@ class MissingPaths:
             if match is not Match.NONE and child.get("operation", route) is not None:
                 return True
         return False
+
+
+async def _refuse(scope: Scope, text: str, meant: str) -> None:
+    """Answer 404 in the dialect of the path that was meant."""
+    error = render_error(NotFound(f"Not found: {text}"), choose_dialect({**scope, "path": meant}))
+    await send_response(get_context(scope).sender, error)
 
 
 def _split(path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -123,9 +123,9 @@ class FakeCounters(FakeRedis):
                 if budget.limit is not None and spent + call.hold.micros > budget.limit:
                     self._uncount(call)
                     return AdmissionAnswer(rate, exceeded=state)
-            wanted = money.held + money.charged + call.hold.micros
-            if call.funds is not None and wanted > call.funds:
-                return AdmissionAnswer(rate, underfunded=True)
+            spent = money.held + money.charged
+            if call.funds is not None and spent + call.hold.micros > call.funds:
+                return AdmissionAnswer(rate, underfunded=True, left=call.funds - spent)
         money.holds[call.hold.task] = (call.hold, self.now)
         return AdmissionAnswer(rate, held=True)
 

@@ -245,7 +245,11 @@ class TestMoney:
         await rebuild(store.counters, account, Ledger(great - 9, {DAY: great - 9}, {"x": 7}))
         assert (await store.counters.admit(call_with_hold(account, "a", 2, funds=great))).held
         full = await store.counters.admit(call_with_hold(account, "b", 1, funds=great))
-        assert full.underfunded
+        assert (full.underfunded, full.left) == (True, 0)
+        full = await store.counters.admit(call_with_hold(account, "b", 9, funds=great + 8))
+        assert (full.underfunded, full.left) == (True, 8)
+        full = await store.counters.admit(call_with_hold(account, "b", 1, funds=great - 5))
+        assert (full.underfunded, full.left) == (True, -5)
         assert await store.counters.settle(account, "a", 2, AT)
         spending = await store.counters.read_spending(account, DAY)
         assert spending == Spending(great - 7, 7, great - 7)

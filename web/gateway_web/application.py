@@ -46,8 +46,8 @@ def create_application(
         telemetry={"tracing": False, "metrics": False, "logs": False},
         middleware=[Middleware(RequestMiddleware, render=render, **options), *inner],
     )
-    add_error_handler(app, GatewayError, _translate, render)
-    add_error_handler(app, HTTPException, _translate, render)
+    add_error_handler(app, GatewayError, translate_error, render)
+    add_error_handler(app, HTTPException, translate_error, render)
     return app
 
 
@@ -74,7 +74,8 @@ def add_error_handler(
     app.add_exception_handler(kind, answer)
 
 
-def _translate(error: Exception, request: Request) -> GatewayError:
+def translate_error(error: Exception, request: Request) -> GatewayError:
+    """Return the error that a request gets for one that FastAPI or a route raised."""
     if isinstance(error, HTTPException) and error.status_code == 405:
         return MethodNotAllowed(", ".join(_find_methods(request)))
     return to_gateway_error(error, get_context(request.scope).request_id)

@@ -16,6 +16,7 @@ from gateway_core.api.errors import (
     Internal,
     InvalidRequest,
     MethodNotAllowed,
+    MissingKey,
     NotFound,
     OAuthError,
     RangeNotSatisfiable,
@@ -156,10 +157,13 @@ def render_error(error: GatewayError, dialect: Dialect) -> Response:
     else:
         wait = _find_wait(error)
         details = [] if wait is None else [retry_info(wait)]
+        message = error.message
+        if isinstance(error, MissingKey) and not error.header:
+            message = "An API key is required: x-goog-api-key: <key>."
         body = {
             "error": {
                 "code": status,
-                "message": error.message,
+                "message": message,
                 "status": google_status,
                 "details": details,
             }

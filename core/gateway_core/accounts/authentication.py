@@ -26,7 +26,7 @@ from gateway_core.accounts.guardrails import (
 from gateway_core.accounts.records import AccountRecord, KeyRecord, TokenRecord, UserRecord
 from gateway_core.accounts.roles import Act, act_as, is_confined, refuse_key
 from gateway_core.api.account import Role
-from gateway_core.api.errors import Forbidden, Unauthenticated, Unavailable
+from gateway_core.api.errors import Forbidden, MissingKey, Unauthenticated, Unavailable
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.key import digest, parse_key
 from gateway_core.kube.client import KubernetesClient
@@ -331,8 +331,10 @@ def check_act(act: Act, caller: Principal) -> None:
     key, role = caller.key, caller.role
     refusal = refuse_key(act, key.key_class, role)
     if refusal == "wrong_credential_class":
-        word = "a management" if key.key_class == "Management" else "a standard"
-        raise Forbidden(f"This operation cannot be called with {word} key.", code=refusal)
+        here, needed = "a standard key (sk-…)", "a management key (mk-…)"
+        if key.key_class == "Management":
+            here, needed = needed, here
+        raise Forbidden(f"This operation needs {needed}; the call has {here}.", code=refusal)
     if refusal is not None:
         raise Forbidden(f"The role of this key, {role}, does not allow this.", code=refusal)
 
@@ -373,13 +375,16 @@ async def find_confirmed(
     return entry if entry is not None and is_good(entry) else None
 
 
+_OTHER_HEADERS = (b"x-goog-api-key", b"x-api-key", b"api-key")
+"""Headers in which clients of other services send their key."""
+
+
 def read_bearer(headers: Headers) -> bytes:
     """The key in the one `Authorization` header: scheme in any case, exactly one space."""
     given = [value for name, value in headers if name == b"authorization"]
     if not given:
-        raise Unauthenticated(
-            "An API key is required: Authorization: Bearer <key>.", code="missing_api_key"
-        )
+        names = {name for name, _ in headers}
+        raise MissingKey(next((name.decode() for name in _OTHER_HEADERS if name in names), ""))
     if len(given) > 1:
         raise _invalid()
     if given[0][:7].lower() != b"bearer ":

@@ -37,9 +37,8 @@ from gateway_core.api.errors import (
     WinnerUndecided,
 )
 from gateway_core.api.ids import is_call
-from gateway_core.api.money import to_decimal_text
 from gateway_core.billing.counters import AdmissionAnswer, FreeRate, Hold, RateUse
-from gateway_core.billing.limits import describe_limit
+from gateway_core.billing.limits import describe_limit, describe_shortage
 from gateway_core.failpoints import Failpoints
 from gateway_core.observability.tracing import SpanKind
 
@@ -175,9 +174,7 @@ def _check_money(payer: Payer, answer: AdmissionAnswer, micros: int) -> None:
         title = payer.policy.name_subject(answer.exceeded.budget.subject)
         raise CreditLimitExceeded(describe_limit(answer.exceeded, title, micros))
     if answer.underfunded:
-        raise InsufficientBalance(
-            f"The balance does not cover this call, which reserves {to_decimal_text(micros)} USD."
-        )
+        raise InsufficientBalance(describe_shortage(answer.left, micros))
 
 
 @dataclass(frozen=True, slots=True)

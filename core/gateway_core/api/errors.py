@@ -46,6 +46,17 @@ class Unauthenticated(GatewayError):
     code = "invalid_api_key"
 
 
+class MissingKey(Unauthenticated):
+    """The request has no credential; `header` is one of another service that it has instead."""
+
+    code = "missing_api_key"
+
+    def __init__(self, header: str = "") -> None:
+        where = f", not in {header}" if header else ""
+        super().__init__(f"An API key is required: Authorization: Bearer <key>{where}.")
+        self.header = header
+
+
 class InsufficientBalance(GatewayError):
     """The account's balance does not cover the reservation (§2.1)."""
 
@@ -68,13 +79,17 @@ class NotFound(GatewayError):
 
 
 class MethodNotAllowed(GatewayError):
-    """The path does not support the method; `allow` lists those it supports."""
+    """The path does not support the method; `allow` lists those it supports.
+
+    `hint` says what does the work of the method.
+    """
 
     status = 405
     code = "method_not_allowed"
 
-    def __init__(self, allow: str) -> None:
-        super().__init__("Method not allowed.")
+    def __init__(self, allow: str, hint: str = "") -> None:
+        text = f"Method not allowed: this path allows {allow}"
+        super().__init__(f"{text}; {hint}." if hint else f"{text}.")
         self.allow = allow
 
 

@@ -85,8 +85,9 @@ class AdmissionAnswer:
     """Result of an admission. At most one of the refusals is set, and `held` is False then.
 
     `rate_exceeded`: a rate refused the call, for `retry_after` seconds. `exceeded`: the first
-    budget that has no room for the hold, without it. `underfunded`: the balance has none. `busy`:
-    another hold has the task's name. `stale`: the account's money must be rebuilt first.
+    budget that has no room for the hold, without it. `underfunded`: the balance has none, of which
+    `left` micros are there. `busy`: another hold has the task's name. `stale`: the account's money
+    must be rebuilt first.
     A call that is refused by `rate_exceeded`, `exceeded` or `stale` counts in no rate, and `rate`
     is as if it did. `rate` is the tightest of the account's and the budgets' (§12.4): the one with
     the least left, among equals the one that is free again last.
@@ -96,6 +97,7 @@ class AdmissionAnswer:
     rate_exceeded: bool = False
     retry_after: int = 0
     underfunded: bool = False
+    left: int = 0
     held: bool = False
     stale: bool = False
     busy: bool = False

@@ -41,6 +41,14 @@ def describe_limit(state: BudgetState, title: str, micros: int) -> str:
     )
 
 
+def describe_shortage(left: int, micros: int, *, work: str = "call") -> str:
+    """Return what is left of a balance that does not cover `micros`, the most that work costs."""
+    return (
+        f"The balance does not cover this {work}: it needs up to {to_decimal_text(micros)} USD,"
+        f" {to_decimal_text(max(0, left))} USD are left."
+    )
+
+
 def describe_failure(state: BudgetState) -> dict[str, Any]:
     """`status.failure.limit` of a task that failed by this budget, its own hold left out.
 

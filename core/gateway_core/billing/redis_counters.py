@@ -143,7 +143,7 @@ class Counters(RedisAdapter):
         trailing 60 s; a call `retry_after` seconds after a rejected one is counted (contract §12).
         """
         hold, now = call.hold, self._clock()
-        limit, remaining, reset, wait, outcome, *exceeded = await self._batcher.call(
+        limit, remaining, reset, wait, outcome, *figures = await self._batcher.call(
             self._name_call(
                 ADMIT,
                 call.account,
@@ -158,13 +158,14 @@ class Counters(RedisAdapter):
         )
         state = None
         if outcome == _EXCEEDED:
-            place, *figures = exceeded
-            state = read_state(call.budgets[place], now, *figures)
+            place, *used = figures
+            state = read_state(call.budgets[place], now, *used)
         return AdmissionAnswer(
             rate=RateState(limit, remaining, reset),
             rate_exceeded=wait > 0,
             retry_after=wait,
             underfunded=outcome == _UNDERFUNDED,
+            left=figures[0] if outcome == _UNDERFUNDED else 0,
             held=outcome == _HELD,
             stale=outcome == _STALE,
             busy=outcome == _BUSY,

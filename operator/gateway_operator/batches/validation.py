@@ -15,7 +15,7 @@ from gateway_core.api.times import parse_time
 from gateway_core.batches.lifecycle import find_deadline, record_failure, record_start
 from gateway_core.batches.lines import LONG_BYTES, Problem, Validation
 from gateway_core.batches.results import STEP_BYTES, read_pieces
-from gateway_core.billing.limits import describe_limit
+from gateway_core.billing.limits import describe_limit, describe_shortage
 from gateway_core.billing.prices import Usage, quote, select_price
 from gateway_core.providers.catalog import Model
 from gateway_core.providers.moderation import read_call
@@ -69,9 +69,8 @@ class BatchHolds:
             fault = Problem("credit_limit_exceeded", text)
             raise Unfit(Reason.CREDIT_LIMIT_EXCEEDED, fault)
         if answer.underfunded:
-            fault = Problem(
-                "insufficient_balance", "The account's balance does not cover the batch."
-            )
+            text = describe_shortage(answer.left, micros, work="batch")
+            fault = Problem("insufficient_balance", text)
             raise Unfit(Reason.INSUFFICIENT_BALANCE, fault)
         return micros
 

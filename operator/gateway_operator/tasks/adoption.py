@@ -12,6 +12,7 @@ from gateway_core.api.ids import FOLDED_LABEL, TASK_FINALIZER
 from gateway_core.api.model import Route
 from gateway_core.api.task import GatewayTask
 from gateway_core.api.times import parse_time
+from gateway_core.billing.limits import describe_shortage
 from gateway_core.billing.prices import bound_task, quote, select_price
 from gateway_core.storage.objects import ObjectMissing
 from gateway_core.tasks.archive import InputDamaged, read_archived
@@ -153,6 +154,6 @@ class Adoption:
         if answer.exceeded is not None:
             raise self.holds.refuse(answer.exceeded, reserved)
         if answer.underfunded:
-            text = "The account's balance does not cover the task."
+            text = describe_shortage(answer.left, reserved, work="task")
             raise Refusal(Reason.INSUFFICIENT_BALANCE, text)
         return reserved

@@ -35,6 +35,89 @@ MISSING = [
 ]
 
 
+CHAT = "POST /v1/chat/completions, POST /v1/responses"
+SERVED = (
+    "It serves /v1/batches, /v1/chat/completions, /v1/files, /v1/models, /v1/moderations,"
+    " /v1/responses, /v1/uploads. GET /openapi.json describes them."
+)
+MEDIA = "POST /api/v1/{service}/{action}. GET /api/v1/price_schedules lists the models."
+NOT_KEPT = "Responses are not kept"
+UNSERVED = [
+    ("POST", "/v1/completions", CHAT),
+    ("POST", "/completions", CHAT),
+    ("POST", "/v1/messages", CHAT),
+    ("POST", "/v1/messages/count_tokens", CHAT),
+    ("POST", "/v1/complete", CHAT),
+    ("POST", "/v1/assistants", CHAT),
+    ("POST", "/v1/threads/x/runs", CHAT),
+    ("POST", "/v1/embeddings", SERVED),
+    ("POST", "/openai/v1/embeddings", "does not serve /openai/v1/embeddings."),
+    ("POST", "/api/v1/embeddings", "does not serve /api/v1/embeddings."),
+    ("POST", "/v1/audio/transcriptions", SERVED),
+    ("POST", "/v1/audio/speech", SERVED),
+    ("GET", "/v1/vector_stores", SERVED),
+    ("GET", "/v1/nothing-like-this", SERVED),
+    ("POST", "/v1/images/generations", MEDIA),
+    ("POST", "/v1/videos", MEDIA),
+    ("GET", "/v1/organization/usage/completions", "GET /api/v1/me/balance"),
+    ("GET", "/v1/responses/resp_1", NOT_KEPT),
+    ("DELETE", "/v1/responses/resp_1", NOT_KEPT),
+    ("POST", "/v1/responses/resp_1/cancel", NOT_KEPT),
+    ("GET", "/v1/responses/resp_1/input_items", NOT_KEPT),
+    ("POST", "/v1/responses/compact", SERVED),
+    ("GET", "/v1/chat/completions", "Chat completions are not kept"),
+    ("GET", "/v1/chat/completions/chatcmpl-1/messages", "Chat completions are not kept"),
+    ("GET", "/v1/uploads", "cannot be read or listed"),
+    ("GET", "/v1/uploads/upload_1", "cannot be read or listed"),
+    ("DELETE", "/v1/uploads/upload_1", "POST /v1/uploads/{upload_id}/cancel"),
+    ("POST", "/v1beta/cachedContents", "inlineData"),
+    ("POST", "/upload/v1beta/files", "inlineData"),
+    ("POST", "/v1beta/interactions", "models/{model}:generateContent"),
+    ("GET", "/v1beta/tunedModels", "models/{model}:generateContent"),
+    ("POST", "/v1/responses/responses", "/v1, the path is /v1/responses."),
+    ("POST", "/v1/chat/completions/chat/completions", "the path is /v1/chat/completions."),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "text"), UNSERVED)
+async def test_path_of_another_service_says_what_is_served_instead(
+    gateway: Gateway, method: str, path: str, text: str
+) -> None:
+    answer = await call(gateway.app, method, path)
+    assert answer.status == 404
+    error = answer.json["error"]
+    if path.startswith("/v1beta"):
+        assert error["status"] == "NOT_FOUND"
+    elif path.startswith("/v1") or path == "/completions":
+        assert (error["type"], error["code"]) == ("invalid_request_error", "not_found")
+    message = error["message"] if isinstance(error, dict) else error
+    assert message.startswith("Not found: ")
+    assert text in message
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "hint"),
+    [
+        ("DELETE", f"{PATH}/task_x", f"POST {PATH}/task_x/cancel cancels it"),
+        ("DELETE", "/v1/batches/batch_1", "POST /v1/batches/batch_1/cancel cancels it"),
+        ("GET", PATH, "GET /api/v1/tasks lists the tasks"),
+        ("POST", "/api/v1/tasks", "POST /api/v1/{service}/{action} creates a task"),
+        ("PUT", "/v1/files/file-1", "files cannot be changed"),
+        ("PUT", f"{PATH}/task_x", ""),
+        ("PUT", "/v1/models", ""),
+    ],
+)
+async def test_method_that_is_not_served_names_what_does_its_work(
+    gateway: Gateway, method: str, path: str, hint: str
+) -> None:
+    answer = await call(gateway.app, method, path)
+    assert answer.status == 405
+    error = answer.json["error"]
+    message = error["message"] if isinstance(error, dict) else error
+    start = f"Method not allowed: this path allows {answer.headers['allow']}"
+    assert message.startswith(f"{start}; {hint}" if hint else f"{start}.")
+
+
 @pytest.mark.parametrize(("method", "path", "text"), MISSING)
 async def test_wrong_base_url_names_the_path_that_was_meant(
     gateway: Gateway, method: str, path: str, text: str
@@ -85,7 +168,6 @@ async def test_task_below_the_list_names_the_place_of_a_task(
     "path",
     [
         "/nothing",
-        "/v1/assistants",
         "/a/b/c",
         "/chat/<b>completions",
         "/chat/completions/" + "x" * 300,

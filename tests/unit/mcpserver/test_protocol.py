@@ -75,7 +75,7 @@ async def test_methods_but_post_are_refused_before_the_credential(gateway, metho
     assert answer.status == 405
     assert answer.headers["allow"] == "POST"
     if method != "HEAD":
-        assert answer.json["error"]["message"] == "Method not allowed."
+        assert answer.json["error"]["message"] == "Method not allowed: this path allows POST."
 
 
 @pytest.mark.parametrize(
@@ -438,8 +438,8 @@ async def test_documents_refuse_other_methods_in_their_dialect(gateway):
     path = "/.well-known/oauth-protected-resource"
     answer = await gateway.send(method="POST", raw=b"", path=path, key=None)
     assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
-    expected = {"error": "invalid_request", "error_description": "Method not allowed."}
-    assert answer.json == expected
+    text = "Method not allowed: this path allows GET, HEAD, OPTIONS."
+    assert answer.json == {"error": "invalid_request", "error_description": text}
 
 
 # tools

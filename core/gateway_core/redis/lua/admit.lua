@@ -5,7 +5,8 @@
 --      7 the hold's subjects, a space before each
 --      then for each budget: subject, calls a minute or '', limit or '', window, grain, first bucket
 -- Returns {limit, remaining, reset in Unix seconds, seconds to wait or 0 where admitted, outcome of the
--- hold}, the first three of the tightest rate; of the budget exceeded its place, and as tell_budget
+-- hold}, the first three of the tightest rate; of the budget exceeded its place, and as tell_budget;
+-- where the balance is too small, what is left of it
 local NOT_ASKED, HELD, UNDERFUNDED, STALE, EXCEEDED, BUSY = 0, 1, 2, 3, 4, 5
 local BUDGET = 6
 
@@ -74,7 +75,9 @@ local function hold()
   local problem = find_exceeded()
   if problem == STALE then disown() end
   if problem then return problem end
-  if ARGV[5] ~= '' and HELD_IN_ALL + CHARGED_IN_ALL + tonumber(micros) > tonumber(ARGV[5]) then
+  local left = ARGV[5] ~= '' and tonumber(ARGV[5]) - HELD_IN_ALL - CHARGED_IN_ALL
+  if left and tonumber(micros) > left then
+    rate[6] = left
     return UNDERFUNDED
   end
   take_hold(task, micros, ARGV[7], now)
