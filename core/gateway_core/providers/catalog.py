@@ -112,8 +112,8 @@ class Model:
     deadline_seconds: int
     deprecated: bool = False
     name: str = ""
-    ready: bool = False
-    """The object, and whether the operator reports it as usable."""
+    ready: bool | None = None
+    """The object, and whether the operator reports it as usable; None where it has not looked."""
     display_name: str = ""
     created: int = 0
     """Unix seconds of the object's creation."""
@@ -249,6 +249,7 @@ def _read_created(obj: GatewayModel) -> int:
     return int(datetime.fromisoformat(text).timestamp()) if text else 0
 
 
-def _is_ready(obj: GatewayModel) -> bool:
+def _is_ready(obj: GatewayModel) -> bool | None:
     conditions = obj.status.conditions or ()
-    return any(c.type == ConditionType.READY and c.status == "True" for c in conditions)
+    status = next((c.status for c in conditions if c.type == ConditionType.READY), None)
+    return None if status is None else status == "True"

@@ -1,6 +1,7 @@
 """Price list of all models at one moment (contract §2.6); amounts are micro-dollars.
 
-It includes models that are not callable: clients read here that a configured model is withdrawn.
+It includes models that are not callable: clients read here that a configured model is withdrawn,
+or has no provider that is ready.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -109,6 +110,8 @@ def _list_callable(catalog: Catalog, at: datetime) -> Iterator[Schedule]:
     for (service, action), models in catalog.models.items():
         for model in models.values():
             status: CatalogStatus = "deprecated" if model.deprecated else "available"
+            if model.ready is False:
+                status = "unavailable"
             price = select_price(model.prices, at)
             seconds = _list_seconds(action, model.rules, price)
             yield Schedule(service, action, model.model_id, status, price, seconds)

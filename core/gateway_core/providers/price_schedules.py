@@ -75,7 +75,9 @@ class PriceSchedule(BaseModel):
     action: str
     model: str | None
     pricing_status: PricingStatus
-    catalog_status: CatalogStatus
+    catalog_status: CatalogStatus = Field(
+        description="`unavailable`: withdrawn, or none of its providers is ready."
+    )
     currency: Literal["USD"]
     billing_unit: Unit | None = Field(description="Null if there are several, or no price.")
     billing_strategy: Strategy | None

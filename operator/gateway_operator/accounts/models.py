@@ -147,6 +147,9 @@ class Models:
         providers = self._providers.for_model(model)
         for route in model.spec.routes:
             problem = await providers.check(route.provider_name)
+            provider = providers.table.get(route.provider_name)
+            if problem is None and provider is not None:
+                problem, _ = read_test(provider)
             if problem is not None and problem.reason is not Reason.PROVIDER_NOT_FOUND:
                 text = f"provider {route.provider_name} is not ready: {problem.message}"
                 problem = Problem(Reason.PROVIDER_NOT_READY, text)

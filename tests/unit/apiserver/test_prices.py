@@ -244,6 +244,27 @@ class TestSchedules:
         assert any(item[name] for name in names) == (pricing == "priced")
         assert (await gateway.create(body(model="other"))).status == create_status
 
+    @pytest.mark.parametrize(
+        ("ready", "listed"), [("True", "available"), ("False", "unavailable"), (None, "available")]
+    )
+    async def test_model_without_a_ready_provider_is_unavailable(
+        self, gateway: Gateway, ready: str | None, listed: str
+    ) -> None:
+        gateway.put_model("other")
+        obj: dict[str, Any] = gateway.kube.find("gatewaymodels", "other") or {}
+        condition = {
+            "type": "Ready",
+            "status": ready,
+            "reason": "ProviderNotFound",
+            "message": "no GatewayProvider is called simulated",
+            "lastTransitionTime": PAST,
+        }
+        status = {"conditions": [condition]} if ready else {}
+        gateway.kube.put("gatewaymodels", {**obj, "status": status})
+        assert (await find(gateway, "other"))["catalog_status"] == listed
+        # a durable task waits for its provider
+        assert (await gateway.create(body(model="other"))).status == 202
+
     async def test_price_in_force_is_shown(self, gateway: Gateway) -> None:
         prices = [
             {"perCallMicros": 10_000},

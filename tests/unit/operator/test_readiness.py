@@ -586,6 +586,30 @@ async def test_provider_shows_what_calls_have_seen(sim: Simulation, case: str) -
     assert (await sim.shown("gatewayproviders", "simulated"))[:2] == ("True", "NotTested")
 
 
+@in_virtual_time
+async def test_model_is_not_ready_while_all_its_providers_refuse_the_credential(
+    sim: Simulation,
+) -> None:
+    sim.put_provider("other")
+    routes = [
+        {"name": name, "providerName": name, "upstreamModel": "q4"}
+        for name in ("simulated", "other")
+    ]
+    sim.put_model("both", modelId="both", routes=routes)
+    assert (await sim.shown("gatewaymodels", "model"))[:2] == ("True", "Available")
+    obj: dict[str, Any] = sim.kube.find("gatewayproviders", "simulated") or {}
+    test, _ = SEEN["refused"]
+    sim.kube.put("gatewayproviders", {**obj, "status": {**obj["status"], "test": test}})
+    status, reason, text = await sim.shown("gatewaymodels", "model")
+    assert (status, reason) == ("False", "ProviderNotReady")
+    assert text.startswith("provider simulated is not ready: the provider refuses the credential")
+    assert (await sim.shown("gatewaymodels", "both"))[:2] == ("True", "Available")
+    obj = sim.kube.find("gatewayproviders", "simulated") or {}
+    test, _ = SEEN["succeeded"]
+    sim.kube.put("gatewayproviders", {**obj, "status": {**obj["status"], "test": test}})
+    assert (await sim.shown("gatewaymodels", "model"))[:2] == ("True", "Available")
+
+
 LISTS = {
     "allowedModels": ("nosuch-1", "nosuch-1 is no model of this gateway"),
     "allowedProviders": ("nowhere", "nowhere is no service of this gateway"),
