@@ -144,6 +144,31 @@ async def test_different_keys_in_one_request_are_401_and_in_maintenance_503(
             assert found.status == (503 if maintenance else status), (headers, found.body)
 
 
+EMPTY = [
+    (CHAT, {"model": "chat-1"}, "messages", {"role": "user", "content": ""}),
+    ("/v1/responses", {"model": "chat-1"}, "input", {"role": "user", "content": ""}),
+    ("/v1beta/models/chat-1:generateContent", {}, "contents", {"parts": [{"text": ""}]}),
+]
+
+
+@pytest.mark.parametrize(("path", "fields", "name", "message"), EMPTY)
+async def test_empty_prompt_is_refused_and_an_empty_text_is_forwarded(
+    path: str, fields: dict[str, Any], name: str, message: dict[str, Any]
+) -> None:
+    async with serve(answer) as (gateway, provider):
+        for empty in ([], None):
+            refused = await gateway.create({**fields, name: empty}, path=path)
+            assert refused.status == 400
+            assert name in refused.json["error"]["message"]
+        assert provider.received == []
+        assert (await gateway.create({**fields, name: [message]}, path=path)).status == 200
+        (received,) = provider.received
+        texts = [each["content"] for each in received.body["messages"]]
+        assert texts in ([""], [[{"type": "text", "text": ""}]])
+        (record,) = await gateway.close()
+        assert record.micros > 0
+
+
 async def test_methods_and_actions_that_are_not_served() -> None:
     async with serve(answer) as (gateway, _):
         key = [("x-goog-api-key", gateway.key), ("Content-Type", "application/json")]
