@@ -16,7 +16,7 @@ from gateway_core.api.key import mint_key
 def wait_for_right(kubectl, who):
     """Until the API server's authorizer, which learns of bindings by a watch, knows of this one."""
     ask = ("auth", "can-i", "get", "gatewayaccounts.modelgateway.dev", f"--as={who}")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         # a no is an exit code too
         with contextlib.suppress(ClusterError):
@@ -197,7 +197,7 @@ def test_shell_completes_nouns_and_names(gatewayctl, monkeypatch):
     assert "accounts" in complete("acc")
     assert "describe" in complete("accounts d")
     # names are there if the cluster answers within two seconds
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while (names := complete("accounts describe acm")) != ["acme"]:
         assert not names
         assert time.monotonic() < deadline

@@ -190,7 +190,7 @@ def test_definitions_are_established_and_structural(control_plane: ControlPlane)
 
 def test_explain_says_what_a_field_is_for(control_plane: ControlPlane) -> None:
     """The document that it is read from follows a definition's establishing by and by."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         try:
             said = control_plane.kubectl("explain", "gatewaytask.spec.request.input")

@@ -1,6 +1,7 @@
 """Recorded runs of the fault matrix: its parts, how they are run, counted and shown."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -139,6 +140,25 @@ async def test_time_beyond_its_bound_is_judged_on_an_idle_machine_only():
         async with tally.trial():
             tally.judge("s", timed, at_most=2)
     assert len(tally.violations) == 2
+
+
+def test_time_of_a_machine_that_stood_still_is_not_judged():
+    timed = Stopwatch()
+    timed.seconds, timed.stalled = 41.0, 40.0
+    assert timed.meets("s", 0.5) is False
+    timed.stalled = 30.0
+    with pytest.raises(AssertionError, match=r"stalled 30\.0 s"):
+        timed.meets("s", 0.5)
+
+
+def test_stall_of_the_process_is_noticed():
+    resume = subprocess.Popen(
+        ["sh", "-c", f"sleep 0.3; kill -STOP {os.getpid()}; sleep 1; kill -CONT {os.getpid()}"]
+    )
+    with Stopwatch() as timed:
+        resume.wait()
+    assert timed.stalled >= 0.5
+    assert not timed.is_idle
 
 
 def run_faults(*options):

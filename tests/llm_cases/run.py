@@ -23,6 +23,8 @@ from tests.servers.world import Answer, Client, World, wait_for
 AT_ONCE = 12
 RECORD_SECONDS = 3
 """A call is in the record within a second of its end."""
+CHARGE_SECONDS = 60
+"""Longest wait for the record of a call that is charged, on a machine that stalls."""
 PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses"}
 _PLURALS = {"GatewayModel": GatewayModel.plural, "GatewayProvider": GatewayProvider.plural}
 
@@ -83,7 +85,7 @@ async def run_variants(world: World, variants: list[Variant]) -> dict[str, Outco
                     outcomes[model].error = error
 
             await map_bounded(AT_ONCE, run, variants)
-            await wait_recorded(outcomes)
+            await wait_recorded(variants, models, outcomes)
             ended.set()
             await reading
         finally:
@@ -192,8 +194,21 @@ def read_records(world: World, outcomes: dict[str, Outcome], ended: threading.Ev
                 read.add(key)
 
 
-async def wait_recorded(outcomes: dict[str, Outcome]) -> None:
+async def wait_recorded(
+    variants: list[Variant], models: Mapping[str, str], outcomes: dict[str, Outcome]
+) -> None:
     """Wait until each call is in the record; rejected ones never are."""
+    charges = {
+        models[variant.id]: variant.choose_expected(variant.turns[-1].get("expect", {})).get(
+            "charge", 0
+        )
+        for variant in variants
+    }
+    with suppress(AssertionError):
+        await wait_for(
+            lambda: all(outcomes[model].charge >= charge for model, charge in charges.items()),
+            seconds=CHARGE_SECONDS,
+        )
     with suppress(AssertionError):
         await wait_for(
             lambda: all(len(each.records) >= len(each.turns) for each in outcomes.values()),

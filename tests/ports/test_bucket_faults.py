@@ -67,7 +67,7 @@ async def flow(size: int, chunk: int = MIB) -> AsyncIterator[bytes]:
         yield bytes(min(chunk, size - start))
 
 
-async def wait_until(condition: Callable[[], Any], seconds: float = 20) -> None:
+async def wait_until(condition: Callable[[], Any], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

@@ -74,7 +74,7 @@ async def list_all(objects: ObjectStore, prefix: str = "") -> list[str]:
 
 
 async def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)

@@ -28,7 +28,7 @@ from tests.servers.server import RedisServer
 
 ACCOUNT, DAY = "demo", "2026-11-21"
 CALL = AdmissionCall(ACCOUNT, 300, Hold("c", 1), 100)
-RECOVERY_SECONDS = 10.0
+RECOVERY_SECONDS = 30.0
 RULES = "~gw:* resetchannels &gw:* +@all -@admin -@dangerous +info"
 """What a user of the gateway may do, as docs/operations/hardening.md says."""
 

@@ -56,7 +56,7 @@ async def counters(server: RedisServer) -> AsyncIterator[Counters]:
 
 async def admit_when_back(counters: Counters) -> bool:
     """Asks until the store answers; whether it says that money is stale."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         with contextlib.suppress(CountersUnavailable):
             return (await counters.admit(CALL)).stale
@@ -197,12 +197,12 @@ async def test_halted_server_is_unavailable_within_the_time_out_and_then_serves_
             for module in (link, batches):
                 limits.setattr(module, "COMMAND_SECONDS", COMMAND_SECONDS)
             results = await asyncio.gather(
-                *(counters.admit(CALL) for _ in range(1000)), return_exceptions=True
+                *(counters.admit(CALL) for _ in range(5000)), return_exceptions=True
             )
     finally:
         server.go_on()
-    # one exchange after the other, they take 16 s and more
-    assert time.monotonic() - started < 5 * COMMAND_SECONDS
+    # one exchange after the other, they take 80 s
+    assert time.monotonic() - started < 20 * COMMAND_SECONDS
     assert answered.count(False) == 1
     assert all(isinstance(result, CountersUnavailable) for result in results)
     assert not await admit_when_back(counters)
@@ -279,7 +279,7 @@ async def test_subscription_leaves_a_demoted_master(
             former.replicaof("127.0.0.1", "1")
             name.point_to(promoted.port)
             with pytest.raises(CountersUnavailable):
-                await asyncio.wait_for(listening, 5)
+                await asyncio.wait_for(listening, 60)
             listening = asyncio.create_task(store.listen("news", received.append))
             while received[-1] != b"second":
                 current.publish("news", "second")
@@ -432,7 +432,7 @@ async def test_preparing_ends_though_nobody_is_there(server: RedisServer) -> Non
     counters = Counters(server.url)
     began = time.monotonic()
     assert not await counters.prepare(1)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     await counters.close()
 
 

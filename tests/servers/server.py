@@ -23,7 +23,7 @@ from gateway_cli.machine import tie_to_parent
 
 T = TypeVar("T")
 
-CALL_SECONDS = 10
+CALL_SECONDS = 60
 
 
 class ThreadServer(ABC):
@@ -103,7 +103,7 @@ class WebServer(ThreadServer):
         await self.runner.cleanup()
 
 
-START_SECONDS = 20
+START_SECONDS = 60
 # the kernel ends a program with the thread that started it: one that lives as long as the process
 _STARTER = ThreadPoolExecutor(1, "starter of programs")
 

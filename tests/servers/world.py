@@ -11,7 +11,6 @@ import os
 import secrets
 import shutil
 import tempfile
-import time
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,8 +33,11 @@ from tests.servers.control_plane import (
     free_ports,
     join,
 )
+from tests.servers.deadline import Deadline
 
 ROOT = Path(__file__).resolve().parents[2]
+REQUEST_SECONDS = 5.0
+"""One request or round of polls uses up at most so much of a wait."""
 TERMINAL = ("completed", "failed")
 
 
@@ -272,7 +274,7 @@ class Client:
 
     async def create_surely(self, key: str, *, seconds: float = 60, **changes: Any) -> str:
         """Creates with an Idempotency-Key and repeats until acknowledged, as an SDK would."""
-        deadline = time.monotonic() + seconds
+        deadline = Deadline(seconds, step=REQUEST_SECONDS)
         while True:
             try:
                 answer = await self.create(idempotency_key=key, **changes)
@@ -282,7 +284,7 @@ class Client:
                 return str(answer.body["id"])
             if answer is not None and answer.status < 500 and answer.status != 429:
                 raise AssertionError(f"refused: {answer.status} {answer.raw!r}")
-            if time.monotonic() > deadline:
+            if deadline.is_over():
                 raise AssertionError(f"not acknowledged in {seconds} s: {answer}")
             await asyncio.sleep(0.05)
 
@@ -298,7 +300,7 @@ class Client:
     ) -> dict[str, Any]:
         """Polls until all have ended; their bodies by id."""
         open_ids, ended = set(task_ids), dict[str, Any]()
-        deadline = time.monotonic() + seconds
+        deadline = Deadline(seconds, step=REQUEST_SECONDS)
         while open_ids:
             for task_id in list(open_ids):
                 try:
@@ -311,7 +313,7 @@ class Client:
                     ended[task_id] = answer.body
                     open_ids.discard(task_id)
             if open_ids:
-                if time.monotonic() > deadline:
+                if deadline.is_over():
                     raise AssertionError(f"I1: not ended in {seconds} s: {sorted(open_ids)}")
                 await asyncio.sleep(max(0.05, len(open_ids) / 200))
         return ended
@@ -372,14 +374,17 @@ async def check_invariants(client: Client, *, jobs: str = "at most one") -> dict
 async def wait_for(
     condition: Callable[[], Any], *, seconds: float = 20, what: str = "condition"
 ) -> Any:
-    """The first true value of `condition` (a function or coroutine function)."""
-    deadline = time.monotonic() + seconds
+    """The first true value of `condition` (a function or coroutine function).
+
+    A stall of the machine uses up little of `seconds`, as `Deadline` says.
+    """
+    deadline = Deadline(seconds)
     while True:
         value = condition()
         if asyncio.iscoroutine(value):
             value = await value
         if value:
             return value
-        if time.monotonic() > deadline:
+        if deadline.is_over():
             raise AssertionError(f"{what} did not come true in {seconds} s")
         await asyncio.sleep(0.05)

@@ -7,7 +7,6 @@ the record holds: deleted keys are refused, deleted tasks are not found, and the
 import asyncio
 import json
 import secrets
-import time
 import urllib.request
 
 import pytest
@@ -87,14 +86,12 @@ async def test_revoked_key_is_refused_in_5_s_though_the_watch_is_silent(linked):
     async with world.client(world.env["GATEWAY_API_KEY_2"]) as guest:
         assert (await guest.request("GET", "/api/v1/me")).status == 200
         api_link.freeze()
-        revoked_at = time.monotonic()
         name = revoke_key_2(world)
 
         async def refused():
             return (await guest.request("GET", "/api/v1/me")).status == 401
 
         await wait_for(refused, what="401", seconds=5)
-        assert time.monotonic() - revoked_at < 6
         world.run.kubectl(
             "patch", "gatewaykey", name, "--type=merge", "-p", '{"spec":{"disabled":false}}'
         )

@@ -240,6 +240,6 @@ def test_time_out_of_the_client_ends_the_call_at_the_provider(world, sync_openai
         ) as stream,
     ):
         stream.until_done()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while count_aborted() < before + 2:
         assert time.monotonic() < deadline

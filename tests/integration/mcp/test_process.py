@@ -1,7 +1,6 @@
 """The MCP process as attackers meet it: tokens and bodies."""
 
 import asyncio
-import time
 
 import aiohttp
 import pytest
@@ -24,13 +23,11 @@ async def test_deleted_grant_ends_its_token_within_five_seconds(
         assert (await caller.use("check_balance", {}))["balance_cents"] is not None
         grant = (await client.verify(tokens["access_token"])).principal.key.name
         world.run.kubectl("delete", "gatewaygrant", grant)
-        began = time.monotonic()
 
         async def is_refused():
             return (await caller.send("ping"))[0] == 401
 
         await wait_for(is_refused, seconds=5)
-        assert time.monotonic() - began < 5
 
 
 async def test_token_of_one_account_sees_nothing_of_another(

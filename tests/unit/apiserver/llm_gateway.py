@@ -73,7 +73,7 @@ class LlmGateway(Gateway):
             exchange.leave()
 
         asking = self.ask_raw(exchange, send=send, **fields)
-        await asyncio.wait_for(asyncio.gather(asking, leave()), 5)
+        await asyncio.wait_for(asyncio.gather(asking, leave()), 60)
 
     async def ask_raw(
         self, exchange: FakeExchange, receive: Any = None, send: Any = None, **fields: Any

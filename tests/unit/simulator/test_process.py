@@ -42,7 +42,7 @@ class Process:
 
     def wait_for_requests(self, count):
         """Waits until so many have been under way at once."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while self.get_json("/control/history")["peak_requests"] < count:
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -50,7 +50,7 @@ class Process:
     def finish_job(self):
         """Submits a job and returns its id and the path of its output, once it is done."""
         job_id = json.loads(self.call("POST", "/v1/jobs", BODY)[1])["job"]["id"]
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             job = self.get_json(f"/v1/jobs/{job_id}")["job"]
             if job["state"] == "done":
@@ -76,7 +76,7 @@ def start(port, state_dir=None):
         environment["GATEWAY_SIMULATOR_STATE_DIR"] = str(state_dir)
     command = [sys.executable, "-m", "gateway_simulator"]
     process = Process(subprocess.Popen(command, env=environment), port)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         assert process.popen.poll() is None, "the simulator ended"
         with contextlib.suppress(OSError):
@@ -159,7 +159,7 @@ def test_caller_may_leave_a_hanging_request(simulator, when, jobs):
     simulator.put_rules({"behaviour": "hang", "seconds": 600, "when": when, "count": 1})
     with contextlib.closing(simulator.connect()) as connection:
         connection.request("POST", "/v1/jobs", BODY, HEADERS)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while simulator.get_json("/control")["rules"][0]["applied"] < 1:
             assert time.monotonic() < deadline
             time.sleep(0.01)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.servers.deadline import Deadline
 from tests.servers.forking import may_fork
 from tests.tiers import rank
 from tests.timing import Times
@@ -45,3 +46,10 @@ def test_summary_has_time_by_folder_by_test_and_by_worker() -> None:
     assert lines[1].split() == ["crash/files", "1", "1.0", "2.5", "0.5"]
     assert "   4.00 s  tests/crash/files/test_x.py::test_y" in lines
     assert lines[-1] == "gw0: 4 s in tests, 6 s idle"
+
+
+def test_stall_between_two_looks_uses_up_little_of_a_deadline(monkeypatch) -> None:
+    times = iter((0.0, 41.0, 41.4, 41.8, 42.2))
+    monkeypatch.setattr("time.monotonic", lambda: next(times))
+    deadline = Deadline(1.5)
+    assert [deadline.is_over() for _ in range(4)] == [False, False, False, True]
