@@ -82,7 +82,7 @@ async def wait_seen(gateway: Gateway, plural: str = USAGE) -> None:
     )
     tables = gateway.api_parts.tables
     rows: Any = tables.day_rows if plural == USAGE else tables.task_rows
-    assert await rows._kept["demo"].informer.wait_for_version(latest, 5)
+    assert await rows._kept["demo"].informer.wait_for_version(latest, 60)
 
 
 def read_spent(page: Page) -> str:
@@ -227,6 +227,7 @@ async def test_day_of_very_many_lines_is_read_from_the_record(
     assert "$5.00" in read_spent(await browser.get(f"{HOME}/usage"))
 
 
+@pytest.mark.usefixtures("hasty_pages")
 @pytest.mark.parametrize("path", ["", "/usage"])
 async def test_page_is_shown_before_archived_days_are_read_and_then_with_them(
     gateway: Gateway, browser: AppBrowser, monkeypatch: pytest.MonkeyPatch, path: str
@@ -255,6 +256,7 @@ async def test_page_is_shown_before_archived_days_are_read_and_then_with_them(
         assert "being read" not in page.text
 
 
+@pytest.mark.usefixtures("hasty_pages")
 async def test_overview_takes_the_place_of_its_hint_once_tasks_are_listed(
     gateway: Gateway, browser: AppBrowser
 ) -> None:
