@@ -38,6 +38,8 @@ CUT_SHARE = 0.1
 FUNDS = 100_000_000
 STAYING = 10
 """Every so many clients one leaves after the end of its answer, however slow the machine is."""
+REACHING = 2
+"""Every so many clients one leaves after its call has reached the provider."""
 CLOSED_SECONDS = 1.0
 """From a disconnect to the end of the upstream connection (contract §7.4)."""
 
@@ -48,6 +50,8 @@ class SlowProvider(LlmProvider):
     def __init__(self) -> None:
         super().__init__(self._reply)
         self.chance = random.Random(13)
+        self.begun = set[str]()
+        """Prompts of the calls that have come."""
         self.ended: dict[str, float] = {}
         """The loop's time of the end of each call's answer, by its prompt."""
         self.answering = 0
@@ -67,6 +71,7 @@ class SlowProvider(LlmProvider):
 
     @contextmanager
     def _note(self, prompt: str) -> Iterator[None]:
+        self.begun.add(prompt)
         self.answering += 1
         try:
             yield
@@ -97,7 +102,7 @@ async def test_clients_that_leave_at_any_moment_leave_nothing_open(world, tally)
             )
             seen = len(provider.received) - warm
             # some leave before the provider has their call, and some after its end
-            assert count / 2 < seen <= count, f"the provider has seen {seen} of {count} calls"
+            assert count / REACHING <= seen <= count, f"the provider has seen {seen} of {count} calls"
             assert min(late) < 0 < max(late)
             await check_sums(world, client, len(provider.received), count + warm)
     counted.check()
@@ -111,10 +116,12 @@ async def call_and_leave(
     slots, loop = asyncio.Semaphore(AT_ONCE), asyncio.get_running_loop()
     chance, left = provider.chance, dict[str, float]()
 
-    async def call(prompt: str, stays: bool) -> None:
+    async def call(number: int) -> None:
+        prompt, stays = f"call {number}", number % STAYING == 0
+        reaches = number % REACHING == 0
         body = {"model": model, "messages": [{"role": "user", "content": prompt}]}
         request = encode_request(client.key, {**body, "stream": chance.random() > WHOLE_SHARE})
-        if chance.random() < CUT_SHARE and not stays:
+        if chance.random() < CUT_SHARE * REACHING and not reaches:
             request = request[: chance.randrange(1, len(request))]
         async with slots:
             reader, writer = await asyncio.open_connection(address.hostname, address.port)
@@ -122,12 +129,13 @@ async def call_and_leave(
             if stays:
                 await wait_for(lambda: prompt in provider.ended, what=f"the end of {prompt}")
             else:
+                if reaches:
+                    await wait_for(lambda: prompt in provider.begun, what=f"the start of {prompt}")
                 await read_for(reader, chance.random() * LONGEST_SECONDS)
             left[prompt] = loop.time()
             writer.transport.abort()
 
-    calls = (call(f"call {number}", number % STAYING == 0) for number in range(count))
-    await asyncio.gather(*calls)
+    await asyncio.gather(*(call(number) for number in range(count)))
     return left
 
 
