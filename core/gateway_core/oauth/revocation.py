@@ -25,6 +25,7 @@ from gateway_core.kube.repository import writing
 from gateway_core.kube.retries import retry_write
 
 GRANTS = Kind(GatewayGrant.plural, GRANT_PREFIX, "Grant")
+REVOKED = "access revoked"
 ENDED = "access ended"
 MOST_ENDING = 1000
 """Grants that one process tries to delete at a time, because of a reuse."""
@@ -49,7 +50,7 @@ class Revocations:
         """Whether the grant must end, but is not deleted yet."""
         return name in self._ending
 
-    async def delete(self, name: str, by: str, text: str = ENDED) -> None:
+    async def delete(self, name: str, by: str, text: str = REVOKED) -> None:
         """Delete a grant, if it is there. Unavailable, OutcomeUnknown."""
         async with writing(GRANTS, name):
             await self._delete(name, by, text)

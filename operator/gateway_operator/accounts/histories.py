@@ -32,7 +32,7 @@ from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.errors import ObjectNotFound, WriteConflict
 from gateway_core.kube.informer import Cache, Informer
 from gateway_core.oauth.records import list_grant_changes, read_grant
-from gateway_core.oauth.revocation import ENDED
+from gateway_core.oauth.revocation import ENDED, REVOKED
 from gateway_core.redis.link import CountersUnavailable
 from gateway_operator.accounts.kinds import find_role
 from gateway_operator.context import Context
@@ -153,4 +153,4 @@ class Histories:
             return GATEWAY, f"{ENDED}: its user was removed"
         if find_role(user, spec["accountName"]) is None:
             return GATEWAY, f"{ENDED}: its user is no member any more"
-        return UNKNOWN_END[0], ENDED
+        return UNKNOWN_END[0], REVOKED

@@ -76,7 +76,7 @@ async def test_audit_keeps_access_use_and_its_end_whoever_ends_it(world, client,
         text = await read_audit(browser, name)
     by = {"settings": "Dana", "application": f"Application {name}", "kubectl": "Administrator"}
     assert text.count("access given") == 1
-    assert text.count("access ended") == 1
+    assert text.count("access revoked") == 1
     assert by[way] in text, text
 
 

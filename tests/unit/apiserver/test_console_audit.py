@@ -121,7 +121,7 @@ async def test_change_of_a_member_who_has_left_stays(gateway: Gateway, browser: 
 async def test_application_cannot_pass_for_an_administrator(
     gateway: Gateway, browser: AppBrowser
 ) -> None:
-    row = Change(LATE, "application/Administrator", "access ended")
+    row = Change(LATE, "application/Administrator", "access revoked")
     await archive(gateway, "gatewaygrants", "grant-a", row, shown="Administrator")
-    [(who, *_)] = await read_rows(browser, "ended")
+    [(who, *_)] = await read_rows(browser, "revoked")
     assert who == "Application Administrator"

@@ -27,7 +27,7 @@ from tests.unit.operator.steps import HISTORY_STEPS
 NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
 KEYS, GUARDRAILS, GRANTS = KINDS
 FAR = format_time(NOW + timedelta(days=9))
-ENDED = "access ended"
+REVOKED, ENDED = "access revoked", "access ended"
 
 
 class Bench(Killable, Declarations):
@@ -135,7 +135,7 @@ async def test_rows_outlive_the_object_and_have_its_end(plural: str) -> None:
     put_any(bench, plural)
     bench.annotate(plural, "x", note_change(None, "user/ann", "created", NOW))
     await bench.end(plural, "x")
-    end = Change(format_time(NOW), "client/", ENDED if plural == GRANTS else "deleted")
+    end = Change(format_time(NOW), "client/", REVOKED if plural == GRANTS else "deleted")
     rows = await bench.read_rows(plural, "x")
     assert rows[-1] == end
     assert len(rows) == 2
@@ -145,7 +145,7 @@ async def test_rows_outlive_the_object_and_have_its_end(plural: str) -> None:
 @in_virtual_time
 async def test_noted_end_names_who_has_ended_it(bench: Bench) -> None:
     bench.put_grant()
-    bench.annotate(GRANTS, "grant-a", note_ending("user/olga", ENDED))
+    bench.annotate(GRANTS, "grant-a", note_ending("user/olga", REVOKED))
     await bench.end(GRANTS, "grant-a")
     assert (await bench.read_rows(GRANTS, "grant-a"))[-1].by == "user/olga"
 
@@ -160,7 +160,7 @@ async def test_use_of_a_grant_stays_in_its_rows(bench: Bench) -> None:
     assert (given.by, given.text) == ("user/ann", "access given")
     at = format_time(NOW - timedelta(minutes=5))
     assert use == Change(at, "application/Editor", "access last used")
-    assert end.text == ENDED
+    assert end.text == REVOKED
 
 
 @pytest.mark.parametrize(
