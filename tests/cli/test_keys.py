@@ -27,7 +27,7 @@ def test_printed_secret_matches_the_digest_of_the_key(gatewayctl, read, account,
         *("--expires", "30d", "--note", "team=video"),
     )
     plaintext = said.out.strip()
-    assert "! allowedModels: veo-*, kling are no models of this gateway" in said.err
+    assert "! allowedModels: veo-*, kling are not models of this gateway" in said.err
     parsed = parse_key(plaintext)
     assert parsed is not None
     assert parsed.key_class == "Standard"

@@ -17,6 +17,7 @@ from gateway_core.api.ids import BATCH_FINALIZER
 from gateway_core.api.money import to_decimal_text
 from gateway_core.api.task import SETTLED
 from gateway_core.api.times import format_time, parse_time
+from gateway_core.api.words import count_noun
 from gateway_core.batches.lines import Problem, render_problems
 
 
@@ -101,7 +102,7 @@ def record_start(
     now: datetime,
 ) -> dict[str, Any]:
     """The status of a batch whose lines are valid and whose money is held."""
-    text = f"{total} requests are run"
+    text = f"{count_noun(total, 'request')} under way"
     return {
         **_head(batch, Phase.IN_PROGRESS, "Unknown", Reason.RUNNING, text, now),
         "startTime": format_time(now),
@@ -227,7 +228,7 @@ def record_end(
     phase = status.run_end or Phase.CANCELLED
     if status.cancelling_time is not None:
         phase = Phase.CANCELLED
-    text = f"{completed} requests completed, {failed} failed"
+    text = f"{count_noun(completed, 'request')} completed, {failed} failed"
     succeeded = "True" if phase == Phase.COMPLETED else "False"
     ran = status.start_time is not None
     counts = _count(completed + failed, completed, failed)

@@ -36,7 +36,7 @@ class Offer:
             unknown = [entry for entry in entries or () if not _is_known(entry, names)]
             if unknown:
                 noun = "model" if is_model else "service"
-                what = f"is no {noun}" if len(unknown) == 1 else f"are no {noun}s"
+                what = f"is not a {noun}" if len(unknown) == 1 else f"are not {noun}s"
                 texts.append(f"{field}: {_join(unknown)} {what} of this gateway")
         return "; ".join(texts)
 

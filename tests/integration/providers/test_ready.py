@@ -73,7 +73,7 @@ async def test_key_tells_of_a_model_until_it_exists(world):
     account, model = unique("acct"), unique("later")
     _, key = describe_key(world, account, allowedModels=[model])
     world.apply(describe_account(account), key)
-    text = f"allowedModels: {model} is no model of this gateway"
+    text = f"allowedModels: {model} is not a model of this gateway"
     await wait_ready(world, key, "True", "NameNotFound", text)
     world.apply(describe_model(world, model))
     await wait_ready(world, key, "True", "Available")

@@ -82,8 +82,8 @@ async def test_lists_that_name_nothing_are_warned_of(office: Office) -> None:
     body = {"name": "g", "denied_models": ["nosuch"], "denied_providers": ["nowhere"]}
     answer = await office.ask("POST", "/guardrails", body)
     assert answer.headers["warning"] == (
-        '299 - "denied_models: nosuch is no model of this gateway;'
-        ' denied_providers: nowhere is no service of this gateway"'
+        '299 - "denied_models: nosuch is not a model of this gateway;'
+        ' denied_providers: nowhere is not a service of this gateway"'
     )
     changes = {"denied_models": None, "denied_providers": ["sim"]}
     changed = await office.ask("PATCH", f"/guardrails/{answer.json['id']}", changes)

@@ -82,7 +82,7 @@ async def test_fields_are_stored_and_shown(office: Office) -> None:
 async def test_lists_that_name_nothing_are_warned_of(office: Office) -> None:
     body = {"name": "k", "allowed_models": ["sim-*", 'no"such'], "allowed_providers": ["sim"]}
     answer = await office.ask("POST", "/keys", body)
-    expected = '299 - "allowed_models: no\\"such is no model of this gateway"'
+    expected = '299 - "allowed_models: no\\"such is not a model of this gateway"'
     assert (answer.status, answer.headers["warning"]) == (201, expected)
     path = f"/keys/{answer.json['id']}"
     assert "warning" not in (await office.ask("GET", path)).headers

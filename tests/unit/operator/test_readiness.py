@@ -611,12 +611,12 @@ async def test_model_is_not_ready_while_all_its_providers_refuse_the_credential(
 
 
 LISTS = {
-    "allowedModels": ("nosuch-1", "nosuch-1 is no model of this gateway"),
-    "allowedProviders": ("nowhere", "nowhere is no service of this gateway"),
+    "allowedModels": ("nosuch-1", "nosuch-1 is not a model of this gateway"),
+    "allowedProviders": ("nowhere", "nowhere is not a service of this gateway"),
 }
 DENIED = {
-    "deniedModels": ("nosuch-1", "nosuch-1 is no model of this gateway"),
-    "deniedProviders": ("nowhere", "nowhere is no service of this gateway"),
+    "deniedModels": ("nosuch-1", "nosuch-1 is not a model of this gateway"),
+    "deniedProviders": ("nowhere", "nowhere is not a service of this gateway"),
 }
 
 

@@ -13,28 +13,28 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "known names": ({"allowedModels": ["veo-3", "sim-*", "*"], "allowedProviders": ["sim"]}, ""),
     "one model": (
         {"allowedModels": ["veo-3", "veo-4"]},
-        "allowedModels: veo-4 is no model of this gateway",
+        "allowedModels: veo-4 is not a model of this gateway",
     ),
     "a service is no model": (
         {"denied_models": ["sim"]},
-        "denied_models: sim is no model of this gateway",
+        "denied_models: sim is not a model of this gateway",
     ),
     "a model is no service": (
         {"Allowed providers": ["veo-3"]},
-        "Allowed providers: veo-3 is no service of this gateway",
+        "Allowed providers: veo-3 is not a service of this gateway",
     ),
     "beginnings, in two lists": (
         {"allowedModels": ["a*", "b*"], "deniedProviders": ["c*"]},
-        "allowedModels: a*, b* are no models of this gateway;"
-        " deniedProviders: c* is no service of this gateway",
+        "allowedModels: a*, b* are not models of this gateway;"
+        " deniedProviders: c* is not a service of this gateway",
     ),
     "many": (
         {"allowedModels": [f"m{n}" for n in range(9)]},
-        "allowedModels: m0, m1, m2, m3, m4 and 4 more are no models of this gateway",
+        "allowedModels: m0, m1, m2, m3, m4 and 4 more are not models of this gateway",
     ),
     "other case": (
         {"allowedModels": ["VEO-3"]},
-        "allowedModels: VEO-3 is no model of this gateway",
+        "allowedModels: VEO-3 is not a model of this gateway",
     ),
 }
 
