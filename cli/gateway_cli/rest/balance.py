@@ -34,5 +34,5 @@ app = typer.Typer(add_completion=False)
 
 @rest_command(app, show_one(LINES))
 async def balance(api: "RestApi") -> Document:
-    """Show the balance and the spending of the key's account."""
+    """Show the balance and the spending of the key's account, each rounded down to whole cents."""
     return await api.get("/api/v1/me/balance", member="balance_cents")

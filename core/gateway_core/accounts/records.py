@@ -103,7 +103,10 @@ class AccountRecord:
 
 
 class Balance(BaseModel):
-    """An account's money in whole cents."""
+    """An account's money in whole cents, each figure rounded down, reservations up.
+
+    So the figures may add up to some cents less than what was paid in.
+    """
 
     balance_cents: int = Field(description="Left after charges and open reservations.")
     paid_balance_cents: int = Field(description="What is left of the money paid in.")
@@ -112,10 +115,15 @@ class Balance(BaseModel):
     spent_cents_total: int = Field(description="Charged ever.")
 
 
+def split_rest(account: AccountRecord, spending: Spending) -> tuple[int, int]:
+    """Return what is left of the money paid in and of the bonus, before reservations."""
+    bonus_left = max(0, account.bonus_micros - spending.charged)
+    return account.paid_micros - max(0, spending.charged - account.bonus_micros), bonus_left
+
+
 def work_out_balance(account: AccountRecord, spending: Spending) -> Balance:
     """The five figures: bonus is spent first, and only sums are rounded (contract §2.4)."""
-    bonus_left = max(0, account.bonus_micros - spending.charged)
-    paid_left = account.paid_micros - max(0, spending.charged - account.bonus_micros)
+    paid_left, bonus_left = split_rest(account, spending)
     return Balance(
         balance_cents=floor_cents(paid_left + bonus_left) - ceil_cents(spending.held),
         paid_balance_cents=floor_cents(paid_left),

@@ -31,9 +31,9 @@ MOST_OF_ACCOUNT = MOST_ROWS // 2
 """Rows of one account: with more it is not followed, and the others keep their rows."""
 LIFE_SECONDS = 600.0
 """How long an account is followed after its last page."""
-PATIENCE_SECONDS = 0.03
+PATIENCE_SECONDS = 1.0
 """How long a page waits for the first list, before it says that it is being read; and half as long
-again for archived usage."""
+again for archived usage. Of an account with few objects no page says so."""
 NEW_SECONDS = 5.0
 """A page that was answered before its account was listed opens its event stream within this."""
 LISTS_AT_ONCE = 2

@@ -86,7 +86,7 @@ async def test_guardrail_holds_for_a_key(people, visit):
     await page.get_by_role("button", name="Make a guardrail").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("Team")
     await page.get_by_text("Put a key under it", exact=True).first.click()
-    await page.get_by_label("Key id").first.fill(people.client_key_id)
+    await page.get_by_label("Key", exact=True).first.select_option(people.client_key_id)
     await page.get_by_role("button", name="Put a key under it").click()
     await expect(page.get_by_role("status")).to_contain_text("holds for the key now")
     await check_fits(page)

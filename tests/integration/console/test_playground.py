@@ -97,7 +97,7 @@ async def test_code_of_a_task_runs_as_it_is(people, visit, tmp_path):
     first = page.locator("pre code").first
     await expect(first).to_contain_text("your prompt")
     await form.get_by_label("Prompt").fill(HOSTILE)
-    await form.get_by_label("Reference image urls").fill("https://example.com/a.png")
+    await form.get_by_label("Reference image URLs").fill("https://example.com/a.png")
     await form.get_by_label("Duration seconds").fill("3")
     await form.get_by_label("Audio", exact=True).select_option("No")
     await form.get_by_role("button", name="Show the code").click()
@@ -122,7 +122,7 @@ async def test_task_is_started_and_shown(people, visit):
     form = page.locator("details.more").filter(has_text="(sim)")
     await form.locator("summary").click()
     await form.get_by_label("Prompt").fill(HOSTILE)
-    await form.get_by_label("Reference image urls").fill("https://example.com/a.png")
+    await form.get_by_label("Reference image URLs").fill("https://example.com/a.png")
     await form.get_by_label("Duration seconds").fill("99")
     await form.get_by_role("button", name="Start the task").click()
     form = page.locator("details.more").filter(has_text="(sim)")

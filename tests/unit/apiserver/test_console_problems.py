@@ -127,15 +127,43 @@ NOT_ABSOLUTE = "must be an absolute http or https URL."
                 "duration_seconds": "999",
             },
             {
-                "Reference image urls": f"Reference image urls: address 2 {NOT_ABSOLUTE}",
+                "Reference image URLs": f"Reference image URLs: address 2 {NOT_ABSOLUTE}",
                 "Duration seconds": "Duration seconds must be 3 to 16.",
             },
         ),
         (
             "/playground",
             "/playground/task",
-            {"prompt": "a cat", "reference_image_urls": "x:y", "duration_seconds": "one"},
-            {"Duration seconds": "Duration seconds must be a whole number."},
+            {
+                "model": MODEL,
+                "prompt": "a",
+                "reference_image_urls": "x:y",
+                "duration_seconds": "one",
+            },
+            {
+                "Reference image URLs": f"Reference image URLs: address 1 {NOT_ABSOLUTE}",
+                "Duration seconds": "Duration seconds must be a whole number.",
+            },
+        ),
+        (
+            "/keys",
+            "/keys",
+            {"name": " ", "limit": "x", "limit_window": "daily", "rpm_limit": "y"}
+            | {"expires_at": "soon", "allowed_providers": "é"},
+            {
+                "Name": "Name must not be blank.",
+                "Limit in dollars": "Limit in dollars must be an amount in dollars.",
+                "Calls a minute": "Calls a minute must be a whole number.",
+                "Allowed providers": "Allowed providers: entry 1 must have printable ASCII"
+                " characters only.",
+                "Expires on": "Expires on must be a date of the year 2000 or later.",
+            },
+        ),
+        (
+            "/playground",
+            "/playground/chat",
+            {"message": " "},
+            {"Message": "Message is required."},
         ),
         (
             "/batches",
@@ -191,17 +219,19 @@ async def test_taken_name_of_a_guardrail_is_marked(browser: AppBrowser) -> None:
 
 async def test_key_that_is_unknown_is_marked_in_the_form_that_was_sent(browser: AppBrowser) -> None:
     path = await make(browser, "guardrails")
+    own, other = await make(browser, "keys"), await make(browser, "keys")
+    await browser.submit(await browser.get(path), f"{path}/assign", key_id=own.rpartition("/")[2])
     page = await browser.get(path)
+    assert f'value="{other.rpartition("/")[2]}"' in page.body
     for word in ("assign", "remove"):
         shown = await browser.submit(page, f"{path}/{word}", key_id="key_x")
-        assert find_marked(shown) == {"Key id": "Key not found."}
-        assert f'id="field-{3 if word == "assign" else 4}-key_id" name' in shown.body
+        assert find_marked(shown) == {"Key": "Key not found."}
 
 
 @pytest.mark.parametrize(
     ("page", "label"),
     [
-        ("/tasks?key=a%20b", "Key id"),
+        ("/tasks?key=a%20b", "Key"),
         ("/tasks?model=%20a%20b", "Model"),
         ("/tasks?status=odd", "State"),
         ("/keys?status=odd", "State"),
@@ -217,6 +247,7 @@ async def test_wrong_filter_is_marked_above_the_list(
     ((marked, text),) = find_marked(shown).items()
     assert marked == label
     assert text.startswith(f"{label} must")
+    assert "after end" not in text
     region = await browser.get(HOME + page, **{"HX-Request": "true", "HX-Target": "region"})
     assert f"{label} must" in region.text
 

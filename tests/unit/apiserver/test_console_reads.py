@@ -401,9 +401,9 @@ async def test_pages_of_key_and_guardrail_tell_of_names_that_nothing_has(
         if obj["spec"].get("allowedModels")
     )
     text = (await browser.get(f"{HOME}/keys/{name_to_id(name)}")).text
-    assert "Allowed models: nosuch is no model of this gateway." in text
+    assert "Allowed models: nosuch is not a model of this gateway." in text
     text = (await browser.get(f"{HOME}/guardrails/grd_a")).text
-    assert "Denied providers: nowhere is no service of this gateway." in text
+    assert "Denied providers: nowhere is not a service of this gateway." in text
 
 
 async def test_waiting_task_says_for_what_without_names_of_secrets(

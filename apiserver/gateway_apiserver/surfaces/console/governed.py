@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any, Protocol, TypeVar, get_args
 
 from gateway_apiserver.endpoints import Call
-from gateway_apiserver.surfaces.console.inner import InnerApi
+from gateway_apiserver.surfaces.console.inner import InnerApi, Wrong
 from gateway_apiserver.surfaces.console.parts import (
     NOTHING,
     Cell,
@@ -26,7 +26,6 @@ from gateway_apiserver.surfaces.console.parts import (
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, Values
 from gateway_apiserver.surfaces.management import ROOT as MANAGEMENT
 from gateway_apiserver.surfaces.pages.html import redirect
-from gateway_apiserver.surfaces.validation import refuse_fields
 from gateway_core.accounts.guardrails import Rules, Shown
 from gateway_core.admission.rates import RateLimiter
 from gateway_core.api.limits import Window
@@ -100,7 +99,7 @@ class GovernedPages(ABC):
 
     @abstractmethod
     def read(self, values: Values) -> dict[str, Any]:
-        """Return the body of the operations for a form. InvalidRequest."""
+        """Return the body of the operations for a form."""
 
     async def change(self, call: Call, seat: Seat, values: Values) -> Response:
         """Change what the form shows of it."""
@@ -190,7 +189,7 @@ def show_use(each: Any) -> Mapping[str, Cell]:
 
 
 def read_limits(values: Values) -> dict[str, Any]:
-    """Limits as the operations take them; an empty field is none. InvalidRequest."""
+    """Limits as the operations take them; an empty field is none."""
     limits: dict[str, Any] = {
         "limit_cents": _read_cents(values.get("limit", "")),
         "limit_window": values.get("limit_window") or None,
@@ -202,30 +201,30 @@ def read_limits(values: Values) -> dict[str, Any]:
 
 
 def read_guardrail(values: Values) -> dict[str, Any]:
-    """Limits of a guardrail as the operations take them. InvalidRequest."""
+    """Limits of a guardrail as the operations take them."""
     lists = {name: values.get(name, "").split() or None for name in _LISTS}
     return {**read_limits(values), "description": values.get("description") or None, **lists}
 
 
-def _read_cents(text: str) -> int | None:
+def _read_cents(text: str) -> int | Wrong | None:
     if not text.strip():
         return None
     try:
         cents = Decimal(text.strip()) * 100
     except ArithmeticError:
-        raise refuse_fields({"limit": ["must be an amount in dollars"]}) from None
+        return Wrong("must be an amount in dollars")
     if not cents.is_finite() or cents != cents.to_integral_value() or abs(cents) > 10**15:
-        raise refuse_fields({"limit": ["must be an amount in whole cents"]})
+        return Wrong("must be an amount in whole cents")
     return int(cents)
 
 
-def read_count(name: str, values: Values) -> int | None:
-    """The whole number in a field; None where it is empty. InvalidRequest."""
+def read_count(name: str, values: Values) -> int | Wrong | None:
+    """The whole number in a field; None where it is empty."""
     text = values.get(name, "").strip()
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 12):
-        raise refuse_fields({name: ["must be a whole number"]})
+        return Wrong("must be a whole number")
     return int(text)
 
 

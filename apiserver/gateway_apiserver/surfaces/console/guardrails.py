@@ -1,8 +1,10 @@
 """Guardrails: the list, one with its limits and keys, and the forms that change it."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from gateway_apiserver.endpoints import Call
+from gateway_apiserver.surfaces.console.choices import choose_key
 from gateway_apiserver.surfaces.console.governed import (
     PER_PAGE,
     GovernedPages,
@@ -37,7 +39,7 @@ from gateway_core.accounts.guardrails import Guardrail
 from gateway_core.accounts.records import AccountIndex, KeyRecord
 from gateway_core.accounts.roles import Act
 from gateway_core.admission.rates import RateLimiter
-from gateway_core.api.ids import name_to_id
+from gateway_core.api.ids import id_to_name, name_to_id
 from gateway_core.api.limits import subject_of_guardrail
 from gateway_core.providers.offers import Offers
 from gateway_web.responses import Response
@@ -94,7 +96,7 @@ class GuardrailPages(GovernedPages):
         return Screen("Guardrails", [create, Region([table])])
 
     def read(self, values: Values) -> dict[str, Any]:
-        """Return the body of the operations for a form. InvalidRequest."""
+        """Return the body of the operations for a form."""
         return {"name": values.get("name", ""), **read_guardrail(values)}
 
     async def create(self, call: Call, seat: Seat, values: Values) -> Response:
@@ -130,12 +132,7 @@ class GuardrailPages(GovernedPages):
         heads = (Head("Name"), Head("Id"), Head("State"))
         keys = Table("Keys", heads, rows, "It holds for no key yet.", is_titled=True)
         keys = paginate(keys, path, {}, assigned, read_query(call))
-        hint = "As the key's page shows it."
-        field = Field("key_id", "Key id", required=True, hint=hint, param="key_ids")
-        forms: list[Part] = [
-            seat.offer(f"{path}/{word}", text, (field,), opener=text)
-            for word, text in (("assign", "Put a key under it"), ("remove", "Take a key out"))
-        ]
+        forms = self._offer_keys(seat, path, id_to_name(each["id"]))
         change = self.offer_change(
             seat, path, "Change name and limits", each["name"], *guardrail_fields(each)
         )
@@ -145,6 +142,22 @@ class GuardrailPages(GovernedPages):
         )
         parts = [*self.warn_of_names(each), Facts(items), Region([keys]), *forms, change, delete]
         return Screen(each["name"], parts, back=("Guardrails", f"{seat.home}/guardrails"))
+
+    def _offer_keys(self, seat: Seat, path: str, name: str) -> Iterator[Part]:
+        """Return the forms that put a key under a guardrail and that take one out."""
+        account = seat.account.name
+        guardrail = self._guardrails.get(account, name)
+        own = frozenset[str]() if guardrail is None else guardrail.key_names
+        keys = [key for key in self._keys.find(account) if key.key_class == "Standard"]
+        others = [key for key in keys if key.name not in own and not key.revoked]
+        found = [key for key in keys if key.name in own]
+        for word, text, choices in (
+            ("assign", "Put a key under it", others),
+            ("remove", "Take a key out", found),
+        ):
+            if choices:
+                field = choose_key(Field("key_id", "Key", required=True, param="key_ids"), choices)
+                yield seat.offer(f"{path}/{word}", text, (field,), opener=text)
 
     async def delete(self, call: Call, seat: Seat, _: Values) -> Response:
         """Delete it, also where it holds for keys."""

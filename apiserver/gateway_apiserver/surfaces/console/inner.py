@@ -5,6 +5,7 @@ limits and errors. There is no second implementation.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -13,9 +14,24 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway_apiserver.endpoints import Call
 from gateway_apiserver.surfaces.console.parts import locate
 from gateway_apiserver.surfaces.console.seats import Seat
+from gateway_apiserver.surfaces.validation import refuse_fields
+from gateway_core.api.errors import InvalidRequest
 from gateway_web.context import SCOPE_KEY, Header, RequestContext, get_context
 
 _JSON_TYPE: Header = (b"content-type", b"application/json")
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """A value of a form that has no form in JSON, in the place of it: `problem` says why."""
+
+    problem: str
+
+
+def find_wrong(body: Any) -> dict[str, list[str]]:
+    """Return the problems of the wrong values of a body by their names."""
+    found = body.items() if isinstance(body, dict) else ()
+    return {name: [value.problem] for name, value in found if isinstance(value, Wrong)}
 
 
 class InnerApi:
@@ -39,9 +55,21 @@ class InnerApi:
         key: str = "",
         **query: str,
     ) -> Any:
-        """The body of an answer; `key` is the Idempotency-Key. GatewayError as the operation's."""
+        """The body of an answer; `key` is the Idempotency-Key. GatewayError as the operation's.
+
+        Of a body with wrong values the problems of all fields are raised together.
+        """
         headers = ((b"idempotency-key", key.encode()),) if key else ()
-        return await self._exchange(call, seat, method, path, query, body, headers)
+        wrong = find_wrong(body)
+        if wrong:
+            # no field takes an object without its names: the operation is refused
+            body = {**body, **{name: {"": None} for name in wrong}}
+        try:
+            return await self._exchange(call, seat, method, path, query, body, headers)
+        except InvalidRequest as error:
+            if not wrong:
+                raise
+            raise refuse_fields({**(error.errors or {}), **wrong}) from error
 
     async def send(self, call: Call, seat: Seat, path: str) -> None:
         """Have the operation of a GET answer the call itself."""

@@ -18,7 +18,7 @@ from gateway_apiserver.surfaces.console.governed import (
     show_use,
     take_shown,
 )
-from gateway_apiserver.surfaces.console.inner import InnerApi
+from gateway_apiserver.surfaces.console.inner import InnerApi, Wrong
 from gateway_apiserver.surfaces.console.parts import (
     NOTHING,
     Cell,
@@ -48,8 +48,7 @@ from gateway_apiserver.surfaces.console.seats import (
 )
 from gateway_apiserver.surfaces.management.responses import KeyState, find_use
 from gateway_apiserver.surfaces.pages.html import redirect
-from gateway_apiserver.surfaces.validation import refuse_fields
-from gateway_core.accounts.guardrails import Shown
+from gateway_core.accounts.guardrails import Guardrail, Shown
 from gateway_core.accounts.key_use import KeyUse
 from gateway_core.accounts.records import AccountIndex, KeyRecord, UserRecord
 from gateway_core.accounts.roles import Act
@@ -76,10 +75,12 @@ class KeyPages(GovernedPages):
         limiter: RateLimiter,
         offers: Offers,
         keys: AccountIndex[KeyRecord],
+        guardrails: AccountIndex[Guardrail],
         users: Cache[UserRecord],
         uses: KeyUse,
     ) -> None:
         self._keys = keys
+        self._guardrails = guardrails
         self._actors = Actors(users)
         self._uses = uses
         section = Section("Keys", "/keys", Act.GOVERN)
@@ -115,7 +116,8 @@ class KeyPages(GovernedPages):
             Head("Created by"),
         )
         rows = await self._show_rows(seat, page)
-        empty = "No key matches." if any(chosen.values()) else "There are no keys yet."
+        empty = "You have" if seat.principal.confined_to else "The account has"
+        empty = "No key matches." if any(chosen.values()) else f"{empty} no keys yet."
         table = Table(
             "Keys",
             heads,
@@ -162,7 +164,7 @@ class KeyPages(GovernedPages):
         return rows
 
     def read(self, values: Values) -> dict[str, Any]:
-        """Return the body of the operations for a form. InvalidRequest."""
+        """Return the body of the operations for a form."""
         return {"name": values.get("name", ""), **read_limits(values)}
 
     async def create(self, call: Call, seat: Seat, values: Values) -> Screen:
@@ -189,7 +191,7 @@ class KeyPages(GovernedPages):
             ("Expires", at(key["expires_at"], otherwise="never")),
             ("Revoked", at(key["revoked_at"], otherwise="no")),
             *show_lists(key),
-            ("Guardrails", Cell(", ".join(key["guardrail_ids"]) or "none")),
+            ("Guardrails", Cell(", ".join(self._name_guardrails(seat, key)) or "none")),
         ]
         parts: list[Part] = [*self.warn_of_names(key), Facts(items)]
         if key["status"] != "revoked":
@@ -220,6 +222,11 @@ class KeyPages(GovernedPages):
             return Cell(NOTHING)
         return self._actors.show_creator(key.shown, key.creator)
 
+    def _name_guardrails(self, seat: Seat, key: Any) -> Iterator[str]:
+        for wire_id in key["guardrail_ids"]:
+            guardrail = self._guardrails.get(seat.account.name, id_to_name(wire_id))
+            yield wire_id if guardrail is None else guardrail.display_name
+
     def _offer_changes(self, seat: Seat, path: str, key: Any) -> list[Form]:
         disabled = Field("disabled", "Disabled", "checkbox", "true" if key["disabled"] else "")
         change = "Change name, state and limits"
@@ -237,8 +244,8 @@ class KeyPages(GovernedPages):
         ]
 
 
-def _read_end(day: str) -> str | None:
-    """Return the begin of the day, None where there is none. InvalidRequest."""
+def _read_end(day: str) -> str | Wrong | None:
+    """Return the begin of the day, None where there is none."""
     if not day:
         return None
     problem = "must be a date of the year 2000 or later"
@@ -248,7 +255,7 @@ def _read_end(day: str) -> str | None:
             return f"{end}T00:00:00Z"
         if end.year >= 2000:
             problem = "must be a day after today"
-    raise refuse_fields({"expires_at": [problem]})
+    return Wrong(problem)
 
 
 def find_state(key: KeyRecord, now: float) -> KeyState:

@@ -117,6 +117,11 @@ class MemberPages:
             ("Since", at(user.created_at)),
         ]
         parts: list[Part] = [Facts(items)]
+        choice = _choose_role(seat, "New role", user.find_role(seat.account.name) or "")
+        # an admin changes no owner
+        if choice.value in dict(choice.options):
+            text = "Change the role"
+            parts.append(_offer(seat, path, text, (choice,), text, hidden=hidden))
         if self._invites:
             text = "With it the person chooses a password, if they have none or have lost it."
             parts.append(
@@ -138,7 +143,7 @@ class MemberPages:
         wire_id = values.get("id", "")
         path = f"{MANAGEMENT}/members/{wire_id if wire_id.isdigit() else '-'}"
         await self._api.write(call, seat, "PATCH", path, {"role": values.get("role", "")})
-        return redirect(f"{seat.home}/members?done=changed")
+        return redirect(locate(f"{seat.home}/members/one", id=wire_id, done="changed"))
 
     async def invite(self, invitations: Invitations, _: Call, seat: Seat, values: Values) -> Screen:
         """Invite a person; the link is on the page that answers, and nowhere else."""
@@ -236,22 +241,26 @@ def _offer_changes(
     seat: Seat, path: str, members: Sequence[Any], *, invites: bool
 ) -> Iterator[Form]:
     """Return the forms by which people are invited, and get other roles."""
-    may_own = find_grant(Act.APPOINT, seat.role) is not Grant.NOT_OWNERS
-    roles = [(role, role) for role in _ROLES if may_own or role != "owner"]
     if invites:
         new = (
             Field("email", "Email address", "email", required=True, most=MAX_EMAIL),
             Field("name", "Name", hint="Empty: what is before the @.", most=MAX_NAME),
-            Field("role", "Role", "select", "member", options=roles),
+            _choose_role(seat, "Role", "member"),
         )
         yield _offer(seat, f"{path}/invite", "Invite", new, "Invite a person")
     if members:
         people = [(str(each["id"]), f"{each['name']} ({each['email']})") for each in members]
         fields = (
             Field("id", "Member", "select", options=people),
-            Field("role", "New role", "select", "member", options=roles),
+            _choose_role(seat, "New role", "member"),
         )
         yield _offer(seat, path, "Change a role", fields, "Change a role")
+
+
+def _choose_role(seat: Seat, label: str, role: str) -> Field:
+    may_own = find_grant(Act.APPOINT, seat.role) is not Grant.NOT_OWNERS
+    roles = [(one, one) for one in _ROLES if may_own or one != "owner"]
+    return Field("role", label, "select", role, options=roles)
 
 
 def _offer(

@@ -25,7 +25,6 @@ from gateway_apiserver.surfaces.console.parts import (
     Tiles,
     number,
     numeric,
-    show_cents,
     show_count,
     show_micros,
     show_seconds,
@@ -36,13 +35,13 @@ from gateway_apiserver.surfaces.console.seats import Console, Seat, Section
 from gateway_apiserver.surfaces.console.tasks import tabulate_tasks
 from gateway_apiserver.surfaces.management.usage import UsageReports
 from gateway_core.accounts.guardrails import Guardrail
-from gateway_core.accounts.records import AccountIndex, KeyRecord, work_out_balance
+from gateway_core.accounts.records import AccountIndex, KeyRecord, split_rest
 from gateway_core.accounts.roles import Act
 from gateway_core.admission.rates import RateLimiter
 from gateway_core.api.errors import Unavailable
 from gateway_core.api.ids import name_to_id
 from gateway_core.api.limits import subject_of_guardrail, subject_of_key
-from gateway_core.api.money import MICROS_PER_CENT, MICROS_PER_DOLLAR
+from gateway_core.api.words import count_noun
 from gateway_core.billing.charges import Amounts
 from gateway_core.billing.counters import Budget
 from gateway_core.billing.reports import UsageLines, sum_lines
@@ -204,19 +203,19 @@ class OverviewPage:
             own = " by your keys" if seat.principal.confined_to else ""
             spent = _sum(lines, today, today), _sum(lines, today.replace(day=1), today)
             for word, sums in zip(("today", "this month"), spent, strict=True):
-                calls = f"{show_count(sums.requests)} calls, {show_count(sums.failed)} failed"
-                tiles.append(Tile(f"Spent {word}{own}", _show_sum(sums.micros), calls))
+                calls = f"{count_noun(sums.requests, 'call')}, {show_count(sums.failed)} failed"
+                tiles.append(Tile(f"Spent {word}{own}", show_micros(sums.micros), calls))
         try:
             spending = await self._limiter.read_spending(seat.account.name)
         except Unavailable:
             tiles.append(Tile("Balance", "not known now"))
         else:
-            balance = work_out_balance(seat.account, spending)
+            rest = sum(split_rest(seat.account, spending)) - spending.held
             share = spending.charged / seat.account.funds if seat.account.funds else None
-            hint = f"{show_micros(spending.held)} of it reserved for work under way"
+            hint = f"{show_micros(spending.held)} more is reserved for work under way"
             if seat.account.unlimited:
                 hint, share = "This account needs no balance", None
-            tiles.append(Tile("Balance", show_cents(balance.balance_cents), hint, share))
+            tiles.append(Tile("Balance", show_micros(rest), hint, share))
         seconds = [row.seconds for row in page.rows if row.seconds is not None]
         count = (
             f"Median of the latest {len(seconds)} that ended" if seconds else "No task has ended"
@@ -254,7 +253,7 @@ class OverviewPage:
         # the limits used most first
         rows.sort(key=lambda row: row[2].share or 0.0, reverse=True)
         heads = (Head("Kind"), Head("Name"), numeric("Used"), numeric("Limit"), Head("Window"))
-        empty = "No key or guardrail has a limit."
+        empty = "No key of yours has a limit." if user else "No key or guardrail has a limit."
         return [Table("Limits", heads, rows[:MOST_LIMITS], empty, is_titled=True)]
 
 
@@ -270,17 +269,10 @@ def _show_limit(
     return [
         Cell("Key" if noun == "keys" else "Guardrail"),
         Cell(each.display_name, href=f"{seat.home}/{noun}/{name_to_id(each.name)}"),
-        number(_show_sum(used), used / limit if limit and used is not None else None),
-        number(_show_sum(limit)),
+        number(show_micros(used), used / limit if limit and used is not None else None),
+        number(show_micros(limit)),
         Cell(budget.window or NOTHING),
     ]
-
-
-def _show_sum(micros: int | None) -> str:
-    """Dollars, from one on to the cent, to fit a tile; the usage page has all digits."""
-    if micros is None or micros < MICROS_PER_DOLLAR:
-        return show_micros(micros)
-    return show_cents(round(micros / MICROS_PER_CENT))
 
 
 def _sum(lines: Sequence[Amounts], first: date, last: date) -> Amounts:

@@ -85,7 +85,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A control of a form. `options` are values and texts of a choice.
+    """A control of a form. `options` are values and texts of a choice, or suggestions for a text.
 
     `param` is the API's name of the value where it has another one. `items` is what one and
     several of its values are called, in one that holds several.

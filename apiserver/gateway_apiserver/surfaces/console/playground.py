@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from gateway_apiserver.endpoints import Call
-from gateway_apiserver.surfaces.console.inner import InnerApi
+from gateway_apiserver.surfaces.console.inner import InnerApi, Wrong, find_wrong
 from gateway_apiserver.surfaces.console.parts import (
     Cell,
     Code,
@@ -64,6 +64,8 @@ class PlaygroundPages:
     async def chat(self, call: Call, seat: Seat, values: Values) -> Screen | Response | None:
         """Have a model answer: as a stream of events where the script asks for it."""
         seat.require(Act.CREATE)
+        if not values.get("message", "").strip():
+            raise refuse_fields({"message": ["is required"]})
         body = {
             "model": values.get("model", ""),
             "messages": [{"role": "user", "content": values.get("message", "")}],
@@ -90,6 +92,8 @@ class PlaygroundPages:
         }
         path = f"/api/v1/{service}/{action}"
         if values.get("show"):
+            if wrong := find_wrong(body):
+                raise refuse_fields(wrong)
             missing = {
                 field.name: _EXAMPLES.get(field.type, f"your {field.name}")
                 for field in operation.fields
@@ -132,11 +136,11 @@ class PlaygroundPages:
 
     def _tabulate_prices(self) -> Table:
         rows = [
-            (Cell(entry.model_id, "code"), Cell(entry.action), Cell(_show_price(entry)))
+            (Cell(entry.model_id, "code"), Cell(entry.action, "word"), Cell(_show_price(entry)))
             for entry in list_schedules(self._catalog.current, floor_moment(CLOCK.now()))
             if entry.catalog_status != "unavailable"
         ]
-        heads = (Head("Model"), Head("Operation"), Head("Price in dollars"))
+        heads = (Head("Model"), Head("Operation", "word"), Head("Price in dollars"))
         return Table("Prices", heads, rows, "No model is in the catalog.", is_titled=True)
 
     def _task_forms(self, seat: Seat) -> list[Part]:
@@ -177,7 +181,7 @@ def _show_price(entry: Schedule) -> str:
 
 
 def _make_control(field: InputField) -> Field:
-    label = field.name.replace("_", " ").capitalize()
+    label = field.name.replace("_", " ").capitalize().replace("urls", "URLs")
     if field.type == "boolean":
         options = [("", "Default"), ("true", "Yes"), ("false", "No")]
         return Field(field.name, label, "select", hint=field.description, options=options)
@@ -211,6 +215,6 @@ def _read_value(field: InputField, text: str) -> Any:
         return text.split()
     if field.type == "integer":
         if not (text.isascii() and text.isdigit() and len(text) < 10):
-            raise refuse_fields({field.name: ["must be a whole number"]})
+            return Wrong("must be a whole number")
         return int(text)
     return text

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from starlette.routing import BaseRoute
 
 from gateway_apiserver.endpoints import Call, CallRoute
+from gateway_apiserver.surfaces.console.choices import SESSION_PREFIX
 from gateway_apiserver.surfaces.console.parts import (
     ONCE,
     Field,
@@ -82,7 +83,7 @@ class Seat:
         """
         user = self.signed_in.user
         key = KeyRecord(
-            name=f"session-{user.name}",
+            name=f"{SESSION_PREFIX}{user.name}",
             account=self.account.name,
             key_class="Standard",
             creator=user.name,
@@ -150,8 +151,9 @@ class Console:
         self._throttle = throttle
         self._media_url = media_url
         self._sections: list[Section] = []
-        guard = pages.guard
-        routes.append(CallRoute("GET", "/", guard(self._enter), "console_enter"))
+        enter = pages.guard(self._enter)
+        starts = ("/", ROOT, f"{ROOT}/")
+        routes += [CallRoute("GET", path, enter, "console_enter") for path in starts]
 
     def add_section(self, section: Section) -> None:
         """Add an entry to the navigation, after those before it."""

@@ -1,7 +1,7 @@
 """The console's pages, put together."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from fastapi import FastAPI
 
@@ -24,7 +24,7 @@ from gateway_apiserver.surfaces.console.webhooks import WebhookPage
 from gateway_apiserver.surfaces.files.finder import FileFinder
 from gateway_apiserver.surfaces.management.members import MemberService
 from gateway_apiserver.surfaces.management.usage import UsageReports
-from gateway_apiserver.surfaces.pages.html import Pages
+from gateway_apiserver.surfaces.pages.html import Pages, drop_slash
 from gateway_apiserver.surfaces.pages.sign_in import SignInRoutes
 from gateway_core.accounts.invitations import INVITATION_ALLOWANCES, Invitations
 from gateway_core.accounts.records import AccountIndex
@@ -39,6 +39,7 @@ from gateway_core.providers.offers import Offers
 from gateway_core.tasks.cancellation import TaskCancellation
 from gateway_core.tasks.finder import TaskFinder
 from gateway_core.tasks.history import TaskHistory
+from gateway_web.responses import Response
 
 
 def add_console(
@@ -70,14 +71,15 @@ def add_console(
     guardrails = AccountIndex(parts.tables.guardrails, "Guardrails")
     OverviewPage(console, keys, guardrails, task_rows, seat_usage, limiter)
     base_url = parts.settings.base_url
-    TaskPages(console, *tasks, repository, parts.store, base_url)
-    PlaygroundPages(console, api, CatalogView(parts.tables.models), base_url)
+    catalog = CatalogView(parts.tables.models)
+    TaskPages(console, *tasks, repository, parts.store, catalog, keys, base_url)
+    PlaygroundPages(console, api, catalog, base_url)
     BatchPages(console, api, batch_rows)
     FilePages(console, api, files)
-    KeyPages(console, api, limiter, offers, keys, parts.tables.users, parts.key_use)
+    KeyPages(console, api, limiter, offers, keys, guardrails, parts.tables.users, parts.key_use)
     ManagementKeyPages(console, repository, keys, parts.tables.users, parts.key_use)
     GuardrailPages(console, api, limiter, offers, guardrails, keys)
-    UsagePages(console, parts.tables.keys, usage, seat_usage, limiter)
+    UsagePages(console, keys, usage, seat_usage, limiter)
     MemberPages(
         console,
         api,
@@ -112,5 +114,7 @@ def _make_invitations(parts: ApiParts) -> Invitations | None:
     return Invitations(parts.kube, parts.tables.users, throttle)
 
 
-async def _show_nothing(_: Call, __: Seat) -> NoReturn:
+async def _show_nothing(call: Call, _: Seat) -> Response:
+    if call.scope["path"].endswith("/"):
+        return await drop_slash(call)
     raise NotFound("There is no such page.")

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from gateway_apiserver.endpoints import Call
+from gateway_apiserver.surfaces.console.choices import choose_key, name_key
 from gateway_apiserver.surfaces.console.parts import (
     BEING_READ,
     NOTHING,
@@ -43,8 +44,10 @@ from gateway_apiserver.surfaces.console.seats import (
 from gateway_apiserver.surfaces.console.snippets import show_task
 from gateway_apiserver.surfaces.pages.html import redirect
 from gateway_apiserver.surfaces.validation import refuse_fields
+from gateway_core.accounts.records import AccountIndex, KeyRecord
 from gateway_core.accounts.roles import Act
 from gateway_core.api.conditions import ConditionType, Reason
+from gateway_core.api.errors import Unavailable
 from gateway_core.api.ids import TASK_PREFIX, id_to_name, name_to_id, read_id
 from gateway_core.api.resource import Object
 from gateway_core.api.task import PHASES, TERMINAL_PHASES, GatewayTask, name_phase
@@ -52,6 +55,7 @@ from gateway_core.api.times import format_time
 from gateway_core.kube.kinds import TASKS
 from gateway_core.kube.repository import Repository
 from gateway_core.kube.row_index import PATIENCE_SECONDS, RowPage, read_cursor, write_cursor
+from gateway_core.providers.catalog_view import CatalogView
 from gateway_core.storage.objects import ObjectStore, StoreUnavailable
 from gateway_core.tasks.archive import InputDamaged, load_input
 from gateway_core.tasks.cancellation import TaskCancellation
@@ -59,6 +63,7 @@ from gateway_core.tasks.delivery import request_redelivery
 from gateway_core.tasks.finder import TaskFinder
 from gateway_core.tasks.history import TaskFilter, TaskHistory
 from gateway_core.tasks.lifecycle import deadline
+from gateway_core.tasks.operations import OPERATIONS
 from gateway_core.tasks.rows import TaskRow, count_seconds
 from gateway_web.responses import Response
 
@@ -86,8 +91,12 @@ class TaskPages:
         cancellation: TaskCancellation,
         repository: Repository,
         store: ObjectStore,
+        catalog: CatalogView,
+        keys: AccountIndex[KeyRecord],
         base_url: str,
     ) -> None:
+        self._catalog = catalog
+        self._keys = keys
         self._base_url = base_url
         self._finder = finder
         self._history = history
@@ -133,8 +142,8 @@ class TaskPages:
             "Show",
             (
                 Field("status", "State", "select", status, options=[*STATES.items()]),
-                Field("model", "Model", "search", model),
-                Field("key", "Key id", "search", key),
+                Field("model", "Model", "search", model, options=self._list_models()),
+                self._choose_key(seat, key),
                 Field("text", "Words of the prompt", "search", text),
             ),
             filters=True,
@@ -153,13 +162,45 @@ class TaskPages:
         region = Region([table], locate(path, **chosen, after=after), f"{seat.home}/events/tasks")
         return Screen("Tasks", [search, region, find, Hint("Tasks of the last 30 days.")])
 
+    def _show_key(self, seat: Seat, obj: Object) -> Cell:
+        """Return the name of the task's key, which leads to the list of its tasks."""
+        name = obj["spec"]["request"].get("keyName")
+        if not name:
+            return Cell(NOTHING)
+        text = name_key(self._keys, seat.account.name, name)
+        return Cell(text, href=locate(f"{seat.home}/tasks", key=name_to_id(name)))
+
+    def _list_models(self) -> list[tuple[str, str]]:
+        """Return the ids of the models that tasks may name, without a text beside them."""
+        with suppress(Unavailable):
+            served = self._catalog.current.models.items()
+            names = {
+                name
+                for (_, action), models in served
+                if OPERATIONS[action].makes_tasks
+                for name in models
+            }
+            return [(name, "") for name in sorted(names)]
+        return []
+
+    def _choose_key(self, seat: Seat, value: str) -> Field:
+        """Return the filter by a key that the seat governs, or the user's own tasks without one."""
+        keys: list[KeyRecord] = []
+        if seat.may(Act.GOVERN):
+            user = seat.principal.confined_to
+            found = self._keys.find(seat.account.name)
+            keys = [key for key in found if user in (None, key.creator)]
+        own = (name_to_id(seat.principal.key.name), "Playground (your tasks)")
+        others = [("", "Any"), *([own] if seat.may(Act.CREATE) else [])]
+        return choose_key(Field("key", "Key", "search", value), keys, *others)
+
     async def show(self, call: Call, seat: Seat) -> Screen:
         """One task."""
         wire_id = call.scope["path_params"]["task_id"]
         obj = await self._finder.show(seat.account.name, wire_id)
         request, status = obj["spec"]["request"], obj.get("status") or {}
         path = f"{seat.home}/tasks/{wire_id}"
-        parts: list[Part] = [Facts(_describe(obj))]
+        parts: list[Part] = [Facts([*_describe(obj), ("Key", self._show_key(seat, obj))])]
         failure = status.get("failure")
         if wait := explain_wait(obj):
             parts.append(Notice(wait, is_problem=True))
@@ -280,7 +321,12 @@ def tabulate_tasks(
 def _describe(obj: Object) -> list[tuple[str, Cell]]:
     request, status = obj["spec"]["request"], obj.get("status") or {}
     reserved = status.get("reservedMicros") or request.get("reservedMicros")
-    key = request.get("keyName")
+    # an ended task holds nothing
+    held = (
+        []
+        if status.get("phase") in TERMINAL_PHASES
+        else [("Reserved", Cell(show_micros(reserved)))]
+    )
     created, ended = obj["metadata"]["creationTimestamp"], status.get("completionTime") or ""
     return [
         ("State", state(name_phase(status))),
@@ -290,8 +336,7 @@ def _describe(obj: Object) -> list[tuple[str, Cell]]:
         ("Ended", at(ended)),
         ("Took", Cell(show_seconds(count_seconds(created, ended)))),
         ("Cost", Cell(show_micros(status.get("chargedMicros")))),
-        ("Reserved", Cell(show_micros(reserved))),
-        ("Key", Cell(name_to_id(key) if key else NOTHING, "code")),
+        *held,
     ]
 
 

@@ -5,8 +5,10 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 from datetime import date, timedelta
+from functools import partial
 
 from gateway_apiserver.endpoints import Call
+from gateway_apiserver.surfaces.console.choices import name_key
 from gateway_apiserver.surfaces.console.overview import SeatUsage, draw_days, wait_for_tasks
 from gateway_apiserver.surfaces.console.parts import (
     NOTHING,
@@ -24,21 +26,19 @@ from gateway_apiserver.surfaces.console.parts import (
     locate,
     number,
     numeric,
-    show_cents,
     show_count,
     show_micros,
 )
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, read_query
 from gateway_apiserver.surfaces.management.usage import UsageQuery, UsageReports
 from gateway_apiserver.surfaces.validation import validate
-from gateway_core.accounts.records import KeyRecord, work_out_balance
+from gateway_core.accounts.records import AccountIndex, KeyRecord, split_rest
 from gateway_core.accounts.roles import Act
 from gateway_core.admission.rates import RateLimiter
 from gateway_core.api.ids import name_to_id
 from gateway_core.api.money import to_decimal_text
 from gateway_core.billing.charges import Amounts
 from gateway_core.billing.reports import sum_lines
-from gateway_core.kube.informer import Cache
 from gateway_web.responses import NO_SNIFF, NO_STORE, Response
 
 MOST_ROWS = 100
@@ -53,7 +53,7 @@ class UsagePages:
     def __init__(
         self,
         console: Console,
-        keys: Cache[KeyRecord],
+        keys: AccountIndex[KeyRecord],
         usage: UsageReports,
         reader: SeatUsage,
         limiter: RateLimiter,
@@ -89,7 +89,8 @@ class UsagePages:
         days = [(first + timedelta(day)).isoformat() for day in range((last - first).days + 1)]
         parts += draw_days(lines.sum("day"), days)
         parts.append(_tabulate("By model", "Model", lines.sum("model"), _name_model))
-        parts.append(_tabulate("By key", "Key", lines.sum("key"), self._name_key))
+        name = partial(self._name_key, seat.account.name)
+        parts.append(_tabulate("By key", "Key", lines.sum("key"), name))
         if seat.may(Act.GOVERN, confined=False):
             parts.append(await self._show_balance(seat))
         return Screen("Usage", [search, Region(parts)])
@@ -121,24 +122,21 @@ class UsagePages:
         given = {name: query[name] for name in ("start", "end") if query.get(name)}
         return self._usage.choose_days(validate(UsageQuery, given))
 
-    def _name_key(self, line: Amounts) -> str:
+    def _name_key(self, account: str, line: Amounts) -> str:
         """The name of a line's key; the id of one that is there no more."""
-        if not line.key_name:
-            return NOTHING
-        if line.key_name.startswith("session-"):
-            return "Playground"
-        key = self._keys.get(line.key_name)
-        return name_to_id(line.key_name) if key is None else key.display_name
+        return name_key(self._keys, account, line.key_name) if line.key_name else NOTHING
 
     async def _show_balance(self, seat: Seat) -> Facts:
         account = seat.account
-        balance = work_out_balance(account, await self._limiter.read_spending(account.name))
+        spending = await self._limiter.read_spending(account.name)
+        paid_left, bonus_left = split_rest(account, spending)
         items = [
-            ("Balance", number(show_cents(balance.balance_cents))),
-            ("Paid balance", number(show_cents(balance.paid_balance_cents))),
-            ("Bonus balance", number(show_cents(balance.bonus_balance_cents))),
-            ("Spent today", number(show_cents(balance.spent_cents_today))),
-            ("Total spent", number(show_cents(balance.spent_cents_total))),
+            ("Balance", number(show_micros(paid_left + bonus_left - spending.held))),
+            ("Reserved", number(show_micros(spending.held))),
+            ("Paid balance", number(show_micros(paid_left))),
+            ("Bonus balance", number(show_micros(bonus_left))),
+            ("Spent today", number(show_micros(spending.charged_today))),
+            ("Total spent", number(show_micros(spending.charged))),
             ("Total paid in", number(show_micros(account.paid_micros))),
             ("Total bonus", number(show_micros(account.bonus_micros))),
             ("Unlimited", Cell("yes" if account.unlimited else "no")),

@@ -163,7 +163,7 @@ class UsageReports:
         if query.start is not None:
             first = _find_day(query.start)
         if first > last:
-            raise refuse_fields({"start": ["must not be after end"]})
+            raise refuse_fields({"start": ["must not be after `end`"]})
         if (last - first).days >= MOST_DAYS:
             raise refuse_fields(
                 {"end": [f"must be at most {MOST_DAYS} days from the first day, which counts"]}

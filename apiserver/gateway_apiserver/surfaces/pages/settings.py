@@ -15,6 +15,7 @@ from gateway_apiserver.surfaces.pages.html import (
     SESSION_COOKIE,
     FormExpired,
     Pages,
+    drop_slash,
     redirect,
     set_cookie,
 )
@@ -66,6 +67,7 @@ class SettingsRoutes:
         """Add the routes."""
         guard = self._pages.guard
         routes.append(CallRoute("GET", HOME, guard(self.show), "pages_settings"))
+        routes.append(CallRoute("GET", f"{HOME}/", drop_slash, "pages_settings"))
         routes.append(
             CallRoute("POST", f"{HOME}/connections/revoke", guard(self.revoke), "pages_revoke")
         )
