@@ -80,29 +80,46 @@ def parse_period(text: str | int) -> int:
 
 def parse_moment(text: str) -> str:
     """Return RFC 3339 in UTC of a time, of a date (its 00:00 UTC), or of a period from now."""
-    if _PERIOD.fullmatch(text.strip().lower()):
-        return format_time(datetime.now(UTC) + timedelta(seconds=parse_period(text)))
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is no time: it is written like 2027-01-31, 2027-01-31T18:00:00Z, or 30d"
-            " for a time from now"
-        ) from None
-    if moment.tzinfo is None and "T" in text.upper():
-        raise typer.BadParameter(f"{text!r} lacks its offset: add Z for UTC, or e.g. +02:00")
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    moment = _read_moment(text, +1, "30d for a time from now")
     if moment <= datetime.now(UTC):
         raise typer.BadParameter(f"{text} is over")
     return format_time(moment)
 
 
+def parse_since(text: str) -> str:
+    """Return RFC 3339 in UTC of a time, of a date (its 00:00 UTC), or of a period before now."""
+    return format_time(_read_moment(text, -1, "15m or 7d for a time before now"))
+
+
 def parse_day(text: str) -> str:
-    """Return a UTC day, `2026-11-21`."""
+    """Return the UTC day, `2026-11-21`, of a date, of a time, or of a period of days before now."""
+    word = text.strip().lower()
+    if _PERIOD.fullmatch(word) and parse_period(word) < _UNITS["d"]:
+        raise typer.BadParameter(
+            f"{text!r} is no day: usage is counted by UTC days, so write 2026-11-21, or 7d for the"
+            " day seven days ago"
+        )
+    return parse_since(text)[:10]
+
+
+def _read_moment(text: str, sign: int, example: str) -> datetime:
+    """Return a time, 00:00 UTC of a date, or the time a period from now, in the sign's direction.
+
+    `example` is a period in the error's words.
+    """
+    word = text.strip()
+    if _PERIOD.fullmatch(word.lower()):
+        return datetime.now(UTC) + sign * timedelta(seconds=parse_period(word))
     try:
-        return datetime.strptime(text.strip(), "%Y-%m-%d").replace(tzinfo=UTC).date().isoformat()
+        moment = datetime.fromisoformat(word)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no day: it is written like 2026-11-21") from None
+        raise typer.BadParameter(
+            f"{text!r} is no time: it is written like 2027-01-31, 2027-01-31T18:00:00Z, or"
+            f" {example}"
+        ) from None
+    if moment.tzinfo is None and "T" in word.upper():
+        raise typer.BadParameter(f"{text!r} lacks its offset: add Z for UTC, or e.g. +02:00")
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def parse_pair(entry: str, option: str) -> tuple[str, str]:

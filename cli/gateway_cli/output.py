@@ -57,6 +57,16 @@ def show_value(value: Any) -> str:
     return str(value)
 
 
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless it is 1: `1 task`, `12,000 tasks`."""
+    return f"{number:,} {noun if number == 1 else pluralize(noun)}"
+
+
+def pluralize(noun: str) -> str:
+    """Return the plural of a noun: `tasks`, `batches`."""
+    return noun + ("es" if noun.endswith(("s", "ch")) else "s")
+
+
 def print_list(
     documents: Sequence[Document],
     columns: Sequence[Column],

@@ -69,10 +69,12 @@ def test_tasks_are_listed_newest_first_with_limit_and_filters(
     assert names("--model", "other") == [second]
     assert names("--provider", "prov-x") == [first]
     assert names("--key", "key-none") == []
-    assert set(names("--since", "1h")) == {first, second}
+    for since in ("1h", "2020-01-31", "2020-01-31T18:00:00+02:00"):
+        assert set(names("--since", since)) == {first, second}
+    assert names("--since", "2126-01-31") == []
     limited = gatewayctl("tasks", "list", "-a", account, "--limit", 1)
     assert len(limited.out.splitlines()) == 2
-    assert "there are 1 more: --limit shows them" in limited.err
+    assert "not shown: 1 more task; --limit shows them" in limited.err
 
 
 def test_watch_prints_tasks_as_they_change(account, make_task, patch_status, control_plane):

@@ -10,7 +10,7 @@ from gateway_cli.admin.table import GUARDRAILS
 from gateway_cli.cluster.client import Cluster
 from gateway_cli.cluster.errors import ClusterError
 from gateway_cli.commands import cluster_command
-from gateway_cli.output import Done, show_done
+from gateway_cli.output import Done, count, show_done
 from gateway_cli.session import confirm
 from gateway_core.api.guardrail import GatewayGuardrail
 from gateway_core.api.ids import id_to_name
@@ -70,8 +70,8 @@ async def delete(
     keys = _keys_of(await cluster.get(GatewayGuardrail, name))
     if keys and not force:
         raise ClusterError(
-            f"guardrail {name} holds for {len(keys)} keys: `gatewayctl guardrails unassign`"
-            " them first, or --force"
+            f"guardrail {name} holds for {count(len(keys), 'key')}: `gatewayctl guardrails"
+            " unassign` first, or --force"
         )
     confirm(f"Delete guardrail {name}?", yes)
     return await GUARDRAILS.remove(cluster, name)

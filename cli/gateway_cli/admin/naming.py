@@ -4,6 +4,8 @@ from gateway_cli.admin.fields import Given, Patch, make_limit
 from gateway_cli.admin.tokens import name_declared
 from gateway_cli.cluster.client import Cluster
 from gateway_cli.cluster.errors import AlreadyThere, NotThere
+from gateway_cli.cluster.gateways import require_gateway
+from gateway_cli.output import count
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
 from gateway_core.api.key import GatewayKey
@@ -16,8 +18,10 @@ async def find_model(cluster: Cluster, text: str) -> str:
     names = {obj["metadata"]["name"]: obj["metadata"]["name"] for obj in models}
     names |= {obj["spec"]["modelId"]: obj["metadata"]["name"] for obj in models}
     if text not in names:
+        if not models:
+            await require_gateway(cluster)
         known = sorted(obj["spec"]["modelId"] for obj in models)
-        raise NotThere(f"there is no model {text}; there are {', '.join(known[:20])}")
+        raise NotThere(f"there is no model {text}; there are {', '.join(known[:20]) or 'none'}")
     return str(names[text])
 
 
@@ -54,4 +58,5 @@ async def ask_account(cluster: Cluster, name: str) -> str:
     """Return the question before an account is deleted, with the number of usable keys."""
     keys = await cluster.list_all(GatewayKey, **{"spec.accountName": name})
     usable = sum(not key["spec"].get("revoked") for key in keys)
-    return f"Delete account {name}, which has {usable} keys that are not revoked?"
+    verb = "is" if usable == 1 else "are"
+    return f"Delete account {name}, which has {count(usable, 'key')} that {verb} not revoked?"

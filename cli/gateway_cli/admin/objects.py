@@ -18,6 +18,7 @@ from gateway_cli.admin import fields
 from gateway_cli.admin.references import warn_of_names
 from gateway_cli.cluster.client import Cluster
 from gateway_cli.cluster.errors import AlreadyThere, explain_stay, refuse_removed
+from gateway_cli.cluster.gateways import require_gateway
 from gateway_cli.commands import REQUIRED, Options, cluster_command
 from gateway_cli.output import (
     Column,
@@ -26,6 +27,7 @@ from gateway_cli.output import (
     Format,
     Output,
     RowPrinter,
+    count,
     list_lines,
     print_list,
     print_note,
@@ -251,16 +253,21 @@ class Noun:
 
         def cut(documents: list[Document]) -> list[Document]:
             if limit is not None and len(documents) > limit:
-                print_note(f"there are {len(documents) - limit} more: --limit shows them")
+                rest = count(len(documents) - limit, f"more {self.word}")
+                print_note(f"not shown: {rest}; --limit shows them")
             return documents[:limit]
 
         if not watch:
             found = await cluster.list_all(self.kind, selector, **paths)
+            if not found:
+                await require_gateway(cluster)
             print_list(cut(choose(found)), columns, output, noun=f"{self.word}s")
             return
         printer, shown = RowPrinter(columns, output), dict[str, Document]()
         is_first = True
         async for found, gone in cluster.follow(self.kind, selector, **paths):
+            if is_first and not found:
+                await require_gateway(cluster)
             for name in gone:
                 shown.pop(name, None)
             changed = [each for each in choose(found) if shown.get(each["name"]) != each]

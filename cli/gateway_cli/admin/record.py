@@ -15,9 +15,10 @@ import typer
 
 from gateway_cli.cluster.client import Cluster
 from gateway_cli.cluster.errors import AlreadyThere
+from gateway_cli.cluster.gateways import require_gateway
 from gateway_cli.commands import cluster_command
 from gateway_cli.machine import write_private
-from gateway_cli.output import Done, show_done
+from gateway_cli.output import Done, count, show_done
 from gateway_cli.session import CommandError
 from gateway_core.api.crd import KINDS
 from gateway_core.api.ids import API_VERSION, CREATED_ANNOTATION
@@ -41,13 +42,16 @@ async def save(cluster: Cluster, file: File) -> Done:
     It has no Secret: save those with kubectl.
     """
     objects = await cluster.list_moment(KINDS)
+    if not objects:
+        await require_gateway(cluster)
     text = "".join(json.dumps(_strip(obj)) + "\n" for obj in objects)
     try:
         # the file holds digests of keys, mail addresses and prompts: its owner alone may read it
         await asyncio.to_thread(write_private, file, text.encode())
     except OSError as error:
         raise CommandError(f"{file} cannot be written: {error.strerror}") from error
-    return f"{len(objects)} objects written to {file}", {"file": str(file), "objects": len(objects)}
+    text = f"{count(len(objects), 'object')} written to {file}"
+    return text, {"file": str(file), "objects": len(objects)}
 
 
 @cluster_command(app, show_done)
@@ -68,7 +72,7 @@ async def restore(cluster: Cluster, file: File) -> Done:
     made = await _Restore(cluster).run(objects)
     kept = len(objects) - made
     document = {"objects": len(objects), "made": made, "kept": kept}
-    return f"{made} objects created, {kept} unchanged", document
+    return f"{count(made, 'object')} created, {kept:,} unchanged", document
 
 
 class _Restore:

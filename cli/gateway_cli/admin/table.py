@@ -4,7 +4,6 @@
 rules of its own, such as the secrets of keys.
 """
 
-from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
@@ -23,13 +22,16 @@ from gateway_core.api.oauth import GatewayGrant, GatewayOAuthClient
 from gateway_core.api.price import Price
 from gateway_core.api.provider import GatewayProvider
 from gateway_core.api.task import PENDING, GatewayTask, TaskPhase
-from gateway_core.api.times import format_time
 from gateway_core.billing.price_text import describe_price
 
 WITH_KUBECTL = "With kubectl credentials"
 _Since = Annotated[
-    int | None,
-    typer.Option(parser=opt.parse_period, metavar="PERIOD", help="Only created within e.g. 15m."),
+    str | None,
+    typer.Option(
+        parser=opt.parse_since,
+        metavar="TIME",
+        help="Only created since a time or a day, or within a period such as 15m.",
+    ),
 ]
 _ACCOUNT = opt.only_of(GatewayAccount, "--account", "-a")
 _BUDGET = {
@@ -64,11 +66,6 @@ def _show_prices(prices: list[Document]) -> list[str] | None:
     return [
         f"{describe_price(each)} (from {each.effective_time or 'the start'})" for each in parsed
     ]
-
-
-def _is_younger(task: Document, seconds: int) -> bool:
-    after = format_time(datetime.now(UTC) - timedelta(seconds=seconds))
-    return (task["created_at"] or "") >= after
 
 
 _OF_ACCOUNT = {"account": Filter("spec.accountName", _ACCOUNT)}
@@ -287,7 +284,9 @@ TASKS = Noun(
         "key": Filter(
             option=opt.only_of(GatewayKey), keep=lambda task, key: task["key"] == id_to_name(key)
         ),
-        "since": Filter(option=_Since, keep=_is_younger),
+        "since": Filter(
+            option=_Since, keep=lambda task, since: (task["created_at"] or "") >= since
+        ),
     },
     limit=100,
     panel=WITH_KUBECTL,

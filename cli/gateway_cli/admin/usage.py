@@ -16,8 +16,9 @@ import typer
 from gateway_cli import options as opt
 from gateway_cli.admin.documents import dollars
 from gateway_cli.cluster.client import Cluster
+from gateway_cli.cluster.gateways import require_gateway
 from gateway_cli.commands import cluster_command
-from gateway_cli.output import Column, Format, print_list, print_note
+from gateway_cli.output import Column, Format, count, print_list, print_note
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.resource import Object
 from gateway_core.api.usage import GatewayUsage
@@ -47,7 +48,12 @@ UNNAMED = "-"
 app = typer.Typer(add_completion=False)
 
 DayOption = Annotated[
-    str | None, typer.Option(parser=opt.parse_day, metavar="DAY", help="A UTC day, 2026-11-21.")
+    str | None,
+    typer.Option(
+        parser=opt.parse_day,
+        metavar="DAY",
+        help="A UTC day, such as 2026-11-21, or 7d for the day seven days ago.",
+    ),
 ]
 
 
@@ -74,7 +80,7 @@ class Report:
         if earlier is None or output != "table":
             return
         day = earlier["through_day"]
-        summed = f"{earlier['requests']} requests, {earlier['cost']} USD"
+        summed = f"{count(earlier['requests'], 'request')}, {earlier['cost']} USD"
         if self.totals["complete"]:
             print_note(f"before that, through {day}: {summed}")
         else:
@@ -103,6 +109,8 @@ async def usage(
     if account:
         await cluster.get(GatewayAccount, account)
     found = await cluster.list_all(GatewayUsage, "", **{"spec.accountName": account})
+    if not found:
+        await require_gateway(cluster)
     default = By.DAY if account else By.ACCOUNT
     wanted = list(dict.fromkeys(str(name) for name in by or [default]))
     first, last = since or "", until or "9999"

@@ -28,6 +28,7 @@ from gateway_cli.cluster.errors import (
     explain_silence,
     refuse_removed,
 )
+from gateway_cli.cluster.gateways import NoGateway, require_gateway
 from gateway_cli.session import SELECTED, Selection, exit_on_error
 from gateway_core.api.ids import API_VERSION, GROUP
 from gateway_core.api.resource import Object, Resource, skeleton
@@ -209,12 +210,17 @@ class Cluster:
         """Create an object; fields of `spec` that are None are left out. AlreadyThere."""
         given = {"spec": {key: value for key, value in spec.items() if value is not None}}
         head = skeleton(kind, name, **metadata)
-        return await self._run(
-            self._api.objects.create_namespaced_custom_object,
-            *self._place(kind),
-            head | given,
-            **_STRICT,
-        )
+        try:
+            return await self._run(
+                self._api.objects.create_namespaced_custom_object,
+                *self._place(kind),
+                head | given,
+                **_STRICT,
+            )
+        except NotThere:
+            # there is no such namespace
+            await require_gateway(self)
+            raise
 
     async def change(
         self, kind: Kind, name: str, decide: Callable[[Object], Change | None]
@@ -387,7 +393,9 @@ class Cluster:
         text = f"there is no {kind.kind_name} {name} in namespace {self.namespace}"
         try:
             known = await self.list_all(kind)
-        except NotServed as error:
+            if not known:
+                await require_gateway(self)
+        except (NotServed, NoGateway) as error:
             return error
         except ClusterError:
             return NotThere(text)
@@ -446,4 +454,4 @@ def _suggest(name: str, known: Iterable[Object]) -> str:
     alike = called or difflib.get_close_matches(name, shown, SUGGESTIONS)
     if alike:
         return "; did you mean " + " or ".join(alike[:SUGGESTIONS]) + "?"
-    return "" if shown else "; there is none at all: is this the right --namespace?"
+    return "" if shown else "; there is none at all"

@@ -15,19 +15,18 @@ from rich.text import Text
 from gateway_cli import options as opt
 from gateway_cli.cluster.client import Cluster, Kind, open_cluster
 from gateway_cli.cluster.errors import ClusterError, NotThere
+from gateway_cli.cluster.gateways import NoGateway, require_gateway
 from gateway_cli.inspection.findings import Check, Finding, Level, bound, error, note, warning
 from gateway_cli.inspection.metrics import SKEW_SECONDS, check_metrics, check_shards
 from gateway_cli.inspection.processes import (
     ClusterProcesses,
     LocalProcesses,
-    NoGateway,
     Process,
     find_local_run,
-    require_gateway,
 )
 from gateway_cli.inspection.rules import OBJECT_RULES, Rule, check_definitions, check_ready
 from gateway_cli.install.trial import check_calls, check_readiness
-from gateway_cli.output import Output, make_console, print_data
+from gateway_cli.output import Output, count, make_console, pluralize, print_data
 from gateway_cli.rest.client import RestApi
 from gateway_cli.session import EXIT_FAILED, CommandError, exit_on_error
 from gateway_core.api.batch import GatewayBatch
@@ -46,6 +45,10 @@ SEE_LOG = {
     "processes": "its log in .local/log has the reason",
 }
 """Advice on a process that is not ready, by the place of the processes."""
+SEE_PREVIOUS = {
+    "pods": "`kubectl logs --previous` has the reason",
+    "processes": SEE_LOG["processes"],
+}
 MARKS = {
     "ok": ("✓", "green"),
     "note": ("·", ""),
@@ -166,16 +169,20 @@ async def _look_at_definitions(cluster: Cluster) -> Check:
 
 
 async def _look_at_objects(cluster: Cluster, now: datetime) -> list[Check]:
-    async def look(name: str, kind: Kind, rule: Rule) -> Check:
+    async def look(word: str, kind: Kind, rule: Rule) -> Check:
         # a run is never Ready; settled tasks need no attention
         is_run = kind in (GatewayTask, GatewayBatch)
         fields = {"status.work": ""} if kind is GatewayTask else {}
         objects = await cluster.list_all(kind, **fields)
-        found = [] if is_run else list(check_ready(objects, name.removesuffix("s"), now))
+        found = [] if is_run else list(check_ready(objects, word, now))
         found += rule(objects, now)
-        return Check(name, f"{len(objects)} {name}", bound(found, f"`kubectl get {kind.plural}`"))
+        found = bound(found, f"`kubectl get {kind.plural}`")
+        return Check(pluralize(word), count(len(objects), word), found)
 
-    return [await _try(name, partial(look, name, *entry)) for name, entry in OBJECT_RULES.items()]
+    return [
+        await _try(pluralize(word), partial(look, word, *entry))
+        for word, entry in OBJECT_RULES.items()
+    ]
 
 
 async def _look_at_processes(source: Processes) -> list[Check]:
@@ -195,8 +202,8 @@ def check_processes(processes: list[Process], place: str) -> Check:
         if not process.ready:
             found.append(error(subject, process.problem or "not ready", SEE_LOG[place]))
         elif process.restarts > MOST_RESTARTS:
-            text = f"ready, but restarted {process.restarts} times"
-            found.append(note(subject, text, "`kubectl logs --previous` has the reason"))
+            text = f"ready, but restarted {count(process.restarts, 'time')}"
+            found.append(note(subject, text, SEE_PREVIOUS[place]))
     if not processes:
         text = f"there are no {place} of the gateway"
         found.append(error("gateway", text, "install the chart (docs/install.md), or `make up`"))

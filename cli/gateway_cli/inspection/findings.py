@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import partial
 
-from gateway_cli.output import Document
+from gateway_cli.output import Document, count
 
 MOST = 10
 """Findings of one check that are printed; the rest is counted."""
@@ -63,6 +63,6 @@ def bound(findings: Iterable[Finding], where: str) -> list[Finding]:
     ordered = sorted(findings, key=lambda finding: list(Level).index(finding.level))
     shown, rest = ordered[:MOST], ordered[MOST:]
     if rest:
-        text = f"{len(rest)} further findings of this kind"
+        text = f"{count(len(rest), 'further finding')} of this kind"
         shown.append(Finding(rest[0].level, "and more", text, where))
     return shown

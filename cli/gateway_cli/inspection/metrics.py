@@ -7,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from gateway_cli.inspection.findings import Finding, error, note, warning
+from gateway_cli.output import count
 from gateway_core.api.ids import SHARDS
 
 SKEW_SECONDS = 2.0
@@ -97,31 +98,31 @@ def _check_storage(instance: str, samples: Samples) -> Iterator[Finding]:
         (
             "gateway_tasks_overdue",
             0,
-            "{} tasks are unfinished after their deadline",
+            "tasks that are unfinished after their deadline: {}",
             "see the findings about tasks, and the operator's log",
         ),
         (
             "gateway_journal_unstored_records",
             UNSTORED_RECORDS,
-            "charges of {} calls are in memory only: the object store does not take them",
+            "the object store takes no charges; calls whose charges are in memory only: {}",
             "look at the object store: its space, address and credentials",
         ),
         (
             "gateway_usage_fold_waiting",
             FOLD_WAITING,
-            "charges of {} ended tasks wait for the usage",
+            "ended tasks whose charges wait for the usage: {}",
             "look at the operator's log and the Kubernetes API's latency",
         ),
         (
             "gateway_journals_damaged",
             0,
-            "the usage journals of {} processes have an unreadable object",
+            "processes whose usage journals have an unreadable object: {}",
             "docs/alerts.md, GatewayJournalDamaged",
         ),
         (
             "gateway_files_broken",
             0,
-            "{} files lack bytes in the object store",
+            "files that lack bytes in the object store: {}",
             "restore the store's backup; `kubectl get gatewayfiles` names them",
         ),
     ):
@@ -130,7 +131,7 @@ def _check_storage(instance: str, samples: Samples) -> Iterator[Finding]:
             yield error(instance, text.format(f"{value:.0f}"), action)
     failures = _sum(samples, "gateway_unexpected_failures_total")
     if failures:
-        text = f"{failures:.0f} unexpected failures since its start"
+        text = f"{count(int(failures), 'unexpected failure')} since its start"
         yield note(instance, text, "its log has the tracebacks")
 
 

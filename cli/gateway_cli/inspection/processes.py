@@ -12,18 +12,15 @@ from typing import Any
 import aiohttp
 
 from gateway_cli.cluster.client import Cluster
-from gateway_cli.cluster.errors import ClusterError, Forbidden, NotThere
+from gateway_cli.cluster.errors import ClusterError
+from gateway_cli.cluster.gateways import PART
 from gateway_cli.inspection.metrics import Samples, parse_metrics
 from gateway_cli.local.config import LOOPBACK
 from gateway_cli.local.supervisor import RUN_FILE, RunDirectory
 from gateway_cli.session import SELECTED
-from gateway_core.api.account import GatewayAccount
-from gateway_core.api.ids import API_VERSION
-from gateway_core.api.provider import GatewayProvider
 from gateway_core.api.resource import Object
 from gateway_core.failures import describe_failure
 
-PART = "app.kubernetes.io/part-of=model-gateway"
 COMPONENT = "app.kubernetes.io/component"
 HEALTH_PORT = 8082
 PROCESSES = ("api", "media", "mcp", "operator")
@@ -140,47 +137,6 @@ def _explain_pod(
     return message or f"{status.get('phase', 'Unknown')}: its readiness probe fails"
 
 
-class NoGateway(ClusterError):
-    """The namespace has no gateway; `others` have one."""
-
-    def __init__(self, namespace: str, others: list[str]) -> None:
-        where = f"these namespaces have one: {', '.join(others)}" if others else "no other is known"
-        super().__init__(f"there is no gateway in the namespace {namespace}; {where}")
-        self.others = others
-
-
-async def require_gateway(cluster: Cluster) -> None:
-    """Raise NoGateway where nothing in the namespace is of a gateway; name the namespaces with one.
-
-    A gateway is known by its Deployments and pods, or by its providers and accounts.
-    """
-    if await _list_gateways(cluster, f"/namespaces/{cluster.namespace}"):
-        return
-    try:
-        others = await _list_gateways(cluster, "")
-    except Forbidden:
-        others = []
-    raise NoGateway(cluster.namespace, others)
-
-
-async def _list_gateways(cluster: Cluster, below: str) -> list[str]:
-    own = f"/apis/{API_VERSION}{below}"
-    found = set[str]()
-    for path, labels in (
-        (f"/apis/apps/v1{below}/deployments", PART),
-        (f"/api/v1{below}/pods", PART),
-        (f"{own}/{GatewayProvider.plural}", ""),
-        (f"{own}/{GatewayAccount.plural}", ""),
-    ):
-        try:
-            answer = await cluster.call("GET", path, query={"labelSelector": labels})
-        except NotThere:
-            # no such kind in this cluster
-            continue
-        found |= {item["metadata"]["namespace"] for item in answer.get("items") or ()}
-    return sorted(found)
-
-
 class LocalProcesses:
     """Processes of a local run on this machine, by the files in its folder `run`."""
 
@@ -211,7 +167,8 @@ class LocalProcesses:
     async def _look(self, name: str) -> Process:
         import psutil  # in no image, as the local run
 
-        pid = RunDirectory(self.folder / "run").read_pid(name)
+        directory = RunDirectory(self.folder / "run")
+        pid, restarts = directory.read_pid(name), directory.read_restarts(name)
         problem: str | None = None
         if pid is None or not psutil.pid_exists(pid):
             problem = f"not running: the end of {self.folder / 'log' / name}.log says why"
@@ -221,7 +178,8 @@ class LocalProcesses:
                 problem = None if status == 200 else f"its probe is answered with {status}"
             except ClusterError as error:
                 problem = str(error)
-        return Process(name, f"pid {pid}" if pid else "-", problem is None, problem)
+        instance = f"pid {pid}" if pid else "-"
+        return Process(name, instance, problem is None, problem, restarts=restarts)
 
     async def _ask(self, name: str, path: str) -> tuple[int, str]:
         """Return status and text of an answer at its health port. ClusterError."""

@@ -297,12 +297,12 @@ def _shorten(paths: list[str]) -> str:
 
 Rule = Callable[[list[Object], datetime], Iterable[Finding]]
 OBJECT_RULES: dict[str, tuple[type[Resource], Rule]] = {
-    "providers": (GatewayProvider, check_providers),
-    "models": (GatewayModel, check_models),
-    "accounts": (GatewayAccount, check_accounts),
-    "keys": (GatewayKey, check_keys),
-    "guardrails": (GatewayGuardrail, check_guardrails),
-    "open tasks": (GatewayTask, check_tasks),
-    "batches": (GatewayBatch, check_batches),
+    "provider": (GatewayProvider, check_providers),
+    "model": (GatewayModel, check_models),
+    "account": (GatewayAccount, check_accounts),
+    "key": (GatewayKey, check_keys),
+    "guardrail": (GatewayGuardrail, check_guardrails),
+    "open task": (GatewayTask, check_tasks),
+    "batch": (GatewayBatch, check_batches),
 }
 """Problems that objects of a kind may have while they are Ready."""

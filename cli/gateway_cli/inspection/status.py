@@ -12,8 +12,9 @@ from gateway_cli.admin.documents import describe_state, dollars
 from gateway_cli.admin.usage import group_rows, list_rows
 from gateway_cli.cluster.client import Cluster, on_cluster
 from gateway_cli.cluster.errors import ClusterError, Forbidden
-from gateway_cli.inspection.processes import ClusterProcesses, find_local_run, require_gateway
-from gateway_cli.output import Column, Document, Output, print_list, print_note, print_one
+from gateway_cli.cluster.gateways import require_gateway
+from gateway_cli.inspection.processes import ClusterProcesses, find_local_run
+from gateway_cli.output import Column, Document, Output, count, print_list, print_note, print_one
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.key import GatewayKey
 from gateway_core.api.model import GatewayModel
@@ -126,4 +127,4 @@ def _show_ready(count: dict[str, int] | None) -> str | None:
 def _show_today(today: Any) -> str | None:
     if today is None:
         return None
-    return f"{today['requests']} calls, {today['failed']} failed, {today['cost']} USD"
+    return f"{count(today['requests'], 'call')}, {today['failed']} failed, {today['cost']} USD"

@@ -15,7 +15,7 @@ import typer
 from gateway_cli import options as opt
 from gateway_cli.admin.documents import describe_health, dollars
 from gateway_cli.cluster.client import Cluster, open_cluster
-from gateway_cli.inspection.processes import require_gateway
+from gateway_cli.cluster.gateways import require_gateway
 from gateway_cli.output import (
     Column,
     Document,

@@ -11,7 +11,7 @@ from gateway_cli.admin.documents import dollars
 from gateway_cli.admin.tokens import SECRET_LABELS, make_secret_key, make_webhook_secret
 from gateway_cli.cluster.client import open_cluster
 from gateway_cli.install.trial import Trial, check_calls, check_readiness, run_trial
-from gateway_cli.output import Output, print_done, print_note, print_plain
+from gateway_cli.output import Output, count, print_done, print_note, print_plain
 from gateway_cli.rest.client import RestApi
 from gateway_cli.session import EXIT_FAILED, confirm, exit_on_error
 
@@ -94,7 +94,7 @@ def remove(
     with exit_on_error(exit_code=EXIT_FAILED):
         outcome = asyncio.run(run())
     left = outcome["jobsLeft"]
-    text = f"{sum(outcome['deleted'].values())} objects deleted; CRDs: {outcome['crds']}"
+    text = f"{count(sum(outcome['deleted'].values()), 'object')} deleted; CRDs: {outcome['crds']}"
     print_done(text, outcome, output)
     if output == "table":
         for account, micros in outcome["uncountedMicros"].items():

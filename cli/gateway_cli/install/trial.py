@@ -73,7 +73,7 @@ async def check_calls(api: RestApi, report: Callable[[str], None]) -> None:
         balance = await api.get("/api/v1/me/balance", member="balance_cents")
         report(f"the key opens an account with a balance of {balance['balance_cents']} cents")
         models = await api.get("/v1/models", member="data")
-        report(f"{len(models['data'])} models are listed")
+        report(f"models listed: {len(models['data'])}")
         await _check_store(api, report)
 
 

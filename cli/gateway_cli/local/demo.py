@@ -26,6 +26,7 @@ from gateway_cli.rest.sample import (
 )
 from gateway_core.api.ids import id_to_name
 
+PROGRAM = "gatewayctl"
 TASK_SECONDS = 60.0
 CHAT_MODEL = "sim-chat"
 GREETING = "Hello"
@@ -75,11 +76,22 @@ async def _walk_through(run: LocalRun, reporter: Reporter) -> None:
     name = id_to_name(task_id)
     reporter.line(f"\n$ kubectl get gatewaytasks {name}")
     reporter.line((await run.kubectl("get", "gatewaytasks", name)).rstrip() + "\n")
-    reporter.line(f"$ gatewayctl chat --model {CHAT_MODEL} '{GREETING}'")
+    reporter.line(f"$ {name_program()} chat --model {CHAT_MODEL} '{GREETING}'")
     async with RestApi(run.config.base_url, key, reporter.line) as api:
         price = await api.get_price("chat", CHAT_MODEL)
         await answer(api, {"model": CHAT_MODEL, "messages": []}, GREETING, price)
     reporter.line("")
+
+
+def name_program() -> str:
+    """Return the command that is `gatewayctl` in the current folder: its name if it is on PATH."""
+    installed = Path(sys.executable).parent / PROGRAM
+    if shutil.which(PROGRAM) or not installed.exists():
+        return PROGRAM
+    here = Path.cwd()
+    return shlex.quote(
+        str(installed.relative_to(here) if installed.is_relative_to(here) else installed)
+    )
 
 
 def describe_run(config: LocalConfig, variables: dict[str, str], kubectl: Path) -> str:
@@ -90,11 +102,11 @@ def describe_run(config: LocalConfig, variables: dict[str, str], kubectl: Path) 
     url = f"{config.base_url}/api/v1/{variables['GATEWAY_SERVICE']}/{ACTION}"
     key = variables["GATEWAY_API_KEY"]
     env_file = shlex.quote(str(config.env_file))
-    ctl = (
-        "gatewayctl"
-        if shutil.which("gatewayctl")
-        else f"{shlex.quote(sys.executable)} -m gateway_cli"
-    )
+    ctl = name_program()
+    hint = ""
+    if ctl != PROGRAM:
+        folder = shlex.quote(str(Path(sys.executable).parent))
+        hint = f"gatewayctl          {ctl}   (by its name after: export PATH={folder}:$PATH)\n"
     bytes_at = f"{config.url('s3')} (S3)" if config.store == "s3" else str(config.store_directory)
     body = shlex.quote(json.dumps({"model": variables["GATEWAY_MODEL"], **SAMPLE_INPUT}))
     return f"""
@@ -109,7 +121,7 @@ Console             {config.base_url}/
                     {variables["GATEWAY_USER_EMAIL"]}, password {variables["GATEWAY_USER_PASSWORD"]}
 All of it           {config.env_file}
 Logs                {config.log_directory}
-
+{hint}
 Create a task:
 
   curl -sS -X POST {url} \\

@@ -95,10 +95,21 @@ class RunDirectory:
         """Remove the pid file of a process that has ended."""
         (self.folder / f"{name}.pid").unlink(missing_ok=True)
 
+    def record_restarts(self, name: str, number: int) -> None:
+        """Write how often the process was started again since the run began."""
+        write_private(self.folder / f"{name}.restarts", f"{number}\n".encode())
+
+    def read_restarts(self, name: str) -> int:
+        """Return how often the process was started again since the run began."""
+        return self._read_number(f"{name}.restarts") or 0
+
     def read_pid(self, name: str) -> int | None:
         """Return the pid in `NAME.pid`, whether or not there is such a process."""
+        return self._read_number(f"{name}.pid")
+
+    def _read_number(self, file: str) -> int | None:
         try:
-            return int((self.folder / f"{name}.pid").read_text())
+            return int((self.folder / file).read_text())
         except (OSError, ValueError):
             return None
 
@@ -166,6 +177,7 @@ class _Child:
     watcher: asyncio.Task[None] | None = None
     stopping: bool = False
     failures: int = 0
+    restarts: int = 0
 
 
 class Supervisor:
@@ -215,6 +227,7 @@ class Supervisor:
         if self.is_alive(spec.name):
             raise LocalRunError(f"{spec.name} is already running")
         self._log_directory.mkdir(parents=True, exist_ok=True)
+        self._run_directory.record_restarts(spec.name, 0)
         child = _Child(spec, await self._spawn(spec), time.monotonic())
         self._children[spec.name] = child
         try:
@@ -306,6 +319,8 @@ class Supervisor:
             child.started = time.monotonic()
             try:
                 child.process = await self._spawn(child.spec)
+                child.restarts += 1
+                self._run_directory.record_restarts(name, child.restarts)
             except OSError as error:
                 self._reporter.line(
                     f"! {name} cannot be started: {describe_failure(error)}", style="yellow"

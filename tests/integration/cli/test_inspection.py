@@ -60,10 +60,29 @@ async def test_status_counts_objects_processes_and_calls_of_today(gatewayctl, en
     assert "calls" in (await gatewayctl("status")).out
 
 
+ELSEWHERE = [
+    *("status", "top", "usage", "accounts", "users", "keys", "guardrails", "models", "prompts"),
+    *("clients", "grants", "providers", "tasks list", "tasks list --watch"),
+    *(
+        "accounts describe acme",
+        "models describe veo-3",
+        "providers test acme",
+        "fund acme 10 --reference one",
+    ),
+    *(
+        "keys create acme",
+        "keys revoke --yes task-1",
+        "accounts create acme --owner-email a@b.example",
+        "record save nowhere.jsonl",
+    ),
+]
+"""Commands that find nothing in a namespace without a gateway."""
+
+
 async def test_namespace_without_a_gateway_is_refused_with_those_that_have_one(world, gatewayctl):
     own = world.config.namespace
-    for command in ("status", "top"):
-        refused = await gatewayctl(command, "-n", "nosuch", code=4)
+    for command in ELSEWHERE:
+        refused = await gatewayctl(*command.split(), "-n", "nosuch", code=4)
         said, _, others = " ".join(refused.err.split()).partition("; these namespaces have one: ")
         assert said == "✗ there is no gateway in the namespace nosuch", command
         # other worlds of this control plane are gateways too

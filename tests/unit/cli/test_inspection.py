@@ -294,12 +294,21 @@ def test_sound_metrics_have_no_finding() -> None:
         ("gateway_counters_evict 1", "warning: Redis may evict keys"),
         ('gateway_watch_silence_seconds{kind="GatewayKey"} +Inf', "error: its watch of GatewayKey"),
         ("gateway_counters_unanswered_total 5.0", "error: Redis does not answer at all"),
-        ("gateway_tasks_overdue 2.0", "error: 2 tasks are unfinished"),
+        ("gateway_tasks_overdue 2.0", "error: tasks that are unfinished after their deadline: 2"),
         ("gateway_record_size_bytes 90.0", "warning: etcd uses 90 %"),
-        ("gateway_journal_unstored_records 5000.0", "error: charges of 5000 calls are in memory"),
-        ("gateway_usage_fold_waiting 1001.0", "error: charges of 1001 ended tasks wait"),
-        ("gateway_journals_damaged 1.0", "error: the usage journals of 1 processes"),
-        ("gateway_files_broken 3.0", "error: 3 files lack bytes"),
+        (
+            "gateway_journal_unstored_records 5000.0",
+            "error: the object store takes no charges; calls whose charges are in memory",
+        ),
+        (
+            "gateway_usage_fold_waiting 1001.0",
+            "error: ended tasks whose charges wait for the usage: 1001",
+        ),
+        (
+            "gateway_journals_damaged 1.0",
+            "error: processes whose usage journals have an unreadable object: 1",
+        ),
+        ("gateway_files_broken 3.0", "error: files that lack bytes in the object store: 3"),
         ('gateway_unexpected_failures_total{loop="x"} 2.0', "note: 2 unexpected failures"),
     ],
 )
@@ -429,10 +438,12 @@ async def test_local_process_without_a_pid_names_its_log(
     directory.folder.mkdir()
     directory.describe(["etcd", "operator"], {"etcd": 1, "operator": 1})
     directory.record("etcd", os.getpid())
+    directory.record_restarts("operator", 2)
     local = find_local_run()
     assert local is not None
     etcd, operator = await local.read()
     assert etcd.ready
+    assert (etcd.restarts, operator.restarts) == (0, 2)
     assert (operator.ready, operator.problem) == (
         False,
         f"not running: the end of {tmp_path / 'log' / 'operator.log'} says why",

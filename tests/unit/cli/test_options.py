@@ -13,6 +13,7 @@ from gateway_cli.options import (
     parse_dollars,
     parse_moment,
     parse_period,
+    parse_since,
 )
 from gateway_core.api.money import MAX_MICROS, to_decimal_text
 
@@ -90,6 +91,23 @@ def test_invalid_or_past_time_is_a_usage_error(text: str) -> None:
 
 def test_days() -> None:
     assert parse_day("2026-11-21") == "2026-11-21"
+    assert parse_day("2026-11-21T23:30:00-02:00") == "2026-11-22"
+    week_ago = (datetime.now(UTC) - timedelta(days=7)).date().isoformat()
+    assert parse_day("7d") == week_ago
     for text in ("2026-11-31", "21.11.2026", "today"):
         with pytest.raises(typer.BadParameter):
             parse_day(text)
+
+
+def test_period_shorter_than_a_day_is_no_day() -> None:
+    with pytest.raises(typer.BadParameter, match="usage is counted by UTC days"):
+        parse_day("15m")
+
+
+def test_since_takes_times_dates_and_periods_before_now() -> None:
+    assert parse_since("2026-11-21T18:00:00+02:00") == "2026-11-21T16:00:00Z"
+    assert parse_since("2026-11-21") == "2026-11-21T00:00:00Z"
+    ago = datetime.now(UTC) - datetime.fromisoformat(parse_since("15m"))
+    assert timedelta(minutes=15) <= ago < timedelta(minutes=16)
+    with pytest.raises(typer.BadParameter, match="15m or 7d for a time before now"):
+        parse_since("lately")

@@ -81,6 +81,7 @@ async def test_dead_process_is_restarted_and_reported(bench: Bench) -> None:
     await _until(lambda: bench.supervisor.is_alive("one"))
     assert bench.supervisor.pid_of("one") != before
     assert bench.run_directory.read_pid("one") == bench.supervisor.pid_of("one")
+    assert bench.run_directory.read_restarts("one") == 1
     assert any("one ended: killed by SIGKILL; again in 0." in line for line in bench.lines)
     await _until(lambda: any("one is up again" in line for line in bench.lines))
 
