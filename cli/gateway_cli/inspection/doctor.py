@@ -34,6 +34,7 @@ from gateway_core.api.crd import KINDS
 from gateway_core.api.ids import GROUP
 from gateway_core.api.resource import Object
 from gateway_core.api.task import GatewayTask
+from gateway_core.api.upload import GatewayUpload
 from gateway_core.kube.clock import CLOCK
 
 BETWEEN_SECONDS = 2.0
@@ -171,8 +172,8 @@ async def _look_at_definitions(cluster: Cluster) -> Check:
 async def _look_at_objects(cluster: Cluster, now: datetime) -> list[Check]:
     async def look(word: str, kind: Kind, rule: Rule) -> Check:
         # a run is never Ready; settled tasks need no attention
-        is_run = kind in (GatewayTask, GatewayBatch)
-        fields = {"status.work": ""} if kind is GatewayTask else {}
+        is_run = kind in (GatewayTask, GatewayBatch, GatewayUpload)
+        fields = {"status.work": ""} if kind in (GatewayTask, GatewayUpload) else {}
         objects = await cluster.list_all(kind, **fields)
         found = [] if is_run else list(check_ready(objects, word, now))
         found += rule(objects, now)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from gateway_cli.admin.documents import (
@@ -24,6 +25,7 @@ from gateway_core.api.model import GatewayModel
 from gateway_core.api.provider import GatewayProvider
 from gateway_core.api.resource import RELEASE, Object, Resource
 from gateway_core.api.task import SETTLED, GatewayTask
+from gateway_core.api.upload import GatewayUpload
 
 KEY_DAYS = 7
 """A key that ends within so many days is reported."""
@@ -223,15 +225,16 @@ def check_tasks(objects: Iterable[Object], now: datetime) -> Iterator[Finding]:
             yield warning(subject, text, action)
 
 
-def check_batches(objects: Iterable[Object], now: datetime) -> Iterator[Finding]:
-    """Yield open batches that wait for something."""
+def check_waits(kind: type[Resource], objects: Iterable[Object], _: datetime) -> Iterator[Finding]:
+    """Yield open batches or uploads that wait for something."""
     for obj in objects:
         progress = find_condition(obj, "Succeeded")
         reason = progress.get("reason", "")
         if progress.get("status") == "Unknown" and reason.startswith(WAIT_PREFIX):
             name = obj["metadata"]["name"]
-            action = WAIT_ACTIONS.get(reason, f"`kubectl describe gatewaybatch {name}`")
-            yield warning(f"batch {name}", f"{reason}: {progress['message']}", action)
+            action = WAIT_ACTIONS.get(reason, f"`kubectl describe {kind.short_name} {name}`")
+            word = kind.kind_name.removeprefix("Gateway").lower()
+            yield warning(f"{word} {name}", f"{reason}: {progress['message']}", action)
 
 
 def check_definitions(installed: Mapping[str, Object]) -> Iterator[Finding]:
@@ -303,6 +306,7 @@ OBJECT_RULES: dict[str, tuple[type[Resource], Rule]] = {
     "key": (GatewayKey, check_keys),
     "guardrail": (GatewayGuardrail, check_guardrails),
     "open task": (GatewayTask, check_tasks),
-    "batch": (GatewayBatch, check_batches),
+    "batch": (GatewayBatch, partial(check_waits, GatewayBatch)),
+    "open upload": (GatewayUpload, partial(check_waits, GatewayUpload)),
 }
 """Problems that objects of a kind may have while they are Ready."""

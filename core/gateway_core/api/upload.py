@@ -203,6 +203,7 @@ class GatewayUpload(Resource):
         ("Filename", "string", ".spec.request.filename", 0),
         ("Bytes", "integer", ".spec.request.bytes", 0),
         ("Outcome", "string", ".spec.outcome", 0),
+        condition_column("Reason", "Succeeded", "reason", 0),
         ("File", "string", ".spec.completion.fileName", 0),
         ("Key", "string", ".spec.request.keyName", 1),
         ("Work", "string", ".status.work", 1),

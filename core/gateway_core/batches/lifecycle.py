@@ -167,7 +167,9 @@ def record_wait(batch: GatewayBatch, reason: Reason, text: str, now: datetime) -
 
 
 def describe_wait(batch: GatewayBatch, text: str) -> str:
-    """What the batch waits for, and until when."""
+    """What the batch waits for, and until when; the end of a run has no deadline."""
+    if batch.status.run_end is not None:
+        return text.rstrip(".")[:1024]
     end = f"; the batch waits until {format_time(find_deadline(batch))}"
     return text.rstrip(".")[: 1024 - len(end)] + end
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import structlog
 
-from gateway_core.api.batch import ACTION, GatewayBatch
+from gateway_core.api.batch import ACTION, TERMINAL_PHASES, GatewayBatch
 from gateway_core.api.conditions import Reason
 from gateway_core.api.ids import BATCH_FINALIZER, REQUEST_ID_ANNOTATION, name_to_id
 from gateway_core.api.resource import Object
@@ -33,6 +33,7 @@ from gateway_operator.batches.validation import BatchHolds, Validator
 from gateway_operator.billing.aggregator import UsageAggregator
 from gateway_operator.billing.reservations import Reservations
 from gateway_operator.context import Context
+from gateway_operator.outages import Outages
 from gateway_operator.reconciler import AT_ONCE, Next, Reconciler, after
 from gateway_operator.tasks.calls import ProviderCalls
 from gateway_operator.tasks.restoring import NOT_ARCHIVED, Restoring
@@ -96,6 +97,7 @@ class BatchController(Reconciler[GatewayBatch]):
             inputs.is_admitted,
             _refuse_restored,
         )
+        self._outages = Outages()
         self._runs: dict[str, Run] = {}
         self._steps: dict[lifecycle.Step, Callable[[GatewayBatch], Awaitable[Next]]] = {
             lifecycle.Step.VALIDATE: validator.validate,
@@ -147,6 +149,11 @@ class BatchController(Reconciler[GatewayBatch]):
 
     async def step(self, batch: GatewayBatch) -> Next:
         """Take the step that is due, if any."""
+        name = batch.metadata.name
+        async with self._outages.shown(name, partial(self._show_wait, name)):
+            return await self._take_step(batch)
+
+    async def _take_step(self, batch: GatewayBatch) -> Next:
         step = lifecycle.next_step(batch)
         if step is lifecycle.Step.NOTHING or not self._context.shards.owns(batch.metadata.labels):
             self._store.cache.drop(batch.metadata.name)
@@ -171,6 +178,12 @@ class BatchController(Reconciler[GatewayBatch]):
         super().forget(name)
         self._holds.forget(name)
         self._restoring.forget(name)
+        self._outages.forget(name)
+
+    async def _show_wait(self, name: str, reason: Reason, text: str) -> None:
+        newest = self._store.cache.get(name)
+        if newest is not None and newest.status.phase not in TERMINAL_PHASES:
+            await self._store.show_wait(newest, reason, text)
 
     def describe(self, batch: GatewayBatch) -> Mapping[str, str | None]:
         """Batch, account and request, for log lines."""

@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from gateway_core.api.batch import TERMINAL_PHASES, GatewayBatch
+from gateway_core.api.conditions import Reason
 from gateway_core.api.file import GatewayFile
 from gateway_core.api.ids import (
     BATCH_FINALIZER,
@@ -45,7 +46,7 @@ from gateway_core.kube.client import Created
 from gateway_core.kube.errors import ObjectNotFound
 from gateway_core.tasks.archive import archive_task
 from gateway_operator.batches.bounds import Slots
-from gateway_operator.batches.store import BatchInputs, BatchStore
+from gateway_operator.batches.store import TURN, BatchInputs, BatchStore
 from gateway_operator.billing.aggregator import UsageAggregator
 from gateway_operator.billing.reservations import Reservations
 from gateway_operator.context import Context
@@ -93,6 +94,10 @@ class Finalizing:
     async def finalize(self, batch: GatewayBatch) -> Next:
         """Make the Files and end the batch."""
         account, name = batch.spec.request.account_name, batch.metadata.name
+        if not self.slots.has_room(account) and await self.store.show_wait(
+            batch, Reason.WAITING_FOR_SLOT, TURN
+        ):
+            return AT_ONCE
         async with self.slots.take(account, name) as has_slot:
             if has_slot:
                 await self._end(batch)

@@ -30,6 +30,7 @@ from gateway_operator.batches.limiter import ProviderLimiters
 from gateway_operator.batches.lines import Destination, LineCalls
 from gateway_operator.batches.store import BatchStore
 from gateway_operator.context import Context
+from gateway_operator.outages import PATIENCE_SECONDS, STORE
 from gateway_operator.reconciler import Superseded
 from gateway_operator.tasks.calls import ProviderCalls
 
@@ -188,6 +189,7 @@ class Run:
 
         async def wait(error: StoreUnavailable) -> None:
             _log.warning("the input of a batch cannot be read", object=self._name, error=str(error))
+            self._note_trouble(Reason.WAITING_FOR_STORE, STORE)
             await asyncio.sleep(STORE_PAUSE)
 
         return read_lines(self._context.store, self._segments, wait)
@@ -308,6 +310,8 @@ class Run:
     async def _report(self) -> bool:
         """Write the progress, if it has changed; whether it was written."""
         batch, loop = self._store.cache.get(self._name), asyncio.get_running_loop()
+        if self._checkpoints.age >= PATIENCE_SECONDS:
+            self._note_trouble(Reason.WAITING_FOR_STORE, STORE)
         waits = self._trouble
         if waits is not None and loop.time() - self._trouble_at > LONGEST_PROGRESS:
             waits = self._trouble = None

@@ -10,6 +10,7 @@ an admin, who may remove the finalizer.
 """
 
 from datetime import datetime
+from functools import partial
 
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.batch import GatewayBatch
@@ -24,6 +25,7 @@ from gateway_core.storage.content import find_foreign, list_keys, pool_of
 from gateway_core.storage.objects import StoreUnavailable
 from gateway_operator.files.intake import Intake, is_checked
 from gateway_operator.files.storage import FileStorage
+from gateway_operator.outages import Outages
 from gateway_operator.reconciler import CONFLICT_SECONDS, ON_CHANGE, Next, Reconciler, after
 from gateway_operator.uploads.controller import Settlement
 
@@ -163,6 +165,7 @@ class FileController(Reconciler[Object]):
         self._expiries: dict[str, int] = {}
         self._news: set[str] = set()
         self._leaving: dict[str, datetime] = {}
+        self._outages = Outages()
         context.metrics.oldest_deletion.set_function(self._find_oldest_deletion)
 
     def observe(self, kind: str | None, obj: Object) -> None:
@@ -199,6 +202,11 @@ class FileController(Reconciler[Object]):
 
     async def step(self, obj: Object) -> Next:
         """Remove, expire or check the file."""
+        name = obj["metadata"]["name"]
+        async with self._outages.shown(name, partial(self._intake.show_wait, obj)):
+            return await self._take_step(obj)
+
+    async def _take_step(self, obj: Object) -> Next:
         meta = obj["metadata"]
         name, expiry = meta["name"], find_expiry(obj)
         if meta.get("deletionTimestamp"):
@@ -231,6 +239,7 @@ class FileController(Reconciler[Object]):
         self._expiries.pop(name, None)
         self._news.discard(name)
         self._leaving.pop(name, None)
+        self._outages.forget(name)
 
     def _plan(self, name: str, obj: Object) -> None:
         expiry = find_expiry(obj)

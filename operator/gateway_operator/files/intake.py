@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from gateway_core.api.account import GatewayAccount
-from gateway_core.api.conditions import ConditionType, Reason
+from gateway_core.api.conditions import ConditionType, Reason, update_conditions
 from gateway_core.api.file import GatewayFile
 from gateway_core.api.ids import FILE_PREFIX
 from gateway_core.api.resource import Object
+from gateway_core.api.times import format_time
 from gateway_core.api.upload import GatewayUpload
 from gateway_core.files.uploads import is_settled
 from gateway_core.kube.informer import Cache
@@ -39,7 +40,9 @@ def read_ready(obj: Object) -> dict[str, Any] | None:
 def is_checked(obj: Object) -> bool:
     """Return whether `Ready` was written, and the metadata is complete if it is True."""
     ready = read_ready(obj)
-    return ready is not None and (ready["status"] != "True" or not find_lacking(obj))
+    if ready is None or ready["status"] == "Unknown":
+        return False
+    return ready["status"] == "False" or not find_lacking(obj)
 
 
 class Intake:
@@ -94,6 +97,23 @@ class Intake:
         if problem is not None:
             self._context.events.warn(obj, reason=problem.reason.value, message=problem.message)
         return new
+
+    async def show_wait(self, obj: Object, reason: Reason, text: str) -> None:
+        """Show in `Ready`, and in an event, what the check or the removal of a file waits for.
+
+        WriteConflict, ObjectNotFound.
+        """
+        ready = read_ready(obj)
+        if ready is not None and (ready["reason"], ready["message"]) == (reason, text):
+            return
+        generation = obj["metadata"].get("generation", 1)
+        current = (obj.get("status") or {}).get("conditions") or ()
+        change = [(ConditionType.READY, "Unknown", reason, text)]
+        now = format_time(self._context.now())
+        conditions = update_conditions(current, change, generation=generation, now=now)
+        status = {"observedGeneration": generation, "conditions": conditions}
+        await self._context.kube.patch_status(GatewayFile.plural, obj, status)
+        self._context.events.warn(obj, reason=reason, message=text)
 
     def _find_problem(self, obj: Object) -> Problem | None:
         """Why the file cannot be the account's, if so."""

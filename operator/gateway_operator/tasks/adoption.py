@@ -24,12 +24,12 @@ from gateway_operator.accounts.credentials import (
     check_model,
 )
 from gateway_operator.context import Context, find_lacking
+from gateway_operator.outages import LEDGER
 from gateway_operator.reconciler import AT_ONCE, Next, Superseded, after
 from gateway_operator.tasks.cache import TaskWriter
 from gateway_operator.tasks.calls import Inputs, ProviderCalls
 from gateway_operator.tasks.holds import LEDGER_PAUSE, Holds
 from gateway_operator.tasks.submission import PROVIDER_PAUSE, Submission
-from gateway_operator.tasks.waits import LEDGER
 
 
 @dataclass(eq=False)

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
-from gateway_core.api.conditions import Reason
 from gateway_core.api.ids import REQUEST_ID_ANNOTATION, TASK_FINALIZER, name_to_id
 from gateway_core.api.resource import Object
 from gateway_core.api.task import SETTLED, GatewayTask
@@ -12,8 +11,6 @@ from gateway_core.kube.errors import KubernetesError
 from gateway_core.kube.informer import Cache
 from gateway_core.observability.tracing import NO_SPAN, Span
 from gateway_core.providers.notices import Notice
-from gateway_core.redis.link import CountersStale, CountersUnavailable
-from gateway_core.storage.objects import StoreUnavailable
 from gateway_core.tasks.lifecycle import (
     Step,
     deadline,
@@ -28,6 +25,7 @@ from gateway_operator.billing.reservations import Reservations
 from gateway_operator.callbacks.client import CallbackClient
 from gateway_operator.callbacks.signing import AwaitingSecret
 from gateway_operator.context import Context
+from gateway_operator.outages import OUTAGES, describe_outage
 from gateway_operator.reconciler import AT_ONCE, Next, Reconciler, Superseded, after
 from gateway_operator.tasks.adoption import Adoption
 from gateway_operator.tasks.cache import TaskCache, TaskWriter
@@ -39,7 +37,7 @@ from gateway_operator.tasks.polling import Polling
 from gateway_operator.tasks.recording import Recording
 from gateway_operator.tasks.restoring import NOT_ARCHIVED, Restoring
 from gateway_operator.tasks.submission import Submission
-from gateway_operator.tasks.waits import LEDGER, STORE, Waits
+from gateway_operator.tasks.waits import Waits
 
 MOST_ADOPTIONS = 16
 """Concurrent adoptions. Calls to the Kubernetes API wait for each other in their order, so a burst
@@ -174,7 +172,7 @@ class TaskController(Reconciler[GatewayTask]):
             return AT_ONCE
         try:
             following = await self._take(step, task)
-        except (StoreUnavailable, CountersUnavailable, CountersStale) as error:
+        except OUTAGES as error:
             await self._show_wait(task, error)
             raise
         if following.seconds is not None and step in _BEFORE_DEADLINE:
@@ -237,11 +235,9 @@ class TaskController(Reconciler[GatewayTask]):
 
     async def _show_wait(self, task: GatewayTask, error: Exception) -> None:
         """Show that the task waits for the object store or Redis, if that can be written."""
-        is_store = isinstance(error, StoreUnavailable)
-        reason = Reason.WAITING_FOR_STORE if is_store else Reason.WAITING_FOR_LEDGER
         newest = self.cache.get(task.metadata.name) or task
         with suppress(Superseded, KubernetesError):
-            await self._submission.show_wait(newest, reason, STORE if is_store else LEDGER)
+            await self._submission.show_wait(newest, *describe_outage(error))
 
     def _is_stopping(self) -> bool:
         """Return whether jobs of deleted tasks are still to be stopped."""

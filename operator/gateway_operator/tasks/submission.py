@@ -38,12 +38,13 @@ from gateway_core.tasks.archive import InputDamaged
 from gateway_core.tasks.restoring import CREATE_TIME, is_made_after
 from gateway_operator.accounts.credentials import Refusal
 from gateway_operator.context import Context
+from gateway_operator.outages import LEDGER
 from gateway_operator.reconciler import AT_ONCE, Draining, Next, Superseded, WorkQueue, after
 from gateway_operator.tasks.attempts import FRESH_SECONDS, Attempt, ReceivedJob, is_keyed
 from gateway_operator.tasks.cache import TaskWriter
 from gateway_operator.tasks.calls import Inputs, ProviderCalls
 from gateway_operator.tasks.holds import LEDGER_PAUSE, Holds
-from gateway_operator.tasks.waits import LEDGER, Waits
+from gateway_operator.tasks.waits import Waits
 
 PROVIDER_PAUSE = 3.0
 LONGEST_PAUSE = 30.0

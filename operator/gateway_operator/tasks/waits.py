@@ -24,8 +24,6 @@ QUIET_SECONDS = 600.0
 """Between two writes of what a provider answers: its words may differ at each call."""
 PATIENCE_SECONDS = 10.0
 """Age of a task from which a wait for the gateway's own stores is shown: most are shorter."""
-LEDGER = "its account's money, which Redis does not have now"
-STORE = "the object store, which does not answer"
 
 
 @dataclass(eq=False)

@@ -8,6 +8,7 @@ the mark that the others are done, and written last, with the uid of the File's 
 is made from the manifest after that differs in it.
 """
 
+from functools import partial
 from typing import Any
 
 import structlog
@@ -25,6 +26,7 @@ from gateway_core.storage.content import list_keys
 from gateway_core.storage.objects import ObjectMissing, StoreUnavailable
 from gateway_operator.context import find_lacking
 from gateway_operator.files.storage import FileStorage
+from gateway_operator.outages import Outages
 from gateway_operator.reconciler import ON_CHANGE, Next, Reconciler, after
 
 _log = structlog.get_logger(__name__)
@@ -173,6 +175,7 @@ class UploadController(Reconciler[Object]):
         self._storage = storage
         self._settlement = settlement
         self._ends: dict[str, float] = {}
+        self._outages = Outages()
         context.metrics.uploads_open.set_function(lambda: len(self._ends))
 
     def observe(self, kind: str | None, obj: Object) -> None:
@@ -199,6 +202,11 @@ class UploadController(Reconciler[Object]):
 
     async def step(self, obj: Object) -> Next:
         """Label, expire or settle the Upload."""
+        name = obj["metadata"]["name"]
+        async with self._outages.shown(name, partial(self._show_wait, name)):
+            return await self._take_step(obj)
+
+    async def _take_step(self, obj: Object) -> Next:
         kube = self._context.kube
         if is_settled(obj):
             await self._storage.remove_finalizer(GatewayUpload.plural, obj)
@@ -219,6 +227,28 @@ class UploadController(Reconciler[Object]):
         """Drop all that is kept in memory of `name`."""
         super().forget(name)
         self._ends.pop(name, None)
+        self._outages.forget(name)
+
+    async def _show_wait(self, name: str, reason: Reason, text: str) -> None:
+        """Show in `Succeeded`, and in an event, what the Upload's end waits for."""
+        # read again: the step may have written the outcome
+        obj = await self.find(name)
+        if obj is None or is_settled(obj):
+            return
+        generation = obj["metadata"].get("generation", 1)
+        current = (obj.get("status") or {}).get("conditions") or ()
+        shown = {(c["type"], c["reason"], c["message"]) for c in current}
+        if (ConditionType.SUCCEEDED, reason, text) in shown:
+            return
+        conditions = update_conditions(
+            current,
+            [(ConditionType.SUCCEEDED, "Unknown", reason, text)],
+            generation=generation,
+            now=format_time(self._context.now()),
+        )
+        status = {"observedGeneration": generation, "conditions": conditions}
+        await self._context.kube.patch_status(GatewayUpload.plural, obj, status)
+        self._context.events.warn(obj, reason=reason, message=text)
 
     def _find_outcome(self, obj: Object) -> str | None:
         """The outcome of a pending Upload that can no longer be completed."""

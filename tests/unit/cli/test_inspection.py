@@ -21,7 +21,6 @@ from gateway_cli.inspection.processes import (
 )
 from gateway_cli.inspection.rules import (
     check_accounts,
-    check_batches,
     check_definitions,
     check_guardrails,
     check_health,
@@ -30,12 +29,15 @@ from gateway_cli.inspection.rules import (
     check_providers,
     check_ready,
     check_tasks,
+    check_waits,
 )
 from gateway_cli.inspection.status import count_phases, count_ready, sum_day
 from gateway_cli.inspection.top import describe_rates, sort_busiest
 from gateway_cli.local.supervisor import RunDirectory
+from gateway_core.api.batch import GatewayBatch
 from gateway_core.api.crd import KINDS, build_crd
 from gateway_core.api.times import format_time
+from gateway_core.api.upload import GatewayUpload
 
 NOW = datetime(2026, 11, 21, 12, 30, 30, tzinfo=UTC)
 
@@ -214,9 +216,18 @@ def test_command_of_a_note_is_shown_once() -> None:
 
 def test_waiting_batch_is_told() -> None:
     batches = [make("batch-a", status=WAITING), make("batch-b", status={"phase": "InProgress"})]
-    [found] = check_batches(batches, NOW)
+    [found] = check_waits(GatewayBatch, batches, NOW)
     assert (found.subject, found.level.value) == ("batch batch-a", "warning")
     assert found.text.startswith("WaitingForProvider: provider p: it is away; ")
+
+
+def test_waiting_upload_is_told_with_what_to_look_at() -> None:
+    condition = {"type": "Succeeded", "status": "Unknown", "reason": "WaitingForStore"}
+    status = {"conditions": [{**condition, "message": "the object store, which is away"}]}
+    [found] = check_waits(GatewayUpload, [make("upload-a", status=status)], NOW)
+    assert (found.subject, found.level.value) == ("upload upload-a", "warning")
+    assert found.text == "WaitingForStore: the object store, which is away"
+    assert found.action == "look whether the object store answers"
 
 
 def test_gateway_without_a_model_is_noted() -> None:

@@ -8,8 +8,8 @@ import pytest
 from gateway_core.api.times import format_time
 from gateway_core.providers.upstream import UpstreamUnclear
 from gateway_core.tasks.lifecycle import deadline
+from gateway_operator.outages import LEDGER, STORE
 from gateway_operator.tasks.submission import DENIED_SECONDS, LONGEST_PAUSE
-from gateway_operator.tasks.waits import LEDGER, STORE
 from tests.fakes.clock import in_virtual_time
 from tests.fakes.upstream import FakeUpstream, Outcome
 from tests.unit.operator.harness import ROUTE, TASKS, Simulation
