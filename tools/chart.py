@@ -56,7 +56,7 @@ class Value:
 
 
 def template_crd(text: str) -> str:
-    """A CRD file as a template: switchable, kept at an uninstall, its braces literal."""
+    """Return a CRD file as a template: switchable, kept at an uninstall, its braces literal."""
     body = text.replace("{{", '{{ "{{" }}')
     kept = "metadata:\n  annotations:\n    helm.sh/resource-policy: keep\n"
     return (
@@ -108,7 +108,7 @@ def _walk(
 
 
 def build_schema(values: list[Value]) -> dict[str, Any]:
-    """A JSON schema of the values: types by their defaults, nothing that is not known."""
+    """Return a JSON schema of the values: types by their defaults, nothing that is not known."""
     root = _object_schema()
     for value in values:
         node = root
@@ -128,7 +128,7 @@ def _object_schema() -> dict[str, Any]:
 
 
 def build_readme(values: list[Value], introduction: str) -> str:
-    """The chart's README: an introduction, then every value."""
+    """Return the chart's README: an introduction, then every value."""
     rows = [(f"`{'.'.join(v.path)}`", f"`{json.dumps(v.default)}`", v.text) for v in values]
     table = build_table(("Value", "Default", ""), rows)
     return f"{introduction.rstrip()}\n\n## Values\n\n{table}\n"

@@ -29,7 +29,7 @@ class Program:
 
 
 def fill_page(text: str, root: Path = ROOT) -> str:
-    """The page with the present content of each file that it names."""
+    """Return the page with the present content of each file that it names."""
 
     def show(match: re.Match[str]) -> str:
         path = root / match["path"]
@@ -41,7 +41,7 @@ def fill_page(text: str, root: Path = ROOT) -> str:
 
 
 def list_programs() -> Iterator[Program]:
-    """Every program that a page shows."""
+    """Yield every program that a page shows."""
     for page in sorted(PAGES.glob("*.md")):
         for match in _CODE.finditer(page.read_text()):
             yield Program(page.stem, ROOT / match["path"], match["output"])

@@ -65,7 +65,7 @@ class Metric:
 
 
 def list_metrics() -> dict[str, list[Metric]]:
-    """The metrics of each process, by name; of the MCP process those that the API has not."""
+    """Return the metrics of each process; of the MCP process those that the API lacks."""
     api = ApiMetrics()
     ProcessMetrics(api.registry, "api").follow({})
     bounds, downloads = ConnectionBounds(), Downloads(DownloadBounds())
@@ -90,7 +90,7 @@ class _Described:
 
 
 def _read(registry: CollectorRegistry) -> list[Metric]:
-    """Every metric; what a client library does not tell, its labels, is read where it has them."""
+    """Return every metric of a registry; labels are read from the library's private fields."""
     found = []
     for collector in list(registry._collector_to_names):
         describe = getattr(collector, "describe", None)

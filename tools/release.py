@@ -38,7 +38,7 @@ _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 
 def read_versions(root: Path) -> dict[str, str]:
-    """Every place that names the version."""
+    """Return every place that names the version."""
     chart = yaml.safe_load((root / "charts/model-gateway/Chart.yaml").read_text())
     project = re.search(r'^version = "(.+)"$', (root / "pyproject.toml").read_text(), re.M)
     source = (root / "core/gateway_core/api/resource.py").read_text()
@@ -87,7 +87,7 @@ def build_wheel(root: Path, folder: Path, epoch: int) -> Path:
 
 
 def check_wheel(wheel: Path, version: str) -> None:
-    """The command line inside the wheel names its version. CommandFailed."""
+    """Check that the command line inside the wheel names its version. CommandFailed."""
     env = {**os.environ, "PYTHONPATH": str(wheel)}
     # outside of the checkout, whose packages would be found first
     said = run_command(sys.executable, "-m", "gateway_cli", "--version", env=env, cwd=wheel.parent)
@@ -96,7 +96,7 @@ def check_wheel(wheel: Path, version: str) -> None:
 
 
 def pack_chart(files: Mapping[str, bytes], epoch: int) -> bytes:
-    """A chart archive whose bytes depend on names, contents and `epoch` only."""
+    """Return a chart archive whose bytes depend on names, contents and `epoch` only."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for name in sorted(files):
@@ -114,7 +114,7 @@ def read_archive(content: bytes) -> dict[str, bytes]:
 
 
 def write_layout(folder: Path, archive: bytes, metadata: Any, version: str) -> str:
-    """An OCI image layout with the chart; the digest of its manifest."""
+    """Return an OCI image layout with the chart; the digest of its manifest."""
     blobs = folder / "blobs" / "sha256"
     blobs.mkdir(parents=True)
 
@@ -158,7 +158,7 @@ def describe_packages(lock: str, version: str) -> dict[str, Any]:
 
 
 def check_chart(archive: Path, chart: Path) -> None:
-    """Lints the archive, and renders it to the same objects as the folder. CommandFailed."""
+    """Lint the archive, and compare what it renders to with the folder. CommandFailed."""
     helm = str(ensure_program("helm"))
     run_command(helm, "lint", "--quiet", "--strict", str(archive))
     kube = ("--kube-version=1.36", "--namespace=n")
@@ -170,7 +170,7 @@ def check_chart(archive: Path, chart: Path) -> None:
 
 
 def build_chart(chart: Path, folder: Path, version: str, epoch: int) -> None:
-    """The chart in `folder`: as an archive, and as an OCI layout. CommandFailed."""
+    """Write the chart into `folder`: as an archive, and as an OCI layout. CommandFailed."""
     archive = folder / f"model-gateway-{version}.tgz"
     run_command(str(ensure_program("helm")), "package", str(chart), f"--destination={folder}")
     archive.write_bytes(pack_chart(read_archive(archive.read_bytes()), epoch))
@@ -198,7 +198,7 @@ def build_image(
 
 
 def make_release(version: str, folder: Path, builder: ImageBuilder | None) -> None:
-    """Builds and checks everything in a new `folder`. CommandFailed."""
+    """Build and check everything in a new `folder`. CommandFailed."""
     if folder.exists():
         raise CommandFailed(f"{folder} exists: a release is made once; remove it to make it again")
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -238,7 +238,7 @@ def _digest(content: bytes) -> str:
 
 
 def main() -> int:
-    """The command."""
+    """Return 0 if the release was made."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("version")
     parser.add_argument("--folder", type=Path)

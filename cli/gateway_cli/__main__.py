@@ -29,7 +29,7 @@ app = typer.Typer(
 
 
 def show_version(wanted: bool) -> None:
-    """Prints the release, the API of its objects and the interpreter, and ends."""
+    """Print the release, the API of its objects and the interpreter, and end."""
     if wanted:
         # help does without schemas
         from gateway_core.api.ids import API_VERSION
@@ -69,7 +69,7 @@ def is_for_people() -> bool:
 
 
 def main() -> None:
-    """Runs the command that the arguments name."""
+    """Run the command that the arguments name."""
     # else help and usage errors are plain lines
     typer.core.HAS_RICH = is_for_people()
     width = {} if typer.core.HAS_RICH else {"terminal_width": PLAIN_WIDTH}

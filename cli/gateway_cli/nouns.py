@@ -89,11 +89,11 @@ class NounGroup(TyperGroup):
             self.commands.setdefault(name, shown)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The arguments that are left, and the options before them in the context."""
+        """Return the arguments that are left, and the options before them in the context."""
         return super().parse_args(ctx, list(spell_out(args)))
 
     def invoke(self, ctx: Any) -> Any:
-        """The result of the command. BadParameter without the words of pydantic."""
+        """Return the result of the command. BadParameter without the words of pydantic."""
         try:
             return super().invoke(ctx)
         except typer.BadParameter as refused:
@@ -101,7 +101,7 @@ class NounGroup(TyperGroup):
             raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that the arguments name, loaded."""
+        """Return the command that the arguments name, loaded."""
         if args and args[0] in NOUNS:
             command = self.commands[args[0]] = load_noun(args[0])
             flags = [
@@ -114,7 +114,7 @@ class NounGroup(TyperGroup):
 
 
 def load_noun(name: str) -> Any:
-    """The noun's whole command, with the help that the list of nouns shows."""
+    """Return the noun's whole command, with the help that the list of nouns shows."""
     noun = NOUNS[name]
     app: typer.Typer = getattr(importlib.import_module(f"gateway_cli.{noun.module}"), noun.app)
     command = typer.main.get_command(app)

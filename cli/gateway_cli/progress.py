@@ -17,7 +17,7 @@ PLAIN_INTERVAL_SECONDS = 20.0
 
 
 def format_seconds(seconds: float) -> str:
-    """A duration for people: `0.4 s`, `12 s`, `3 min 05 s`."""
+    """Return a duration for people: `0.4 s`, `12 s`, `3 min 05 s`."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 60:
@@ -45,16 +45,16 @@ class Reporter:
 
     @classmethod
     def quiet(cls) -> "Reporter":
-        """A reporter that says nothing."""
+        """Return a reporter that says nothing."""
         return cls(Console(quiet=True))
 
     @classmethod
     def on_stderr(cls) -> "Reporter":
-        """A reporter beside a result on standard output."""
+        """Return a reporter beside a result on standard output."""
         return cls(Console(stderr=True, highlight=False, **plain_options()))
 
     def line(self, text: str, style: str = "") -> None:
-        """Prints `text` as it is: no markup is read, nothing is wrapped."""
+        """Print `text` as it is: no markup is read, nothing is wrapped."""
         self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
     @contextlib.asynccontextmanager

@@ -46,7 +46,7 @@ SELECTED: ContextVar[Selection] = ContextVar("SELECTED", default=Selection())  #
 def exit_on_error(
     *, interrupted: str | None = None, exit_code: int | None = None
 ) -> Iterator[None]:
-    """Turns a CommandError into its text and exit code.
+    """Turn a CommandError into its text and exit code.
 
     `interrupted`: the note after Ctrl-C. `exit_code` replaces that of every error.
     """

@@ -20,7 +20,7 @@ _MESSAGE = "Welcome our new customers with one short sentence."
 
 
 async def draw_console() -> dict[str, bytes]:
-    """The PNG files by name."""
+    """Return the PNG files by name."""
     async with open_studio() as studio, open_chromium() as chromium:
         load, base_url = studio.load, studio.run.config.base_url
         await load.run(LOAD_SECONDS)
@@ -41,7 +41,7 @@ async def draw_console() -> dict[str, bytes]:
 
 @asynccontextmanager
 async def open_chromium() -> AsyncIterator[Browser]:
-    """A headless Chromium."""
+    """Yield a headless Chromium."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=find_program("chromium"),
@@ -94,5 +94,5 @@ async def _take(page: Page, height: int) -> bytes:
 
 
 def shrink(png: bytes) -> bytes:
-    """The same picture in fewer bytes, without what tells of its making."""
+    """Return the same picture in fewer bytes, without what tells of its making."""
     return oxipng.optimize_from_memory(png, level=4, strip=oxipng.StripChunks.all())

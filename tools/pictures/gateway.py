@@ -29,7 +29,7 @@ _BLOCKS = 500
 async def run_gateway(
     extra_env: Mapping[str, Mapping[str, str]] | None = None,
 ) -> AsyncIterator[LocalRun]:
-    """All processes while the body runs; `extra_env` is further environment by process."""
+    """Yield all processes while the body runs; `extra_env` is further environment by process."""
     with tempfile.TemporaryDirectory(prefix="gateway-pictures-") as name:
         config = LocalConfig(
             root=ROOT,
@@ -47,7 +47,7 @@ async def run_gateway(
 
 
 def choose_ports() -> Ports:
-    """The usual ports, or where one of them has a listener a block of free ones.
+    """Return the usual ports, or where one of them has a listener a block of free ones.
 
     Raises:
         LocalRunError: none is free.

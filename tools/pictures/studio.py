@@ -26,6 +26,7 @@ from tools.pictures.load import (
     Load,
 )
 
+from gateway_cli.cluster.applying import apply
 from gateway_cli.cluster.client import open_cluster
 from gateway_cli.cluster.manifests import parse_manifests
 from gateway_cli.local.run import LocalRun
@@ -114,7 +115,7 @@ async def _write_objects(run: LocalRun, password: str) -> dict[str, str]:
         config.namespace, patience=30, kubeconfig=config.cluster_kubeconfig
     ) as cluster:
         for obj in parse_manifests(text, path.name):
-            await cluster.apply(obj)
+            await apply(cluster, obj)
     return keys
 
 

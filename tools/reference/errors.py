@@ -37,7 +37,7 @@ what has `x-should-retry: false`.
 
 
 def build_page() -> str:
-    """The page."""
+    """Return the page."""
     rows = []
     for error in sorted(list_classes(), key=lambda each: (each.status, each.code)):
         openai, google = find_kind(error, error.status)
@@ -65,7 +65,7 @@ def build_page() -> str:
 
 
 def list_classes() -> list[type[GatewayError]]:
-    """The errors that a client may get, but those of OAuth."""
+    """Return the errors that a client may get, but those of OAuth."""
     found = [
         value
         for value in vars(errors).values()

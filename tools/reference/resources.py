@@ -17,7 +17,7 @@ entry. Only the gateway writes `status`.
 
 
 def build_page() -> str:
-    """The page."""
+    """Return the page."""
     parts = [_INTRODUCTION, *(_describe(build_crd(kind)) for kind in KINDS)]
     return "\n\n".join(part.rstrip() for part in parts) + "\n"
 

@@ -28,7 +28,7 @@ the local run. Errors of each status are in [errors.md](errors.md). *Key* is a s
 
 
 def build_page() -> str:
-    """The page."""
+    """Return the page."""
     document = describe_api()
     components = document["components"]
     parts = [_INTRODUCTION.rstrip()]
@@ -51,7 +51,7 @@ def build_page() -> str:
 
 
 def describe_api() -> dict[str, Any]:
-    """The document of the API with the models of `examples/local`.
+    """Return the document of the API with the models of `examples/local`.
 
     The routes are those of the API itself. What they would call is absent: none of them is called.
     """
@@ -107,7 +107,7 @@ def _show_access(operation: Mapping[str, Any]) -> str:
 
 
 def _show_name(schema: Schema) -> str:
-    """The component that a response has, as a link to its fields."""
+    """Return the component that a response has, as a link to its fields."""
     choices = schema.get("oneOf", [schema])
     names = [str(each["$ref"]).rpartition("/")[2] for each in choices if "$ref" in each]
     if not names:

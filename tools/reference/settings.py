@@ -47,7 +47,7 @@ SECTIONS: dict[str, tuple[type[BaseSettings], str]] = {
 
 
 def build_page() -> str:
-    """The page. ValueError if a setting has no description."""
+    """Return the page. ValueError if a setting has no description."""
     parts = [_INTRODUCTION.rstrip()]
     for title, (settings, where) in SECTIONS.items():
         texts = describe_fields(settings)
@@ -65,7 +65,7 @@ def build_page() -> str:
 
 
 def describe_fields(settings: type[BaseSettings]) -> dict[str, str]:
-    """The fields that the class itself declares, with the text below each in its source.
+    """Return the fields that the class itself declares, with the text below each in its source.
 
     Raises:
         ValueError: a field has no text.

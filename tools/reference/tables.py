@@ -22,26 +22,26 @@ MOST_VALUES = 12
 
 
 def build_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; cells may hold anything but a line break that matters."""
+    """Return a table; cells may hold anything but a line break that matters."""
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(map(escape_cell, row)) + " |" for row in rows]
     return "\n".join(lines)
 
 
 def escape_cell(text: str) -> str:
-    """One line for a table's cell."""
+    """Return one line for a table's cell."""
     return " ".join(text.split()).replace("|", "\\|")
 
 
 def quote_code(text: str) -> str:
-    """Text as code, also where it has a backtick."""
+    """Return a text as code, also where it has a backtick."""
     fence = "``" if "`" in text else "`"
     space = " " if "`" in text else ""
     return f"{fence}{space}{text}{space}{fence}"
 
 
 def list_fields(schema: Schema, prefix: str = "") -> Iterator[tuple[str, Schema, bool]]:
-    """Path, schema and whether it is required of each field below an object, the outer first.
+    """Yield path, schema and necessity of each field below an object, the outer first.
 
     `[]` in a path stands for an item of an array, `<name>` for the name of an entry.
     """
@@ -52,7 +52,7 @@ def list_fields(schema: Schema, prefix: str = "") -> Iterator[tuple[str, Schema,
 
 
 def show_type(schema: Schema) -> str:
-    """The type and the bounds of a value."""
+    """Return the type and the bounds of a value."""
     if "const" in schema:
         return quote_code(_show(schema["const"]))
     choices = schema.get("anyOf") or schema.get("oneOf")
@@ -75,18 +75,18 @@ def show_type(schema: Schema) -> str:
 
 
 def _show_bound(bound: Any) -> Any:
-    """A bound as it was declared: FastAPI writes those of integers as fractions."""
+    """Return a bound as it was declared: FastAPI writes those of integers as fractions."""
     return int(bound) if isinstance(bound, float) and bound.is_integer() else bound
 
 
 def show_default(schema: Schema) -> str:
-    """The default as code; empty where there is none."""
+    """Return the default as code; empty where there is none."""
     value = schema.get("default")
     return "" if value in (None, "", [], {}) else quote_code(_show(value))
 
 
 def _enter(schema: Schema, path: str) -> tuple[Schema, str]:
-    """The object that a field holds, alone, in an array or in a map."""
+    """Return the object that a field holds, alone, in an array or in a map."""
     for choice in schema.get("anyOf", ()):
         if choice.get("type") in ("object", "array"):
             return _enter(choice, path)

@@ -144,7 +144,7 @@ def read_settings(kind: type[Resource], words: str) -> dict[str, Setting]:
 
 
 def _strip(annotation: Any) -> Any:
-    """The type without its None and its constraints."""
+    """Return the type without its None and its constraints."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _strip(parts[0])

@@ -37,7 +37,7 @@ class Result(NamedTuple):
 
 
 async def call_provider(spec: ProviderSpec, credential: bytes | None) -> list[Document]:
-    """One call with each credential. CommandError where there is none to be made."""
+    """Call a provider once with each credential. CommandError where no call can be made."""
     try:
         if spec.type == "http":
             return [await _poll(HttpUpstream(spec, credential, DECLARED))]
@@ -60,7 +60,7 @@ async def call_provider(spec: ProviderSpec, credential: bytes | None) -> list[Do
 
 
 async def _poll(upstream: HttpUpstream) -> Document:
-    """A provider that knows no such job has taken the credential."""
+    """Poll a job that does not exist: a provider that says so has taken the credential."""
     try:
         await upstream.start()
 

@@ -6,6 +6,7 @@ from gateway_cli import options as opt
 from gateway_cli.admin.table import PROVIDERS
 from gateway_cli.cluster.client import Cluster
 from gateway_cli.cluster.errors import ClusterError
+from gateway_cli.cluster.secrets import read_secret
 from gateway_cli.commands import cluster_command
 from gateway_cli.output import Column, Document, Format, print_list, print_note
 from gateway_cli.session import EXIT_FAILED
@@ -60,7 +61,7 @@ async def call(cluster: Cluster, provider: opt.ProviderName) -> list[Document]:
     obj = await cluster.get(GatewayProvider, provider)
     declared = GatewayProvider.read(obj).spec
     ref = declared.credentials_secret_ref
-    credential = await cluster.read_secret(ref.name, ref.key) if ref else None
+    credential = await read_secret(cluster, ref.name, ref.key) if ref else None
     results = await call_provider(declared, credential)
     try:
         status = {"test": judge(results, obj["metadata"]["generation"])}

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import typer
 
-from gateway_cli.cluster.client import Cluster
+from gateway_cli.cluster.client import MERGE_PATCH, Cluster
 from gateway_cli.cluster.errors import AlreadyThere
 from gateway_cli.cluster.gateways import require_gateway
 from gateway_cli.commands import cluster_command
@@ -25,7 +25,6 @@ from gateway_core.api.ids import API_VERSION, CREATED_ANNOTATION
 from gateway_core.api.resource import Object, Resource
 from gateway_core.failures import describe_failure
 
-MERGE_PATCH = "application/merge-patch+json"
 AT_ONCE = 16
 _KEPT = ("name", "labels", "annotations", "finalizers")
 """Metadata of an object that a cluster takes at its creation."""
@@ -86,7 +85,7 @@ class _Restore:
         """Positions of the objects that have no status yet."""
 
     async def run(self, objects: list[Object]) -> int:
-        """How many objects it made. ClusterError."""
+        """Return how many objects it made. ClusterError."""
         made = await asyncio.gather(*(self._make(n, obj) for n, obj in enumerate(objects)))
         await asyncio.gather(*(self._complete(objects[n]) for n in sorted(self._bare)))
         return sum(made)
@@ -112,7 +111,7 @@ class _Restore:
         return is_new
 
     async def _complete(self, obj: Object) -> None:
-        """Writes the status; deletes what was being deleted."""
+        """Write the status; delete what was being deleted."""
         path = f"{self._path(_KINDS[obj['kind']])}/{quote(obj['metadata']['name'], safe='')}"
         async with self._slots:
             if obj.get("status"):
@@ -122,7 +121,7 @@ class _Restore:
                 await self._cluster.call("DELETE", path)
 
     def _rename(self, value: Any) -> Any:
-        """The same JSON with the new uid for each former one."""
+        """Return the same JSON with the new uid for each former one."""
         if isinstance(value, str):
             return self._uids.get(value, value)
         if isinstance(value, list):

@@ -47,7 +47,7 @@ _CATALOG = "errors_%=error_percent> latency_ms>"
 
 
 def _show_entries(entries: list[str] | None) -> Any:
-    """An empty list is no absent one: it allows nothing."""
+    """Return the entries for people: an empty list, unlike an absent one, allows nothing."""
     return "none at all" if entries == [] else entries
 
 
@@ -59,7 +59,7 @@ def _show_route(route: Document) -> str:
 
 
 def _show_prices(prices: list[Document]) -> list[str] | None:
-    """All prices with their begin; None for a single one, which is the price in force."""
+    """Return all prices with their begin; None for a single one, which is the price in force."""
     if len(prices) < 2:
         return None
     parsed = [Price.model_validate(price) for price in prices]

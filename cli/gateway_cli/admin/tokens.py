@@ -15,6 +15,7 @@ from typing import Any
 
 from gateway_cli.cluster.client import Cluster
 from gateway_cli.cluster.errors import ClusterError, Forbidden
+from gateway_cli.cluster.secrets import get_secret, list_secrets
 from gateway_core.api.ids import IdMint, id_to_name
 from gateway_core.api.key import KEY_PREFIX, KeyClass, digest, mint_key
 from gateway_core.api.times import format_time
@@ -61,8 +62,8 @@ async def find_key_ring(cluster: Cluster, secret_name: str | None, folder: Path 
         return _read_folder(folder)
     try:
         if secret_name is not None:
-            return _read_secret(await cluster.get_secret(secret_name))
-        listed = await cluster.list_secrets(PARTS)
+            return _read_secret(await get_secret(cluster, secret_name))
+        listed = await list_secrets(cluster, PARTS)
         found = [secret for secret in listed if _list_versions(secret.get("data") or {})]
     except Forbidden as error:
         raise Forbidden(

@@ -168,5 +168,5 @@ def _add_up(rows: Sequence[Row]) -> Row:
 
 
 def _name_column(name: str) -> Any:
-    """A row's name for people; the totals have none."""
+    """Return a row's name for people; the totals have none."""
     return lambda row: (row[name] or UNNAMED) if name in row else None

@@ -18,6 +18,7 @@ from gateway_cli.admin.table import ACCOUNTS
 from gateway_cli.admin.tokens import SECRET_LABELS, make_webhook_secret
 from gateway_cli.cluster.client import Cluster
 from gateway_cli.cluster.errors import ClusterError, OutcomeUnknown
+from gateway_cli.cluster.secrets import create_secret, delete_secret, read_secret
 from gateway_cli.commands import cluster_command
 from gateway_cli.output import Secret, show_secret
 from gateway_core.api.account import GatewayAccount
@@ -49,7 +50,7 @@ async def show(cluster: Cluster, account: opt.AccountName) -> Secret:
             f"account {account} has no webhook secret;"
             f" `gatewayctl accounts webhook-secret rotate {account}` makes one"
         )
-    value = await cluster.read_secret(ref["name"], ref["key"])
+    value = await read_secret(cluster, ref["name"], ref["key"])
     return _tell(account, spec, value.decode(errors="replace").strip())
 
 
@@ -73,7 +74,7 @@ async def rotate(
     name = secret_name or f"{account}-webhook-{secrets.token_hex(3)}"
     now = datetime.now(UTC)
     _refuse_second(await cluster.get(GatewayAccount, account), now, force)
-    await cluster.create_secret(name, {ENTRY: value}, {**SECRET_LABELS, ACCOUNT_LABEL: account})
+    await create_secret(cluster, name, {ENTRY: value}, {**SECRET_LABELS, ACCOUNT_LABEL: account})
 
     def decide(obj: Object) -> Patch | None:
         plan = plan_rotation(obj["spec"], name, now)
@@ -91,7 +92,7 @@ async def rotate(
     except ClusterError:
         # nothing refers to it
         with contextlib.suppress(ClusterError):
-            await cluster.delete_secret(name)
+            await delete_secret(cluster, name)
         raise
     return _tell(account, changed["spec"], value)
 

@@ -78,14 +78,13 @@ class Api:
         self._client.user_agent = FIELD_MANAGER
         self._client.rest_client = _Rest(configuration, connection)
         self.objects = client.CustomObjectsApi(self._client)
-        self.core = client.CoreV1Api(self._client)
 
     def close(self) -> None:
         """Close idle connections."""
         self._client.rest_client.pool_manager.clear()
 
     async def run(self, work: Callable[..., Any], *args: Any, **options: Any) -> Object:
-        """Return the JSON that answers a method of `objects` or `core`."""
+        """Return the JSON that answers a method of `objects`."""
         # the package's own reading takes a proxy's page for an empty object
         options |= {"_preload_content": False, "_request_timeout": self._seconds}
         writes = not work.__name__.startswith(("get", "list", "read"))

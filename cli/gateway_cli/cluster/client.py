@@ -1,11 +1,10 @@
 """The Kubernetes API for admins, for the installation and for the local run.
 
-A layer over the package `kubernetes`: it says who changes an object, explains refusals, applies
-objects of any kind, and waits for what a fresh installation is lacking.
+A layer over the package `kubernetes`: it says who changes an object, explains refusals, and waits
+for what a fresh installation is lacking.
 """
 
 import asyncio
-import base64
 import contextlib
 import difflib
 import time
@@ -16,17 +15,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway_cli.cluster import FIELD_MANAGER
 from gateway_cli.cluster.errors import (
-    AlreadyThere,
     BeingRemoved,
     ClusterError,
     Conflict,
-    Forbidden,
     NotServed,
     NotThere,
     Unreachable,
     explain_refusal,
     explain_silence,
-    refuse_removed,
 )
 from gateway_cli.cluster.gateways import NoGateway, require_gateway
 from gateway_cli.session import SELECTED, Selection, exit_on_error
@@ -96,8 +92,8 @@ async def open_cluster(
 class Cluster:
     """Objects of one namespace; refusals are ClusterErrors that say what to do.
 
-    `apply` and `create_secret` repeat for `patience` seconds what may yet succeed: the API server
-    may be starting, and a kind be served a moment after its CRD is accepted.
+    `retry` repeats for `patience` seconds what may yet succeed: the API server may be starting, and
+    a kind be served a moment after its CRD is accepted.
     """
 
     def __init__(self, api: "Api", namespace: str, server: str, patience: float = 0.0) -> None:
@@ -105,7 +101,8 @@ class Cluster:
         self.namespace = namespace
         self.server = server
         self._patience = patience
-        self._resources: dict[tuple[str, str], tuple[str, bool]] = {}
+        self.resources: dict[tuple[str, str], tuple[str, bool]] = {}
+        """Plurals of the kinds seen in discovery, and whether they are namespaced."""
 
     async def call(
         self,
@@ -126,8 +123,7 @@ class Cluster:
 
     async def _run(self, work: Callable[..., Any], *place: Any, **options: Any) -> Object:
         """Return the object or list that a method of the package returns. ClusterError."""
-        verb, _, resource = work.__name__.partition("_namespaced_")
-        with _explaining(f"{verb} {place[3] if resource == 'custom_object' else resource}"):
+        with _explaining(f"{work.__name__.partition('_')[0]} {place[3]}"):
             return await self._api.run(work, *place, **options)
 
     def _place(self, kind: Kind) -> tuple[str, str, str, str]:
@@ -250,7 +246,7 @@ class Cluster:
                 **_STRICT,
             )
 
-        return await _retry_conflicts(f"{kind.kind_name} {name}", attempt)
+        return await retry_conflicts(f"{kind.kind_name} {name}", attempt)
 
     async def patch_status(self, kind: Kind, name: str, status: Change) -> Object:
         """Merge `status` into the object's status. Concurrent writes of other fields stay."""
@@ -267,118 +263,7 @@ class Cluster:
         await self.get(kind, name)
         await self._run(self._api.objects.delete_namespaced_custom_object, *self._place(kind), name)
 
-    async def apply(
-        self, obj: Object, adapt: Callable[[Object | None], Object] | None = None
-    ) -> str:
-        """Apply on the server: make or change the fields given, leave all others.
-
-        Return what this did: `created`, `updated` or `unchanged`; `applied` for credentials that
-        may not read the object.
-
-        With `adapt`, what it makes of the object that is there (or None) is applied in place of
-        `obj`; if that names the version that it was made of, it is made anew after a change.
-
-        Raises:
-            ClusterError: it is refused, or the kind is not served in time.
-        """
-
-        async def send() -> str:
-            path = f"{await self._find_path(obj)}/{obj['metadata']['name']}"
-
-            async def attempt() -> str:
-                before, may_read = None, True
-                try:
-                    before = await self._find(path)
-                except Forbidden:
-                    if adapt:
-                        raise
-                    may_read = False
-                wanted = adapt(before) if adapt else obj
-                query = {"fieldManager": FIELD_MANAGER, "force": "true"}
-                after = await self.call("PATCH", path, wanted, query, APPLY_PATCH)
-                refuse_removed(after)
-                if before is None:
-                    return "created" if may_read else "applied"
-                versions = {each["metadata"].get("resourceVersion") for each in (before, after)}
-                return "unchanged" if len(versions) == 1 else "updated"
-
-            return await _retry_conflicts(f"{obj['kind']} {obj['metadata']['name']}", attempt)
-
-        return await self._retry(send)
-
-    async def get_secret(self, name: str) -> Object:
-        """Return a Secret. NotThere."""
-        return await self._run(self._api.core.read_namespaced_secret, name, self.namespace)
-
-    async def read_secret(self, name: str, key: str) -> bytes:
-        """Return an entry of a Secret. ClusterError if it has none of that name."""
-        data = (await self.get_secret(name)).get("data") or {}
-        if key not in data:
-            raise ClusterError(
-                f"Secret {name} has no key {key}; it has {', '.join(sorted(data)) or 'none'}"
-            )
-        return base64.b64decode(data[key])
-
-    async def list_secrets(self, labels: Mapping[str, str]) -> list[Object]:
-        """Return all Secrets that have those labels."""
-        selector = ",".join(f"{name}={value}" for name, value in labels.items())
-        listed = await self._run(
-            self._api.core.list_namespaced_secret, self.namespace, label_selector=selector
-        )
-        return list[Object](listed["items"])
-
-    async def create_secret(
-        self, name: str, content: Mapping[str, str], labels: Mapping[str, str]
-    ) -> None:
-        """Create a Secret. AlreadyThere."""
-        body = {
-            "metadata": {"name": name, "labels": dict(labels)},
-            "type": "Opaque",
-            "stringData": dict(content),
-        }
-        create = self._api.core.create_namespaced_secret
-        await self._retry(
-            lambda: self._run(create, self.namespace, body, field_manager=FIELD_MANAGER)
-        )
-
-    async def ensure_secret(
-        self, name: str, content: Mapping[str, str], labels: Mapping[str, str]
-    ) -> bool:
-        """Create a Secret unless there is one, which is not read; return whether it did."""
-        try:
-            await self.create_secret(name, content, labels)
-        except AlreadyThere:
-            return False
-        return True
-
-    async def delete_secret(self, name: str) -> None:
-        """Delete a Secret. NotThere."""
-        await self._run(self._api.core.delete_namespaced_secret, name, self.namespace)
-
-    async def _find(self, path: str) -> Object | None:
-        try:
-            return await self.call("GET", path)
-        except NotThere:
-            return None
-
-    async def _find_path(self, obj: Object) -> str:
-        """Return the path of the collection of `obj`, by the API server's discovery."""
-        group, kind = str(obj["apiVersion"]), str(obj["kind"])
-        root = f"/apis/{group}" if "/" in group else f"/api/{group}"
-        if (group, kind) not in self._resources:
-            listed = await self.call("GET", root)
-            for resource in listed.get("resources") or ():
-                if "/" not in resource["name"]:
-                    found = resource["name"], bool(resource["namespaced"])
-                    self._resources[group, resource["kind"]] = found
-        if (group, kind) not in self._resources:
-            raise NotServed(f"the cluster serves no {kind} in {group}")
-        plural, namespaced = self._resources[group, kind]
-        if not namespaced:
-            return f"{root}/{plural}"
-        return f"{root}/namespaces/{obj['metadata'].get('namespace', self.namespace)}/{plural}"
-
-    async def _retry(self, work: Callable[[], Awaitable[Result]]) -> Result:
+    async def retry(self, work: Callable[[], Awaitable[Result]]) -> Result:
         """Return the result of `work`, repeated while its refusal may pass."""
         deadline = time.monotonic() + self._patience
         while True:
@@ -426,7 +311,7 @@ def on_cluster(
         return asyncio.run(run())
 
 
-async def _retry_conflicts(what: str, attempt: Callable[[], Awaitable[Result]]) -> Result:
+async def retry_conflicts(what: str, attempt: Callable[[], Awaitable[Result]]) -> Result:
     """Return the result of `attempt` (read, decide, write) once no other writer comes between."""
     for _ in range(MOST_ATTEMPTS):
         try:

@@ -16,7 +16,7 @@ import typer
 
 from gateway_cli import options as opt
 from gateway_cli.admin.documents import dollars
-from gateway_cli.cluster import FIELD_MANAGER
+from gateway_cli.cluster import FIELD_MANAGER, applying
 from gateway_cli.cluster.client import open_cluster
 from gateway_cli.cluster.manifests import read_manifests
 from gateway_cli.output import Output, print_data, print_note, print_plain
@@ -65,7 +65,7 @@ def apply(
             for obj in objects:
                 keeping = _is_account(obj) and not lower_funds
                 adapt = partial(keep_funds, obj, print_note) if keeping else None
-                done = await cluster.apply(obj, adapt)
+                done = await applying.apply(cluster, obj, adapt)
                 name = obj["metadata"]["name"]
                 applied.append({"kind": obj["kind"], "name": name, "done": done})
                 if output == "table":

@@ -10,6 +10,7 @@ from gateway_cli import options as opt
 from gateway_cli.admin.documents import dollars
 from gateway_cli.admin.tokens import SECRET_LABELS, make_secret_key, make_webhook_secret
 from gateway_cli.cluster.client import open_cluster
+from gateway_cli.cluster.secrets import ensure_secret
 from gateway_cli.install.trial import Trial, check_calls, check_readiness, run_trial
 from gateway_cli.output import Output, count, print_done, print_note, print_plain
 from gateway_cli.rest.client import RestApi
@@ -51,7 +52,7 @@ def secrets(
     async def run() -> None:
         async with open_cluster(namespace, patience=PATIENCE_SECONDS) as cluster:
             for name, content in wanted.items():
-                made = await cluster.ensure_secret(name, content, SECRET_LABELS)
+                made = await ensure_secret(cluster, name, content, SECRET_LABELS)
                 print_plain(f"Secret/{name} {'created' if made else 'unchanged'}")
 
     with exit_on_error(exit_code=EXIT_FAILED):

@@ -7,6 +7,7 @@ from typing import Self
 
 from gateway_cli.cluster.client import Cluster
 from gateway_cli.cluster.errors import ClusterError, NotThere
+from gateway_cli.cluster.secrets import get_secret
 from gateway_core.api.provider import GatewayProvider
 from gateway_core.api.task import TERMINAL_PHASES, GatewayTask, UpstreamJob
 from gateway_core.egress.addresses import DECLARED
@@ -83,7 +84,7 @@ class JobStopper:
                 return f"type {spec.type} cannot be called from this machine"
             credential = None
             if spec.credentials_secret_ref is not None:
-                secret = await self._cluster.get_secret(spec.credentials_secret_ref.name)
+                secret = await get_secret(self._cluster, spec.credentials_secret_ref.name)
                 text = (secret.get("data") or {}).get(spec.credentials_secret_ref.key, "")
                 credential = b64decode(text)
             upstream = HttpUpstream(spec, credential, DECLARED)

@@ -253,7 +253,7 @@ def _list_store_variables(config: LocalConfig, credentials: Credentials) -> Mapp
 
 
 def _answers_ok(url: str, **options: Any) -> ReadyCheck:
-    """Ready when a GET of `url` answers 200."""
+    """Return a check that a GET of `url` answers 200."""
 
     async def check() -> bool:
         try:
@@ -269,7 +269,7 @@ def _answers_ok(url: str, **options: Any) -> ReadyCheck:
 
 
 def _answers_ping(port: int) -> ReadyCheck:
-    """Ready when Redis answers PING."""
+    """Return a check that Redis answers PING."""
 
     async def check() -> bool:
         from redis.asyncio import Redis

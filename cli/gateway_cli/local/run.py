@@ -20,6 +20,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gateway_cli.cluster.applying import apply
 from gateway_cli.cluster.client import open_cluster
 from gateway_cli.cluster.errors import ClusterError
 from gateway_cli.cluster.manifests import read_manifests
@@ -220,12 +221,12 @@ class LocalRun:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
         async with self._open_cluster() as cluster:
             for obj in (namespace, *crds):
-                await cluster.apply(obj)
+                await apply(cluster, obj)
             names = (f"crd/{crd['metadata']['name']}" for crd in crds)
             await self.kubectl("wait", "--for=condition=Established", _ESTABLISHED, *names)
             if config.first_objects:
                 for obj in read_first_objects(config, self.credentials):
-                    await cluster.apply(obj)
+                    await apply(cluster, obj)
 
     def _open_cluster(self) -> Any:
         return open_cluster(

@@ -95,7 +95,7 @@ class Figures:
             self.first = time.monotonic()
 
     def describe(self, price: Body | None) -> str:
-        """One line for people."""
+        """Return one line for people."""
         now = time.monotonic()
         first = self.first or now
         words = [f"first token after {first - self.began:.2f} s"]
@@ -112,7 +112,7 @@ class Figures:
 
 
 def compute_cost(usage: Body, price: Body | None) -> int | None:
-    """Micro-dollars of an answer by the price list; None where the price is not known."""
+    """Return an answer's micro-dollars by the price list; None where the price is not known."""
     config: Any = (price or {}).get("billing_config")
     used = read_chat_usage(usage)
     if config is None or used is None:

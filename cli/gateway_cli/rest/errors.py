@@ -61,7 +61,7 @@ class RestError(CommandError):
 
 
 def read_refusal(status: int, headers: Mapping[str, str], body: Any) -> RestError:
-    """The error for an answer that is none of success."""
+    """Return the error for an answer that is none of success."""
     text = _read_text(body) or _NO_TEXT
     told = f"{status}: {text}"
     request_id = headers.get("X-Request-Id")
@@ -85,7 +85,7 @@ def read_refusal(status: int, headers: Mapping[str, str], body: Any) -> RestErro
 
 
 def _read_text(body: Any) -> str:
-    """The error's summary, and a line for each field that is wrong."""
+    """Return the error's summary, and a line for each field that is wrong."""
     if not isinstance(body, dict):
         return ""
     error = body.get("error", "")
@@ -97,7 +97,7 @@ def _read_text(body: Any) -> str:
 
 
 def _read_code(body: Any) -> str:
-    """The code of an error in the dialect of `/v1`."""
+    """Return the code of an error in the dialect of `/v1`."""
     error = body.get("error") if isinstance(body, dict) else None
     return str(error.get("code") or "") if isinstance(error, dict) else ""
 

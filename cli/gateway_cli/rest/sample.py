@@ -31,7 +31,7 @@ class SampleFailed(CommandError):
 async def create_sample(
     api: RestApi, service: str, model: str, callback_url: str | None = None
 ) -> str:
-    """Creates a task and returns its path. SampleFailed."""
+    """Create a task and return its path. SampleFailed."""
     body: Body = {"model": model, **SAMPLE_INPUT}
     if callback_url:
         body["callback_url"] = callback_url
@@ -43,7 +43,7 @@ async def create_sample(
 async def wait_completed(
     api: RestApi, path: str, seconds: float, on_poll: Callable[[str], None] = lambda _: None
 ) -> Body:
-    """The task once it has completed; `on_poll` gets every status.
+    """Return the task once it has completed; `on_poll` gets every status.
 
     Raises:
         SampleFailed: it fails or takes longer than `seconds`.
@@ -60,7 +60,7 @@ async def wait_completed(
 
 
 async def fetch_video(api: RestApi, task: Body, path: Path) -> tuple[str, int]:
-    """URL and size of the task's video, fetched to `path` without the API key.
+    """Return the URL and the size of the task's video, fetched to `path` without the API key.
 
     Raises:
         SampleFailed: it cannot be had or is not an MP4.
@@ -75,13 +75,13 @@ async def fetch_video(api: RestApi, task: Body, path: Path) -> tuple[str, int]:
 
 
 def is_mp4(content: bytes) -> bool:
-    """Whether `content` begins as an ISO base media file does: a `ftyp` box of at least 8 bytes."""
+    """Return whether `content` begins with the `ftyp` box of an ISO base media file."""
     return content[4:8] == b"ftyp" and 8 <= int.from_bytes(content[:4], "big") <= len(content)
 
 
 @contextmanager
 def blame(process: str) -> Iterator[None]:
-    """Turns a refusal into a SampleFailed that names `process`."""
+    """Turn a refusal into a SampleFailed that names `process`."""
     try:
         yield
     except RestError as error:

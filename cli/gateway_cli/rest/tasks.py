@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _show_cost(dollars: float | None) -> str | None:
-    """The dollars of an answer as the other commands show them: at least two decimals."""
+    """Return the dollars of an answer as the other commands show them: at least two decimals."""
     return None if dollars is None else to_decimal_text(round(dollars * MICROS_PER_DOLLAR))
 
 

@@ -135,7 +135,7 @@ async def test_busy_server_is_asked_again(server: Server) -> None:
 async def test_answer_that_is_no_json_is_an_error(server: Server) -> None:
     server.body = b"<html>"
     api = Api(Connection(server.url), 5.0)
-    for work in (list_objects(api), api.run(api.core.read_namespaced_secret, "s", "ns")):
+    for work in (list_objects(api), api.call("GET", "/api/v1/namespaces/ns/secrets/s")):
         with pytest.raises(ValueError, match="Expecting value"):
             await work
     assert await api.read_text("/metrics") == "<html>"

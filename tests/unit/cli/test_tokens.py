@@ -14,8 +14,8 @@ class Secrets:
     def __init__(self, **found: dict[str, bytes]) -> None:
         self._found = found
 
-    async def list_secrets(self, labels: object) -> list[dict[str, Any]]:
-        return [
+    async def call(self, *_: object, **_query: object) -> dict[str, Any]:
+        items = [
             {
                 "metadata": {"name": name},
                 "data": {
@@ -25,6 +25,7 @@ class Secrets:
             }
             for name, content in self._found.items()
         ]
+        return {"items": items}
 
 
 async def test_secret_whose_first_pepper_was_retired_is_found() -> None:

@@ -41,7 +41,11 @@ from gateway_core.kube.clock import CLOCK
 from gateway_core.llm.attempts import open_first
 from gateway_core.llm.formats.answers import list_finish_reasons
 from gateway_core.llm.formats.calls import NO_TOKENS, Format, TokenUsage
-from gateway_core.llm.formats.estimates import complete_usage, estimate_usage
+from gateway_core.llm.formats.estimates import (
+    complete_broken_usage,
+    complete_usage,
+    estimate_usage,
+)
 from gateway_core.llm.formats.exchange import open_writer
 from gateway_core.llm.formats.failures import PUBLIC_CODES, ReportedError
 from gateway_core.llm.formats.sse import ErrorForm, StreamFailed
@@ -365,18 +369,7 @@ class RunningCall:
         if reported is not None and stream.ended:
             # even a failure that the provider itself reports has its final counts
             return complete_usage(self._priced.call, reported, seen)
-        estimated = estimate_usage(self._priced.call, seen, unseen_seconds)
-        if reported is None:
-            return estimated
-        # a stream that broke off may have reported its prompt alone, or its output up to then
-        if reported.input and has_reported and reported.output >= estimated.output:
-            return reported
-        return replace(
-            reported,
-            input=reported.input or estimated.input,
-            output=max(reported.output, estimated.output),
-            estimated=True,
-        )
+        return complete_broken_usage(self._priced.call, reported, seen, unseen_seconds)
 
     def _describe(
         self, opened: OpenCall, error: UpstreamError | StreamFailed | AnswerDropped

@@ -41,6 +41,27 @@ def complete_usage(call: LlmCall, reported: TokenUsage | None, text_bytes: int) 
     )
 
 
+def complete_broken_usage(
+    call: LlmCall, reported: TokenUsage | None, text_bytes: int, unseen_seconds: float
+) -> TokenUsage:
+    """Return the usage of a stream that broke off, with estimates of what was not reported.
+
+    `text_bytes` is the length of the output seen, `unseen_seconds` as in `estimate_usage`.
+    """
+    estimated = estimate_usage(call, text_bytes, unseen_seconds)
+    if reported is None:
+        return estimated
+    # it may have reported its prompt alone, or its output up to then
+    if reported.input and reported.output and reported.output >= estimated.output:
+        return reported
+    return replace(
+        reported,
+        input=reported.input or estimated.input,
+        output=max(reported.output, estimated.output),
+        estimated=True,
+    )
+
+
 def join_usages(earlier: TokenUsage | None, later: TokenUsage) -> TokenUsage:
     """Return the usage that two of a stream mean: some providers count the prompt first, alone."""
     if earlier is None or later.input or not earlier.input:
