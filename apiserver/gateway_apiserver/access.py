@@ -40,7 +40,7 @@ def requires(access: Access | None, label: str) -> Callable[[Endpoint], Endpoint
 
 
 async def authorize(scope: Scope, access: Access | None) -> Principal | None:
-    """The caller, None where a call without a credential passes.
+    """Return the caller, None where a call without a credential passes.
 
     A page of the console calls for its signed-in user. Raises as `Authorizer`.
     """
@@ -85,12 +85,12 @@ async def get_caller(request: Request) -> Caller:
 
 
 async def get_idempotency_key(request: Request) -> str | None:
-    """The Idempotency-Key (§2.2). InvalidRequest."""
+    """Return the Idempotency-Key (§2.2). InvalidRequest."""
     return read_idempotency_key(request.scope["headers"])
 
 
 def provided(kind: type[T]) -> Callable[[Request], Awaitable[T]]:
-    """A dependency: the service of this class, which `create_app` has made."""
+    """Return a dependency: the service of this class, which `create_app` has made."""
 
     async def find(request: Request) -> T:
         service: T = request.app.state.services[kind]

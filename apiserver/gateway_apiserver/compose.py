@@ -64,7 +64,7 @@ PREPARE_SECONDS = 10.0
 
 @asynccontextmanager
 async def open_api(settings: ApiSettings) -> AsyncIterator[ApiParts]:
-    """The API's parts, its tables following the Kubernetes API in the background.
+    """Yield the API's parts, its tables following the Kubernetes API in the background.
 
     Raises:
         NoCluster: no configuration names a cluster.
@@ -204,7 +204,7 @@ def _find_circuit(providers: Providers[LlmUpstream], name: str) -> bool | None:
 
 
 def _open_sign_on(settings: ApiSettings, stack: AsyncExitStack) -> OidcClient | None:
-    """The client of the provider for single sign-on. SecretsUnusable."""
+    """Return the client of the provider for single sign-on. SecretsUnusable."""
     if not settings.oidc_issuer:
         return None
     try:
@@ -225,7 +225,7 @@ def _open_sign_on(settings: ApiSettings, stack: AsyncExitStack) -> OidcClient | 
 
 
 def _open_mailer(settings: ApiSettings) -> Mailer | None:
-    """The mail server's client. SecretsUnusable."""
+    """Return the mail server's client. SecretsUnusable."""
     if not settings.smtp_host:
         return None
     password = ""
@@ -247,7 +247,7 @@ def _open_mailer(settings: ApiSettings) -> Mailer | None:
 
 
 def _scale(spec: ProviderSpec, *, replicas: int) -> ProviderSpec:
-    """The provider with this replica's part of what its owner allows the gateway."""
+    """Return the provider with this replica's part of what its owner allows the gateway."""
     limit = max(1, spec.max_concurrent_requests // replicas)
     rate = spec.requests_per_second
     part = None if rate is None else rate / replicas

@@ -117,7 +117,7 @@ class ContentSender:
 
 
 def read_range(header: str, size: int) -> ByteRange | None:
-    """The single requested range; None if the whole content is to be sent.
+    """Return the single requested range; None if the whole content is to be sent.
 
     A header that is malformed, of another unit or of several ranges is ignored. Raises
     RangeNotSatisfiable for a range beyond the end.
@@ -140,7 +140,7 @@ def read_range(header: str, size: int) -> ByteRange | None:
 
 
 def write_disposition(filename: str) -> bytes:
-    """A Content-Disposition that has every client save the file, never show it (RFC 6266)."""
+    """Return a Content-Disposition with which clients save the file, never show it (RFC 6266)."""
     plain = "".join(
         c if c.isascii() and c.isprintable() and c not in '"\\%' else "_" for c in filename
     )

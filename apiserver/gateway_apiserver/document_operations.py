@@ -190,7 +190,7 @@ def _describe_responses(
 
 
 def _find_errors(path: str, status: int) -> tuple[str, ...]:
-    """The components of an error, where an operation names none."""
+    """Return the components of an error, where an operation names none."""
     if path.startswith("/v1/"):
         return ("CompatError",)
     return ("Error", "FieldErrors") if status == 400 else ("Error",)
@@ -226,7 +226,7 @@ def _list_refusals(
 def _add_component(
     operation: str, response: type[BaseModel] | Schema, components: dict[str, Schema]
 ) -> tuple[str, ...]:
-    """The names of a response's schemas, which stand under `components`."""
+    """Return the names of a response's schemas, which stand under `components`."""
     if isinstance(response, dict):
         if "oneOf" in response:
             return tuple(response["oneOf"])
@@ -244,7 +244,7 @@ def _describe_response(
     headers: tuple[str, ...] = (),
     optional: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """A response of one schema, or of one of several."""
+    """Return a response of one schema, or of one of several."""
     references = [{"$ref": f"#/components/schemas/{name}"} for name in schemas]
     schema = references[0] if len(references) == 1 else {"oneOf": references}
     return {
@@ -273,7 +273,7 @@ def _describe_query(query: type[BaseModel]) -> list[dict[str, Any]]:
 
 
 def _describe_key(made: str) -> dict[str, Any]:
-    """The header `Idempotency-Key` (§2.2)."""
+    """Return the header `Idempotency-Key` (§2.2)."""
     return {
         "name": "Idempotency-Key",
         "in": "header",

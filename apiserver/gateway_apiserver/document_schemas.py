@@ -66,7 +66,7 @@ def describe_errors() -> dict[str, Schema]:
 
 
 def _describe_tasks() -> dict[str, Schema]:
-    """A task's representations, which take no other property (contract §2.3)."""
+    """Return a task's representations, which take no other property (contract §2.3)."""
     text = {"type": "string", "minLength": 1}
     task_id = {"type": "string", "pattern": PATTERNS["task_id"]}
     video = close_schema({"url": {"type": "string", "format": "uri"}})

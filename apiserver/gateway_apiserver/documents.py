@@ -53,7 +53,7 @@ class ApiDocument:
         self._known: tuple[Catalog, bytes] | None = None
 
     def read(self) -> bytes:
-        """The document of the present catalog as JSON."""
+        """Return the document of the present catalog as JSON."""
         current = self._catalog.current
         if self._known is None or self._known[0] is not current:
             # building takes tens of milliseconds, and needs no key to request
@@ -61,7 +61,7 @@ class ApiDocument:
         return self._known[1]
 
     def build(self, catalog: Catalog) -> dict[str, Any]:
-        """The document of a catalog."""
+        """Return the document of a catalog."""
         if self._of_functions is None:
             self._of_functions = self._describe_functions()
         document = copy.deepcopy(self._of_functions)
@@ -152,7 +152,7 @@ def _tidy_operation(operation: dict[str, Any]) -> None:
 
 
 def _tidy_text(node: Any) -> Any:
-    """The same with the names that clients know, and bounds of integers as integers."""
+    """Return the same with the names that clients know, and bounds of integers as integers."""
     text = re.sub(rb"\bPage_(\w+?)_(?=\")", rb"\1List", orjson.dumps(node))
     text = re.sub(rb"\bUsageReport(?=\")", b"ReportUsage", text)
     # FastAPI has a float for each bound

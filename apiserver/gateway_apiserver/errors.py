@@ -12,7 +12,7 @@ from gateway_web.errors import Dialect, choose_dialect
 
 
 def refuse_invalid(error: Exception, request: Request) -> InvalidRequest:
-    """The error of a request that FastAPI found invalid: all problems, or the first one."""
+    """Return the error of a request that FastAPI found invalid: all problems, or the first one."""
     assert isinstance(error, RequestValidationError)
     details = error.errors()
     places = [tuple(detail["loc"][1:]) for detail in details]
@@ -38,6 +38,6 @@ def hide_response(error: Exception, _: Request) -> NoReturn:
 
 
 def _find_model(route: Any, *, is_query: bool) -> Any:
-    """The model of a route's query or body."""
+    """Return the model of a route's query or body."""
     field = route.dependant.query_params[0] if is_query else route.body_field
     return field.field_info.annotation

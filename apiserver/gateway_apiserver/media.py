@@ -80,7 +80,7 @@ class MediaParts:
 def create_media_app(
     parts: MediaParts, clock: Callable[[], float] = CLOCK.time, drain: Drain | None = None
 ) -> FastAPI:
-    """The media host as an application; `clock` gives Unix seconds."""
+    """Return the media host as an application; `clock` gives Unix seconds."""
     downloads = Downloads(parts.downloads)
     if parts.registry is not None:
         parts.registry.register(ConnectionMetrics(parts.connections, downloads))
@@ -112,7 +112,7 @@ class MediaHost:
         self._streams = StreamLimiter()
 
     def list_routes(self) -> list[BaseRoute]:
-        """Its routes."""
+        """Return its routes."""
         temporary = PATH + "{address}/{name:path}"
         routes = (
             ("PUT", PATH + "{ticket}", self._serve_put),
@@ -234,7 +234,7 @@ def _describe(
 
 
 async def _check_body(receive: Receive, ticket: Ticket) -> AsyncGenerator[bytes, None]:
-    """The body; raises before its end if it is not the one that was announced."""
+    """Yield the body; raises before its end if it is not the one that was announced."""
     digest, size = hashlib.md5(usedforsecurity=False), 0
     async for chunk in read_chunks(receive, ticket.bytes, _wrong_size(ticket)):
         digest.update(chunk)

@@ -24,11 +24,11 @@ class CheckedRequest(Request):
         self._raw, self._parsed = raw, parsed
 
     async def body(self) -> bytes:
-        """The body as it came."""
+        """Return the body as it came."""
         return self._raw
 
     async def json(self) -> Any:
-        """The body as a value."""
+        """Return the body as a value."""
         return self._parsed
 
 
@@ -43,7 +43,7 @@ class GatewayRoute(APIRoute):
         self.responses, self.openapi_extra = describe_function(self)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler of FastAPI behind the checks."""
+        """Return the handler of FastAPI behind the checks."""
         handle = super().get_route_handler()
         access: Access | None = getattr(self.endpoint, "access", None)
         label: str = getattr(self.endpoint, "label", "other")
@@ -73,7 +73,7 @@ class UnlistedOperation(Unlisted, GatewayRoute):
 
 
 def _find_lists(route: APIRoute) -> frozenset[str]:
-    """The parameters of a route's query that may be repeated."""
+    """Return the parameters of a route's query that may be repeated."""
     return frozenset(
         name
         for field in route.dependant.query_params

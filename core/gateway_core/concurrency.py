@@ -77,7 +77,7 @@ _log = structlog.get_logger(__name__)
 def back_off(
     failures: int, *, first: float = FIRST_SECONDS, longest: float = LONGEST_SECONDS
 ) -> float:
-    """Seconds to wait after so many failures in a row: exponential, with 20 % jitter."""
+    """Return seconds to wait after so many failures in a row: exponential, with 20 % jitter."""
     delay = min(longest, first * 2.0 ** min(failures - 1, 16))
     return delay * random.uniform(0.8, 1.2)  # noqa: S311 - spreads retries, hides nothing
 
@@ -209,7 +209,7 @@ class SingleFlight(Generic[T]):
         self._running: dict[object, asyncio.Task[T]] = {}
 
     async def run(self, key: object, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """The result of the current run for `key`, or of a new one."""
+        """Return the result of the current run for `key`, or of a new one."""
         task = self._running.get(key)
         if task is None:
             task = self._running[key] = asyncio.create_task(function())

@@ -79,7 +79,7 @@ def describe_detail(detail: Any) -> str:
 
 
 def _unwrap(error: BaseException) -> Iterator[BaseException]:
-    """The error that lies deepest, then those around it."""
+    """Return the error that lies deepest, then those around it."""
     found = [error]
     while len(found) < _MOST_CAUSES:
         inner = _find_inner(found[-1])
@@ -90,7 +90,7 @@ def _unwrap(error: BaseException) -> Iterator[BaseException]:
 
 
 def _find_inner(error: BaseException) -> BaseException | None:
-    """The error that a library has put into this one; ours have texts of their own."""
+    """Return the error that a library has put into this one; ours have texts of their own."""
     if type(error).__module__.startswith("gateway_") and str(error):
         return None
     for name in ("certificate_error", "os_error", "reason", "__cause__"):
@@ -102,7 +102,7 @@ def _find_inner(error: BaseException) -> BaseException | None:
 
 
 def _describe(error: BaseException) -> str:
-    """The error's own text; empty where it has none that a person reads."""
+    """Return the error's own text; empty where it has none that a person reads."""
     names = (kind.__name__ for kind in type(error).__mro__)
     if text := next((_BY_NAME[name] for name in names if name in _BY_NAME), ""):
         return text
@@ -149,7 +149,7 @@ def _describe_os(error: OSError) -> str:
 
 
 def _name(error: BaseException) -> str:
-    """The class's name in words, for an error without a text."""
+    """Return the class's name in words, for an error without a text."""
     name = type(error).__name__
     for end in _ENDS:
         name = name.removesuffix(end) or name

@@ -58,7 +58,7 @@ class FairSemaphore:
         return sum(map(len, self._waiting.values()))
 
     def has_room(self, holder: object, size: int = 1) -> bool:
-        """Whether the holder may take `size` units now."""
+        """Return whether the holder may take `size` units now."""
         if size > self._free or not self._may_hold(holder, size):
             return False
         wanted = self._held[holder] + size
@@ -179,7 +179,7 @@ class HeldUnits:
         self._held.append((semaphore, holder, size))
 
     def hand_over(self) -> "HeldUnits":
-        """All units, to be released by another; none stay here."""
+        """Return all units, to be released by another; none stay here."""
         other = HeldUnits()
         self._held, other._held = other._held, self._held
         return other

@@ -81,7 +81,9 @@ Whole = BeforeValidator(_take_whole)
 
 
 def validate(model: type[M], values: Mapping[str, Any]) -> M:
-    """The values as a `model`. Raises InvalidRequest with every problem of every known field.
+    """Return the values as a `model`.
+
+    Raises InvalidRequest with every problem of every known field.
 
     Of problems and unknown fields a bounded number is named, as their text is the client's.
     """
@@ -93,7 +95,7 @@ def validate(model: type[M], values: Mapping[str, Any]) -> M:
 
 
 def refuse_details(details: Iterable[tuple[Sequence[str | int], Any]]) -> InvalidRequest:
-    """The error of the Task form for errors of pydantic, each with its place in the body."""
+    """Return the error of the Task form for errors of pydantic, each with its place in the body."""
     problems: dict[str, list[str]] = {}
     for place, detail in islice(details, MOST_PROBLEMS):
         within = [part for part in place[1:] if part != "[key]"]
@@ -104,20 +106,20 @@ def refuse_details(details: Iterable[tuple[Sequence[str | int], Any]]) -> Invali
 
 
 def _shorten(name: str | int) -> str:
-    """The name of a field or key as an error shows it."""
+    """Return the name of a field or key as an error shows it."""
     text = str(name)
     return text if len(text) <= MOST_NAME else f"{text[:MOST_NAME]}…"
 
 
 def refuse_fields(problems: Mapping[str, list[str]]) -> InvalidRequest:
-    """The error of the Task form for problems by public field name."""
+    """Return the error of the Task form for problems by public field name."""
     names = ", ".join(problems)
     only = next(iter(problems)) if len(problems) == 1 else None
     return InvalidRequest(f"The request is invalid: {names}.", errors=problems, param=only)
 
 
 def describe_problem(detail: Any) -> str:
-    """What is wrong by one of the errors of a pydantic `ValidationError`."""
+    """Return what is wrong by one of the errors of a pydantic `ValidationError`."""
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == "string_too_short" and context["min_length"] == 1:
         return "must not be empty"

@@ -117,7 +117,7 @@ class McpParts:
 
 
 def create_app(parts: McpParts, drain: Drain) -> FastAPI:
-    """The application; its waits end when `drain` begins."""
+    """Return the application; its waits end when `drain` begins."""
     settings = parts.settings
     metrics = McpMetrics(parts.registry, partial(_classify, parts.tables.accounts))
     rules = AddressRules(
@@ -287,6 +287,6 @@ def _cacheable(document: object) -> Response:
 
 
 def _classify(accounts: Cache[AccountRecord], name: str) -> str:
-    """The class of an account for metrics, which may not have its name."""
+    """Return the class of an account for metrics, which may not have its name."""
     account = accounts.get(name)
     return "unlimited" if account is not None and account.unlimited else "funded"

@@ -57,7 +57,7 @@ class McpAuthenticator:
         self._audience = audience
 
     async def authenticate(self, headers: Sequence[Header]) -> Caller:
-        """The caller.
+        """Return the caller.
 
         Raises Unauthenticated (code `missing_api_key` where no credential was sent); Forbidden for
         a management key; Unavailable.

@@ -37,7 +37,7 @@ PREPARE_SECONDS = 10.0
 
 @asynccontextmanager
 async def open_mcp(settings: McpSettings) -> AsyncIterator[McpParts]:
-    """The parts, the tables following the Kubernetes API in the background.
+    """Yield the parts, the tables following the Kubernetes API in the background.
 
     Raises:
         NoCluster: no configuration names a cluster.

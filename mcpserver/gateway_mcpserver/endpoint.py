@@ -170,7 +170,7 @@ class McpEndpoint:
         await reply.finish(render_result(request_id, result))
 
     def _find_result(self, message: Message, era: Era, context: RequestContext) -> Any:
-        """The result of a method that is no call. RpcError."""
+        """Return the result of a method that is no call. RpcError."""
         method = message.method
         if method == "server/discover" and era is Era.MODERN:
             context.route = "mcp_discover"
@@ -195,7 +195,7 @@ class McpEndpoint:
     def _open_call(
         self, message: Message, caller: Caller, context: RequestContext
     ) -> tuple[Tool[Any], ToolCall]:
-        """The tool that is called. RpcError; InsufficientScope."""
+        """Return the tool that is called. RpcError; InsufficientScope."""
         tool = self._tools.find(message.params.get("name"))
         context.route = f"mcp_{tool.name}"
         if not isinstance(message.params.get("arguments"), dict | None):
@@ -270,7 +270,7 @@ class McpEndpoint:
             return ToolResult(output.to_json())
 
     def _watch(self, scope: Scope) -> FindRefusal:
-        """Checks the credential of a request again."""
+        """Check the credential of a request again."""
         return partial(self._authenticator.find_refusal, scope["headers"])
 
 
@@ -303,7 +303,7 @@ class _ParsedBody:
 async def _await_patiently(
     work: "asyncio.Future[ToolResult | PendingTask]", reply: Reply
 ) -> ToolResult | PendingTask:
-    """The outcome of `work`; a stream with heartbeats begins where it takes long."""
+    """Return the outcome of `work`; a stream with heartbeats begins where it takes long."""
     clock = asyncio.get_running_loop().time
     while True:
         done, _ = await asyncio.wait({work}, timeout=max(0.0, reply.next_beat - clock()))
@@ -327,6 +327,9 @@ def _find_client(scope: Scope) -> Exchange:
 
 
 def _name_resource(message: Message) -> dict[str, str] | None:
-    """The resource that is not there, as error data SHOULD name it; of a sane length only."""
+    """Return the resource that is not there, as error data SHOULD name it.
+
+    Names of an absurd length are left out.
+    """
     uri = message.params.get("uri")
     return {"uri": uri} if isinstance(uri, str) and len(uri) <= _MOST_URI_CHARACTERS else None

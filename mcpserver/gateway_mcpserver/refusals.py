@@ -29,7 +29,7 @@ class RefusalRenderer:
         self._challenges = Challenges(mcp_url)
 
     def render(self, scope: Scope, error: GatewayError) -> Response:
-        """The response; in the dialect of its path outside the endpoint."""
+        """Return the response; in the dialect of its path outside the endpoint."""
         if scope["path"] not in ENDPOINT_PATHS:
             return render_in_dialect(error, choose_dialect(scope))
         if isinstance(error, Unauthenticated):

@@ -393,6 +393,6 @@ async def start_operator(settings: Settings) -> Operator:
 
 
 def _scale(spec: ProviderSpec, shards: Shards) -> ProviderSpec:
-    """The provider with this replica's share of the gateway's concurrent requests."""
+    """Return the provider with this replica's share of the gateway's concurrent requests."""
     limit = shards.scale(spec.max_concurrent_requests)
     return spec.model_copy(update={"max_concurrent_requests": limit})

@@ -99,7 +99,7 @@ class Shards:
 
     @classmethod
     def divide(cls, replicas: int, ordinal: int) -> "Shards":
-        """The shards of replica `ordinal` (from 0) of `replicas`."""
+        """Return the shards of replica `ordinal` (from 0) of `replicas`."""
         return cls(frozenset(n for n in range(SHARDS) if n % replicas == ordinal))
 
     @property
@@ -137,7 +137,7 @@ class Shards:
 
 
 def find_lacking(obj: Object, finalizer: str = STORED_FINALIZER) -> dict[str, Any]:
-    """The patch of an object's metadata that gives it the labels and finalizer it lacks."""
+    """Return the patch of an object's metadata that gives it the labels and finalizer it lacks."""
     meta, account = obj["metadata"], obj["spec"]["request"]["accountName"]
     labels, finalizers = meta.get("labels") or {}, meta.get("finalizers") or []
     wanted = {ACCOUNT_LABEL: account, SHARD_LABEL: str(shard_of(meta["name"]))}
@@ -177,9 +177,9 @@ class Context:
         return self.mint.check(prefix, account, name_to_id(name)) is Ownership.MINTED
 
     def age(self, resource: Resource) -> float:
-        """Seconds since the resource was created."""
+        """Return seconds since the resource was created."""
         return self.seconds_since(resource.metadata.creation_timestamp)
 
     def seconds_since(self, time: str | None) -> float:
-        """Seconds since an RFC 3339 time."""
+        """Return seconds since an RFC 3339 time."""
         return (self.now() - parse_time(time)).total_seconds()

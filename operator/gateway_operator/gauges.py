@@ -75,11 +75,11 @@ class Gauges(Collector):
         self._now = now
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
-        """The families without samples."""
+        """Return the families without samples."""
         return _make_families().values()
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """The families with the samples of now."""
+        """Return the families with the samples of now."""
         gauges, queue, batches = _make_families(), self._tasks.queue, self._batches
         self._count_tasks(gauges)
         states = gauges["gateway_work_queue_tasks"]

@@ -21,7 +21,7 @@ class RedisLineage(RedisAdapter):
     """
 
     async def read(self) -> str:
-        """The token; empty where there is none."""
+        """Return the token; empty where there is none."""
         token = await self._ask(self._redis.get(self._key))
         return "" if token is None else str(token.decode())
 

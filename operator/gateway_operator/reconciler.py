@@ -200,20 +200,20 @@ class ObjectCache(Generic[R]):
         return name in self._objects
 
     def get(self, name: str) -> R | None:
-        """The newest known object."""
+        """Return the newest known object."""
         obj = self._objects.get(name)
         return None if obj is None else self.kind.load(obj)
 
     def names(self) -> list[str]:
-        """A copy of all names."""
+        """Return a copy of all names."""
         return list(self._objects)
 
     def objects(self) -> ValuesView[Object]:
-        """A live view of all objects, unparsed."""
+        """Return a live view of all objects, unparsed."""
         return self._objects.values()
 
     def version(self, name: str) -> int:
-        """The known resourceVersion of `name`, -1 if it is unknown."""
+        """Return the known resourceVersion of `name`, -1 if it is unknown."""
         obj = self._objects.get(name)
         return -1 if obj is None else int(obj["metadata"]["resourceVersion"])
 
@@ -342,7 +342,7 @@ class Reconciler(ABC, Generic[T]):
 
     @abstractmethod
     async def find(self, name: str, /) -> T | None:
-        """The newest object; None if nothing is left to do for that name."""
+        """Return the newest object; None if nothing is left to do for that name."""
 
     @abstractmethod
     async def step(self, obj: T, /) -> Next:
@@ -357,7 +357,7 @@ class Reconciler(ABC, Generic[T]):
         return False
 
     def describe(self, obj: T, /) -> Mapping[str, str | None]:
-        """Fields that log lines of a step carry."""
+        """Return fields that log lines of a step carry."""
         return {}
 
     async def reconcile(self, name: str) -> None:

@@ -60,7 +60,7 @@ class Provider:
         return (job if rule is None else self._find_before(job, rule) or job), False
 
     def _find_before(self, job: Job, rule: DuplicateId) -> Job | None:
-        """The last earlier job whose prompt the rule matches: no other job is interfered with."""
+        """Return the last earlier job whose prompt the rule matches, the only one affected."""
         wanted = rule.match.prompt_contains or ""
         earlier = (each for each in reversed(self.ledger) if each is not job)
         return next((each for each in earlier if wanted in each.request.prompt), None)

@@ -82,6 +82,6 @@ class RequestContext(CallContext):
 
 
 def get_context(scope: MutableMapping[str, Any]) -> RequestContext:
-    """The context of the request that `scope` describes."""
+    """Return the context of the request that `scope` describes."""
     context: RequestContext = scope[SCOPE_KEY]
     return context

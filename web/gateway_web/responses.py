@@ -31,7 +31,7 @@ class Response:
     headers: tuple[Header, ...] = (JSON, NO_STORE)
 
     def list_headers(self) -> list[Header]:
-        """Its headers and Content-Length, which a response without a body has not."""
+        """Return its headers and Content-Length, which a response without a body has not."""
         if self.status in WITHOUT_BODY:
             return [*self.headers]
         return [*self.headers, (b"content-length", b"%d" % len(self.body))]
@@ -57,14 +57,14 @@ def to_json(
     replayed: bool = False,
     headers: tuple[Header, ...] = (),
 ) -> Response:
-    """A JSON response that no cache may keep."""
+    """Return a JSON response that no cache may keep."""
     content = body.model_dump(by_alias=True) if isinstance(body, BaseModel) else body
     marks = (REPLAYED,) if replayed else ()
     return Response(status, orjson.dumps(content), (JSON, NO_STORE, *marks, *headers))
 
 
 def list_rate_headers(state: RateState) -> list[Header]:
-    """The three headers of every answer of a paid route (contract §12.2)."""
+    """Return the three headers of every answer of a paid route (contract §12.2)."""
     return [
         (b"x-ratelimit-limit-rpm", b"%d" % state.limit),
         (b"x-ratelimit-remaining-rpm", b"%d" % state.remaining),

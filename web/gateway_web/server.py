@@ -63,7 +63,7 @@ class HealthApp:
 
 
 async def expose(registry: CollectorRegistry) -> bytes:
-    """The metrics of one process."""
+    """Return the metrics of one process."""
     return generate_latest(registry)
 
 
@@ -90,7 +90,7 @@ class _Server(uvicorn.Server):
         self._linger_seconds = linger_seconds
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begins the drain, and ends it after the time to linger."""
+        """Begin the drain, and end it after the time to linger."""
         lingers = sig == signal.SIGTERM and not self._drain.begun
         self._drain.begin()
         if lingers and self._linger_seconds > 0:

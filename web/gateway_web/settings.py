@@ -21,7 +21,7 @@ from gateway_web.http1.connections import ConnectionBounds
 
 
 def check_origin(value: str) -> str:
-    """A bare origin, since issuer and resource are compared as text (contract §10.1).
+    """Return a bare origin, since issuer and resource are compared as text (contract §10.1).
 
     Raises ValueError.
     """
@@ -39,7 +39,7 @@ def check_origin(value: str) -> str:
 
 
 def split_commas(value: object) -> object:
-    """The parts of a text between its commas."""
+    """Return the parts of a text between its commas."""
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     return value

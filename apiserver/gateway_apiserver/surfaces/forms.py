@@ -86,7 +86,7 @@ class Form:
     async def find_file(self) -> bool:
         """Read to the beginning of the file; False if the form has none.
 
-        Raises InvalidRequest, TooLarge, ClientDisconnect.
+        Raises InvalidRequest, TooLarge or ClientDisconnect.
         """
         while not self._has_file and not self._body_ended:
             await self._read()
@@ -95,9 +95,9 @@ class Form:
         return self._has_file
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
-        """The file's bytes; ends once the whole form was read and is valid.
+        """Yield the file's bytes; ends once the whole form was read and is valid.
 
-        Raises InvalidRequest, TooLarge, ClientDisconnect.
+        Raises InvalidRequest, TooLarge or ClientDisconnect.
         """
         while True:
             if self._chunks:
@@ -197,7 +197,7 @@ class Form:
 
 
 def _read_boundary(headers: Sequence[Header]) -> bytes:
-    """The boundary of a form's parts. UnsupportedMediaType, InvalidRequest."""
+    """Return the boundary of a form's parts. UnsupportedMediaType, InvalidRequest."""
     content_type = b""
     for name, value in headers:
         if name == b"content-type":
@@ -214,7 +214,10 @@ def _read_boundary(headers: Sequence[Header]) -> bytes:
 
 
 def _read_disposition(value: bytes) -> tuple[str, dict[str, str]]:
-    """A Content-Disposition: its first word, and its parameters; `filename*` goes first (§3.3)."""
+    """Return a Content-Disposition: its first word, and its parameters.
+
+    `filename*` goes first (§3.3).
+    """
     try:
         text = value.decode()
     except UnicodeDecodeError:
@@ -233,7 +236,7 @@ def _read_disposition(value: bytes) -> tuple[str, dict[str, str]]:
 
 
 def _read_extended(value: str | None) -> str | None:
-    """The text of RFC 5987's form, None where it is none."""
+    """Return the text of RFC 5987's form, None where it is none."""
     match = _EXTENDED.fullmatch(value or "")
     if match is None:
         return None

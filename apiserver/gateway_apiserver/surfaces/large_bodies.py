@@ -38,7 +38,9 @@ _SIGNS = (b"[", b"{", b",")
 
 
 def take_usual_body(call: Call) -> bytes | None:
-    """The JSON body if it has arrived and declares no large length, the usual case; else None.
+    """Return the JSON body if it has arrived and declares no large length, the usual case.
+
+    Return None otherwise.
 
     Raises UnsupportedMediaType.
     """

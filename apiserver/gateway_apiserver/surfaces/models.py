@@ -66,7 +66,7 @@ class Page(Shape, Generic[T]):
 
     @classmethod
     def of(cls, items: list[T], *, has_more: bool, cursor: str = "id") -> Self:
-        """The page of these items; `cursor` is their field that the cursors name."""
+        """Return the page of these items; `cursor` is their field that the cursors name."""
         first, last = (getattr(items[at], cursor) if items else None for at in (0, -1))
         return cls(object="list", data=items, first_id=first, last_id=last, has_more=has_more)
 
@@ -77,7 +77,7 @@ def _read_number(text: Any) -> Any:
 
 
 def _require_text(value: Any) -> Any:
-    """A word has to be a string before it can be a wrong one."""
+    """Return the value, which has to be a string before it can be a wrong word."""
     if not isinstance(value, str):
         raise FieldProblem("must be a string", code="invalid_type")
     return value
@@ -98,7 +98,7 @@ def at_most(entries: int) -> BeforeValidator:
 
 
 def drop_repeats(entries: Iterable[str]) -> list[str]:
-    """The entries, each once."""
+    """Return the entries, each once."""
     return list(dict.fromkeys(entries))
 
 

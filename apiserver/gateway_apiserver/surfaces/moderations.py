@@ -55,7 +55,7 @@ _INPUT = {
 
 
 def describe_body(models: Iterable[str], *, needs_model: bool = False) -> Schema:
-    """A body for these models; what is in it beside these fields is ignored."""
+    """Return a body for these models; what is in it beside these fields is ignored."""
     return {
         "type": "object",
         "required": ["model", "input"] if needs_model else ["input"],

@@ -73,7 +73,7 @@ _OK = Response(200, b'{"status":"ok"}', (JSON,))
 def list_operational_routes(
     is_ready: Callable[[], bool], document: ApiDocument, sender: PublicSender
 ) -> list[BaseRoute]:
-    """The routes of the probes and the OpenAPI document."""
+    """Return the routes of the probes and the OpenAPI document."""
 
     async def show_health(_: Call) -> Response:
         return _OK
@@ -94,7 +94,7 @@ def list_operational_routes(
 
 
 def list_document_pages(sender: PublicSender) -> list[BaseRoute]:
-    """The page `/docs`, on which operations can be read and tried, and what it loads."""
+    """Return the page `/docs`, on which operations can be read and tried, and what it loads."""
     page = get_swagger_ui_html(
         openapi_url=DOCUMENT_PATH,
         title="Model Gateway",

@@ -116,7 +116,7 @@ class Prices:
         self._shown = list[_Shown]()
 
     def list_routes(self) -> list[BaseRoute]:
-        """The route of the list, which is sent in pieces."""
+        """Return the route of the list, which is sent in pieces."""
         title = "List the prices of all models"
         docs = Docs("listPrices", title, PriceList, query=PriceQuery)
         access = Access(anonymous=True)
@@ -125,7 +125,7 @@ class Prices:
         ]
 
     def describe_quote(self, catalog: Catalog) -> Schema:
-        """The body of a request for a quote: one form for each path that some model serves."""
+        """Return the body of a request for a quote: one form for each path that is served."""
         forms = []
         loopback = self._addresses.permits("127.0.0.1")
         for (service, action), models in sorted(catalog.models.items()):
@@ -164,13 +164,16 @@ class Prices:
         await self._sender.send(call, body, (JSON, NO_STORE))
 
     def quote(self, asked: QuoteRequest) -> QuoteAnswer:
-        """The reservation of a call if it were made now. Raises as `quote_call`."""
+        """Return the reservation of a call if it were made now. Raises as `quote_call`."""
         moment = floor_moment(self._clock())
         quote = quote_call(self._catalog.current, asked, self._addresses, moment)
         return QuoteAnswer(price_quote=_render_quote(quote, moment))
 
     def _list(self, moment: datetime) -> list[_Shown]:
-        """The whole list of this second; an entry is rendered again only if it has changed."""
+        """Return the whole list of this second.
+
+        An entry is rendered again only if it has changed.
+        """
         catalog = self._catalog.current
         if self._listed is None or self._listed[0] is not catalog or self._listed[1] != moment:
             before = {_name(entry): (entry, raw) for entry, raw in self._shown}

@@ -53,7 +53,9 @@ class Quote:
 def quote_call(
     catalog: Catalog, call: QuoteRequest, addresses: AddressPolicy, at: datetime
 ) -> Quote:
-    """What the call reserves if it is admitted at `at`; with its defaults if it has no params.
+    """Return what the call reserves if it is admitted at `at`.
+
+    The defaults count if it has no params.
 
     Without a model: the most that any model of the path reserves that accepts the params.
 
@@ -104,7 +106,7 @@ def quote_call(
 
 
 def _find_model_id(call: QuoteRequest) -> str | None:
-    """The model of the call, in its params or beside them.
+    """Return the model of the call, in its params or beside them.
 
     Raises:
         InvalidRequest: these differ, or the one in the params is not a string.
@@ -122,7 +124,7 @@ def _find_model_id(call: QuoteRequest) -> str | None:
 def _check_params(
     operation: Operation, values: Mapping[str, Any], addresses: AddressPolicy
 ) -> Mapping[str, Any]:
-    """The params that the price depends on. InvalidRequest in the validation form."""
+    """Return the params that the price depends on. InvalidRequest in the validation form."""
     if operation.makes_tasks:
         return check_values(operation, values, addresses)
     try:
@@ -135,12 +137,12 @@ def _check_params(
 
 
 def _name_field(error: InvalidRequest) -> InvalidRequest:
-    """A problem of a model's call in the validation form."""
+    """Return a problem of a model's call in the validation form."""
     return InvalidRequest(error.message, errors={error.param or "params": [error.message]})
 
 
 def _read_chat(values: Mapping[str, Any]) -> LlmCall:
-    """The call of a body of any of the three formats."""
+    """Return the call of a body of any of the three formats."""
     size = len(to_canonical_json(values))
     if "messages" in values:
         return read_chat(values, size)
@@ -150,7 +152,7 @@ def _read_chat(values: Mapping[str, Any]) -> LlmCall:
 
 
 def _assume_call(model: Model) -> LlmCall:
-    """A call with the longest prompt and answer that the model declares."""
+    """Return a call with the longest prompt and answer that the model declares."""
     bound = model.input_token_limit or model.output_token_limit
     return LlmCall(
         Format.CHAT,
@@ -164,7 +166,7 @@ def _assume_call(model: Model) -> LlmCall:
 
 
 def _quote_model(model: Model, given: Mapping[str, Any] | None, at: datetime) -> Quote:
-    """The reservation of a call of the model with the values, or with its defaults (None)."""
+    """Return the reservation of a call with the values, or with the model's defaults (None)."""
     if model.operation is CHAT:
         call = (given or {}).get("call") or _assume_call(model)
         try:

@@ -82,7 +82,7 @@ class _TaskRoute(CallRoute):
         return match, child
 
     def describe(self, catalog: Catalog) -> Iterable[tuple[str, Docs]]:
-        """The path of each operation that some model serves."""
+        """Return the path of each operation that some model serves."""
         for (service, action), models in sorted(catalog.models.items()):
             if OPERATIONS[action].makes_tasks:
                 path = self.path.replace("{service}", service).replace("{action}", action)
@@ -173,7 +173,7 @@ class TaskRoutes:
         return await self._tasks.prepare(payer, call.context, service, draft, key)
 
     async def show(self, call: Call) -> Response:
-        """A task as it is."""
+        """Return a task as it is."""
         params = call.scope["path_params"]
         account = await self._identify(call)
         task = await self._finder.find(account, params["task_id"])
@@ -197,7 +197,10 @@ class TaskRoutes:
         return Response(200, task.terminal or render_processing(task_id))
 
     async def _identify(self, call: Call, act: Act = Act.READ) -> str:
-        """The caller's account; without a credential a path that is not served is no route."""
+        """Return the caller's account.
+
+        Without a credential a path that is not served is no route.
+        """
         try:
             caller = await self._authenticator.authenticate(call.headers, act)
         except Unauthenticated:

@@ -42,7 +42,10 @@ _MOST_PARAMETERS = 100
 
 
 def read_idempotency_key(headers: Iterable[Header]) -> str | None:
-    """The trimmed key, None where there is none. InvalidRequest if it is empty, long or double."""
+    """Return the trimmed key, None where there is none.
+
+    Raises InvalidRequest if it is empty, long or double.
+    """
     given = [value for name, value in headers if name == b"idempotency-key"]
     if not given:
         return None
@@ -58,9 +61,9 @@ def read_idempotency_key(headers: Iterable[Header]) -> str | None:
 
 
 async def read_request_body(request: Request, *, is_optional: bool) -> tuple[bytes, Any]:
-    """The JSON object of a request, as it came and parsed; nothing where it is absent.
+    """Return the JSON object of a request, as it came and parsed; nothing where it is absent.
 
-    Raises UnsupportedMediaType, TooLarge, InvalidRequest, ClientDisconnect.
+    Raises UnsupportedMediaType, TooLarge, InvalidRequest or ClientDisconnect.
     """
     headers, is_openai = request.scope["headers"], _is_openai(request.scope)
     is_absent = not declares_body(headers) and (is_openai or b"content-type" not in dict(headers))
@@ -99,7 +102,7 @@ def check_query(scope: Scope, lists: frozenset[str]) -> None:
 
 
 def _parse_query(query: bytes, *, is_strict: bool) -> list[tuple[str, str]]:
-    """The parameters of a query; one that `is_strict` is UTF-8. InvalidRequest."""
+    """Return the parameters of a query; one that `is_strict` is UTF-8. InvalidRequest."""
     try:
         return parse_qsl(
             query.decode("utf-8" if is_strict else "latin-1"),
@@ -114,9 +117,9 @@ def _parse_query(query: bytes, *, is_strict: bool) -> list[tuple[str, str]]:
 
 
 async def read_object(call: "Call") -> dict[str, Any]:
-    """The JSON object that the call brings, of at most 1 MiB.
+    """Return the JSON object that the call brings, of at most 1 MiB.
 
-    Raises UnsupportedMediaType, TooLarge, InvalidRequest, ClientDisconnect.
+    Raises UnsupportedMediaType, TooLarge, InvalidRequest or ClientDisconnect.
     """
     return parse_body(await read_json_body(call.headers, call.receive, MOST_BODY_BYTES))
 
@@ -129,14 +132,17 @@ def check_word(value: str, name: str, words: Collection[str]) -> str:
 
 
 def missing(name: str) -> InvalidRequest:
-    """A parameter that has to be there is not."""
+    """Return the error of a required parameter that is absent."""
     return InvalidRequest(
         f"Missing required parameter: '{name}'.", code="missing_required_parameter", param=name
     )
 
 
 def invalid(name: str, problem: str, *, code: str = "invalid_value") -> InvalidRequest:
-    """A value breaks a rule; `problem` is what it must be. The value itself is not repeated."""
+    """Return the error of a value that breaks a rule; `problem` is what it must be.
+
+    The value itself is not repeated.
+    """
     return InvalidRequest(f"Invalid value for '{name}': it {problem}.", code=code, param=name)
 
 
@@ -158,7 +164,7 @@ def unknown(prefix: str, wire_id: str, *, param: str | None = None) -> NotFound:
 def check_id(
     mint: IdMint, prefix: str, account: str, wire_id: str, *, param: str | None = None
 ) -> str:
-    """The object's name, of an id that was made for `account`. NotFound for every other."""
+    """Return the object's name, of an id that was made for `account`. NotFound for every other."""
     if mint.check(prefix, account, wire_id) is not Ownership.MINTED:
         raise unknown(prefix, wire_id, param=param)
     return id_to_name(wire_id)
@@ -168,7 +174,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def read_query(model: type[M], scope: Scope) -> M:
-    """The query string as a `model`.
+    """Return the query string as a `model`.
 
     Raises InvalidRequest in the Task form, also for a parameter that is unknown or repeated.
     """
@@ -177,7 +183,7 @@ def read_query(model: type[M], scope: Scope) -> M:
 
 
 def validate_openai(model: type[M], values: Mapping[str, Any], *, code: str = "") -> M:
-    """The values as a `model`. Raises InvalidRequest for the first problem.
+    """Return the values as a `model`. Raises InvalidRequest for the first problem.
 
     `code` replaces `invalid_type`: the values of a query are all strings.
     """
@@ -189,7 +195,7 @@ def validate_openai(model: type[M], values: Mapping[str, Any], *, code: str = ""
 
 
 def refuse_parameter(model: type[BaseModel], detail: Any, *, code: str = "") -> InvalidRequest:
-    """The error of the OpenAI form for one of pydantic's; its `loc` is inside the model."""
+    """Return the error of the OpenAI form for one of pydantic's; its `loc` is inside the model."""
     kind, name = detail["type"], _name_parameter(model, detail["loc"])
     if kind == "missing":
         return missing(name)
@@ -204,7 +210,7 @@ def refuse_parameter(model: type[BaseModel], detail: Any, *, code: str = "") -> 
 
 
 def _name_parameter(model: type[BaseModel], loc: tuple[int | str, ...]) -> str:
-    """The public name of a value: inside a nested model the path, else the top-level field."""
+    """Return the public name of a value: the path in a nested model, else the top-level field."""
     name = str(loc[0])
     field = model.model_fields.get(name)
     if field is None or len(loc) == 1:

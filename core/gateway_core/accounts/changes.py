@@ -60,7 +60,7 @@ def note_change(
 
 
 def write_changes(changes: Iterable[Change]) -> dict[str, str]:
-    """The annotation that notes these changes and no others."""
+    """Return the annotation that notes these changes and no others."""
     noted = [
         (one.time, one.by, one.text, *([one.account] if one.account else [])) for one in changes
     ]
@@ -76,7 +76,10 @@ def note_ending(by: str, text: str) -> dict[str, str]:
 
 
 def read_ending(obj: Mapping[str, Any], otherwise: tuple[str, str] = UNKNOWN_END) -> Change:
-    """The end of an object whose deletion has begun; `otherwise` is by whom, if none is noted."""
+    """Return the end of an object whose deletion has begun.
+
+    `otherwise` names who did it, if nobody is noted.
+    """
     meta = obj["metadata"]
     noted = (meta.get("annotations") or {}).get(ENDING_ANNOTATION)
     by, text = otherwise
@@ -95,7 +98,7 @@ class History:
     writers: tuple[Change, ...] = ()
 
     def list_changes(self) -> list[Change]:
-        """All of them."""
+        """Return all of them."""
         return [*_parse_changes(self.noted), *self.writers]
 
 
@@ -103,18 +106,18 @@ NO_HISTORY = History()
 
 
 def read_history(obj: Mapping[str, Any]) -> History:
-    """The changes that are noted on an object, and the writes of other programs."""
+    """Return the changes that are noted on an object, and the writes of other programs."""
     noted = _find_note(obj)
     return History(noted if len(noted) <= _MOST_NOTED else "", tuple(find_writers(obj)))
 
 
 def read_changes(obj: Mapping[str, Any]) -> list[Change]:
-    """The changes that are noted on an object, the oldest first."""
+    """Return the changes that are noted on an object, the oldest first."""
     return _parse_changes(_find_note(obj))
 
 
 def list_changes(obj: Mapping[str, Any]) -> list[Change]:
-    """All changes of an object, noted ones and those of other programs."""
+    """Return all changes of an object, noted ones and those of other programs."""
     return read_history(obj).list_changes()
 
 
@@ -133,7 +136,7 @@ def _parse_changes(text: str) -> list[Change]:
 
 
 def find_writers(obj: Mapping[str, Any]) -> list[Change]:
-    """The latest write of each other program, such as kubectl, that owns a field of the object.
+    """Return the latest write of each other program that owns a field, such as kubectl.
 
     The API server notes programs, and no persons.
     """

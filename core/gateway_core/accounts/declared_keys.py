@@ -25,12 +25,12 @@ MOST_DIGITS = 7
 
 
 def is_writable(secret: Secret, key: GatewayKey) -> bool:
-    """Whether the Secret was created for this key; other Secrets are never overwritten."""
+    """Return whether the Secret was created for this key; other Secrets are never overwritten."""
     return secret.labels.get(KEY_LABEL) == key.metadata.name
 
 
 def read_plaintext(secret: Secret, key: GatewayKey) -> str | None:
-    """The key in the Secret; None where a new one has to be generated.
+    """Return the key in the Secret; None where a new one has to be generated.
 
     That is: it is damaged, or of the other class; it was written for a deleted GatewayKey of the
     same name; `spec.rotations` was raised since; or it has been rotated out.
@@ -48,7 +48,7 @@ def read_plaintext(secret: Secret, key: GatewayKey) -> str | None:
 
 
 def is_ahead(secret: Secret, key: GatewayKey) -> bool:
-    """Whether the Secret was written for a later rotation than this version of the key asks for.
+    """Return whether the Secret is of a later rotation than this version of the key asks for.
 
     Then another replica has seen a newer version, and a write would undo its rotation.
     """
@@ -59,7 +59,7 @@ def is_ahead(secret: Secret, key: GatewayKey) -> bool:
 
 
 def describe_secret(key: GatewayKey, plaintext: str, old: Secret | None) -> Secret:
-    """The Secret to write; `old` is the existing one.
+    """Return the Secret to write; `old` is the existing one.
 
     The key owns it, so that it is deleted with the key.
     """
@@ -80,7 +80,7 @@ def describe_secret(key: GatewayKey, plaintext: str, old: Secret | None) -> Secr
 def plan_status(
     key: GatewayKey, plaintext: str, peppers: Mapping[int, bytes], now: datetime
 ) -> dict[str, Any]:
-    """The status fields to change once the Secret has `plaintext`.
+    """Return the status fields to change once the Secret has `plaintext`.
 
     The previous token stays valid for `spec.overlapSeconds`; expired tokens are removed.
     """
@@ -103,12 +103,12 @@ def plan_status(
 
 
 def drop_expired(tokens: list[KeyToken], now: datetime) -> list[KeyToken]:
-    """The tokens that have not expired."""
+    """Return the tokens that have not expired."""
     return [t for t in tokens if not t.expiration_time or parse_time(t.expiration_time) > now]
 
 
 def is_current(key: GatewayKey, now: datetime) -> bool:
-    """Whether the status matches the spec."""
+    """Return whether the status matches the spec."""
     status, spec = key.status, key.spec
     return (
         bool(status.tokens)
@@ -127,7 +127,7 @@ def _opens(token: KeyToken, plaintext: str, peppers: Mapping[int, bytes]) -> boo
 
 
 def _expire_current(key: GatewayKey, now: datetime) -> list[KeyToken]:
-    """The previous token with its expiration; none without an overlap."""
+    """Return the previous token with its expiration; none without an overlap."""
     current = [token for token in key.status.tokens or () if token.expiration_time is None]
     if not current or not key.spec.overlap_seconds:
         return []

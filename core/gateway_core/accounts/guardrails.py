@@ -52,7 +52,7 @@ def measure_fields(spec: Mapping[str, Any]) -> dict[str, int]:
 
 
 def find_excess(spec: Mapping[str, Any]) -> str | None:
-    """The part of a key's or guardrail's spec that is beyond the bounds of contract §9.0, if any.
+    """Return the part of a key's or guardrail's spec that exceeds the bounds of contract §9.0.
 
     The schema refuses such a spec, but one stored under an older schema may be as large as etcd
     allows, so no process keeps it in memory.
@@ -72,7 +72,7 @@ def find_excess(spec: Mapping[str, Any]) -> str | None:
 
 
 def shorten(obj: Mapping[str, Any], *, keep: bool = True) -> dict[str, Any]:
-    """A key or guardrail without the fields that only the API's routes read, to save memory.
+    """Return a key or guardrail without the fields that only the API's routes read, to save memory.
 
     Drops annotations other than the revocation's and the client's notes; without `keep` also the
     lists of models and providers.
@@ -102,7 +102,7 @@ class NameList:
 
 
 def read_names(entries: Iterable[str] | None) -> NameList | None:
-    """The list of a spec's entries, each a name or `prefix*`; None restricts nothing."""
+    """Return the list of a spec's entries, each a name or `prefix*`; None restricts nothing."""
     if entries is None:
         return None
     listed = tuple(entries)
@@ -126,7 +126,7 @@ class Rules:
     cache_seconds: int | None = None
 
     def admit(self, service: str, model_id: str) -> bool:
-        """Whether calls of the model at the provider segment `service` are allowed."""
+        """Return whether calls of the model at the provider segment `service` are allowed."""
         return _passes(model_id, self.allowed_models, self.denied_models) and _passes(
             service, self.allowed_providers, self.denied_providers
         )
@@ -138,7 +138,7 @@ NOTHING_ALLOWED = Rules(allowed_models=NameList())
 
 
 def read_rules(spec: Mapping[str, Any]) -> Rules:
-    """The rules in the spec of a GatewayKey or GatewayGuardrail."""
+    """Return the rules in the spec of a GatewayKey or GatewayGuardrail."""
     limit = spec.get("limit") or {}
     rules = Rules(
         limit=limit.get("micros"),
@@ -178,7 +178,7 @@ class Shown:
 
 
 def read_shown(obj: Mapping[str, Any]) -> Shown:
-    """What pages show of a GatewayKey or GatewayGuardrail."""
+    """Return what pages show of a GatewayKey or GatewayGuardrail."""
     spec, status = obj["spec"], obj.get("status") or {}
     return Shown(
         find_position(obj),
@@ -197,7 +197,7 @@ def find_hint(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
 
 
 def read_guardrail(obj: Mapping[str, Any], *, shows: bool = False) -> Guardrail:
-    """The guardrail of an object; beyond the bounds it allows nothing.
+    """Return the guardrail of an object; beyond the bounds it allows nothing.
 
     `shows`: with what pages show, which takes some 500 bytes.
     """
@@ -216,7 +216,7 @@ def read_guardrail(obj: Mapping[str, Any], *, shows: bool = False) -> Guardrail:
 def select_guardrails(
     guardrails: Iterable[Guardrail], *, account: str, key_name: str
 ) -> tuple[Guardrail, ...]:
-    """The guardrails of `account` that list the key, by name.
+    """Return the guardrails of `account` that list the key, by name.
 
     Another account's guardrail never applies, even if it lists the key.
     """
@@ -261,7 +261,10 @@ class Policy:
     _rules: tuple[tuple[str, str, Rules], ...]
 
     def find_refusal(self, service: str, model_id: str) -> str | None:
-        """What forbids the model: `this key`, or a guardrail's display name; None if allowed."""
+        """Return what forbids the model: `this key`, or a guardrail's display name.
+
+        Return None if allowed.
+        """
         return next(
             (title for _, title, rules in self._rules if not rules.admit(service, model_id)), None
         )
@@ -271,7 +274,7 @@ class Policy:
         return not self.closed and self.find_refusal(service, model_id) is None
 
     def check(self, service: str, model_id: str) -> None:
-        """Raises Forbidden where a call of the model at `service` is not allowed (§7.4)."""
+        """Raise Forbidden where a call of the model at `service` is not allowed (§7.4)."""
         if self.closed:
             raise _refuse(
                 f"This key has more than {MOST_GUARDRAILS} guardrails, so nothing can be called"
@@ -287,7 +290,7 @@ class Policy:
 
 
 def build_policy(key_name: str, rules: Rules, guardrails: Iterable[Guardrail]) -> Policy:
-    """The policy of a key with these rules and guardrails."""
+    """Return the policy of a key with these rules and guardrails."""
     chosen = tuple(guardrails)
     closed = len(chosen) > MOST_GUARDRAILS
     parts = [(subject_of_key(key_name), KEY_TITLE, rules)]
@@ -307,7 +310,7 @@ def build_policy(key_name: str, rules: Rules, guardrails: Iterable[Guardrail]) -
 
 
 def _find_cache(parts: Iterable[tuple[str, str, Rules]]) -> CacheScope | None:
-    """The cache of the first that has one: the key, then its guardrails by name."""
+    """Return the cache of the first that has one: the key, then its guardrails by name."""
     for subject, _, rules in parts:
         if rules.cache_seconds is not None:
             return CacheScope(subject, rules.cache_seconds)
@@ -315,7 +318,7 @@ def _find_cache(parts: Iterable[tuple[str, str, Rules]]) -> CacheScope | None:
 
 
 def make_budget(subject: str, rules: Rules) -> Budget | None:
-    """The budget of a key or guardrail; None without a limit and a rate."""
+    """Return the budget of a key or guardrail; None without a limit and a rate."""
     if rules.limit is None and rules.requests_per_minute is None:
         return None
     return Budget(subject, rules.limit, rules.window, rules.requests_per_minute)
@@ -345,7 +348,7 @@ class Policies(Generic[T]):
         keys.subscribe(self._forget)
 
     def find(self, key_name: str, account: str, rules: Rules) -> Policy:
-        """The policy of a key of `account` with these rules and its current guardrails."""
+        """Return the policy of a key of `account` with these rules and its current guardrails."""
         known = self._known.get(key_name)
         # compared by value, too: the key may have changed since, without an event here
         if known is not None and (known[0] is rules or known[0] == rules) and known[1] == account:
@@ -359,7 +362,7 @@ class Policies(Generic[T]):
         return policy
 
     def find_guardrail(self, name: str) -> Guardrail | None:
-        """The guardrail of that name, if any."""
+        """Return the guardrail of that name, if any."""
         return self._seen.get(name)
 
     def _forget(self, key_name: str) -> None:

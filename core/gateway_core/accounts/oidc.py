@@ -237,7 +237,7 @@ class OidcClient:
         return await self._reads.run(url, read)
 
     async def _call(self, method: str, url: str, **given: Any) -> Mapping[str, Any]:
-        """The JSON object that the provider answers with."""
+        """Return the JSON object that the provider answers with."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 async with self._session.open().request(

@@ -34,13 +34,13 @@ _HASHER = argon2.PasswordHasher(time_cost=2, memory_cost=19456, parallelism=1)
 
 
 def generate_password() -> str:
-    """A new password of five groups of five characters."""
+    """Return a new password of five groups of five characters."""
     groups = ("".join(secrets.choice(_ALPHABET) for _ in range(_GROUP)) for _ in range(_GROUPS))
     return "-".join(groups)
 
 
 def hash_password(password: str) -> str:
-    """The Argon2id hash for `spec.passwordHash`."""
+    """Return the Argon2id hash for `spec.passwordHash`."""
     return _HASHER.hash(password)
 
 
@@ -60,7 +60,10 @@ class PasswordChecker:
         self._dummy = _hash_random()
 
     async def check(self, stored: str | None, password: str, address: str) -> bool:
-        """Whether `password` is that of the hash; the same work without a hash, and false."""
+        """Return whether `password` is that of the hash.
+
+        Without a hash the same work is done, and the answer is false.
+        """
         async with self._slots.take(address):
             chosen = self._dummy if stored is None else stored
             if _KEYED in chosen:

@@ -65,7 +65,10 @@ async def archive_removed(
 
 
 async def read_removed(store: ObjectStore, plural: str, account: str, name: str) -> Object | None:
-    """The remains of an object of the account; None if it was not removed. StoreUnavailable."""
+    """Return the remains of an object of the account; None if it was not removed.
+
+    Raises StoreUnavailable.
+    """
     try:
         obj: Object = orjson.loads(await store.get(_locate(plural, account, name)))
     except ObjectMissing:

@@ -57,7 +57,7 @@ _OF_STANDARD_KEYS = frozenset({Act.READ, Act.CREATE})
 
 
 def act_as(key_class: KeyClass, creator: Role | None) -> Role:
-    """The role of a key: the lesser of its class's role and its creator's current role.
+    """Return the role of a key: the lesser of its class's role and its creator's current role.
 
     A management key is admin. A standard key is member at most, also without a `creator`: an admin
     of the cluster has declared such a key.
@@ -68,7 +68,7 @@ def act_as(key_class: KeyClass, creator: Role | None) -> Role:
 
 
 def refuse_key(act: Act, key_class: KeyClass, role: Role) -> Refusal | None:
-    """The reason to refuse a key of this class and role; None if it is allowed."""
+    """Return the reason to refuse a key of this class and role; None if it is allowed."""
     is_standard = key_class == "Standard"
     if is_standard is not (act in _OF_STANDARD_KEYS):
         return "wrong_credential_class"
@@ -78,7 +78,7 @@ def refuse_key(act: Act, key_class: KeyClass, role: Role) -> Refusal | None:
 
 
 def refuse_session(act: Act, role: Role) -> Refusal | None:
-    """The reason to refuse a signed-in user of this role; None if they may do it.
+    """Return the reason to refuse a signed-in user of this role; None if they may do it.
 
     `is_confined` says whether to their own keys alone.
     """
@@ -86,7 +86,7 @@ def refuse_session(act: Act, role: Role) -> Refusal | None:
 
 
 def is_confined(role: Role) -> bool:
-    """Whether the role governs no keys but those that its user has made.
+    """Return whether the role governs no keys but those that its user has made.
 
     No key has a confined role where it may govern: a management key acts as an admin.
     """
@@ -94,11 +94,11 @@ def is_confined(role: Role) -> bool:
 
 
 def governs(role: Role) -> bool:
-    """Whether a signed-in user of this role manages all keys of the account, and all its grants."""
+    """Return whether a signed-in user of this role manages all keys and grants of the account."""
     return find_grant(Act.GOVERN, role) is Grant.SESSION
 
 
 def find_grant(act: Act, role: Role) -> Grant:
-    """The cell of the matrix for a signed-in user of this role."""
+    """Return the cell of the matrix for a signed-in user of this role."""
     grant: Grant = getattr(_MATRIX[act], role)
     return grant

@@ -34,16 +34,16 @@ class Session:
     secret: str = field(repr=False)
 
     def make_form_token(self, purpose: str) -> str:
-        """The CSRF token of a form of this session; `purpose` says which form."""
+        """Return the CSRF token of a form of this session; `purpose` says which form."""
         return sign_form(self.secret, purpose)
 
     def check_form_token(self, purpose: str, token: str) -> bool:
-        """Whether `token` is that of the form; in constant time."""
+        """Return whether `token` is that of the form; in constant time."""
         return hmac.compare_digest(self.make_form_token(purpose).encode(), token.encode())
 
 
 def sign_form(secret: str, purpose: str) -> str:
-    """The token of one form under a secret of its user's browser."""
+    """Return the token of one form under a secret of its user's browser."""
     return hmac.new(secret.encode(), purpose.encode(), hashlib.sha256).hexdigest()
 
 
@@ -55,7 +55,7 @@ class SessionStore:
         self._clock = clock
 
     async def begin(self, user: str, method: Method, mark: str) -> str:
-        """A new session, which may end the user's oldest; the token for the cookie."""
+        """Return a new session, which may end the user's oldest; the token for the cookie."""
         token = secrets.token_urlsafe(32)
         session = Session(user, method, mark, self._clock(), secrets.token_urlsafe(32))
         facts = {
@@ -79,7 +79,7 @@ class SessionStore:
         return token
 
     async def find(self, token: str) -> Session | None:
-        """The session of a cookie, whose idle time begins anew; None where it has ended."""
+        """Return the session of a cookie, whose idle time begins anew; None where it has ended."""
         if not token or len(token) > MOST_TOKEN:
             return None
         try:

@@ -70,7 +70,7 @@ class PendingCookies:
         self._clock = clock
 
     def make(self, after: str) -> tuple[Pending, str]:
-        """A new sign-in and its cookie. InvalidRequest where `after` is too long."""
+        """Return a new sign-in and its cookie. InvalidRequest where `after` is too long."""
         if len(after) > MOST_AFTER:
             raise InvalidRequest("The page to go on to has too long an address.")
         seed = secrets.token_urlsafe(32)
@@ -79,7 +79,7 @@ class PendingCookies:
         return self._derive(seed, after), f"{text}.{self._sign(f'cookie {text}')}"
 
     def read(self, cookie: str) -> Pending | None:
-        """What the cookie stands for; None for one that is expired or not ours."""
+        """Return what the cookie stands for; None for one that is expired or not ours."""
         text, _, tag = cookie.rpartition(".")
         if len(cookie) > MOST_COOKIE or not cookie.isascii():
             return None
@@ -132,7 +132,7 @@ class SignOn:
     async def finish(
         self, state: str, code: str, issuer: str | None, cookie: str
     ) -> tuple[str, str]:
-        """The token of a new session, and where to go on.
+        """Return the token of a new session, and where to go on.
 
         Raises Forbidden where this browser did not begin it, or the person may not come in;
         SignOnFailed, Unavailable.
@@ -147,7 +147,7 @@ class SignOn:
         return await self._sessions.begin(user.name, "sso", mark_password(user)), pending.after
 
     async def _find_user(self, identity: Identity) -> UserRecord:
-        """The identity's user: whom it is bound to, else one with its email, bound now."""
+        """Return the identity's user: whom it is bound to, else one with its email, bound now."""
         email = identity.email
         if email is None:
             _log.info("single sign-on refused", reason=identity.refusal)

@@ -36,7 +36,7 @@ class IntakeStop(RedisAdapter):
         await self._ask(self._redis.delete(self._key))
 
     async def is_set(self) -> bool:
-        """Whether the flag is set."""
+        """Return whether the flag is set."""
         return bool(await self._ask(self._redis.exists(self._key)))
 
     @property
@@ -55,7 +55,7 @@ class Intake:
         self._near_until = self._full_until = float("-inf")
 
     def check(self, *, writes: bool = True) -> None:
-        """Raises Unavailable while intake is stopped.
+        """Raise Unavailable while intake is stopped.
 
         Only maintenance stops a call that `writes` no object.
         """

@@ -57,7 +57,7 @@ class LiveCalls:
         return self._holds.journal.unsafe
 
     def name_call(self) -> str:
-        """A unique name for a call and its reservation."""
+        """Return a unique name for a call and its reservation."""
         return f"{self._prefix}{next(self._numbers)}"
 
     async def carry(
@@ -149,7 +149,7 @@ class AccountLimiter:
         self._shares: dict[tuple[str, int], FairSemaphore] = {}
 
     def __len__(self) -> int:
-        """Calls in flight."""
+        """Return the number of calls in flight."""
         return sum(share.held for share in self._shares.values())
 
     def take(self, provider: str, account: str, calls: int) -> AbstractAsyncContextManager[None]:

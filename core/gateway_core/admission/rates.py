@@ -178,7 +178,7 @@ class RateLimiter:
         budgets: tuple[Budget, ...] = (),
         rate: RateUse = "count",
     ) -> AdmissionAnswer:
-        """The counters' answer; `stale` in it means that no hold could be taken.
+        """Return the counters' answer; `stale` in it means that no hold could be taken.
 
         Raises Unavailable where a call of this account, within these budgets of its key and
         guardrails, cannot be served without the counters.
@@ -207,7 +207,7 @@ class RateLimiter:
         return answer
 
     async def _reconsider(self, call: AdmissionCall, answer: AdmissionAnswer) -> AdmissionAnswer:
-        """The answer, or another if leases of this process have what a refused call lacks."""
+        """Return the answer, or another if leases of this process have what a call lacks."""
         refused = answer.rate_exceeded or answer.underfunded or answer.exceeded is not None
         if not refused or self._leases is None or not await self._leases.flush(call.account):
             return answer
@@ -219,7 +219,7 @@ class RateLimiter:
         return answer
 
     async def rebuild(self, account: str) -> bool:
-        """Whether the account's money is back, rebuilt from the record within 5 s.
+        """Return whether the account's money is back, rebuilt from the record within 5 s.
 
         One rebuild at a time for an account, another replica's waited for like an own one; it goes
         on when the wait is over, but not where the record is read too slowly time and again: the
@@ -232,7 +232,7 @@ class RateLimiter:
             return False
 
     async def read_spending(self, account: str) -> Spending:
-        """What was charged and is held; rebuilt first if it is lost. Unavailable."""
+        """Return what was charged and is held; rebuilt first if it is lost. Unavailable."""
         await self._flush(account)
         today = self._now().date().isoformat()
         try:
@@ -243,7 +243,10 @@ class RateLimiter:
     async def read_budgets(
         self, account: str, budgets: Sequence[Budget]
     ) -> list[BudgetState] | None:
-        """The state of each budget, rebuilt first if it is lost; None if it cannot be read."""
+        """Return the state of each budget, rebuilt first if it is lost.
+
+        Return None if it cannot be read.
+        """
         await self._flush(account)
         try:
             return await self._read(account, lambda: self._counters.read_budgets(account, budgets))
@@ -347,7 +350,7 @@ class RecentRejections:
         self._until.pop((account, tuple(budgets)), None)
 
     def contains(self, account: str, budgets: Sequence[Budget]) -> bool:
-        """Whether a call would probably be rejected."""
+        """Return whether a call would probably be rejected."""
         if not self._until:
             return False
         payer = account, tuple(budgets)

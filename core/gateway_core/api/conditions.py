@@ -101,7 +101,7 @@ def update_conditions(
     generation: int,
     now: str,
 ) -> list[dict[str, Any]]:
-    """The new list after changes of (type, status, reason, message).
+    """Return the new list after changes of (type, status, reason, message).
 
     `lastTransitionTime` changes only with the status, by the API conventions; `now` is RFC 3339.
     """
@@ -123,7 +123,7 @@ def update_conditions(
 def change_conditions(
     task: GatewayTask, changes: Iterable[tuple[ConditionType, str, Reason, str]], now: datetime
 ) -> list[dict[str, Any]]:
-    """The new list of a task's conditions after changes of (type, status, reason, message)."""
+    """Return a task's conditions after changes of (type, status, reason, message)."""
     current = [
         condition.model_dump(by_alias=True, exclude_none=True)
         for condition in task.status.conditions or ()

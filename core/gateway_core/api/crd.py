@@ -42,7 +42,7 @@ _EXCLUSIVE = (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"))
 
 
 def build_crd(kind: type[Resource]) -> dict[str, Any]:
-    """The CustomResourceDefinition of one kind.
+    """Return the CustomResourceDefinition of one kind.
 
     Raises:
         ValueError: a field is a union of several types, which no structural schema can express.

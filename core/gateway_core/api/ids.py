@@ -80,7 +80,7 @@ CALL_PREFIX = "call-"
 
 
 def shard_of(name: str) -> int:
-    """The shard (0 to 15) of the object `name`; the same on every replica and release."""
+    """Return the shard (0 to 15) of the object `name`; the same on every replica and release."""
     return zlib.crc32(name.encode()) % SHARDS
 
 
@@ -90,22 +90,25 @@ def head_of(prefix: str) -> str:
 
 
 def is_batch(name: str) -> bool:
-    """Whether the run of that object name is a GatewayBatch; otherwise it is a GatewayTask."""
+    """Return whether the run of that object name is a GatewayBatch.
+
+    Every other run is a GatewayTask.
+    """
     return name.startswith(f"{BATCH_PREFIX}-")
 
 
 def is_call(name: str) -> bool:
-    """Whether a reservation of that name is of a call without an object."""
+    """Return whether a reservation of that name is of a call without an object."""
     return name.startswith(CALL_PREFIX)
 
 
 def id_to_name(wire_id: str) -> str:
-    """The object name `task-abc` of the id `task_abc`: object names allow no underscore."""
+    """Return the object name `task-abc` of the id `task_abc`: object names allow no underscore."""
     return wire_id.replace("_", "-", 1)
 
 
 def name_to_id(name: str) -> str:
-    """The id `task_abc` of the object name `task-abc`; the inverse of `id_to_name`."""
+    """Return the id `task_abc` of the object name `task-abc`; the inverse of `id_to_name`."""
     prefix, dash, rest = name.partition("-")
     return head_of(prefix) + rest if dash else name
 
@@ -150,17 +153,17 @@ class IdMint:
         self._last = 0
 
     def mint_random(self, prefix: str, account: str) -> str:
-        """A new unguessable id such as `task_…` for `account`."""
+        """Return a new unguessable id such as `task_…` for `account`."""
         return self._assemble(prefix, account, secrets.token_bytes(BODY_BYTES))
 
     def mint_keyed(self, prefix: str, account: str, *parts: str) -> str:
-        """The constant id of (account, parts): the lock of an idempotent create (§2.2)."""
+        """Return the constant id of (account, parts): the lock of an idempotent create (§2.2)."""
         message = b"\0".join(part.encode() for part in ("body", prefix, account, *parts))
         body = hmac.digest(self._key, message, hashlib.sha256)[:BODY_BYTES]
         return self._assemble(prefix, account, body)
 
     def mint_ordered(self, prefix: str, account: str, unix_ms: int) -> str:
-        """A new id whose `read_order` is greater than all that this process minted (§0.4).
+        """Return a new id whose `read_order` is greater than all that this process minted (§0.4).
 
         Between processes the clock decides; within a millisecond the next is a random step greater.
         """
@@ -170,7 +173,7 @@ class IdMint:
         return self._assemble(prefix, account, self._last.to_bytes(BODY_BYTES, "big"))
 
     def check(self, prefix: str, account: str, wire_id: str) -> Ownership:
-        """Whether `wire_id` was minted for `account`; in constant time."""
+        """Return whether `wire_id` was minted for `account`; in constant time."""
         head = head_of(prefix)
         text = wire_id[len(head) :]
         if not wire_id.startswith(head) or not _SHAPE.fullmatch(text):
@@ -210,7 +213,7 @@ def _decode(text: str) -> int:
 
 
 def mint_request_id() -> str:
-    """A new `req_…` id; it names no object, so it has no tag (contract §0.8)."""
+    """Return a new `req_…` id; it names no object, so it has no tag (contract §0.8)."""
     # bytes: the translation of a string costs four times as much
     text = b"req_%026x" % _requests.getrandbits(104)
     return text.translate(_TO_BASE32).decode()

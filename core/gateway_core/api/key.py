@@ -56,7 +56,7 @@ class ParsedKey:
 
 
 def mint_key(key_class: KeyClass = "Standard") -> MintedKey:
-    """A new random key of 190 bits."""
+    """Return a new random key of 190 bits."""
     key_id = "".join(secrets.choice(_BASE32) for _ in range(8))
     secret = "".join(secrets.choice(_BASE62) for _ in range(32))
     head = f"{_PREFIX[key_class]}-{key_id}_{secret}"
@@ -65,7 +65,7 @@ def mint_key(key_class: KeyClass = "Standard") -> MintedKey:
 
 
 def hint_of(plaintext: str) -> str:
-    """The part of a key that lists show, for people to recognise it."""
+    """Return the part of a key that lists show, for people to recognise it."""
     return f"{plaintext[:7]}…{plaintext[-4:]}"
 
 
@@ -78,7 +78,7 @@ def parse_key(text: str) -> ParsedKey | None:
 
 
 def digest(plaintext: str, pepper: bytes) -> str:
-    """The stored digest of a key: hex HMAC-SHA256 under a pepper that is in no custom resource."""
+    """Return the stored digest of a key: hex HMAC-SHA256 under a pepper of no custom resource."""
     code = _begin_digest(pepper).copy()
     code.update(plaintext.encode())
     return code.hexdigest()
@@ -91,7 +91,7 @@ def _begin_digest(pepper: bytes) -> hmac.HMAC:
 
 
 def _checksum(head: str) -> str:
-    """The CRC32 in base 62; computed at every request."""
+    """Return the CRC32 in base 62; computed at every request."""
     high, low = divmod(zlib.crc32(head.encode()), 62**4)
     middle, low = divmod(low, 62**2)
     return _PAIRS[high] + _PAIRS[middle] + _PAIRS[low]

@@ -133,7 +133,7 @@ class SpentStatus(Status):
 
 
 def bound_size(*lists: str, notes: str | None = None) -> dict[str, Any]:
-    """The CEL rule that bounds the total size of a spec's `lists` and its map of `notes`.
+    """Return the CEL rule that bounds the total size of a spec's `lists` and its map of `notes`.
 
     It never counts more than the JSON has, so it accepts all that REST accepts. A larger spec of an
     older schema may be updated as long as it does not grow: otherwise such a key could not be
@@ -160,12 +160,12 @@ def bound_size(*lists: str, notes: str | None = None) -> dict[str, Any]:
 
 
 def subject_of_key(name: str) -> str:
-    """The subject of a key's spending: `key/<object name>`."""
+    """Return the subject of a key's spending: `key/<object name>`."""
     return f"key/{name}"
 
 
 def subject_of_guardrail(name: str) -> str:
-    """The subject of a guardrail's spending: `guardrail/<object name>`."""
+    """Return the subject of a guardrail's spending: `guardrail/<object name>`."""
     return f"guardrail/{name}"
 
 

@@ -42,12 +42,12 @@ Xxh3 = Annotated[
 
 
 def rule(expression: str, message: str) -> dict[str, Any]:
-    """A CEL rule of a schema."""
+    """Return a CEL rule of a schema."""
     return {"rule": expression, "message": message}
 
 
 def checked(*rules: dict[str, Any]) -> dict[str, Any]:
-    """The part of a schema that has the API server check these CEL rules."""
+    """Return the part of a schema that has the API server check these CEL rules."""
     return {"x-kubernetes-validations": list(rules)}
 
 
@@ -238,14 +238,14 @@ class Resource(Part):
 
     @classmethod
     def read(cls, obj: Mapping[str, Any], excess: str | None = None) -> Self:
-        """The resource of an object, with its `excess`."""
+        """Return the resource of an object, with its `excess`."""
         resource = cls.model_validate(obj)
         resource._excess = excess
         return resource
 
     @classmethod
     def load(cls, obj: dict[str, Any]) -> Self:
-        """The resource of an object, kept as its `source`."""
+        """Return the resource of an object, kept as its `source`."""
         resource = cls.model_validate(obj)
         resource._source = obj
         return resource
@@ -259,7 +259,7 @@ class Resource(Part):
 
 
 def skeleton(kind: type[Resource], name: str, **metadata: Any) -> dict[str, Any]:
-    """A new object of `kind` without its `spec`."""
+    """Return a new object of `kind` without its `spec`."""
     return {
         "apiVersion": API_VERSION,
         "kind": kind.kind_name,
@@ -268,7 +268,7 @@ def skeleton(kind: type[Resource], name: str, **metadata: Any) -> dict[str, Any]
 
 
 def condition_column(name: str, kind: str, field: str, priority: int = 0) -> Any:
-    """A printer column that shows a field of one condition."""
+    """Return a printer column that shows a field of one condition."""
     path = f'.status.conditions[?(@.type=="{kind}")].{field}'
     return (name, "string", path, priority)
 
@@ -350,7 +350,7 @@ def put_key(account: str, file_name: str) -> str:
 
 
 def is_put(key: str) -> bool:
-    """Whether it is a key of `put_key`."""
+    """Return whether it is a key of `put_key`."""
     return key.startswith(TEMPORARY_FOLDER) and key.endswith(_PUT)
 
 

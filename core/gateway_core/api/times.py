@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 
 def parse_time(text: str | None) -> datetime:
-    """An aware time from RFC 3339; the epoch for None."""
+    """Return an aware time from RFC 3339; the epoch for None."""
     return datetime.fromisoformat(text or "1970-01-01T00:00:00Z")
 
 
@@ -24,7 +24,7 @@ def format_label_time(moment: datetime) -> str:
 
 
 def parse_label_time(text: str) -> datetime | None:
-    """The aware time in a label's value; None where it is malformed."""
+    """Return the aware time in a label's value; None where it is malformed."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

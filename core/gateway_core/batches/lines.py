@@ -47,7 +47,7 @@ class Problem:
     line: int | None = None
 
     def to_status(self) -> dict[str, Any]:
-        """The problem as in the batch's status, its message cut to `MOST_MESSAGE_BYTES`."""
+        """Return the problem as in the batch's status, its message cut to `MOST_MESSAGE_BYTES`."""
         # the message may quote the client's input, which may be unprintable
         start = self.message[:MOST_MESSAGE_BYTES]
         shown = "".join(c if c.isprintable() else "\ufffd" for c in start)
@@ -65,7 +65,7 @@ class Request:
 
 
 def render_problems(problems: Iterable[Problem]) -> list[dict[str, Any]]:
-    """The first `MOST_ERRORS` problems as in the batch's status."""
+    """Return the first `MOST_ERRORS` problems as in the batch's status."""
     return [problem.to_status() for problem in islice(problems, MOST_ERRORS)]
 
 
@@ -87,7 +87,7 @@ class LineSplitter:
         self._begun = False
 
     def feed(self, data: bytes) -> Iterator[Line]:
-        """The lines that end in `data`; exhaust them before the next call."""
+        """Yield the lines that end in `data`; exhaust them before the next call."""
         if not self._begun:
             self._head += data
             if len(self._head) < len(_BOM) and _BOM.startswith(self._head):
@@ -111,7 +111,7 @@ class LineSplitter:
         return len(self._rest)
 
     def end(self) -> Iterator[Line]:
-        """The last line, if it has no LF."""
+        """Yield the last line, if it has no LF."""
         if self._head:
             # the file is a part of a byte order mark, and nothing else
             self._keep(self._head)
@@ -148,13 +148,13 @@ class LineSplitter:
 
 
 def read_request(data: bytes) -> Request:
-    """The request of a valid line. ValueError."""
+    """Return the request of a valid line. ValueError."""
     value = _parse(data)
     return Request(value["custom_id"], value["body"])
 
 
 def read_custom_id(data: bytes) -> str:
-    """The `custom_id` of a valid line. ValueError."""
+    """Return the `custom_id` of a valid line. ValueError."""
     return str(_parse(data)["custom_id"])
 
 
@@ -308,7 +308,7 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def _parse(data: bytes) -> Any:
-    """The JSON value. ValueError, also beyond a fixed depth.
+    """Return the JSON value. ValueError, also beyond a fixed depth.
 
     The depth at which the decoder fails depends on the caller's stack, and a line that validation
     accepts must be readable everywhere.

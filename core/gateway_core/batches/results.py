@@ -35,13 +35,13 @@ class LineResult:
     text: bytes
 
     def encode(self) -> bytes:
-        """The record, with LF."""
+        """Return the record, with LF."""
         kind = OUTPUT if self.succeeded else ERROR
         return b"%d\t%b\t%b\n" % (self.number, kind, self.text)
 
 
 def decode_result(record: bytes) -> LineResult:
-    """The result of a record, without LF. RecordsDamaged."""
+    """Return the result of a record, without LF. RecordsDamaged."""
     number, tab, rest = record.partition(b"\t")
     kind, other_tab, text = rest.partition(b"\t")
     if not (tab and other_tab) or kind not in (OUTPUT, ERROR) or not number.isdigit():
@@ -52,14 +52,14 @@ def decode_result(record: bytes) -> LineResult:
 def render_answer(
     number: int, *, request: str, custom_id: str, call: str, status: int, body: Mapping[str, Any]
 ) -> LineResult:
-    """The result of a line with an HTTP response; `request` and `call` are ids."""
+    """Return the result of a line with an HTTP response; `request` and `call` are ids."""
     response = {"status_code": status, "request_id": call, "body": body}
     text = _write({"id": request, "custom_id": custom_id, "response": response, "error": None})
     return LineResult(number, 200 <= status < 300, text)
 
 
 def render_unrun(number: int, *, request: str, custom_id: str, code: Unrun) -> LineResult:
-    """The result of a line that was not run."""
+    """Return the result of a line that was not run."""
     error = {"code": code, "message": _MESSAGES[code]}
     text = _write({"id": request, "custom_id": custom_id, "response": None, "error": error})
     return LineResult(number, False, text)
@@ -95,7 +95,7 @@ class ResultsFolder:
         await self._store.put(self._key(sequence), data)
 
     async def list_keys(self) -> list[str]:
-        """Keys of all result objects, in their order. StoreUnavailable."""
+        """Return keys of all result objects, in their order. StoreUnavailable."""
         prefix = self._folder + _RECORDS_FOLDER
         return [entry.key async for entry in self._store.list_entries(prefix)]
 
@@ -111,7 +111,7 @@ class ResultsFolder:
         return ObjectRef(key=key, bytes=len(data), sha256=digest)
 
     async def read_list(self, ref: ObjectRef) -> list[str]:
-        """The keys in a list. ObjectMissing, StoreUnavailable, RecordsDamaged."""
+        """Return the keys in a list. ObjectMissing, StoreUnavailable, RecordsDamaged."""
         data = await self._store.get(ref.key)
         if hashlib.sha256(data).hexdigest() != ref.sha256:
             raise RecordsDamaged("the list of results is not the one that was stored")
@@ -140,7 +140,7 @@ class ResultsFolder:
 
 
 def read_sequence(key: str) -> int:
-    """The sequence number of a result object."""
+    """Return the sequence number of a result object."""
     return int(key.rpartition("/")[2].partition("-")[0])
 
 
@@ -194,7 +194,7 @@ async def merge(
     results: AsyncIterator[LineResult],
     render_unrun: Callable[[Line], Awaitable[LineResult]],
 ) -> AsyncGenerator[LineResult, None]:
-    """One result for each line, in order; `render_unrun` makes those of lines without one.
+    """Yield one result for each line, in order; `render_unrun` makes those of lines without one.
 
     Results that wait for an earlier line are in memory: at most as many as the run lets get ahead
     of its oldest line.

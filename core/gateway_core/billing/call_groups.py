@@ -90,7 +90,7 @@ class CallGroup:
         )
 
     def list_charges(self) -> tuple[CallCharge, ...]:
-        """The cost of the ended calls, by journal object and minute."""
+        """Return the cost of the ended calls, by journal object and minute."""
         charges: list[CallCharge] = []
         for sequence, records in self._divide():
             for _, found in groupby(records, _find_minute):
@@ -101,7 +101,7 @@ class CallGroup:
         return tuple(charges)
 
     def _divide(self) -> Iterator[tuple[int, Sequence[CallRecord]]]:
-        """The records by the sequence of their object, 0 for those that were not sent."""
+        """Yield the records by the sequence of their object, 0 for those that were not sent."""
         place = 0
         for sequence, records in self._sent:
             yield sequence, self.records[place : place + records]
@@ -131,7 +131,7 @@ class CallGroups:
         return group.name in self._groups
 
     def get(self, call: str) -> CallGroup | None:
-        """The group of a call that runs, or whose record may not be counted."""
+        """Return the group of a call that runs, or whose record may not be counted."""
         return self._by_call.get(call)
 
     def add(self, group: CallGroup) -> None:

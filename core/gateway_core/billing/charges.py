@@ -62,13 +62,13 @@ class Charge(Amounts):
 
 
 def split_time(time: datetime) -> dict[str, Any]:
-    """The `day` and `minute` of a charge at `time` (aware)."""
+    """Return the `day` and `minute` of a charge at `time` (aware)."""
     moment = time.astimezone(UTC)
     return {"day": moment.date().isoformat(), "minute": moment.hour * 60 + moment.minute}
 
 
 def read_charge(run: Mapping[str, Any]) -> Charge:
-    """The charge of an ended task or batch; always the same for the same object."""
+    """Return the charge of an ended task or batch; always the same for the same object."""
     meta, request, status = run["metadata"], run["spec"]["request"], run["status"]
     requests, failed = _count_requests(status)
     about = {"action": ACTION, **status} if is_batch(meta["name"]) else request
@@ -89,26 +89,29 @@ def read_charge(run: Mapping[str, Any]) -> Charge:
 
 
 def has_charge(run: Mapping[str, Any]) -> bool:
-    """Whether an ended run belongs into its account's usage: a batch does once it has started."""
+    """Return whether an ended run belongs into its account's usage: a batch once it started."""
     status = run.get("status") or {}
     return not is_batch(run["metadata"]["name"]) or bool(status.get("startTime"))
 
 
 def describe_charge(run: Mapping[str, Any]) -> str:
-    """The charge of an ended run, for a log line from which it can be added elsewhere."""
+    """Return the charge of an ended run, for a log line from which it can be added elsewhere."""
     account, status = run["spec"]["request"]["accountName"], run["status"]
     micros, ended = status.get("chargedMicros") or 0, status.get("completionTime")
     return f"the charge of {micros} micro-dollars to account {account}, ended at {ended}"
 
 
 def read_ended(run: Mapping[str, Any]) -> Charge | None:
-    """The charge of a task or batch; None where it has not ended or belongs into no usage."""
+    """Return the charge of a task or batch.
+
+    Return None where it has not ended or belongs into no usage.
+    """
     has_ended = (run.get("status") or {}).get("phase") in ENDED_PHASES
     return read_charge(run) if has_ended and has_charge(run) else None
 
 
 def _count_requests(status: Mapping[str, Any]) -> tuple[int, int]:
-    """The calls of an ended run that reached an upstream, and those of them that failed."""
+    """Return the calls of an ended run that reached an upstream, and those of them that failed."""
     counts = status.get("counts")
     if counts:
         # batches that ended before `sent` was recorded

@@ -63,7 +63,7 @@ class CallRecord:
     output_image_tokens: int = 0
 
     def to_charge(self) -> Charge:
-        """The charge that it adds to the day on which it ended."""
+        """Return the charge that it adds to the day on which it ended."""
         names = {"keyName": self.key_name, "guardrailNames": self.guardrail_names}
         return Charge(
             name=self.call,
@@ -131,7 +131,7 @@ class JournalObject:
 
 
 def name_object(process: str, sequence: int) -> str:
-    """The key of a process's object of that sequence number."""
+    """Return the key of a process's object of that sequence number."""
     return f"{PREFIX}{process}/{sequence:020d}.json"
 
 
@@ -142,14 +142,14 @@ def parse_name(key: str) -> tuple[str, int] | None:
 
 
 def encode_object(process: str, sequence: int, records: Iterable[CallRecord]) -> bytes:
-    """The bytes of an object; always the same for the same records."""
+    """Return the bytes of an object; always the same for the same records."""
     return b"".join(_encode_in_pieces(process, sequence, tuple(records)))
 
 
 def _encode_in_pieces(
     process: str, sequence: int, records: Sequence[CallRecord]
 ) -> Iterator[bytes]:
-    """The same in pieces, each of which takes about a millisecond."""
+    """Yield the same in pieces, each of which takes about a millisecond."""
     head = orjson.dumps({"process": process, "sequence": sequence, "calls": []})
     yield head.removesuffix(b"]}")
     for start in range(0, len(records), PIECE_RECORDS):
@@ -159,7 +159,7 @@ def _encode_in_pieces(
 
 
 def decode_object(key: str, data: bytes) -> JournalObject:
-    """The object that was stored under `key`. JournalDamaged."""
+    """Return the object that was stored under `key`. JournalDamaged."""
     try:
         value = orjson.loads(data)
         process, sequence = value["process"], value["sequence"]
@@ -226,7 +226,7 @@ class JournalClosed(Exception):
 
 
 def name_process(role: str, host: str) -> str:
-    """A unique name for a process that also identifies it to people."""
+    """Return a unique name for a process that also identifies it to people."""
     words = re.sub(r"[^a-z0-9]+", "-", f"{role}-{host}".lower()).strip("-")[:46].strip("-")
     return f"{words}-{secrets.token_hex(8)}"
 

@@ -141,7 +141,7 @@ class JournalStore:
         return found.objects
 
     async def is_there(self, obj: JournalObject) -> bool:
-        """Whether the object still exists."""
+        """Return whether the object still exists."""
         try:
             await self._store.head(obj.key)
         except ObjectMissing:

@@ -93,7 +93,7 @@ class Lease:
         self.timer: asyncio.TimerHandle | None = None
 
     def follow(self, account: Account, policy: Policy) -> bool:
-        """Whether account and policy equal those that the lease was granted for."""
+        """Return whether account and policy equal those that the lease was granted for."""
         if account != self.account or policy != self.policy:
             return False
         self.account, self.policy = account, policy
@@ -124,7 +124,7 @@ class Lease:
         self.largest -= self.largest >> 2
 
     def size(self, now: float) -> tuple[int, int]:
-        """The slots and the micro-dollars that are wanted until the next renewal."""
+        """Return the slots and the micro-dollars that are wanted until the next renewal."""
         calls = 2 * (self.taken + self.missed)
         seconds = max(now - self.began, HURRY_SECONDS)
         slots = FEWEST_SLOTS + int(calls * RENEW_SECONDS / seconds)
@@ -348,7 +348,7 @@ class Leases:
             lease.grant(answer, now + LIFE_SECONDS)
 
     def _succeed(self, lease: Lease) -> CallGroup:
-        """The next group of a lease, to which the calls under way move."""
+        """Return the next group of a lease, to which the calls under way move."""
         before = lease.group
         group = lease.group = self._make_group(lease.account, lease.policy)
         group.owner, group.running, before.running = lease, before.running, {}

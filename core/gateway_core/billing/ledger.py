@@ -42,7 +42,10 @@ class Entry:
 
 
 def read_entry(obj: dict[str, Any]) -> Entry:
-    """The entry of one task or batch; all zero where it neither holds nor has cost anything."""
+    """Return the entry of one task or batch.
+
+    All of it is zero where the run neither holds nor has cost anything.
+    """
     status = obj.get("status") or {}
     if status.get("phase") in ENDED_PHASES:
         ended = status.get("completionTime") or ""
@@ -129,7 +132,7 @@ async def _is_there(counters: Counters, account: str) -> bool:
 
 
 async def read_ledger(kube: KubernetesClient, journal: JournalStore, account: str) -> Ledger:
-    """The account's money: aggregated charges, later charges, and holds.
+    """Return the account's money: aggregated charges, later charges, and holds.
 
     Runs and usage are listed at one version, so that concurrent aggregation counts once: a run
     without its label is left out where the usage of that version names it. The journal is read
@@ -201,7 +204,7 @@ async def _read_moment(
 async def _list_runs(
     kube: KubernetesClient, plural: str, account: str, at_version: str = ""
 ) -> tuple[list[Object], str]:
-    """The account's runs of a kind that are not aggregated, and the version of the list."""
+    """Return the account's runs of a kind that are not aggregated, and the version of the list."""
     return await list_all(
         kube,
         plural,
@@ -244,7 +247,7 @@ async def _list_subjects(kube: KubernetesClient, account: str) -> list[str]:
 
 
 def _strip(task: Object) -> Object:
-    """The fields of a run that the ledger reads, since an account may have thousands of runs."""
+    """Return the fields of a run that the ledger reads: an account may have thousands of runs."""
     meta, request, status = task["metadata"], task["spec"]["request"], task.get("status") or {}
     about = ("accountName", "keyName", "guardrailNames", "modelId", "service", "action")
     kept = ("phase", "chargedMicros", "completionTime", "reservedMicros", *_OF_BATCHES)

@@ -40,7 +40,7 @@ class Usage:
 
 
 def bound_task(values: Mapping[str, Any]) -> Usage:
-    """The bound of a task with these values (defaults applied)."""
+    """Return the bound of a task with these values (defaults applied)."""
     seconds = values.get("duration_seconds")
     return Usage(
         resolution=str(values.get("output_resolution", ANY_RESOLUTION)),
@@ -49,12 +49,12 @@ def bound_task(values: Mapping[str, Any]) -> Usage:
 
 
 def floor_moment(now: datetime) -> datetime:
-    """The whole second at which a call's price is looked up, which clients also see."""
+    """Return the whole second at which a call's price is looked up, which clients also see."""
     return (now if now.tzinfo is UTC else now.astimezone(UTC)).replace(microsecond=0)
 
 
 def select_price(prices: Sequence[Price], at: datetime) -> Price | None:
-    """The price in force at `at` (aware): the latest that has taken effect."""
+    """Return the price in force at `at` (aware): the latest that has taken effect."""
     if len(prices) == 1 and prices[0].effective_time is None:
         return prices[0]
     in_force = [price for price in prices if effective_time(price) <= at]
@@ -86,7 +86,7 @@ def find_second_price(price: Price, resolution: str) -> int | None:
 
 
 def quote(price: Price, bound: Usage) -> int:
-    """The most micro-dollars of a call within `bound`: the amount quoted and reserved.
+    """Return the most micro-dollars of a call within `bound`: the amount quoted and reserved.
 
     LookupError where the price has a unit that the bound lacks, or no rate for its resolution.
     """
@@ -121,7 +121,7 @@ def charge(price: Price | None, bound: Usage, used: Usage, *, reserved: int) -> 
 
 
 def _find_share(made: Usage, bound: Usage) -> Fraction:
-    """The used part of `bound`, 0 to 1: the largest of its amounts' parts.
+    """Return the used part of `bound`, 0 to 1: the largest of its amounts' parts.
 
     How the reservation was divided among the amounts is unknown, and no division gives more.
     """
@@ -149,7 +149,7 @@ def _complete(used: Usage, bound: Usage) -> Usage:
 
 
 def _choose(amount: A | None, most: A | None) -> A | None:
-    """The amount, or the bound's where it is unknown or impossible."""
+    """Return the amount, or the bound's where it is unknown or impossible."""
     return most if amount is None or amount < 0 else amount
 
 

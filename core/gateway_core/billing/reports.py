@@ -62,7 +62,7 @@ MOST_LISTED = 256
 
 
 def read_day(usage: Mapping[str, Any]) -> Iterator[Amounts]:
-    """The lines of one day's usage object, or of its archived copy.
+    """Yield the lines of one day's usage object, or of its archived copy.
 
     Charges that found no row of their own are assigned to keys as far as the day's spending of each
     key shows it; their requests are unknown, and stay in the line without names.
@@ -168,7 +168,7 @@ class UsageLines:
         return sum_lines(chain.from_iterable(day.sum(dimension) for day in self.days), [dimension])
 
     def select(self, is_wanted: Callable[[Amounts], bool]) -> "UsageLines":
-        """The lines that are wanted."""
+        """Return the lines that are wanted."""
         return UsageLines([DayLines(filter(is_wanted, self))])
 
 
@@ -183,7 +183,10 @@ class UsageDay:
 
 
 def read_usage_day(usage: Mapping[str, Any], lines: DayLines | None = None) -> UsageDay | None:
-    """The day of a usage object, with its `lines` where they are known; None for past days."""
+    """Return the day of a usage object, with its `lines` where they are known.
+
+    Return None for past days.
+    """
     meta, day = usage["metadata"], usage["spec"].get("day")
     if day is None:
         return None
@@ -205,7 +208,7 @@ class UsageReader:
         self._listed: OrderedDict[_Span, tuple[object, Mapping[str, str]]] = OrderedDict()
 
     async def read(self, account: str, first: date, last: date) -> UsageLines:
-        """The account's lines of these UTC days, inclusive, as of now. Unavailable."""
+        """Return the account's lines of these UTC days, inclusive, as of now. Unavailable."""
         span = account, first.isoformat(), last.isoformat()
         async with self._reading(account):
             for _ in range(_ATTEMPTS):
@@ -266,7 +269,7 @@ class UsageReader:
     async def _list_runs(
         self, kind: type[Resource], account: str, selector: str, version: str = ""
     ) -> tuple[list[Object], str]:
-        """Runs that are not labelled as aggregated; and the version they are listed at."""
+        """Return runs that are not labelled as aggregated, and the version they are listed at."""
         return await list_all(
             self._kube,
             kind.plural,
@@ -278,7 +281,7 @@ class UsageReader:
     def _find_archived(
         self, listed: Mapping[str, str], objects: Collection[str]
     ) -> list[DayLines] | None:
-        """The archived days without an object; None where one has to be read."""
+        """Return the archived days without an object; None where one has to be read."""
         found = [self._find(key, "") for uid, key in listed.items() if uid not in objects]
         days = [day for day in found if day is not None]
         return days if len(days) == len(found) else None
@@ -286,19 +289,19 @@ class UsageReader:
     async def _read_archived(
         self, listed: Mapping[str, str], objects: Collection[str]
     ) -> list[DayLines]:
-        """The archived days without an object. StoreUnavailable."""
+        """Return the archived days without an object. StoreUnavailable."""
         keys = [key for uid, key in listed.items() if uid not in objects]
         return await map_bounded(_DAYS_AT_ONCE, self._read_copy, keys)
 
     async def _read_copy(self, key: str) -> DayLines:
-        """The lines of an archived day. StoreUnavailable."""
+        """Return the lines of an archived day. StoreUnavailable."""
         known = self._find(key, "")
         if known is not None:
             return known
         return self._keep(key, "", DayLines(read_day(orjson.loads(await self._store.get(key)))))
 
     def _read_object(self, usage: Object) -> UsageDay | None:
-        """The day of a usage object."""
+        """Return the day of a usage object."""
         meta = usage["metadata"]
         day = read_usage_day(usage, self._find(meta["uid"], meta["resourceVersion"]))
         if day is not None:

@@ -215,7 +215,7 @@ class CallReservations:
             self._groups.forget(group)
 
     async def _count(self, group: CallGroup, state: CallState, counted: int) -> bool:
-        """Whether the cost of ended calls is in the counters for sure."""
+        """Return whether the cost of ended calls is in the counters for sure."""
         for _ in range(_ATTEMPTS):
             if state == "charged":
                 return True

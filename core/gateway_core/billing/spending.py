@@ -60,19 +60,22 @@ class SpentSum:
         self.total += micros
 
     def freeze(self) -> Buckets:
-        """The buckets that windows are counted from."""
+        """Return the buckets that windows are counted from."""
         return Buckets(self.minutes, self.hours, self.days, self.total)
 
 
 def name_others(subject: str) -> str:
-    """The shared entry of a subject without an entry of its own."""
+    """Return the shared entry of a subject without an entry of its own."""
     return f"{subject.partition('/')[0]}/*"
 
 
 def add_spending(
     spent: Iterable[Mapping[str, Any]] | None, runs: Iterable[Charge], oldest_minute: int
 ) -> list[Entry]:
-    """The `spent` of a day with `runs` of that day; minutes before `oldest_minute` are dropped."""
+    """Return the `spent` of a day with `runs` of that day.
+
+    Minutes before `oldest_minute` are dropped.
+    """
     entries: dict[str, Entry] = {entry["subject"]: dict(entry) for entry in spent or ()}
     touched: dict[str, list[Charge]] = {}
     for run in runs:
@@ -100,7 +103,7 @@ def add_spending(
 def roll_up_spending(
     before: Iterable[Mapping[str, Any]] | None, spent: Iterable[Mapping[str, Any]] | None, day: str
 ) -> list[Entry]:
-    """The `spent` of past days with that of a closed day: sums of whole days, and totals.
+    """Return the `spent` of past days with that of a closed day: sums of whole days, and totals.
 
     Any subject without an entry in that day may have spent what its shared entry has.
     """
@@ -163,7 +166,7 @@ def sum_spending(
 
 
 def shares_entries(objects: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether any of the objects has a shared entry."""
+    """Return whether any of the objects has a shared entry."""
     return any(entry["subject"].endswith("/*") for obj in objects for entry in _read_spent(obj))
 
 
@@ -172,7 +175,7 @@ def _read_spent(obj: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def _find_entry(entries: dict[str, Entry], subject: str) -> str:
-    """The subject's entry, added if there is room, or the shared one; its name."""
+    """Return the subject's entry, added if there is room, or the shared one; its name."""
     if subject in entries:
         return subject
     shared = name_others(subject)
@@ -271,7 +274,7 @@ def _format_days(days: Mapping[int, int]) -> str:
 
 
 def render_balance(funds: Funds | None, charged: int) -> dict[str, Any]:
-    """The status fields of an account's money; `charged` is its total."""
+    """Return the status fields of an account's money; `charged` is its total."""
     paid = funds.paid_micros + funds.bonus_micros if funds else 0
     return {
         "balanceMicros": paid - charged,
@@ -282,7 +285,7 @@ def render_balance(funds: Funds | None, charged: int) -> dict[str, Any]:
 
 
 def render_spending(limit: SpendLimit | None, spent: SpentSum, now: datetime) -> dict[str, Any]:
-    """The status fields of a key's or guardrail's spending in its window, or in total.
+    """Return the status fields of a key's or guardrail's spending in its window, or in total.
 
     None is a field to remove: a window without charges has no reset.
     """

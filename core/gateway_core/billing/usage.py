@@ -56,7 +56,7 @@ def list_pending(status: Mapping[str, Any]) -> dict[str, str]:
 def add_charges(
     status: Mapping[str, Any], day: str, charges: Iterable[Charge], now: datetime
 ) -> dict[str, Any]:
-    """The status of `day` with those charges that it does not name yet."""
+    """Return the status of `day` with those charges that it does not name yet."""
     known = list_pending(status)
     # uids, not names: a deleted task may be created again under its name
     new = {charge.uid: charge for charge in charges if charge.uid not in known}
@@ -71,7 +71,7 @@ def add_calls(
     journals: Mapping[str, int],
     now: datetime,
 ) -> dict[str, Any]:
-    """The status of `day` with those charges and journal marks.
+    """Return the status of `day` with those charges and journal marks.
 
     The caller leaves out charges that `list_journals` shows to be in the sums.
     """
@@ -80,7 +80,7 @@ def add_calls(
 
 
 def drop_journals(status: Mapping[str, Any], ended: Collection[str]) -> dict[str, Any]:
-    """The status without the marks of processes whose journals are gone."""
+    """Return the status without the marks of processes whose journals are gone."""
     marks = list_journals(status).items()
     return {**status, "journal": _write_journals({p: n for p, n in marks if p not in ended})}
 
@@ -118,13 +118,13 @@ def _add_runs(
 
 
 def drop_pending(status: Mapping[str, Any], marked: Collection[str]) -> dict[str, Any]:
-    """The status without the names of those uids, which are labelled or gone."""
+    """Return the status without the names of those uids, which are labelled or gone."""
     kept = {uid: name for uid, name in list_pending(status).items() if uid not in marked}
     return {**status, "pending": _write_pending(kept)}
 
 
 def roll_up_day(status: Mapping[str, Any], day: Mapping[str, Any]) -> dict[str, Any]:
-    """The sum of past days with the closed object of a day, unless that is named in it."""
+    """Return the sum of past days with the closed object of a day, unless that is named in it."""
     known, meta = list_pending(status), day["metadata"]
     if meta["uid"] in known:
         return dict(status)
@@ -139,7 +139,7 @@ def roll_up_day(status: Mapping[str, Any], day: Mapping[str, Any]) -> dict[str, 
 
 
 def sum_usage(objects: Sequence[Mapping[str, Any]], subjects: Iterable[str] = ()) -> Balance:
-    """The sums of an account's usage objects, all read at one version.
+    """Return the sums of an account's usage objects, all read at one version.
 
     `subjects` are those that may have no entry of their own (`spending.shares_entries`).
     """
@@ -167,7 +167,7 @@ def sum_usage(objects: Sequence[Mapping[str, Any]], subjects: Iterable[str] = ()
 
 
 def find_aggregated(objects: Iterable[Mapping[str, Any]]) -> frozenset[str]:
-    """The uids of runs that the usage objects of days name as added."""
+    """Return the uids of runs that the usage objects of days name as added."""
     return frozenset(
         uid
         for obj in objects
@@ -221,7 +221,7 @@ def _write_journals(marks: Mapping[str, int]) -> list[dict[str, Any]]:
 
 
 def _oldest_minute(day: str, now: datetime, kept: int) -> int:
-    """The first minute of `day` to keep, where `kept` minutes are kept."""
+    """Return the first minute of `day` to keep, where `kept` minutes are kept."""
     since = now.astimezone(UTC) - timedelta(minutes=kept)
     begin = datetime.fromisoformat(day).replace(tzinfo=UTC)
     return int((since - begin).total_seconds() // 60)

@@ -88,7 +88,7 @@ async def aggregate_runs(
 
 
 async def open_usage(kube: KubernetesClient, account: str, day: str | None) -> Object:
-    """The account's usage object of `day`, or of all days before, created if needed.
+    """Return the account's usage object of `day`, or of all days before, created if needed.
 
     Raises AggregationDeferred for a day that is closed.
     """
@@ -114,7 +114,7 @@ async def find_marked(kube: KubernetesClient, pending: Mapping[str, str]) -> set
 
 
 async def _make_room(kube: KubernetesClient, pending: Mapping[str, str], least: int) -> set[str]:
-    """The uids of runs (uid -> name) that are labelled or gone; some are labelled for this.
+    """Return the uids of runs (uid -> name) that are labelled or gone; some are labelled for this.
 
     First tasks whose callback is still tried, perhaps for a day. The others are being closed, and
     get their label without a further write: of these, only where nothing else makes room, since the
@@ -151,7 +151,7 @@ async def _mark(kube: KubernetesClient, runs: Mapping[str, Object]) -> set[str]:
 async def _read_runs(
     kube: KubernetesClient, pending: Mapping[str, str]
 ) -> dict[str, Object | None]:
-    """The runs (uid -> name) by uid, each read anew; None where it is gone."""
+    """Return the runs (uid -> name) by uid, each read anew; None where it is gone."""
 
     async def read(run: tuple[str, str]) -> Object | None:
         uid, name = run
@@ -162,7 +162,7 @@ async def _read_runs(
 
 
 async def list_usage(kube: KubernetesClient, account: str, at_version: str = "") -> list[Object]:
-    """All usage objects of the account, as of now or of another list. VersionExpired."""
+    """Return all usage objects of the account, as of now or of another list. VersionExpired."""
     selector = f"{ACCOUNT_LABEL}={account}"
     return (
         await list_all(kube, GatewayUsage.plural, label_selector=selector, at_version=at_version)
@@ -170,17 +170,17 @@ async def list_usage(kube: KubernetesClient, account: str, at_version: str = "")
 
 
 def is_aggregated(run: Mapping[str, Any]) -> bool:
-    """Whether the run is labelled: its charge is in its account's usage."""
+    """Return whether the run is labelled: its charge is in its account's usage."""
     return FOLDED_LABEL in (run["metadata"].get("labels") or {})
 
 
 def select_unaggregated(account: str | None = None) -> str:
-    """A label selector of runs that are not aggregated, of one account or of all."""
+    """Return a label selector of runs that are not aggregated, of one account or of all."""
     return ",".join([*([f"{ACCOUNT_LABEL}={account}"] if account else []), f"!{FOLDED_LABEL}"])
 
 
 async def _read_after(kube: KubernetesClient, usage: Object, run: Object) -> Object | None:
-    """The run as of the version of `usage` or later; None if it is gone.
+    """Return the run as of the version of `usage` or later; None if it is gone.
 
     All kinds of the gateway share the revisions of one etcd, so a run with a newer version than the
     usage object's needs no read.
@@ -243,7 +243,7 @@ def _closed_folder(account: str, uid: str) -> str:
 async def list_archived_days(
     store: ObjectStore, account: str, first: str, last: str
 ) -> dict[str, str]:
-    """Keys of the account's archived days from `first` to `last`, by uid. StoreUnavailable.
+    """Return keys of the account's archived days from `first` to `last`, by uid. StoreUnavailable.
 
     What is under a key never changes.
     """

@@ -46,7 +46,7 @@ class Span:
 
 
 def find_span(window: Window, now: datetime) -> Span:
-    """The buckets of `window` that count at `now` (aware)."""
+    """Return the buckets of `window` that count at `now` (aware)."""
     moment = now.astimezone(UTC)
     today = number_day(moment.date())
     match window:
@@ -99,5 +99,5 @@ def find_reset(buckets: Buckets, window: Window, now: datetime) -> datetime | No
 
 
 def number_day(day: date) -> int:
-    """The day's bucket: days since the epoch."""
+    """Return the day's bucket: days since the epoch."""
     return day.toordinal() - date(1970, 1, 1).toordinal()

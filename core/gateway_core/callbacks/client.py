@@ -150,7 +150,7 @@ class CallbackSender:
 
 
 def _read(response: aiohttp.ClientResponse) -> CallbackAnswer:
-    """The answer by its status; servers may send other three digits than HTTP has."""
+    """Return the answer by its status; servers may send other three digits than HTTP has."""
     status = response.status
     if not 100 <= status <= 599:
         return _NONSENSE
@@ -175,7 +175,10 @@ async def _drain(response: aiohttp.ClientResponse) -> None:
 
 
 def _explain(error: BaseException) -> CallbackAnswer:
-    """The answer for a failed attempt. The error's own text is not used: it has addresses."""
+    """Return the answer for a failed attempt.
+
+    The error's own text is not used: it has addresses.
+    """
     if is_refused(error):
         return _REFUSED
     match error:

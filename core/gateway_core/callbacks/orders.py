@@ -52,12 +52,12 @@ class OrderSigner:
         self._now = now
 
     def sign(self, body: bytes) -> str:
-        """The signature of an order's bytes at this moment."""
+        """Return the signature of an order's bytes at this moment."""
         time = str(int(self._now()))
         return f"{time}.{self._digest(time, body)}"
 
     def read(self, body: bytes, signature: str) -> Order | None:
-        """The order, None where it is forged or old."""
+        """Return the order, None where it is forged or old."""
         time, _, digest = signature.partition(".")
         if not hmac.compare_digest(self._digest(time, body).encode(), digest.encode()):
             return None
@@ -103,7 +103,7 @@ class OperatorPort:
         await self._session.close()
 
     def find_owner(self, name: str) -> str:
-        """The address of the replica that owns the shard of the object `name`."""
+        """Return the address of the replica that owns the shard of the object `name`."""
         ordinal = shard_of(name) % min(self._replicas, SHARDS)
         return self._url.replace(ORDINAL, str(ordinal))
 
@@ -130,7 +130,10 @@ class OrderLink(OperatorPort):
         )
 
     async def give(self, order: Order) -> Mapping[str, Any]:
-        """What the operator answers. OrderRefused; of status 504 where the outcome is unknown."""
+        """Return what the operator answers.
+
+        Raises OrderRefused, of status 504 where the outcome is unknown.
+        """
         if order.action != "test":
             return await self._give(order)
         async with self._tests.take(order.account):

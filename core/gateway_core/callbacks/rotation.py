@@ -35,7 +35,10 @@ def refuse_second(spec: Mapping[str, Any], now: datetime) -> None:
 
 
 def plan_rotation(spec: Mapping[str, Any], name: str, now: datetime) -> dict[str, Any] | None:
-    """The change of an account's spec that makes the Secret `name` sign; None where it does."""
+    """Return the change of an account's spec that makes the Secret `name` sign.
+
+    Return None where it does.
+    """
     old = spec.get("webhookSecretRef")
     if old and old["name"] == name:
         return None
@@ -47,18 +50,18 @@ def plan_rotation(spec: Mapping[str, Any], name: str, now: datetime) -> dict[str
 
 
 def name_secrets(account: str) -> tuple[str, str]:
-    """The two Secrets between which rotations by members of the account alternate."""
+    """Return the two Secrets between which rotations by members of the account alternate."""
     return f"{account}-webhook-a", f"{account}-webhook-b"
 
 
 def choose_name(account: str, spec: Mapping[str, Any]) -> str:
-    """The one of the two that is not the newest to sign."""
+    """Return the one of the two that is not the newest to sign."""
     first, second = name_secrets(account)
     return second if (spec.get("webhookSecretRef") or {}).get("name") == first else first
 
 
 def derive_secret(id_key: bytes, account: str, nonce: str) -> str:
-    """The `whsec_…` secret that both processes know by a nonce, so that it is never sent."""
+    """Return the `whsec_…` secret that both processes know by a nonce, so that it is never sent."""
     key = hmac.digest(id_key, b"webhook secrets", hashlib.sha256)
     digest = hmac.digest(key, f"{account}\0{nonce}".encode(), hashlib.sha256)
     return SECRET_PREFIX + base64.b64encode(digest).decode()

@@ -35,7 +35,7 @@ class Verdict(Enum):
 
 
 def judge(status: int | None) -> Verdict:
-    """The verdict on a response's HTTP status; None without a response.
+    """Return the verdict on a response's HTTP status; None without a response.
 
     Only 2xx is success; redirects are failures and never followed.
     """
@@ -47,7 +47,7 @@ def judge(status: int | None) -> Verdict:
 def find_delay(
     schedule: Sequence[float], attempts: int, *, retry_after: float | None, jitter: float
 ) -> float | None:
-    """Seconds from attempt number `attempts` to the next; None after the last.
+    """Return seconds from attempt number `attempts` to the next; None after the last.
 
     `retry_after` replaces a shorter delay. `jitter` is between -1 and 1.
     """
@@ -58,7 +58,7 @@ def find_delay(
 
 
 def read_retry_after(status: int | None, header: str | None, now: float) -> float | None:
-    """Seconds of a `Retry-After` header on a 429 or 503, at most an hour; None without one.
+    """Return seconds of a `Retry-After` header on a 429 or 503, at most an hour; None without one.
 
     `header` is whole seconds or an HTTP date, else it counts as absent; `now` is Unix seconds.
     """

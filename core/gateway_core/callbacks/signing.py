@@ -25,7 +25,7 @@ class BadSecret(ValueError):
 
 
 def read_secret(text: str) -> bytes:
-    """The key of a `whsec_…` secret. BadSecret."""
+    """Return the key of a `whsec_…` secret. BadSecret."""
     text = text.strip()
     if not text.startswith(SECRET_PREFIX):
         raise BadSecret
@@ -39,7 +39,7 @@ def read_secret(text: str) -> bytes:
 
 
 def make_message_id(task_uid: str) -> str:
-    """The `msg_…` id of a task's terminal event, the same in every attempt and redelivery.
+    """Return the `msg_…` id of a task's terminal event, the same in every attempt and redelivery.
 
     Derived from the uid, so that no write is needed before the first attempt; hashed, since
     providers know the uid.
@@ -49,7 +49,7 @@ def make_message_id(task_uid: str) -> str:
 
 
 def sign(keys: Sequence[bytes], message_id: str, timestamp: int, body: bytes) -> str:
-    """The value of `webhook-signature`: one signature for each key, newest first.
+    """Return the value of `webhook-signature`: one signature for each key, newest first.
 
     Separated by one space, with exactly one comma each: verifiers split on these.
     """
@@ -61,7 +61,7 @@ def sign(keys: Sequence[bytes], message_id: str, timestamp: int, body: bytes) ->
 def make_headers(
     keys: Sequence[bytes], message_id: str, timestamp: int, body: bytes
 ) -> dict[str, str]:
-    """Headers of an attempt; `timestamp` is its time in Unix seconds."""
+    """Return headers of an attempt; `timestamp` is its time in Unix seconds."""
     return {
         "Content-Type": "application/json",
         "User-Agent": "gateway-callback/1",

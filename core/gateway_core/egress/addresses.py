@@ -110,7 +110,7 @@ class AddressPolicy:
             raise AddressRefused("an address of the cluster")
 
     def permits(self, ip: str | Address) -> bool:
-        """Whether `ip` is permitted."""
+        """Return whether `ip` is permitted."""
         try:
             self.check_ip(ip)
         except AddressRefused:
@@ -162,7 +162,7 @@ def _is_in(address: Address, networks: tuple[Network, ...]) -> bool:
 
 
 def _unwrap(address: Address) -> IPv4Address | None:
-    """The IPv4 address inside an IPv6 one, by any of the known schemes."""
+    """Return the IPv4 address inside an IPv6 one, by any of the known schemes."""
     if isinstance(address, IPv4Address):
         return None
     if address.ipv4_mapped is not None:
@@ -177,7 +177,7 @@ def _unwrap(address: Address) -> IPv4Address | None:
 
 
 def _read_host(url: str) -> tuple[str, bool]:
-    """The host as a resolver gets it (decoded, lower case), and whether it stood in brackets."""
+    """Return the host as a resolver gets it (decoded, lower case), and whether it had brackets."""
     try:
         parts = urlsplit(url)
         host = parts.hostname
@@ -193,7 +193,7 @@ def _read_host(url: str) -> tuple[str, bool]:
 
 
 def _read_ipv4(host: str) -> IPv4Address | None:
-    """The address that a C library reads `host` as, None for a name (WHATWG URL §3.5).
+    """Return the address that a C library reads `host` as, None for a name (WHATWG URL §3.5).
 
     One to four numbers, each decimal, octal (`0…`) or hexadecimal (`0x…`), the last filling the
     remaining bytes. A host whose last part is a number is an address or invalid.

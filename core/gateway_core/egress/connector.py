@@ -36,13 +36,16 @@ class EgressRefused(OSError):
 
 
 def is_refused(error: BaseException) -> bool:
-    """Whether a request failed because the policy forbids the address."""
+    """Return whether a request failed because the policy forbids the address."""
     causes = (error, error.__cause__, getattr(error, "os_error", None))
     return any(isinstance(cause, EgressRefused) for cause in causes)
 
 
 def parse_url(url: str) -> URL | None:
-    """The URL that a client chose, its characters unchanged; None if it is not to be requested."""
+    """Return the URL that a client chose, its characters unchanged.
+
+    Return None if it is not to be requested.
+    """
     plain = url.isascii() and url.isprintable() and " " not in url
     try:
         address = URL(url, encoded=plain).with_fragment(None)
@@ -180,7 +183,7 @@ class PooledResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """The first addresses of `host`. OSError where there is none."""
+        """Return the first addresses of `host`. OSError where there is none."""
         lookup = _lookup.get() or _Lookup(None, None, 0.0)
         if lookup.limit is not None:
             lookup.limit.reschedule(None)
@@ -255,7 +258,7 @@ class GuardedSession:
         self._session: aiohttp.ClientSession | None = None
 
     def open(self) -> aiohttp.ClientSession:
-        """The session, created at first use, since a connector needs the running loop."""
+        """Return the session, created at first use, since a connector needs the running loop."""
         if self._session is None:
             self._resolver = self._resolver or PooledResolver()
             connector = guarded_connector(

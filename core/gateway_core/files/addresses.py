@@ -45,14 +45,14 @@ class MediaSigner:
         self._key = key
 
     def sign(self, item: MediaItem, content_type: str, expires_at: int) -> str:
-        """The path for `item` until `expires_at` (Unix seconds)."""
+        """Return the path for `item` until `expires_at` (Unix seconds)."""
         name = f"video.{_EXTENSIONS.get(content_type, 'mp4')}"
         expiry = f"{expires_at:08x}"
         signature = self._signature(item, expiry)
         return f"/media/{item.task_uid}/{item.index}/{expiry}-{signature}/{name}"
 
     def verify(self, path: str, now: float) -> MediaItem | None:
-        """The output of a path; None if the path is forged or has expired."""
+        """Return the output of a path; None if the path is forged or has expired."""
         match = _PATH.fullmatch(path)
         if match is None:
             return None
@@ -83,12 +83,12 @@ class Sealer:
         self._cipher = AESSIV(hmac.digest(secret, b"sealed addresses", hashlib.sha512))
 
     def seal(self, purpose: str, content: bytes) -> str:
-        """The sealed text; it reveals only the content's length."""
+        """Return the sealed text; it reveals only the content's length."""
         sealed = self._cipher.encrypt(content, [purpose.encode()])
         return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
 
     def unseal(self, purpose: str, text: str) -> bytes | None:
-        """The content; None unless the text was sealed by this gateway for this purpose."""
+        """Return the content; None unless the text was sealed by this gateway for this purpose."""
         if len(text) > MOST_CHARACTERS or not text.isascii():
             return None
         try:
@@ -153,31 +153,31 @@ class TemporaryAddresses:
         self._sealer = sealer
 
     def make_read_path(self, address: Address, filename: str) -> str:
-        """The path of a file; always the same."""
+        """Return the path of a file; always the same."""
         return f"{PATH}{self._seal(_READ, address)}/{quote(filename, safe='')}"
 
     def find_address(self, path: str, now: float) -> Address | None:
-        """The file of a path (percent-encoded or not); None if forged or expired."""
+        """Return the file of a path (percent-encoded or not); None if forged or expired."""
         match = _GET_PATH.fullmatch(path)
         found = self._unseal(_READ, match[1], Address) if match else None
         return found if found is not None and found.expires_at > now else None
 
     def make_put_path(self, ticket: Ticket) -> str:
-        """The path to put the bytes of `ticket` at."""
+        """Return the path to put the bytes of `ticket` at."""
         return PATH + self._seal(_PUT, ticket)
 
     def find_put(self, path: str, now: float) -> Ticket | None:
-        """What may be put at a path; None if forged or expired."""
+        """Return what may be put at a path; None if forged or expired."""
         match = _PUT_PATH.fullmatch(path)
         found = self._unseal(_PUT, match[1], Ticket) if match else None
         return found if found is not None and now < found.issued_at + PUT_SECONDS else None
 
     def make_signed_id(self, ticket: Ticket) -> str:
-        """The id with which the client confirms its upload."""
+        """Return the id with which the client confirms its upload."""
         return self._seal(_CONFIRM, ticket)
 
     def find_ticket(self, signed_id: str, account: str) -> Ticket | None:
-        """The ticket of the account's own signed id, also an expired one; else None."""
+        """Return the ticket of the account's own signed id, also an expired one; else None."""
         found = self._unseal(_CONFIRM, signed_id, Ticket)
         return found if found is not None and found.account == account else None
 

@@ -89,7 +89,7 @@ class Fetcher:
         await self._session.close()
 
     async def _read(self, response: aiohttp.ClientResponse, left: float) -> AsyncIterator[bytes]:
-        """The body, with waits of `left` seconds in total.
+        """Yield the body, with waits of `left` seconds in total.
 
         A body that is shorter than declared raises.
         """
@@ -113,7 +113,7 @@ class Fetcher:
         return FetchFailed(f"was not fetched within {self._seconds:g} s")
 
     async def _follow(self, url: str) -> aiohttp.ClientResponse:
-        """The response after redirects."""
+        """Return the response after redirects."""
         for _ in range(self._most_redirects + 1):
             address = self._check(url)
             response = await self._request(address)
@@ -134,7 +134,7 @@ class Fetcher:
         raise FetchFailed(f"redirects more than {self._most_redirects} times")
 
     def _check(self, url: str) -> URL:
-        """The URL to request, if its text is allowed."""
+        """Return the URL to request, if its text is allowed."""
         try:
             # literal addresses are checked here, names after their look-up by the connector
             self._policy.check_url_literal(url)

@@ -63,12 +63,12 @@ class FileRecord:
     expires_at: int | None
 
     def is_gone(self, now: float) -> bool:
-        """Whether the file has expired; the operator removes it some time later."""
+        """Return whether the file has expired; the operator removes it some time later."""
         return self.expires_at is not None and now >= self.expires_at
 
 
 def read_file(obj: Mapping[str, Any]) -> FileRecord | None:
-    """The record of a GatewayFile; None while it is being deleted."""
+    """Return the record of a GatewayFile; None while it is being deleted."""
     meta, request = obj["metadata"], obj["spec"]["request"]
     if meta.get("deletionTimestamp"):
         return None
@@ -103,7 +103,7 @@ def find_life(purpose: Purpose, asked: int | None) -> int | None:
 
 
 def clean_filename(text: str) -> str:
-    """The last part of a path without control characters, at most 255 bytes (§3.3).
+    """Return the last part of a path without control characters, at most 255 bytes (§3.3).
 
     `file` if that is empty.
     """
@@ -141,7 +141,7 @@ class NewFile:
 
 
 def build_file(new: NewFile, now: float) -> Object:
-    """The GatewayFile to create; `now` is Unix seconds."""
+    """Return the GatewayFile to create; `now` is Unix seconds."""
     notes = {REQUEST_ID_ANNOTATION: new.request_id} if new.request_id else {}
     optional = {
         "keyName": new.key_name,

@@ -52,7 +52,7 @@ class PartDigests:
         self._kept = OrderedDict[tuple[str, str, bytes], bytes]()
 
     async def find_md5(self, account: str, upload: str, part_ids: Sequence[str]) -> bytes:
-        """The MD5 of the parts in this order. ObjectMissing, StoreUnavailable."""
+        """Return the MD5 of the parts in this order. ObjectMissing, StoreUnavailable."""
         place = account, upload, hashlib.sha256("\n".join(part_ids).encode()).digest()
         async with _hold(self._turns.setdefault(place, asyncio.Lock())):
             known = self._kept.get(place)
@@ -196,7 +196,7 @@ class UploadParts:
             raise _unknown_part() from None
 
     async def digest_md5(self, obj: Object, part_ids: Sequence[str]) -> bytes:
-        """The MD5 of the parts in this order. ObjectMissing, StoreUnavailable."""
+        """Return the MD5 of the parts in this order. ObjectMissing, StoreUnavailable."""
         return await self._digests.find_md5(*_whose(obj), part_ids)
 
     async def _store_part(self, obj: Object, part_id: str, source: AsyncIterator[bytes]) -> PartRef:
@@ -253,7 +253,7 @@ class UploadParts:
 
 
 async def _read_first(source: AsyncIterator[bytes]) -> bytes:
-    """The first bytes of a part. InvalidRequest if there are none."""
+    """Return the first bytes of a part. InvalidRequest if there are none."""
     async for chunk in source:
         if chunk:
             return chunk

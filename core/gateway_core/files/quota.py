@@ -127,12 +127,12 @@ class StorageQuota:
             _log.warning("a claim was not moved", account=account, error=str(error))
 
     def _find_reached(self, pool: Pool, used: Used) -> int | None:
-        """The pool's most members, if it has as many."""
+        """Return the pool's most members, if it has as many."""
         most = self._most.get(pool)
         return most if most is not None and used.members >= most else None
 
     async def _read_reached(self, account: str, pool: Pool) -> int | None:
-        """The pool's most members if that is why it refused a claim, as far as known."""
+        """Return the pool's most members if that is why it refused a claim, as far as known."""
         try:
             return self._find_reached(pool, await self._ledger.read_used(account, pool))
         except (CountersStale, CountersUnavailable):
@@ -241,7 +241,7 @@ def _measure(obj: Object) -> tuple[str, int | None]:
 
 
 def _drop_segments(obj: Object) -> Object:
-    """The object without its longest field, which is not needed here."""
+    """Return the object without its longest field, which is not needed here."""
     obj["spec"]["request"].pop("segments", None)
     return obj
 

@@ -130,7 +130,7 @@ class StorageLedger(RedisAdapter):
         await self._call(MARK_STALE, account, pool)
 
     async def begin_rebuild(self, account: str, pool: Pool) -> str | None:
-        """A token for a rebuild; None during another one, and where the pool is not stale.
+        """Return a token for a rebuild; None during another one, and where the pool is not stale.
 
         It expires after 30 s unless it is renewed.
         """
@@ -171,7 +171,7 @@ class StorageLedger(RedisAdapter):
         await self._call(VERSION, account, "version", version, 1)
 
     async def read_version(self, account: str) -> int | None:
-        """The newest noted version, which a list must include.
+        """Return the newest noted version, which a list must include.
 
         None before `establish_versions` and after a loss.
         """

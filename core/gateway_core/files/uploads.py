@@ -64,12 +64,12 @@ def read_expiry(obj: Mapping[str, Any]) -> int:
 
 
 def is_pending(obj: Mapping[str, Any]) -> bool:
-    """Whether no outcome is written, even if its hour is over."""
+    """Return whether no outcome is written, even if its hour is over."""
     return _outcome(obj) == "Pending"
 
 
 def is_overdue(obj: Mapping[str, Any], now: float) -> bool:
-    """Whether it is pending beyond its hour; `now` in Unix seconds (§4.5)."""
+    """Return whether it is pending beyond its hour; `now` in Unix seconds (§4.5)."""
     return is_pending(obj) and now >= read_expiry(obj)
 
 
@@ -99,17 +99,17 @@ def count_room(obj: Mapping[str, Any]) -> int:
 
 
 def is_settled(obj: Mapping[str, Any]) -> bool:
-    """Whether the operator has completed the work that follows the outcome."""
+    """Return whether the operator has completed the work that follows the outcome."""
     return (obj.get("status") or {}).get("work") == "Settled"
 
 
 def is_withdrawn(obj: Mapping[str, Any]) -> bool:
-    """Whether its creation was refused: there was no room once the object was created."""
+    """Return whether its creation was refused: there was no room once the object was created."""
     return WITHDRAWN_ANNOTATION in (obj["metadata"].get("annotations") or {})
 
 
 def read_member(obj: Mapping[str, Any]) -> tuple[str, int] | None:
-    """The Upload's member in the account's storage: name and bytes; None without one.
+    """Return the Upload's member in the account's storage: name and bytes; None without one.
 
     Its own while it is pending, its File's once it is completed. The File's object is the same
     member, and the only one once the Upload is settled.
@@ -125,12 +125,12 @@ def read_member(obj: Mapping[str, Any]) -> tuple[str, int] | None:
 
 
 def read_status(obj: Mapping[str, Any]) -> UploadStatus:
-    """The status on the wire."""
+    """Return the status on the wire."""
     return _WORDS[_outcome(obj)]
 
 
 def write_time(unix: float) -> str:
-    """A time in the format of resources, in whole seconds."""
+    """Return a time in the format of resources, in whole seconds."""
     return datetime.fromtimestamp(unix, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -202,7 +202,7 @@ class UploadOutcomes:
             await self._storage.release(account, "files", upload)
 
     async def describe_file(self, obj: Object) -> FileRecord:
-        """The File of a completed Upload, created if needed; the same after it was deleted.
+        """Return the File of a completed Upload, created if needed; the same after it was deleted.
 
         A deleted File is not created again. Raises KubernetesUnavailable and WriteOutcomeUnknown,
         after which the call can be repeated; ObjectNotFound where the Upload is gone meanwhile.
@@ -233,7 +233,7 @@ class UploadOutcomes:
 
 
 async def make_file(kube: KubernetesClient, files: FileRecorder, obj: Object) -> Object | None:
-    """The File of the completed Upload `obj`, created from its manifest if needed.
+    """Return the File of the completed Upload `obj`, created from its manifest if needed.
 
     It may be in deletion. None where it was created too late: the operator marks the Upload Settled
     with the File's uid before it lets that File go. So a File created although the mark has another
@@ -249,12 +249,12 @@ async def make_file(kube: KubernetesClient, files: FileRecorder, obj: Object) ->
 
 
 def compose_file(obj: Object) -> Object:
-    """The GatewayFile of a completed Upload; always the same."""
+    """Return the GatewayFile of a completed Upload; always the same."""
     return build_file(_describe_file(obj), _read_end(obj))
 
 
 def read_upload_file(obj: Object, file: Object | None = None) -> FileRecord:
-    """The record of a completed Upload's File.
+    """Return the record of a completed Upload's File.
 
     `file` is its object, maybe in deletion; without it the Upload is settled.
     """
@@ -276,7 +276,7 @@ def read_upload_file(obj: Object, file: Object | None = None) -> FileRecord:
 
 
 async def _is_too_late(kube: KubernetesClient, obj: Object, file: Object) -> bool:
-    """Whether the Upload is settled with another object of the File's name."""
+    """Return whether the Upload is settled with another object of the File's name."""
     try:
         current = await kube.get(GatewayUpload.plural, obj["metadata"]["name"])
     except ObjectNotFound:

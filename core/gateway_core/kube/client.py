@@ -85,7 +85,7 @@ class KubernetesClient(Transport):
             raise Terminating(str(error), status=404, message=error.message) from error
 
     async def get(self, plural: str, name: str) -> Object:
-        """The newest version, a consistent read. ObjectNotFound."""
+        """Return the newest version, a consistent read. ObjectNotFound."""
         return await self.call("GET", self._path(plural, name))
 
     async def create_or_get(
@@ -155,7 +155,7 @@ class KubernetesClient(Transport):
         metadata_only: bool = False,
         at_version: str = "",
     ) -> Page:
-        """One page of a consistent list: at most `limit` objects, and some megabytes.
+        """Return one page of a consistent list: at most `limit` objects, and some megabytes.
 
         So a page may have fewer objects than `limit` and a token nevertheless. With `at_version`,
         the resourceVersion of another list, also of another kind: the objects at that moment (all
@@ -270,7 +270,7 @@ class KubernetesClient(Transport):
         return "deletionTimestamp" in namespace["metadata"]
 
     async def list_creatable(self) -> frozenset[str]:
-        """The kinds of the gateway that are served and whose CRDs are not being deleted."""
+        """Return the kinds of the gateway that are served and whose CRDs are not being deleted."""
         try:
             # discovery needs no right to CRDs, which are not of the namespace
             served = await self.call("GET", f"/apis/{API_VERSION}")
@@ -305,12 +305,18 @@ class KubernetesClient(Transport):
         return int(max(sizes))
 
     async def read_secret(self, name: str) -> dict[str, bytes]:
-        """The decoded data of a Secret. ObjectNotFound. Callers keep it out of logs and objects."""
+        """Return the decoded data of a Secret. ObjectNotFound.
+
+        Callers keep it out of logs and objects.
+        """
         secret = await self.call_core("GET", "secrets", name)
         return {key: b64decode(value) for key, value in (secret.get("data") or {}).items()}
 
     async def find_lease(self, name: str) -> tuple[Object | None, int]:
-        """The Lease `name`, None if there is none, and the record's version; a consistent list."""
+        """Return the Lease `name`, None if there is none, and the record's version.
+
+        The list is consistent.
+        """
         query = {"fieldSelector": f"metadata.name={name}"}
         answer = await self.call("GET", self._path("leases", root=_LEASES), query=query)
         items = answer["items"] or [None]
@@ -345,7 +351,7 @@ class KubernetesClient(Transport):
     async def call_core(
         self, method: str, plural: str, name: str = "", *, body: Mapping[str, Any] | None = None
     ) -> Object:
-        """One call to a kind of the core API group."""
+        """Return the answer to a call of a kind of the core API group."""
         return await self.call(method, self._path(plural, name, root="/api/v1"), body=body)
 
     def _path(self, plural: str, name: str = "", *, root: str = f"/apis/{API_VERSION}") -> str:
@@ -354,7 +360,7 @@ class KubernetesClient(Transport):
 
 
 def _is_of_same_call(found: Object, obj: Object, *, sent: bool) -> bool:
-    """Whether `found` is `obj`, as an earlier attempt of the same call created it."""
+    """Return whether `found` is `obj`, as an earlier attempt of the same call created it."""
     wanted = (obj["metadata"].get("annotations") or {}).get(REQUEST_ID_ANNOTATION)
     if wanted is None:
         return sent and bool(found["spec"] == obj["spec"])

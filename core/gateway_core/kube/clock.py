@@ -27,7 +27,7 @@ class ServerClock:
         return self._wall() if self._zero is None else self._zero + self._monotonic()
 
     def now(self) -> datetime:
-        """The time in UTC."""
+        """Return the time in UTC."""
         return datetime.fromtimestamp(self.time(), UTC)
 
     @property

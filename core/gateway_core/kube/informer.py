@@ -35,7 +35,7 @@ Listener = Callable[[str], None]
 
 
 def unless_deleted(project: Callable[[Object], T | None]) -> Callable[[Object], T | None]:
-    """A projection that leaves out objects whose deletion has begun: a finalizer may keep them."""
+    """Return a projection without objects whose deletion has begun: a finalizer may keep them."""
 
     def project_current(obj: Object) -> T | None:
         return None if "deletionTimestamp" in obj["metadata"] else project(obj)
@@ -57,11 +57,11 @@ class Cache(Protocol[T_co]):
         ...
 
     def get(self, name: str) -> T_co | None:
-        """The entry, None where the cache has none."""
+        """Return the entry, None where the cache has none."""
         ...
 
     def items(self) -> ItemsView[str, T_co]:
-        """All entries; a live view."""
+        """Return all entries; a live view."""
         ...
 
     def upsert(self, obj: Object) -> T_co | None:
@@ -136,15 +136,15 @@ class Informer(Cache[T], Generic[T]):
         return int(self._version)
 
     def find_version(self, name: str) -> int:
-        """The version of a known object; 0 of any other."""
+        """Return the version of a known object; 0 of any other."""
         return self._versions.get(name, 0)
 
     def get(self, name: str) -> T | None:
-        """The entry, None where there is none."""
+        """Return the entry, None where there is none."""
         return self._entries.get(name)
 
     def items(self) -> ItemsView[str, T]:
-        """All entries."""
+        """Return all entries."""
         return self._entries.items()
 
     def subscribe(self, listener: Listener) -> None:

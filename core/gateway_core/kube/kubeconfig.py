@@ -263,7 +263,10 @@ class CredentialSource:
         return Credentials(authorization, *certificate, expires_at=expires_at)
 
     def _read_token(self, path: str) -> str:
-        """The token in a file; none where the user has another one for a file that is missing."""
+        """Return the token in a file.
+
+        Return None where the user has another one for a file that is missing.
+        """
         try:
             return _read_text(path, self.place).strip()
         except NoCluster:

@@ -11,7 +11,7 @@ from gateway_core.kube.client import KubernetesClient, Page
 
 
 async def list_pages(kube: KubernetesClient, plural: str, **selectors: Any) -> AsyncIterator[Page]:
-    """All pages of a list; `selectors` are those of `KubernetesClient.list_page`.
+    """Yield all pages of a list; `selectors` are those of `KubernetesClient.list_page`.
 
     VersionExpired where the caller takes minutes for a page.
     """
@@ -71,7 +71,7 @@ def find_position(obj: Mapping[str, Any]) -> Position:
 
 
 def _read_moment(annotations: Mapping[str, str]) -> str:
-    """The digits of the time of creation, which are ordered as it is."""
+    """Return the digits of the time of creation, which are ordered as it is."""
     return _NO_DIGITS.sub("", annotations.get(CREATED_ANNOTATION, ""))
 
 
@@ -83,7 +83,10 @@ def take_page(
     limit: int,
     order: Order,
 ) -> tuple[list[T], bool]:
-    """The items after a position in that order, at most `limit`; and whether there are more."""
+    """Return the items after a position in that order, at most `limit`.
+
+    Also return whether there are more.
+    """
     ordered = sorted(items, key=position, reverse=order == "desc")
     if after is not None:
         is_beyond = operator.gt if order == "asc" else operator.lt

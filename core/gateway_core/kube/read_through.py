@@ -47,7 +47,7 @@ class SharedReads(Generic[T]):
     def find(
         self, name: str, *, newer_than: asyncio.Task[T | None] | None = None
     ) -> asyncio.Task[T | None] | None:
-        """The current read, or a new one; None within three seconds after a failure.
+        """Return the current read, or a new one; None within three seconds after a failure.
 
         A failed read results in None: an exception that many callers share would gather all their
         tracebacks. Callers shield it, so that one that is cancelled does not cancel the others'.
@@ -105,7 +105,7 @@ class ReadThrough(Generic[T]):
         return self.table.staleness > QUIET_SECONDS
 
     async def read(self, name: str, is_recent: Callable[[T], bool] = lambda _: True) -> T | None:
-        """The entry as the record has it, or had it within the last second; None if gone.
+        """Return the entry as the record has it, or had it within the last second; None if gone.
 
         `is_recent` tells an entry from one that the caller knows to be outdated.
 
@@ -124,7 +124,7 @@ class ReadThrough(Generic[T]):
         raise KubernetesUnavailable(f"{self._plural} change faster than they are read")
 
     async def _read(self, name: str) -> bool:
-        """Whether the object exists."""
+        """Return whether the object exists."""
         try:
             obj = await self._kube.get(self._plural, name)
         except ObjectNotFound:

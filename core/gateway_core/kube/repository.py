@@ -80,7 +80,10 @@ class Repository:
         self._reads = asyncio.Semaphore(READS_AT_ONCE)
 
     async def find(self, kind: Kind, account: str, wire_id: str) -> Object:
-        """The account's object of this id. NotFound, the same for one of another's; Unavailable."""
+        """Return the account's object of this id.
+
+        Raises NotFound, the same for one of another account, and Unavailable.
+        """
         name = self.check_id(kind, account, wire_id)
         if name is None:
             raise unknown(kind)
@@ -91,7 +94,7 @@ class Repository:
         return obj
 
     def check_id(self, kind: Kind, account: str, wire_id: str) -> str | None:
-        """The object's name; None where the id cannot be the account's."""
+        """Return the object's name; None where the id cannot be the account's."""
         rest = wire_id.removeprefix(kind.prefix + "_")
         shaped = rest != wire_id and len(rest) <= 58 and rest.replace("-", "a").isalnum()
         if not (shaped and rest.isascii() and rest == rest.lower() and rest[-1] != "-"):
@@ -101,7 +104,7 @@ class Repository:
         return id_to_name(wire_id)
 
     async def look_up(self, kind: Kind, name: str) -> Object | None:
-        """The object of this name, whosever it is. Unavailable."""
+        """Return the object of this name, whosever it is. Unavailable."""
         async with _reading(kind):
             try:
                 return await self._kube.get(kind.plural, name)
@@ -109,7 +112,7 @@ class Repository:
                 return None
 
     async def _find_named(self, kind: Kind, account: str, name: str) -> Object | None:
-        """The account's object that an admin named; Unavailable."""
+        """Return the account's object that an admin named; Unavailable."""
         # the bytes of another account's object would make its 404 measurably slower than others
         fields = f"{'.'.join(kind.owner)}={account},metadata.name={name}"
         async with _reading(kind):
@@ -119,7 +122,7 @@ class Repository:
     async def show_each(
         self, kind: Kind, account: str, names: Iterable[str], render: Callable[[Object], Shown]
     ) -> list[Shown]:
-        """What `render` makes of each that is still there, in their order. Unavailable.
+        """Return what `render` makes of each that is still there, in their order. Unavailable.
 
         Of the objects themselves only a few are held at a time, in all calls together.
         """
@@ -136,7 +139,7 @@ class Repository:
     async def list_all(
         self, kind: Kind, account: str, *, names_only: bool = False, at_version: str = ""
     ) -> Listing:
-        """All the account has of a kind, now or as of a version of the record. Unavailable.
+        """Return all that the account has of a kind, now or as of a version. Unavailable.
 
         Of each object its metadata and what of its spec the kind has `listed`; with `names_only`
         its metadata alone.
@@ -152,7 +155,9 @@ class Repository:
     async def list_names(
         self, kind: Kind, account: str, *, after: Position | None, limit: int, order: Order
     ) -> tuple[list[str], bool]:
-        """Names of the account's objects after a position; and whether there are more. Unavailable.
+        """Return names of the account's objects after a position; and whether there are more.
+
+        Raises Unavailable.
 
         Objects whose deletion has begun are left out. Memory: one page of metadata and `limit`
         positions, however many objects there are.
@@ -177,7 +182,9 @@ class Repository:
         order: Order,
         is_wanted: Callable[[Object], bool],
     ) -> tuple[list[Object], bool]:
-        """The account's whole objects after a position; and whether there are more. Unavailable.
+        """Return the account's whole objects after a position; and whether there are more.
+
+        Raises Unavailable.
 
         Memory: one page and `limit` objects, so only for kinds whose objects are small.
         """
@@ -198,7 +205,10 @@ class Repository:
         names_only: bool,
         **page: Any,
     ) -> tuple[list[T], bool]:
-        """What `read` makes of the objects, of those the `page` of `take_page`. Unavailable."""
+        """Return what `read` makes of the objects, of those the `page` of `take_page`.
+
+        Raises Unavailable.
+        """
         async with _reading(kind), self._lists.take(account):
             for _ in range(_MOST_LISTS):
                 found: list[T] = []
@@ -214,13 +224,13 @@ class Repository:
             raise KubernetesUnavailable(f"{kind.plural} cannot be listed in time")
 
     async def read_version(self, kind: Kind) -> str:
-        """The version of the record now. Unavailable."""
+        """Return the version of the record now. Unavailable."""
         async with _reading(kind):
             page = await self._kube.list_page(kind.plural, limit=1, metadata_only=True)
             return page.resource_version
 
     async def create(self, kind: Kind, obj: Object) -> tuple[Object, bool]:
-        """Creates `obj`; what stands under its name, and whether this call has made it.
+        """Create `obj`; return what stands under its name, and whether this call has made it.
 
         Raises OutcomeUnknown where it was sent and not acknowledged within 10 s, Unavailable.
         """
@@ -245,7 +255,7 @@ class Repository:
         return changed
 
     async def remove(self, kind: Kind, obj: Object) -> bool:
-        """Deletes this version of the object; False where it has changed since. Unavailable."""
+        """Delete this version of the object; return False where it has changed. Unavailable."""
         meta = obj["metadata"]
         async with _reading(kind):
             try:
@@ -294,7 +304,7 @@ class Repository:
     def _walk(
         self, kind: Kind, account: str, names_only: bool, at_version: str = ""
     ) -> AsyncIterator[Page]:
-        """The pages of one list of all that the account has of a kind."""
+        """Return the pages of one list of all that the account has of a kind."""
         return list_pages(
             self._kube,
             kind.plural,
@@ -305,7 +315,7 @@ class Repository:
 
 
 def _shorten(kind: Kind, obj: Object) -> Object:
-    """The object as lists keep it."""
+    """Return the object as lists keep it."""
     for entry in obj["metadata"].get("managedFields") or ():
         entry.pop("fieldsV1", None)
     if kind.listed is None or "spec" not in obj:
@@ -315,7 +325,7 @@ def _shorten(kind: Kind, obj: Object) -> Object:
 
 
 def unknown(kind: Kind, *, param: str | None = None) -> NotFound:
-    """The one 404 for unknown and foreign ids (contract §0.5)."""
+    """Return the only 404 for unknown and foreign ids (contract §0.5)."""
     return NotFound(f"{kind.title} not found.", param=param)
 
 

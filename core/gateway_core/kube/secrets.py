@@ -23,7 +23,7 @@ class SecretClient:
         self._kube = kube
 
     async def find(self, name: str) -> Secret | None:
-        """The Secret; None where there is none."""
+        """Return the Secret; None where there is none."""
         try:
             obj = await self._kube.call_core("GET", "secrets", name)
         except ObjectNotFound:
@@ -88,7 +88,10 @@ def decode_key(content: bytes, place: str) -> bytes:
 
 
 def load_peppers(folder: Path) -> Mapping[int, bytes]:
-    """All peppers by version, from the files `pepper-<version>`. SecretsUnusable where none."""
+    """Return all peppers by version, from the files `pepper-<version>`.
+
+    Raises SecretsUnusable where none.
+    """
     try:
         names = sorted(path.name for path in folder.iterdir())
     except OSError as error:

@@ -109,7 +109,7 @@ class Transport:
         query: Mapping[str, str] | None = None,
         accept: str = JSON,
     ) -> Object:
-        """One call to any path of the API server. A PATCH is a merge patch."""
+        """Return the answer to a call of any path of the API server. A PATCH is a merge patch."""
         raw = await self._exchange(method, path, body=body, query=query, accept=accept)
         answer: Object = orjson.loads(raw)
         return answer
@@ -124,7 +124,7 @@ class Transport:
         accept: str = JSON,
         most: int | None = None,
     ) -> bytes:
-        """The body of an answer. Raises PageTooLong where it has more than `most` bytes."""
+        """Return the body of an answer. Raises PageTooLong where it has more than `most` bytes."""
         writes = method != "GET"
         headers = {"Accept": accept}
         if body is not None:
@@ -188,7 +188,7 @@ class Transport:
     async def _stream(
         self, path: str, *, what: str, accept: str = JSON, **options: Any
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The lines of an answer to a GET."""
+        """Yield the lines of an answer to a GET."""
         sent = time.monotonic()
         try:
             async with self._request(
@@ -256,7 +256,7 @@ class Transport:
                 raise KubernetesUnavailable("the credentials cannot be renewed") from error
 
     def _read_credentials(self) -> tuple[Credentials, SSLContext | None]:
-        """The credentials, and the TLS context with their certificate."""
+        """Return the credentials, and the TLS context with their certificate."""
         credentials = self._connection.read_credentials()
         is_same = credentials.certificate_pem == self._credentials.certificate_pem
         if self._tls is not None and is_same:

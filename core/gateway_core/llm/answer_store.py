@@ -42,7 +42,7 @@ class AnswerStore(RedisAdapter):
         self._root = f"{self._head}}}answers"
 
     async def find(self, digest: str) -> bytes | None:
-        """The answer; None where none is kept, or its time is over."""
+        """Return the answer; None where none is kept, or its time is over."""
         answer: bytes | None = await self._ask(self._redis.get(f"{self._root}:{digest}"))
         return answer
 

@@ -28,7 +28,7 @@ def plan_attempts(
     total_seconds: float | None = None,
     first_byte_seconds: float | None = None,
 ) -> PricedCall:
-    """The call with its fallbacks, in order, and the reservation that covers the dearest of them.
+    """Return the call with its fallbacks, in order, and the reservation of the dearest of them.
 
     Raises as `LlmService.price`, for any of the models.
     """

@@ -33,7 +33,7 @@ class Answers(Protocol):
     """Store of answers, `AnswerStore`. Methods raise CountersUnavailable."""
 
     async def find(self, digest: str) -> bytes | None:
-        """The answer, if it is kept."""
+        """Return the answer, if it is kept."""
         ...
 
     async def keep(self, account: str, digest: str, answer: bytes, seconds: int) -> bool:
@@ -63,7 +63,7 @@ class AnswerCache:
         self._rests_until = 0.0
 
     async def find(self, place: Place) -> bytes | None:
-        """The answer kept there; None also while the store does not answer."""
+        """Return the answer kept there; None also while the store does not answer."""
         if self._is_resting:
             return None
         try:
@@ -100,7 +100,7 @@ class AnswerCache:
 def find_place(
     call: LlmCall, model: Model, scope: CacheScope, *, account: str, account_id: int
 ) -> Place | None:
-    """The place of a call's answer; None where the call asks for more than tokens.
+    """Return the place of a call's answer; None where the call asks for more than tokens.
 
     What a provider's own tools find, such as a search, changes.
     """
@@ -121,7 +121,7 @@ def find_place(
 
 
 def is_worth_keeping(format_: Format, answer: bytes) -> bool:
-    """Whether a whole answer is a complete one: a provider may report a failure with status 200."""
+    """Return whether a whole answer is complete: a provider may fail with status 200."""
     document = as_object(orjson.loads(answer))
     match format_:
         case Format.CHAT:

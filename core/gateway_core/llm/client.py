@@ -89,7 +89,9 @@ class Client:
         self._closed = False
 
     def prepare(self, method: str, path: str, headers: Mapping[str, str]) -> bytes:
-        """The head of a request but for its length, for `send`; for many requests with one head.
+        """Return the head of a request but for its length, for `send`.
+
+        It serves many requests with one head.
 
         `path` follows the base URL's and is percent-encoded. Raises ValueError for characters that
         HTTP does not allow.
@@ -160,7 +162,7 @@ class Client:
         return None
 
     async def _acquire(self, connect_seconds: float) -> Connection:
-        """A connection of a caller's own: a new one, or another call's where all are in use."""
+        """Return a connection of a caller's own: a new one, or another call's if all are in use."""
         while not self._closed:
             if self._open < self._limit:
                 self._open += 1
@@ -178,7 +180,7 @@ class Client:
         raise UpstreamBusy(_CLOSED)
 
     async def _wait_for_turn(self) -> Connection | None:
-        """A connection, or None with the slot for a new one."""
+        """Return a connection, or None with the slot for a new one."""
         waiter: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:

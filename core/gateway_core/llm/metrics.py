@@ -86,14 +86,14 @@ class _Calls(Collector):
         self._series: dict[tuple[str, str], _Series] = {}
 
     def find(self, model: str, provider: str) -> _Series:
-        """The figures of a model at a provider."""
+        """Return the figures of a model at a provider."""
         series = self._series.get((model, provider))
         if series is None:
             series = self._series[model, provider] = _Series()
         return series
 
     def collect(self) -> Iterable[Metric]:
-        """What was counted so far."""
+        """Return what was counted so far."""
         calls, tokens, *histograms = families = self.describe()
         for labels, series in self._series.items():
             for outcome, count in series.outcomes.items():
@@ -106,7 +106,7 @@ class _Calls(Collector):
         return families
 
     def describe(self) -> tuple[Any, ...]:
-        """The names, without figures."""
+        """Return the names, without figures."""
         return (
             CounterMetricFamily(
                 "gateway_llm_calls_total",

@@ -93,7 +93,7 @@ class Response:
         return data
 
     async def read(self, limit: int) -> bytes:
-        """The rest of the body.
+        """Return the rest of the body.
 
         Raises UpstreamUnclear, and aborts, beyond `limit` bytes; else as `read_some`.
         """

@@ -71,7 +71,7 @@ class CircuitBreaker:
         return self._until == 0.0 and self._probe_at is None
 
     def count_rest(self, now: float) -> float:
-        """Seconds until a call may pass, 0 if one may now."""
+        """Return seconds until a call may pass, 0 if one may now."""
         if self._is_probed(now):
             return self._rest
         if self._until > now:
@@ -81,7 +81,7 @@ class CircuitBreaker:
         return 0.0
 
     def may_try(self, now: float) -> bool:
-        """Whether a call that no other provider can answer may pass, although the circuit is open.
+        """Return whether a call that no other provider can answer may pass an open circuit.
 
         Not while the provider has asked for no calls, nor while it leaves a probe unanswered: calls
         would pile up at a provider that is silent.
@@ -141,7 +141,7 @@ class CircuitBreaker:
         return self._probe_at is not None and now < self._probe_at + PROBE_SECONDS
 
     def _is_alone(self, account: str, now: float) -> bool:
-        """Whether only this account's calls fail, while another's succeed."""
+        """Return whether only this account's calls fail, while another's succeed."""
         others = (at for name, at in self._succeeded.items() if name != account)
         return set(self._outcomes) <= {account, None} and any(
             now - at < ALONE_SECONDS for at in others
@@ -180,7 +180,7 @@ class Pace:
         return True
 
     def count_rest(self, now: float) -> float:
-        """Seconds until a call may be sent, 0 if one may now."""
+        """Return seconds until a call may be sent, 0 if one may now."""
         # a rate below one a second has room for one call
         burst = max(1.0, 1 / self._rate)
         return max(0.0, self._due + 1 / self._rate - burst - now)
@@ -191,7 +191,7 @@ def choose_route(
     is_usable: Callable[[str], bool],
     draw: Callable[[], float] = random.random,
 ) -> Route | None:
-    """A route of the lowest priority among those whose provider is usable, drawn by weight."""
+    """Return a route of the lowest priority whose provider is usable, drawn by weight."""
     usable = [route for route in routes if is_usable(route.provider_name)]
     if len(usable) < 2:
         return usable[0] if usable else None
@@ -275,5 +275,5 @@ class CredentialRing:
             self._until[index] = 0.0
 
     def count_rest(self, now: float) -> float:
-        """Seconds until a credential is usable, 0 if one is now."""
+        """Return seconds until a credential is usable, 0 if one is now."""
         return max(0.0, min(self._until) - now)

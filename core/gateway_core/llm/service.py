@@ -79,7 +79,7 @@ class LlmService:
         self._allowed_by: Catalog | None = None
 
     def price(self, call: LlmCall, payer: Payer, *, is_large: bool = False) -> PricedCall:
-        """The model of a call and the most that the call can cost.
+        """Return the model of a call and the most that the call can cost.
 
         Raises:
             NotFound, Forbidden: as `find_allowed_model`.
@@ -99,7 +99,7 @@ class LlmService:
         return price_call(call, model, self._clock, is_large=is_large)
 
     def make_hold(self, priced: PricedCall, payer: Payer) -> Hold:
-        """The reservation of a call, under a new name."""
+        """Return the reservation of a call, under a new name."""
         micros = priced.micros if priced.attempts is None else priced.attempts.micros
         return payer.make_hold(self._calls.name_call(), micros)
 
@@ -284,7 +284,7 @@ class LlmService:
     def _plan(
         self, priced: PricedCall, route: Route, upstream: LlmUpstream
     ) -> tuple[Exchange, bytes]:
-        """The exchange with a route's provider, and its body as it is sent.
+        """Return the exchange with a route's provider, and its body as it is sent.
 
         InvalidRequest where the provider's format lacks a field.
         """
@@ -296,7 +296,7 @@ class LlmService:
         return exchange, encode_body(exchange.body)
 
     async def _find_upstreams(self, model: Model) -> dict[str, LlmUpstream]:
-        """The usable providers of a model's routes, by name."""
+        """Return the usable providers of a model's routes, by name."""
         found: dict[str, LlmUpstream] = {}
         for route in model.routes:
             name = route.provider_name
@@ -311,7 +311,7 @@ class LlmService:
         return found
 
     def price_unseen(self, priced: PricedCall, seconds: float) -> int:
-        """The estimated micro-dollars of a call that its client left after so long, unseen."""
+        """Return the estimated micro-dollars of a call that its client left after so long."""
         return self._find_cost(priced, estimate_usage(priced.call, 0, seconds))
 
     def _find_cost(self, priced: PricedCall, used: TokenUsage) -> int:
@@ -330,7 +330,7 @@ def choose_format(call: LlmCall, upstream: LlmUpstream) -> Format:
 def price_call(
     call: LlmCall, model: Model, clock: Callable[[], datetime], *, is_large: bool = False
 ) -> PricedCall:
-    """The call with its bound: the tokens of its prompt, and all of the output that it allows.
+    """Return the call with its bound: the tokens of its prompt, and all output that it allows.
 
     Tools of the provider that the model does not offer are left out where the client has others.
 
@@ -373,7 +373,7 @@ def _leave_out(call: LlmCall, missing: list[Unpriced]) -> LlmCall:
 
 
 def translate_error(error: UpstreamError) -> GatewayError:
-    """The client's error for a provider's failure (contract §1.3)."""
+    """Return the client's error for a provider's failure (contract §1.3)."""
     if isinstance(error, UpstreamRejected):
         return InvalidRequest(error.message)
     return explain(error)

@@ -15,7 +15,7 @@ from gateway_core.providers.upstream import UpstreamError
 def begin_attempt(
     parent: Span, exchange: Exchange, provider: str, upstream: LlmUpstream, upstream_model: str
 ) -> Span:
-    """The span of an attempt at a provider."""
+    """Return the span of an attempt at a provider."""
     if parent is NO_SPAN:
         return NO_SPAN
     call = exchange.call

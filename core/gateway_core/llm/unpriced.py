@@ -65,7 +65,7 @@ _GOOGLE_CLIENT_TOOLS = frozenset({"computerUse", "functionDeclarations"})
 
 
 def find_in_openai(body: Mapping[str, Any]) -> Iterator[Unpriced]:
-    """What a Chat Completions or Responses body asks for beyond its tokens."""
+    """Yield what a Chat Completions or Responses body asks for beyond its tokens."""
     yield from _find_tier(body.get("service_tier"), "service_tier")
     for name in sorted(CHAT_FIELDS & body.keys()):
         # an empty object turns a search on with its defaults
@@ -79,7 +79,7 @@ def find_in_openai(body: Mapping[str, Any]) -> Iterator[Unpriced]:
 
 
 def list_tools(body: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any], int | None]]:
-    """The tools of an OpenAI body with their paths, also those in namespaces and in its input.
+    """Yield the tools of an OpenAI body with their paths, also in namespaces and in its input.
 
     The place is that of a tool among the body's own.
     """
@@ -115,7 +115,7 @@ def find_provider_tool(tool: Any) -> str | None:
 
 
 def find_in_google(tier: Any, modalities: Any, tools: Iterable[Any]) -> Iterator[Unpriced]:
-    """What a generateContent body asks for beyond its tokens; the keys of tools in camelCase.
+    """Yield what a generateContent body asks for beyond its tokens; the keys of tools in camelCase.
 
     `tier` is its `serviceTier`, `modalities` its `generationConfig.responseModalities`.
     """

@@ -64,7 +64,9 @@ class Authorizations:
         self._resource = resource
 
     async def read(self, pairs: Pairs, before_fetch: AdmitFetch) -> AuthorizationRequest:
-        """The request of these parameters; unknown and empty ones are ignored (RFC 6749 §3.1).
+        """Return the request of these parameters.
+
+        Unknown and empty ones are ignored (RFC 6749 §3.1).
 
         None may be repeated, but for equivalent spellings of the resource (RFC 8707 §2).
 
@@ -168,14 +170,14 @@ def _choose_redirect(client: ClientRecord, named: str | None) -> str:
 
 
 def _choose_scopes(client: ClientRecord, text: str | None) -> tuple[str, ...]:
-    """The known scopes that are asked for, all without any; within those of the client."""
+    """Return the known scopes that are asked for, all without any; within those of the client."""
     allowed = [scope for scope in SCOPES if client.scopes is None or scope in client.scopes]
     asked = set(allowed) if not text else set(text.split())
     return tuple(scope for scope in allowed if scope in asked)
 
 
 def _normalize(url: str) -> str:
-    """The URL with scheme and host in lower case, without the port that its scheme implies."""
+    """Return the URL with scheme and host in lower case, without the usual port."""
     try:
         parts = urlsplit(url)
         port = parts.port

@@ -45,7 +45,7 @@ _MAX_AGE = re.compile(r"(?:^|[\s,])max-age=([0-9]{1,9})", re.IGNORECASE)
 
 
 def is_document_url(client_id: str) -> bool:
-    """Whether a client id is the URL of a metadata document: `https`, a host and a path."""
+    """Return whether a client id is the URL of a metadata document: `https`, a host and a path."""
     if len(client_id) > MOST_CLIENT_ID or not _PLAIN.fullmatch(client_id):
         return False
     if not client_id.startswith("https://") or "\\" in client_id or "#" in client_id:
@@ -74,7 +74,7 @@ class MetadataDocuments:
         self._fetches = SingleFlight[ClientRecord]()
 
     async def find(self, url: str, before_fetch: AdmitFetch) -> ClientRecord:
-        """The client that the document describes.
+        """Return the client that the document describes.
 
         Raises OAuthError `invalid_client`; Unavailable where too many are being fetched.
         """
@@ -97,7 +97,7 @@ class MetadataDocuments:
             raise
 
     def _find_stale(self, url: str, failure: OAuthError) -> ClientRecord:
-        """The document as it was, while its host is away; else raise the failure."""
+        """Return the document as it was, while its host is away; else raise the failure."""
         until, known = self._known.get(url) or (0.0, None)
         if known is not None and until + STALE_SECONDS > self._clock():
             return known
@@ -170,7 +170,10 @@ class ClientDirectory:
         self._documents = documents
 
     async def find(self, client_id: str, before_fetch: AdmitFetch) -> ClientRecord:
-        """The client that asks for authorization. OAuthError `invalid_client`, Unavailable."""
+        """Return the client that asks for authorization.
+
+        Raises OAuthError `invalid_client`, Unavailable.
+        """
         if self._documents is not None and is_document_url(client_id):
             return await self._documents.find(client_id, before_fetch)
         found = await self._find_registered(client_id)
@@ -181,7 +184,7 @@ class ClientDirectory:
     async def authenticate(
         self, authorization: str | None, form: Mapping[str, str]
     ) -> ClientRecord:
-        """The client of a call of the token endpoint, by Basic, by its form, or public.
+        """Return the client of a call of the token endpoint, by Basic, by its form, or public.
 
         `authorization` is the request's header. The document of a client that is known by one is
         not read: its id is compared with that of the grant.

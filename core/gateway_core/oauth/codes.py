@@ -33,14 +33,14 @@ class Code:
     scopes: tuple[str, ...]
 
     def is_answered(self, verifier: str) -> bool:
-        """Whether the verifier is that of the S256 challenge (RFC 7636)."""
+        """Return whether the verifier is that of the S256 challenge (RFC 7636)."""
         if not _VERIFIER.fullmatch(verifier):
             return False
         hashed = urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=")
         return hmac.compare_digest(hashed, self.challenge.encode())
 
     def is_sent_back_to(self, redirect_uri: str | None) -> bool:
-        """Whether the token request names the redirect URI as the authorization request did."""
+        """Return whether the token request names the redirect URI of the authorization request."""
         if redirect_uri is None:
             return not self.names_redirect
         return redirect_uri == self.redirect_uri
@@ -61,7 +61,7 @@ class CodeStore:
         self._store = store
 
     async def issue(self, code: Code) -> str:
-        """A new code that stands for `code`."""
+        """Return a new code that stands for `code`."""
         text = secrets.token_urlsafe(32)
         name = _digest(text)
         await self._store.put(f"issued/{name}", code.grant.encode(), REPLAY_SECONDS)
@@ -69,7 +69,7 @@ class CodeStore:
         return text
 
     async def redeem(self, text: str) -> Code | None:
-        """What the code stands for, once; None for an unknown or expired one.
+        """Return what the code stands for, once; None for an unknown or expired one.
 
         Raises CodeReplayed within an hour after its issue. The replay is noted before that, so that
         `check_unreplayed` tells it to the call that is creating the grant meanwhile.

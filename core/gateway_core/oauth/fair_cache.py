@@ -21,7 +21,7 @@ class FairCache(Generic[T]):
         return len(self._values)
 
     def get(self, key: str) -> T | None:
-        """The value; None without one."""
+        """Return the value; None without one."""
         known = self._values.get(key)
         return None if known is None else known[1]
 

@@ -85,15 +85,15 @@ class Grants:
         self._clock = clock
 
     def list_of(self, user: str) -> list[GrantRecord]:
-        """The grants that the user gave, the newest first."""
+        """Return the grants that the user gave, the newest first."""
         return self._index.list_of(user)
 
     def list_in(self, account: str) -> list[GrantRecord]:
-        """The grants to the account, the newest first."""
+        """Return the grants to the account, the newest first."""
         return self._index.list_in(account)
 
     def has_given(self, request: AuthorizationRequest, user: str, account: str) -> bool:
-        """Whether the user has given this client as much, so that no page need ask again."""
+        """Return whether the user has given this client as much, so that no page need ask again."""
         host, now = name_host(request.redirect_uri), self._clock()
         return any(
             grant.redirect_host == host
@@ -103,7 +103,7 @@ class Grants:
         )
 
     async def issue_code(self, request: AuthorizationRequest, user: str, account: str) -> str:
-        """A code for what the user has approved. Unavailable."""
+        """Return a code for what the user has approved. Unavailable."""
         grant = id_to_name(self._ids.mint_random(GRANT_PREFIX, account))
         code = Code(
             grant=grant,
@@ -123,7 +123,7 @@ class Grants:
             raise _unavailable() from error
 
     async def exchange(self, client: ClientRecord, form: Mapping[str, str]) -> TokenResponse:
-        """The first tokens of a grant, for a code.
+        """Return the first tokens of a grant, for a code.
 
         Raises OAuthError `invalid_grant`, `invalid_request`, `invalid_target`; Unavailable.
         """
@@ -146,7 +146,7 @@ class Grants:
         return response
 
     def name_grant(self, token: str) -> str | None:
-        """The grant of a refresh token that this gateway issued; None for any other text."""
+        """Return the grant of a refresh token that this gateway issued; None for any other text."""
         parsed = self._tokens.parse(token)
         return None if parsed is None or parsed.kind != "refresh" else parsed.grant
 

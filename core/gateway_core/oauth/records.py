@@ -68,12 +68,15 @@ class ClientRecord:
 
 
 def project_grant(obj: Mapping[str, Any]) -> GrantRecord | None:
-    """The record of a GatewayGrant; None of one that is being deleted: it gives no access."""
+    """Return the record of a GatewayGrant.
+
+    Return None of one that is being deleted: it gives no access.
+    """
     return None if "deletionTimestamp" in obj["metadata"] else read_grant(obj)
 
 
 def read_grant(obj: Mapping[str, Any]) -> GrantRecord:
-    """The record of a GatewayGrant, also of one that is being deleted."""
+    """Return the record of a GatewayGrant, also of one that is being deleted."""
     meta, spec = obj["metadata"], obj["spec"]
     used = (obj.get("status") or {}).get("lastUsedTime")
     return GrantRecord(
@@ -95,7 +98,7 @@ def read_grant(obj: Mapping[str, Any]) -> GrantRecord:
 
 
 def list_grant_changes(grant: GrantRecord, used_at: float = 0.0) -> list[Change]:
-    """The rows that the audit has of a grant while it lasts.
+    """Return the rows that the audit has of a grant while it lasts.
 
     `used_at` is the last use that the counters know, in Unix seconds.
     """
@@ -107,7 +110,7 @@ def list_grant_changes(grant: GrantRecord, used_at: float = 0.0) -> list[Change]
 
 
 def project_client(obj: Mapping[str, Any]) -> ClientRecord | None:
-    """The record of a GatewayOAuthClient; None of one that is being deleted."""
+    """Return the record of a GatewayOAuthClient; None of one that is being deleted."""
     spec = obj["spec"]
     if "deletionTimestamp" in obj["metadata"]:
         return None
@@ -149,15 +152,15 @@ class GrantIndex:
         table.subscribe(self._follow)
 
     def list_of(self, user: str) -> list[GrantRecord]:
-        """The grants that the user gave, the newest first."""
+        """Return the grants that the user gave, the newest first."""
         return self._list("user", user)
 
     def list_in(self, account: str) -> list[GrantRecord]:
-        """The grants to the account, the newest first."""
+        """Return the grants to the account, the newest first."""
         return self._list("account", account)
 
     def list_same(self, user: str, client_id: str, account: str) -> list[GrantRecord]:
-        """The grants of one user, client and account, the newest first."""
+        """Return the grants of one user, client and account, the newest first."""
         return [
             grant
             for grant in self.list_of(user)
@@ -165,7 +168,7 @@ class GrantIndex:
         ]
 
     def has_client(self, client_id: str) -> bool:
-        """Whether the client has a grant."""
+        """Return whether the client has a grant."""
         return ("client", client_id) in self._names
 
     def _list(self, kind: str, name: str) -> list[GrantRecord]:

@@ -63,7 +63,7 @@ def check_redirect_uri(uri: str) -> None:
 
 
 def is_redirect_uri(uri: str) -> bool:
-    """Whether `uri` may be registered."""
+    """Return whether `uri` may be registered."""
     try:
         check_redirect_uri(uri)
     except RedirectRefused:
@@ -123,7 +123,7 @@ def name_host(uri: str) -> str:
 
 
 def is_loopback(uri: str) -> bool:
-    """Whether the URI leads to the user's own machine, where any program may listen."""
+    """Return whether the URI leads to the user's own machine, where any program may listen."""
     parts = urlsplit(uri)
     host = parts.hostname or ""
     is_local = host in LOOPBACK_HOSTS or host.startswith("127.") or host in ("0.0.0.0", "::")  # noqa: S104
@@ -131,5 +131,5 @@ def is_loopback(uri: str) -> bool:
 
 
 def is_site(uri: str) -> bool:
-    """Whether the URI leads to a site that TLS identifies, not to the user's own machine."""
+    """Return whether the URI leads to a site that TLS identifies, not to the user's own machine."""
     return uri.startswith("https://") and not is_loopback(uri)

@@ -70,7 +70,7 @@ class ClientMetadata(BaseModel):
 
 
 def read_metadata(body: Any) -> ClientMetadata:
-    """The metadata of a client, checked.
+    """Return the metadata of a client, checked.
 
     Raises OAuthError `invalid_redirect_uri` or `invalid_client_metadata`.
     """
@@ -97,7 +97,7 @@ def read_metadata(body: Any) -> ClientMetadata:
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether a name shows all of itself.
+    """Return whether a name shows all of itself.
 
     Control characters, marks of direction, invisible characters and piles of accents could make it
     look like another name, or cover the text beside it.
@@ -111,7 +111,7 @@ def is_plain_name(name: str) -> bool:
 
 
 def select_scopes(text: str | None) -> list[str] | None:
-    """The known scopes in a space-separated list, in their order; None for no list."""
+    """Return the known scopes in a space-separated list, in their order; None for no list."""
     if text is None:
         return None
     asked = set(text.split(" "))

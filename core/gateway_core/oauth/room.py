@@ -44,7 +44,7 @@ class ClientIndex:
         return len(self._groups.get("", ()))
 
     def list_unused(self, before: float, most: int) -> list[tuple[str, ClientRecord]]:
-        """Names and records of the oldest unused ones that were created until then."""
+        """Return names and records of the oldest unused ones that were created until then."""
         found = ((name, self._table.get(name)) for name in self._groups.get("", ()))
         old = [
             (name, each) for name, each in found if each is not None and each.created_at <= before
@@ -60,7 +60,7 @@ class ClientIndex:
                 del self._groups[group]
 
     def list_of(self, user: str) -> list[ClientRecord]:
-        """Those that the user was the first to approve."""
+        """Return those that the user was the first to approve."""
         found = map(self._table.get, self._groups.get(user, ()))
         return [client for client in found if client is not None]
 
@@ -108,7 +108,7 @@ class Room:
 
 
 def choose_spare(grants: Iterable[GrantRecord], most: int) -> list[GrantRecord]:
-    """The grants beyond so many, those used least recently."""
+    """Return the grants beyond so many, those used least recently."""
     found = sorted(grants, key=_find_last_use)
     return found[: max(0, len(found) - most)]
 

@@ -42,7 +42,7 @@ class ParsedToken:
 
 
 def is_token(text: str) -> bool:
-    """Whether the text is meant to be a token, by its first characters."""
+    """Return whether the text is meant to be a token, by its first characters."""
     return text[:5] in ("gwat_", "gwrt_")
 
 
@@ -74,7 +74,7 @@ class TokenMint:
         return head + self._tag(head)
 
     def parse(self, text: str) -> ParsedToken | None:
-        """What a token of this gateway says, None for any other text; in constant time."""
+        """Return what a token of this gateway says, None for any other text; in constant time."""
         head, tag = text[:-_TAG_CHARACTERS], text[-_TAG_CHARACTERS:]
         match = _SHAPE.fullmatch(head) if len(text) <= MOST_CHARACTERS and text.isascii() else None
         if match is None or not hmac.compare_digest(self._tag(head), tag):

@@ -83,7 +83,7 @@ class TokenVerifier:
         )
 
     async def verify_access_token(self, token: str, audience: str) -> TokenPrincipal:
-        """The caller of an access token that was issued for `audience`, a bare origin.
+        """Return the caller of an access token that was issued for `audience`, a bare origin.
 
         Raises:
             Unauthenticated: code `invalid_token`: malformed, forged, expired, revoked, for another
@@ -107,7 +107,7 @@ class TokenVerifier:
         return TokenPrincipal(await self._find_principal(grant), stored.scopes, grant.client_id)
 
     async def _find_grant(self, parsed: ParsedToken) -> GrantRecord | None:
-        """The token's grant; read by name where the token is newer than the table."""
+        """Return the token's grant; read by name where the token is newer than the table."""
 
         def is_recent(grant: GrantRecord) -> bool:
             return grant.refresh.generation >= parsed.generation
@@ -154,7 +154,7 @@ class TokenVerifier:
 
 
 def _stand_in(grant: GrantRecord) -> KeyRecord:
-    """The grant as a key without a secret."""
+    """Return the grant as a key without a secret."""
     return KeyRecord(
         name=grant.name,
         account=grant.account,

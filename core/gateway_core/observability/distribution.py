@@ -27,7 +27,7 @@ class Distribution:
         self.total += value
 
     def list_buckets(self) -> list[tuple[str, float]]:
-        """The upper bound of each bucket, and how many values are at most as large."""
+        """Return the upper bound of each bucket, and how many values are at most as large."""
         so_far, buckets = 0, list[tuple[str, float]]()
         for bound, count in zip((*self._bounds, inf), self._counts, strict=True):
             so_far += count

@@ -122,7 +122,7 @@ def _join(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 @lru_cache(maxsize=2)
 def _format_second(second: int) -> str:
-    """The date and time of a second, which many lines share."""
+    """Return the date and time of a second, which many lines share."""
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 

@@ -21,7 +21,7 @@ class TraceIds(RandomIdGenerator):
     trace_id: str | None = None
 
     def generate_trace_id(self) -> int:
-        """The id of the next trace."""
+        """Return the id of the next trace."""
         return super().generate_trace_id() if self.trace_id is None else int(self.trace_id, 16)
 
 

@@ -156,7 +156,7 @@ def _find_origin(record: logging.LogRecord) -> Hashable:
 
 
 def _sum_up(record: logging.LogRecord, repeated: int) -> logging.LogRecord:
-    """The record with its count and without a traceback, which the first line had."""
+    """Return the record with its count and without a traceback, which the first line had."""
     told = copy.copy(record)
     line: Any = record.msg
     if isinstance(line, Mapping):

@@ -39,7 +39,10 @@ class TraceContext:
 
 
 def parse_traceparent(text: str | None) -> TraceContext | None:
-    """The context of a `traceparent` header or annotation; None where it is not well formed."""
+    """Return the context of a `traceparent` header or annotation.
+
+    Return None where it is not well formed.
+    """
     match = _SHAPE.fullmatch(text or "")
     # versions after 00 may append fields
     if match is None or match[1] == "ff" or (match[1] == "00" and match[5]):
@@ -157,7 +160,7 @@ NO_SPAN = Span(trace.NoOpTracer(), trace.INVALID_SPAN)
 
 
 def is_wanted(environment: Mapping[str, str]) -> bool:
-    """Whether the environment names a receiver of traces, and does not switch them off."""
+    """Return whether the environment names a receiver of traces, and does not switch them off."""
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False
     if environment.get("OTEL_TRACES_EXPORTER", "otlp").strip().lower() != "otlp":
@@ -167,7 +170,7 @@ def is_wanted(environment: Mapping[str, str]) -> bool:
 
 @asynccontextmanager
 async def open_tracer(component: str) -> AsyncIterator[Tracer]:
-    """The tracer of the process `component`: `api` or `operator`."""
+    """Yield the tracer of the process `component`: `api` or `operator`."""
     if not is_wanted(os.environ):
         yield NO_TRACER
         return

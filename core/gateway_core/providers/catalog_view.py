@@ -21,7 +21,7 @@ _log = structlog.get_logger(__name__)
 
 
 def project_model(obj: Mapping[str, Any]) -> GatewayModel | None:
-    """The model of an object; None if this release cannot read it."""
+    """Return the model of an object; None if this release cannot read it."""
     try:
         return GatewayModel.model_validate(obj)
     except ValidationError as error:
@@ -30,7 +30,7 @@ def project_model(obj: Mapping[str, Any]) -> GatewayModel | None:
 
 
 def project_provider(obj: Mapping[str, Any]) -> GatewayProvider | None:
-    """The provider of an object, if the API calls it and this release can read it, else None."""
+    """Return an object's provider; None where the API does not call it or cannot read it."""
     if obj["spec"].get("type") not in DIRECT_TYPES:
         return None
     try:

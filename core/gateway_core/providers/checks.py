@@ -232,7 +232,7 @@ def _require(field: str, request: Request, name: str) -> Iterator[Problem]:
 
 
 def _uses(request: Request, name: str) -> bool:
-    """Whether a call's path or body reads `name`; an invalid one is reported elsewhere."""
+    """Return whether a call's path or body reads `name`; an invalid one is reported elsewhere."""
     try:
         body = Expression(request.body).roots if request.body else frozenset()
         return name in body or name in PathTemplate(request.path, SUBMIT_BODY | RESULT).names

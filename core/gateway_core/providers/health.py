@@ -94,7 +94,7 @@ class Report:
                 own[name].add(figures)
 
     def encode(self) -> bytes:
-        """The report as another process reads it."""
+        """Return the report as another process reads it."""
         return orjson.dumps(
             {
                 "providers": {name: astuple(each) for name, each in self.providers.items()},
@@ -104,7 +104,10 @@ class Report:
 
 
 def decode_report(raw: bytes) -> Report:
-    """The report of a process; an empty one where another release wrote it in another form."""
+    """Return the report of a process.
+
+    The report is empty where another release wrote it in another form.
+    """
     report = Report()
     try:
         parts = orjson.loads(raw)
@@ -152,7 +155,7 @@ class HealthTally:
         self._periods.append(Report())
 
     def sum(self) -> Report:
-        """The figures of all periods."""
+        """Return the figures of all periods."""
         total = Report()
         for period in self._periods:
             total.add(period)
@@ -173,7 +176,7 @@ class HealthReports(RedisAdapter):
         await self._ask_all(pipeline)
 
     async def read(self) -> list[bytes]:
-        """The reports of all processes."""
+        """Return the reports of all processes."""
         processes = await self._ask(self._redis.zrange(self._key, 0, -1))
         if not processes:
             return []
@@ -229,7 +232,7 @@ class HealthReporter:
 
 
 def sum_reports(raw: Iterable[bytes]) -> Report:
-    """The figures of all processes together."""
+    """Return the figures of all processes together."""
     total = Report()
     for each in raw:
         total.add(decode_report(each))
@@ -237,7 +240,7 @@ def sum_reports(raw: Iterable[bytes]) -> Report:
 
 
 def describe_health(figures: Figures, shown: Health | None) -> Health | None:
-    """What a status shows of `figures`, None where no call was made.
+    """Return what a status shows of `figures`, None where no call was made.
 
     A figure that hardly differs from the shown one stays as it is, so that noise writes nothing.
     """

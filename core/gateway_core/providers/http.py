@@ -139,7 +139,7 @@ class HttpUpstream(Upstream):
         return read_job_id(evaluate(self._job_id, answer.parse()))
 
     async def find(self, reference: str) -> str | None:
-        """The id of the job submitted under `reference`, None if the provider has none.
+        """Return the id of the job submitted under `reference`, None if the provider has none.
 
         Raises UpstreamUnclear for a provider without a look-up.
         """
@@ -186,7 +186,7 @@ class HttpUpstream(Upstream):
         await self._connections.close()
 
     async def _report_end(self, values: Mapping[str, str], document: Any) -> JobReport:
-        """The outputs of a job that `poll` reports as succeeded, or the failure at its result."""
+        """Return the outputs of a job that succeeded by `poll`, or the failure at its result."""
         if self._plans.result:
             if self._result_id:
                 found = read_job_id(evaluate(self._result_id, document))
@@ -203,7 +203,7 @@ class HttpUpstream(Upstream):
         return JobReport(JobState.SUCCEEDED, outputs, read_seconds(seconds))
 
     def _tells_failure(self, answer: Answer) -> bool:
-        """Whether the response to `result` says that the job failed."""
+        """Return whether the response to `result` says that the job failed."""
         if self._late_failure is None:
             return False
         try:

@@ -46,7 +46,7 @@ class Answer:
         return 200 <= self.status < 300
 
     def parse(self) -> Any:
-        """The body as JSON. Raises UpstreamUnclear for anything else."""
+        """Return the body as JSON. Raises UpstreamUnclear for anything else."""
         try:
             return orjson.loads(self.body or b"")
         except ValueError as error:
@@ -54,7 +54,9 @@ class Answer:
 
 
 def parse_retry_after(value: str | None, now: float) -> float | None:
-    """Seconds to wait, from seconds or an HTTP date, within 1 to 120; None without the header.
+    """Return seconds to wait, from seconds or an HTTP date, within 1 to 120.
+
+    Return None without the header.
 
     `now` is Unix seconds. A value that is neither counts as 5 (contract §1.3).
     """
@@ -62,7 +64,7 @@ def parse_retry_after(value: str | None, now: float) -> float | None:
 
 
 def read_retry_after(value: str, now: float) -> float | None:
-    """Seconds to wait, as `parse_retry_after`; None for a value that is neither."""
+    """Return seconds to wait, as `parse_retry_after`; None for a value that is neither."""
     text = value.strip()
     try:
         seconds = float(text) if text[:1].isdigit() else _seconds_until(text, now)
@@ -72,12 +74,12 @@ def read_retry_after(value: str, now: float) -> float | None:
 
 
 def limit_wait(seconds: float) -> float:
-    """Seconds to wait, within 1 to 120."""
+    """Return seconds to wait, within 1 to 120."""
     return min(_MOST_WAIT, max(_LEAST_WAIT, seconds))
 
 
 def read_wait(value: Any) -> float | None:
-    """Seconds to wait from a number in a body; None for anything else."""
+    """Return seconds to wait from a number in a body; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     # an integer may be larger than a float
@@ -91,7 +93,7 @@ def _seconds_until(date: str, now: float) -> float:
 
 
 def make_busy(retry_after: float | None) -> UpstreamBusy:
-    """The error of a provider that accepts no more calls now."""
+    """Return the error of a provider that accepts no more calls now."""
     return UpstreamBusy("The provider is busy.", retry_after=retry_after or USUAL_WAIT)
 
 
@@ -122,7 +124,7 @@ def find_call_error(answer: Answer) -> UpstreamError | None:
 
 
 def make_unclear(status: int, retry_after: float | None) -> UpstreamUnclear:
-    """The error of an inconclusive status."""
+    """Return the error of an inconclusive status."""
     text = f"The provider answered with HTTP status {status}."
     return UpstreamUnclear(text, retry_after=retry_after)
 
@@ -167,17 +169,17 @@ def find_question_error(answer: Answer) -> UpstreamError | None:
 
 
 def make_gone() -> UpstreamGone:
-    """The error of an unknown job."""
+    """Return the error of an unknown job."""
     return UpstreamGone("The provider does not know the job.")
 
 
 def make_denied(status: int) -> UpstreamDenied:
-    """The error of rejected credentials, without the provider's text."""
+    """Return the error of rejected credentials, without the provider's text."""
     return UpstreamDenied(f"The provider refused the gateway's credentials (HTTP status {status}).")
 
 
 def read_job_id(value: Any) -> str:
-    """A job's id. Raises UpstreamUnclear for an invalid one."""
+    """Return a job's id. Raises UpstreamUnclear for an invalid one."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str) or not 0 < len(value) <= MAX_JOB_ID or not value.isprintable():
@@ -186,7 +188,7 @@ def read_job_id(value: Any) -> str:
 
 
 def read_word(value: Any) -> str:
-    """A state word; true, false and whole numbers count as words. Raises UpstreamUnclear."""
+    """Return a state word; true, false and whole numbers count as words. Raises UpstreamUnclear."""
     if isinstance(value, str):
         return value
     if isinstance(value, int):
@@ -195,7 +197,7 @@ def read_word(value: Any) -> str:
 
 
 def read_outputs(value: Any) -> tuple[str, ...]:
-    """The URLs of 1 to 16 outputs. Raises UpstreamUnclear for anything else."""
+    """Return the URLs of 1 to 16 outputs. Raises UpstreamUnclear for anything else."""
     urls = [value] if isinstance(value, str) else value
     if not isinstance(urls, list) or not 0 < len(urls) <= MAX_OUTPUTS:
         raise UpstreamUnclear("The provider's answer is contradictory: it ended without outputs.")
@@ -206,13 +208,13 @@ def read_outputs(value: Any) -> tuple[str, ...]:
 
 
 def is_web_address(url: str) -> bool:
-    """Whether it is an absolute http or https URL that needs no escaping."""
+    """Return whether it is an absolute http or https URL that needs no escaping."""
     whole = len(url) <= MAX_URL and url.isprintable() and " " not in url and "\\" not in url
     return whole and url.lower().startswith(("http://", "https://"))
 
 
 def read_seconds(value: Any) -> float | None:
-    """Seconds of output; None for an invalid value."""
+    """Return seconds of output; None for an invalid value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) and 0 <= value <= 86400 else None
@@ -241,7 +243,7 @@ class ErrorReader:
             }
 
     def find(self, answer: Answer) -> UpstreamError | None:
-        """The error that the body declares; None where the status decides.
+        """Return the error that the body declares; None where the status decides.
 
         With an undeclared code the status decides, but a 2xx is no success.
         """
@@ -290,7 +292,7 @@ class JobFinder:
         self._reference = Expression(lookup.reference) if lookup.reference else None
 
     def find(self, document: Any, reference: str) -> str | None:
-        """The id of the job submitted under `reference`; None where the response has none.
+        """Return the id of the job submitted under `reference`; None where the response has none.
 
         Raises UpstreamUnclear for a response of another shape, and for another job in a response
         about this one alone.
@@ -318,7 +320,7 @@ class JobFinder:
 
 
 def evaluate(expression: Expression, document: Any) -> Any:
-    """The expression's result for a response. UpstreamUnclear for one of another shape."""
+    """Return the expression's result for a response. UpstreamUnclear for one of another shape."""
     try:
         return expression.evaluate(document)
     except ExpressionError as error:

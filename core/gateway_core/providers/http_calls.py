@@ -41,7 +41,7 @@ class CallPlan:
     def fill(
         self, values: Mapping[str, str], document: Mapping[str, Any] | None = None, **extra: str
     ) -> Call:
-        """The request for `values` in the path and `document` (else the same values) in the body.
+        """Return the request for `values` in the path and `document` (else `values`) in the body.
 
         `extra` are further headers. Raises ValueError or TypeError where a value does not fit.
         """
@@ -69,7 +69,7 @@ class CallPlans:
 
 
 def compile_calls(http: HttpProvider, credential: str | None) -> CallPlans:
-    """The provider's calls. Raises ValueError for an invalid expression or template."""
+    """Return the provider's calls. Raises ValueError for an invalid expression or template."""
     base = http.base_url.rstrip("/")
     common = fill_headers(http.headers, credential)
 
@@ -92,12 +92,12 @@ def compile_calls(http: HttpProvider, credential: str | None) -> CallPlans:
 
 
 def fill_headers(headers: list[Header] | None, credential: str | None) -> dict[str, str]:
-    """Headers by lower-case name. Raises TemplateError as `fill_header` does."""
+    """Return headers by lower-case name. Raises TemplateError as `fill_header` does."""
     return {header.name.lower(): fill_header(header.value, credential) for header in headers or ()}
 
 
 def decode_credential(credential: bytes | str | None) -> str | None:
-    """The credential as text. Raises ValueError for invalid UTF-8."""
+    """Return the credential as text. Raises ValueError for invalid UTF-8."""
     if isinstance(credential, bytes):
         try:
             credential = credential.decode()
@@ -227,7 +227,7 @@ async def _send_once(
 
 
 async def read_body(response: aiohttp.ClientResponse, most: int) -> bytes | None:
-    """The body of a response, None where it has more than `most` bytes."""
+    """Return the body of a response, None where it has more than `most` bytes."""
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk

@@ -46,7 +46,7 @@ class ModerationCall:
     kinds: frozenset[InputKind]
 
     def to_upstream(self, model: str) -> dict[str, Any]:
-        """The body for a provider whose name of the model is `model`."""
+        """Return the body for a provider whose name of the model is `model`."""
         return {"model": model, "input": self.input}
 
 
@@ -57,7 +57,7 @@ class InvalidResponse(ValueError):
 def read_call(
     body: Mapping[str, Any], *, default_model: str | None = None, within: str = ""
 ) -> ModerationCall:
-    """The call of a body; unknown keys are ignored (contract §0.2).
+    """Return the call of a body; unknown keys are ignored (contract §0.2).
 
     `default_model` is for a body without one; `within` is the prefix of field names in errors,
     `body.` in a Batch. Raises InvalidRequest with its code and the field as its param.
@@ -98,7 +98,7 @@ def read_call(
 
 
 def is_text(value: str) -> bool:
-    """Whether it can be encoded as UTF-8: JSON escapes may be half of a surrogate pair."""
+    """Return whether it can be encoded as UTF-8: JSON escapes may be half of a surrogate pair."""
     if value.isascii():
         return True
     try:
@@ -109,7 +109,7 @@ def is_text(value: str) -> bool:
 
 
 def complete_answer(document: Any, call: ModerationCall) -> dict[str, Any]:
-    """A provider's response with every key of the contract, and the client's name of the model.
+    """Return a provider's response with all keys of the contract and the client's model name.
 
     Raises InvalidResponse.
     """
@@ -151,7 +151,7 @@ def _read_object(result: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _read_flag(value: Any) -> bool:
-    """A flag; false for a category that the provider does not know."""
+    """Return a flag; false for a category that the provider does not know."""
     if value is None:
         return False
     if not isinstance(value, bool):

@@ -39,7 +39,7 @@ def find_allowed_model(
     title: str = "model",
     param: str = "model",
 ) -> Model:
-    """The first model of the id, of any service, that the key may call.
+    """Return the first model of the id, of any service, that the key may call.
 
     `policy` is None without a key; `title` is what an error calls the model.
 
@@ -78,12 +78,15 @@ class Moderators:
         self._providers = providers
 
     def find_model(self, model_id: str, policy: Policy | None, *, param: str = "model") -> Model:
-        """The first moderation model of the id that the key may call; see `find_allowed_model`."""
+        """Return the first moderation model of the id that the key may call.
+
+        `find_allowed_model` has the rule.
+        """
         catalog = self._catalog()
         return find_allowed_model(catalog, ACTION, model_id, policy, "moderation model", param)
 
     async def find(self, model: Model) -> Moderator:
-        """The first route of a model whose provider is usable. Unavailable where none is."""
+        """Return the first route of a model whose provider is usable. Unavailable where none is."""
         for route in model.routes:
             try:
                 upstream = await self._providers.find(route.provider_name)
@@ -104,7 +107,7 @@ class Moderators:
 
 
 def explain(error: UpstreamError) -> GatewayError:
-    """The client's error for a provider's failure (contract §1.3).
+    """Return the client's error for a provider's failure (contract §1.3).
 
     It hides rejected credentials of the gateway and unknown upstream models: only the platform team
     can correct those.

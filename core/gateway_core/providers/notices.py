@@ -33,15 +33,15 @@ class NoticeSigner:
         self._key = hmac.digest(id_key, b"notices", hashlib.sha256)
 
     def sign(self, notice: Notice) -> str:
-        """The signed path of `notice`."""
+        """Return the signed path of `notice`."""
         return f"{ROOT}{notice.name}/{notice.uid}/{self._signature(notice)}"
 
     def locate(self, base: str, notice: Notice) -> str | None:
-        """The address of `notice` for a provider; None without a base."""
+        """Return the address of `notice` for a provider; None without a base."""
         return base.rstrip("/") + self.sign(notice) if base else None
 
     def verify(self, path: str) -> Notice | None:
-        """The notice of a path, None where it is forged; in constant time."""
+        """Return the notice of a path, None where it is forged; in constant time."""
         found = _PATH.fullmatch(path)
         if found is None:
             return None

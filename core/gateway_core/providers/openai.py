@@ -98,7 +98,7 @@ class OpenAIUpstream(ModerationUpstream):
     async def moderate(
         self, body: Mapping[str, Any], *, traceparent: str | None = None
     ) -> dict[str, Any]:
-        """The complete response to a body; see `ModerationUpstream`."""
+        """Return the complete response to a body; see `ModerationUpstream`."""
         if _is_large(body.get("input")):
             call, content = await asyncio.to_thread(_prepare, body)
         else:
@@ -170,7 +170,7 @@ class OpenAIUpstream(ModerationUpstream):
 
 
 def _is_large(given: Any) -> bool:
-    """Whether an input, texts or parts, takes long to check and to encode."""
+    """Return whether an input, texts or parts, takes long to check and to encode."""
     if isinstance(given, str):
         return len(given) > _LARGE_CHARACTERS
     if not isinstance(given, list):

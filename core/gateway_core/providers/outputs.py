@@ -53,7 +53,7 @@ class OutputRules:
         return [self._base.raw_host or "", *sorted(self._exact), *suffixes]
 
     def admit(self, url: str) -> URL:
-        """The parsed address. Raises OutputRejected for one that is not allowed."""
+        """Return the parsed address. Raises OutputRejected for one that is not allowed."""
         if not is_web_address(url):
             raise _not_allowed()
         try:
@@ -67,7 +67,7 @@ class OutputRules:
         return parsed
 
     def owns(self, url: URL) -> bool:
-        """Whether the address has the provider's origin: scheme, host and port."""
+        """Return whether the address has the provider's origin: scheme, host and port."""
         return url.origin() == self._base.origin()
 
     def _allows(self, url: URL) -> bool:
@@ -92,7 +92,10 @@ class OutputSource:
 
     @asynccontextmanager
     async def open(self, url: str) -> AsyncIterator[Download]:
-        """The output at `url`. OutputRejected, UpstreamGone, Busy, Unclear; also while reading."""
+        """Yield the output at `url`.
+
+        Raises OutputRejected, UpstreamGone, Busy or Unclear, also while it is read.
+        """
         response = await self._follow(url)
         try:
             kind = _check(response, self._rules.max_bytes)
@@ -101,7 +104,7 @@ class OutputSource:
             response.close()
 
     async def _follow(self, url: str) -> aiohttp.ClientResponse:
-        """The response at the end of the redirects, each checked."""
+        """Return the response at the end of the redirects, each checked."""
         for _ in range(_MAX_REDIRECTS + 1):
             address = self._rules.admit(url)
             response = await self._request(address)
@@ -130,7 +133,7 @@ class OutputSource:
             raise _broken() from error
 
     async def _read(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-        """The bytes. A body that ends before its declared length is an error."""
+        """Yield the bytes. A body that ends before its declared length is an error."""
         read = 0
         try:
             async for chunk in response.content.iter_chunked(_CHUNK):
@@ -145,7 +148,7 @@ class OutputSource:
 
 
 def _check(response: aiohttp.ClientResponse, max_bytes: int) -> str:
-    """The output's content type. Raises for a response without an output."""
+    """Return the output's content type. Raises for a response without an output."""
     wait = parse_retry_after(response.headers.get("Retry-After"), CLOCK.time())
     match response.status:
         case 200:

@@ -66,7 +66,7 @@ class Traits(BaseModel):
 
 
 def read_traits(adapter: Upstream) -> Traits:
-    """The adapter's attributes. AdapterFailed where one is invalid."""
+    """Return the adapter's attributes. AdapterFailed where one is invalid."""
     try:
         traits = Traits.model_validate(adapter)
     except ValidationError as error:
@@ -152,7 +152,7 @@ class CodeUpstream(Upstream):
         return read_job_id(await self._call(lambda a: a.submit(job), self._submit_limit))
 
     async def find(self, reference: str) -> str | None:
-        """The id of the job submitted under `reference`, None if the provider has none."""
+        """Return the id of the job submitted under `reference`, None if the provider has none."""
         found = await self._call(lambda a: a.find(reference), CALL_SECONDS)
         return None if found is None else read_job_id(found)
 
@@ -244,7 +244,7 @@ class CodeUpstream(Upstream):
         return (text.replace(self._secret, "[removed]") if self._secret else text)[:_MOST_TEXT]
 
     def _check_report(self, report: Any, job_id: str) -> JobReport:
-        """The report, checked. UpstreamUnclear where it is invalid."""
+        """Return the report, checked. UpstreamUnclear where it is invalid."""
         if not isinstance(report, JobReport) or not isinstance(report.state, JobState):
             raise UpstreamUnclear("The provider's adapter gave no report.")
         wait = read_wait(report.retry_after)
@@ -257,7 +257,7 @@ class CodeUpstream(Upstream):
 
 
 def list_types() -> list[str]:
-    """Names of the adapters that installed packages offer."""
+    """Return names of the adapters that installed packages offer."""
     return sorted({entry.name for entry in metadata.entry_points(group=GROUP)})
 
 
@@ -272,7 +272,7 @@ def _find_entry(name: str) -> metadata.EntryPoint:
 
 
 def _describe(error: Exception) -> str:
-    """Type and line of an exception: its text may contain a credential."""
+    """Return type and line of an exception: its text may contain a credential."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     return type(error).__name__ + where

@@ -75,7 +75,7 @@ _QUOTED = re.compile(
 
 
 def redact_secrets(text: str) -> str:
-    """A text of a client, or its JSON, without what looks like a credential."""
+    """Return a text of a client, or its JSON, without what looks like a credential."""
     text = _SCHEME.sub(_REMOVED, _KEY.sub(_REMOVED, text))
     return _NAMED.sub(rf"\1{_REMOVED}", text)
 

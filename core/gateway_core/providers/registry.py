@@ -35,7 +35,7 @@ DIRECT_TYPES = (OPENAI, "google")
 def build_upstream(
     spec: ProviderSpec, credential: bytes | str | None, policy: AddressPolicy
 ) -> Upstream:
-    """The upstream of a resource; no I/O happens before its start.
+    """Return the upstream of a resource; no I/O happens before its start.
 
     Raises ValueError, saying what to correct, for an invalid resource or credential. An unknown
     type fails at the start.
@@ -47,7 +47,7 @@ def build_upstream(
 
 
 def build_moderation(spec: ProviderSpec, credential: bytes | str | None) -> ModerationUpstream:
-    """The moderation upstream of a resource; ValueError as above, also for another type."""
+    """Return the moderation upstream of a resource; ValueError as above, also for another type."""
     if spec.type != OPENAI:
         raise ValueError(f"a provider of type {spec.type} serves no moderations")
     return OpenAIUpstream(spec, credential)
@@ -125,14 +125,14 @@ class Providers(Generic[U]):
         self._closing: set[asyncio.Task[None]] = set()
 
     def find_known(self, name: str) -> U | None:
-        """The provider's upstream if it is known and current; else ask `find`."""
+        """Return the provider's upstream if it is known and current; else ask `find`."""
         known, obj = self._entries.get(name), self.table.get(name)
         if known is None or obj is None or known.spec is not obj.spec or not _is_fresh(known):
             return None
         return known.upstream
 
     async def find(self, name: str) -> U | None:
-        """The provider's upstream; None where it does not exist or is unusable.
+        """Return the provider's upstream; None where it does not exist or is unusable.
 
         Raises KubernetesUnavailable where its Secret cannot be read now.
         """
@@ -140,7 +140,7 @@ class Providers(Generic[U]):
         return None if entry is None else entry.upstream
 
     async def recall(self, name: str) -> U | None:
-        """The provider's upstream, or as it was last usable: to stop jobs that run there.
+        """Return the provider's upstream, or as it was last usable: to stop jobs that run there.
 
         The provider or its Secret may be deleted before the tasks that need them. None where this
         process has never used it. Raises as `find`.
@@ -150,7 +150,7 @@ class Providers(Generic[U]):
         return upstream if upstream is not None or last is None else last.upstream
 
     def peek(self, name: str) -> U | None:
-        """The provider's upstream as it was found last, None without one; reads nothing."""
+        """Return the provider's upstream as it was found last, None without one; reads nothing."""
         entry = self._entries.get(name)
         return None if entry is None else entry.upstream
 
@@ -214,7 +214,7 @@ class Providers(Generic[U]):
     async def _make(
         self, spec: ProviderSpec, credential: str | None
     ) -> tuple[U | None, Problem | None]:
-        """The upstream, or the problem that prevents it.
+        """Return the upstream, or the problem that prevents it.
 
         An unexpected exception is a problem of the resource too: it must not end the operator.
         """
@@ -285,6 +285,6 @@ class Providers(Generic[U]):
 
 
 def _is_fresh(entry: _Entry[Any]) -> bool:
-    """Whether nothing has to be read or started again."""
+    """Return whether nothing has to be read or started again."""
     now = time.monotonic()
     return now - entry.read_at < SECRET_SECONDS and now < entry.start_at

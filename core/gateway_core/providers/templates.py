@@ -59,7 +59,7 @@ class Expression:
         """Members of the document that it starts from."""
 
     def evaluate(self, document: Any) -> Any:
-        """The result for a JSON document; None where nothing matches.
+        """Return the result for a JSON document; None where nothing matches.
 
         Raises ExpressionError where a function gets a value of the wrong type.
         """
@@ -70,7 +70,7 @@ class Expression:
 
 
 def prune_nulls(value: Any) -> Any:
-    """The same JSON without null members; items of lists stay."""
+    """Return the same JSON without null members; items of lists stay."""
     if isinstance(value, Mapping):
         return {name: prune_nulls(item) for name, item in value.items() if item is not None}
     if isinstance(value, list):
@@ -98,7 +98,7 @@ def _function_problems(node: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _roots(node: Mapping[str, Any]) -> Iterator[str]:
-    """Names of the document's members that a syntax tree reads."""
+    """Yield names of the document's members that a syntax tree reads."""
     kind = node["type"]
     if kind == "field":
         yield node["value"]
@@ -113,12 +113,12 @@ def _children(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _make_whole(number: float) -> float:
-    """A whole number as int: many APIs reject 5000.0. Raises OverflowError."""
+    """Return a whole number as int: many APIs reject 5000.0. Raises OverflowError."""
     return int(number) if number == int(number) else number
 
 
 def _one_line(error: Exception) -> str:
-    """The error's first line: JMESPath draws the expression below it."""
+    """Return the error's first line: JMESPath draws the expression below it."""
     text = " ".join(str(error).partition("\n")[0].split()).rstrip(":")
     return text.removesuffix(", for expression")[:300] or "is not JMESPath"
 
@@ -160,7 +160,7 @@ class PathTemplate:
 
 
 def fill_header(template: str, credential: str | None) -> str:
-    """A header's value. Raises TemplateError for a missing or invalid credential."""
+    """Return a header's value. Raises TemplateError for a missing or invalid credential."""
     if CREDENTIAL not in template:
         return template
     if not credential:
@@ -171,7 +171,7 @@ def fill_header(template: str, credential: str | None) -> str:
 
 
 def find_header_problem(value: str, *, with_credential: bool) -> str | None:
-    """What to correct in a header's value; None where it is valid."""
+    """Return what to correct in a header's value; None where it is valid."""
     if _CONTROL.search(value):
         return "may not hold a line break or another control character"
     for found in _PLACE.finditer(value):

@@ -143,7 +143,7 @@ class Upstream(Protocol):
         ...
 
     async def find(self, reference: str) -> str | None:
-        """The id of the job submitted under `reference`, None if the provider has none."""
+        """Return the id of the job submitted under `reference`, None if the provider has none."""
         ...
 
     async def poll(self, job_id: str) -> JobReport:
@@ -207,7 +207,7 @@ class ModerationUpstream(Protocol):
     async def moderate(
         self, body: Mapping[str, Any], *, traceparent: str | None = None
     ) -> dict[str, Any]:
-        """The provider's response to `body`, valid by `moderation.read_call`; sent once.
+        """Return the provider's response to `body`, valid by `moderation.read_call`; sent once.
 
         `model` in the body is the provider's name of it, and is the response's. The response is
         complete by contract §6: one result for each text, all 13 categories.

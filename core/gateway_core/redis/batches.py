@@ -37,7 +37,7 @@ class CommandBatcher:
         self._drain_task: asyncio.Task[None] | None = None
 
     async def call(self, call: ScriptCall) -> Reply:
-        """The reply to `call`. CountersStale, CountersUnavailable.
+        """Return the reply to `call`. CountersStale, CountersUnavailable.
 
         A call that is cancelled while it waits is never sent.
         """
@@ -118,7 +118,7 @@ class CommandBatcher:
 
 
 def _copy(error: Exception) -> Exception:
-    """A copy for each caller: the traceback of a shared exception grows with each raise."""
+    """Return a copy for each caller: the traceback of a shared exception grows with each raise."""
     if isinstance(error, CountersUnavailable):
         copy = CountersUnavailable(*error.args)
         copy.__cause__ = error.__cause__

@@ -70,7 +70,7 @@ class Epoch:
         """The last second with a retirement, and the retirements in it."""
 
     def enter(self, run_id: bytes) -> int:
-        """The epoch of a new connection, a new one where another run of the server has greeted."""
+        """Return the epoch of a new connection; a new one where another server run greeted."""
         if run_id != self._run_id:
             self._run_id = run_id
             self.number += 1
@@ -123,7 +123,7 @@ class BoundConnection(AbstractConnection):
         self._number = self._epoch.enter(self._run_id)
 
     def pack_command(self, *args: Any) -> list[bytes]:
-        """The command as it is sent, with the run's id in the place of `RUN_ID`."""
+        """Return the command as it is sent, with the run's id in the place of `RUN_ID`."""
         name, run_id = args[0], self._run_id
         # redis-py names some commands by two words; hiredis packs in a tenth of its time
         words = name.encode().split() if isinstance(name, str) else (name,)
@@ -133,7 +133,7 @@ class BoundConnection(AbstractConnection):
         return [hiredis.pack_command(command)]
 
     def pack_commands(self, commands: Iterable[Iterable[Any]]) -> list[bytes]:
-        """The commands of a pipeline, in one piece."""
+        """Return the commands of a pipeline, in one piece."""
         return [b"".join(part for command in commands for part in self.pack_command(*command))]
 
     async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
@@ -193,7 +193,7 @@ class MasterPool(SentinelConnectionPool, BlockingConnectionPool):
 
 
 def connect(server: RedisOptions | str, max_connections: int) -> Redis:
-    """A client of the master at `server`, or at its URL. It connects at the first command.
+    """Return a client of the master at `server`, or at its URL. It connects at the first command.
 
     Nothing is retried: one request must not be counted twice.
     """

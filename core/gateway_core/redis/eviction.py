@@ -18,7 +18,7 @@ class EvictionWatch(RedisAdapter):
     """Reads the eviction policy each minute; one for a process."""
 
     async def read_policy(self) -> str:
-        """The policy; empty where the server does not report one. CountersUnavailable."""
+        """Return the policy; empty where the server does not report one. CountersUnavailable."""
         # managed servers often forbid CONFIG
         info = await self._ask(self._redis.info("memory"))
         return str(info.get("maxmemory_policy", ""))

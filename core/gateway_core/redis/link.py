@@ -73,7 +73,7 @@ class RedisAdapter:
         await self._redis.aclose()
 
     async def _ask(self, command: Awaitable[Any]) -> Reply:
-        """The reply to a command or a pipeline, within `COMMAND_SECONDS`.
+        """Return the reply to a command or a pipeline, within `COMMAND_SECONDS`.
 
         Raises CountersUnavailable where it was not answered: it may have been applied or not. Error
         replies are raised as `check_reply` says.
@@ -95,11 +95,11 @@ class RedisAdapter:
         return check_reply(reply)
 
     def _open_pipeline(self) -> Pipeline:
-        """An empty batch of commands, for `_ask_all`."""
+        """Return an empty batch of commands, for `_ask_all`."""
         return self._redis.pipeline(transaction=False)
 
     async def _ask_all(self, pipeline: Pipeline) -> list[Reply]:
-        """The replies to a batch. Raises as `_ask`."""
+        """Return the replies to a batch. Raises as `_ask`."""
         # redis-py's own exception would have the commands' arguments in its text
         replies = await self._ask(pipeline.execute(raise_on_error=False))
         return [check_reply(reply) for reply in replies]
@@ -114,11 +114,14 @@ class RedisAdapter:
             await self._ask_all(pipeline)
 
     async def _run(self, script: Script, keys: Sequence[str], *arguments: Argument) -> Reply:
-        """The reply to a script. Raises as `_ask`."""
+        """Return the reply to a script. Raises as `_ask`."""
         return await self._ask(self._execute(ScriptCall(script, keys, arguments)))
 
     async def _run_all(self, calls: Sequence[ScriptCall]) -> list[Reply]:
-        """The replies to scripts that are sent together, errors among them. Raises as `_ask`."""
+        """Return the replies to scripts that are sent together, errors among them.
+
+        Raises as `_ask`.
+        """
         replies: list[Reply] = await self._ask(self._execute_all(calls))
         return replies
 
@@ -194,7 +197,7 @@ class RedisAdapter:
                 await self._ask(self._redis.unlink(*keys))
 
     async def _read_clock(self) -> int:
-        """The server's time in microseconds."""
+        """Return the server's time in microseconds."""
         seconds, micros = await self._ask(self._redis.time())
         return int(seconds) * 1_000_000 + int(micros)
 
@@ -204,7 +207,7 @@ def _note_nothing(_seconds: float, _answered: bool) -> None:
 
 
 def check_reply(reply: Reply) -> Reply:
-    """The reply, unless it is an error.
+    """Return the reply, unless it is an error.
 
     Raises:
         CountersStale: the script found no counters.

@@ -30,7 +30,7 @@ class RedisOptions:
 
 
 def check_url(value: str) -> str:
-    """The URL, if redis-py takes it. ValueError, whose text has no part of it."""
+    """Return the URL, if redis-py takes it. ValueError, whose text has no part of it."""
     try:
         parse_url(value)
     except ValueError:

@@ -24,7 +24,7 @@ class ScriptCall:
 
 
 def load_script(*names: str) -> Script:
-    """The script made of these files of `lua/`."""
+    """Return the script made of these files of `lua/`."""
     folder = files("gateway_core.redis").joinpath("lua")
     return b"\n".join(folder.joinpath(f"{name}.lua").read_bytes() for name in names)
 

@@ -27,7 +27,7 @@ class TransientStore(RedisAdapter):
         await self._run(PUT, keys, value, seconds, most, group_seconds)
 
     async def read(self, name: str, *, extend: int = 0) -> bytes | None:
-        """The value; where `extend` is given, it lives for so many seconds from now."""
+        """Return the value; where `extend` is given, it lives for so many seconds from now."""
         key = self._key(name)
         command = self._redis.getex(key, ex=extend) if extend else self._redis.get(key)
         value = await self._ask(command)

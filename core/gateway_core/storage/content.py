@@ -59,7 +59,7 @@ class Owner:
 
 
 def read_owner(key: str) -> Owner | None:
-    """The owner of `key`; None where the gateway writes no such key."""
+    """Return the owner of `key`; None where the gateway writes no such key."""
     for folder in FOLDERS:
         if key.startswith(folder):
             account, slash, rest = key.removeprefix(folder).partition("/")
@@ -69,17 +69,17 @@ def read_owner(key: str) -> Owner | None:
 
 
 def pool_of(file: Object) -> Literal["files", "temporary"]:
-    """The storage pool of its account that a GatewayFile counts in."""
+    """Return the storage pool of its account that a GatewayFile counts in."""
     return "temporary" if file["spec"]["request"]["purpose"] == "temporary" else "files"
 
 
 def list_keys(file: Object) -> list[str]:
-    """Keys of a GatewayFile's segments, in order."""
+    """Return keys of a GatewayFile's segments, in order."""
     return [segment["key"] for segment in file["spec"]["request"]["segments"]]
 
 
 def find_foreign(file: Object) -> list[str]:
-    """Keys that a GatewayFile names outside its own folders.
+    """Return keys that a GatewayFile names outside its own folders.
 
     The gateway writes none; an object created with kubectl may name any key.
     """
@@ -111,12 +111,12 @@ class Check:
         self.update = self._digest.update
 
     def agrees(self) -> bool:
-        """Whether the bytes are those written."""
+        """Return whether the bytes are those written."""
         return self._digest.hexdigest() == self._expected
 
 
 def read_segments(file: Object) -> list[ObjectRef]:
-    """The segments of a GatewayFile, in order."""
+    """Return the segments of a GatewayFile, in order."""
     return [ObjectRef.model_validate(ref) for ref in file["spec"]["request"]["segments"]]
 
 

@@ -214,7 +214,7 @@ class DirectoryStore:
 async def _collect(
     key: str, source: AsyncIterator[bytes], max_bytes: int
 ) -> AsyncGenerator[bytes, None]:
-    """The source in blocks of at least 256 KiB except the last: each costs a thread's wake-up."""
+    """Yield blocks of at least 256 KiB except the last: each costs a thread's wake-up."""
     buffer = bytearray()
     total = 0
     async for chunk in source:

@@ -43,7 +43,7 @@ def check_prefix(prefix: str) -> None:
 
 
 def is_part(name: str) -> bool:
-    """Whether a file or folder of that name can be part of a key."""
+    """Return whether a file or folder of that name can be part of a key."""
     return bool(_ALLOWED.match(name)) and not name.startswith(TEMPORARY_PREFIX)
 
 
@@ -122,7 +122,7 @@ def write_whole(root: Path, target: Path, data: bytes) -> Digests:
 
 
 def open_file(path: Path) -> FileIO:
-    """The object's file, open for reading. ObjectMissing."""
+    """Return the object's file, open for reading. ObjectMissing."""
     with _missing(path):
         return FileIO(path, "rb")
 
@@ -160,13 +160,13 @@ def read_cached(file: FileIO, position: int, end: int | None, most: int) -> byte
 
 
 def read_whole(path: Path) -> bytes:
-    """All bytes of the object. ObjectMissing."""
+    """Return all bytes of the object. ObjectMissing."""
     with open_file(path) as file:
         return file.readall()
 
 
 def measure(path: Path) -> int:
-    """The object's size in bytes. ObjectMissing."""
+    """Return the object's size in bytes. ObjectMissing."""
     with open_file(path) as file:
         return os.fstat(file.fileno()).st_size
 

@@ -79,7 +79,7 @@ class Downloads:
 
     @contextmanager
     def take(self, address: str, link: str) -> Iterator[None]:
-        """A place for one download. Unavailable where there is none."""
+        """Yield a place for one download. Unavailable where there is none."""
         if not (self._addresses.has_room(address) and self._links.has_room(link)):
             self.refused += 1
             raise Unavailable("Too many downloads are under way, of this file or to this client.")

@@ -47,7 +47,7 @@ class StoredObject:
     xxh3: str | None = None
 
     def refer(self) -> ObjectRef:
-        """The reference to an object just written, for a resource."""
+        """Return the reference to an object just written, for a resource."""
         assert self.sha256 is not None
         return ObjectRef(key=self.key, bytes=self.bytes, sha256=self.sha256, xxh3=self.xxh3)
 
@@ -115,7 +115,7 @@ class ObjectStore(Protocol):
         ...
 
     def list_entries(self, prefix: str, *, start_after: str | None = None) -> AsyncIterator[Entry]:
-        """Objects whose keys start with `prefix`, in the order of their keys' characters.
+        """Return objects whose keys start with `prefix`, in the order of their keys' characters.
 
         Keys up to and including `start_after`, any text, are skipped without being read, so that a
         sweep can continue where an earlier one ended. Objects written or removed meanwhile may be

@@ -48,7 +48,7 @@ def is_same_end(known: Object, obj: Object) -> bool:
 
 
 async def read_archived(store: ObjectStore, account: str, name: str) -> Object | None:
-    """The archived task; None if there is none or it has expired. StoreUnavailable."""
+    """Return the archived task; None if there is none or it has expired. StoreUnavailable."""
     try:
         obj: Object = orjson.loads(await store.get(_key(account, name)))
     except ObjectMissing:
@@ -81,7 +81,7 @@ class InputDamaged(Exception):
 async def store_input(
     store: ObjectStore, account: str, name: str, canonical: bytes
 ) -> dict[str, Any]:
-    """The member of `spec.request` for this input: `input`, or `inputRef` after storing it."""
+    """Return the member of `spec.request` for an input: `input`, or `inputRef` once stored."""
     text = _NOT_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", canonical.decode())
     if len(text.encode()) <= MAX_INLINE_INPUT:
         return {"input": text}
@@ -91,7 +91,7 @@ async def store_input(
 
 
 async def load_input(store: ObjectStore, request: TaskRequest) -> dict[str, Any]:
-    """The input as an object.
+    """Return the input as an object.
 
     Raises:
         InputDamaged: not a JSON object, or not the bytes that were stored.

@@ -151,7 +151,7 @@ class TaskRecorder:
 
 
 def is_same_request(obj: Object, given_digest: str, fingerprint: str) -> bool:
-    """Whether the task was made by a call with the same validated body (contract §2.2).
+    """Return whether the task was made by a call with the same validated body (contract §2.2).
 
     Same with today's defaults, or same as it was sent: what the model says by now is no difference.
     """
@@ -190,7 +190,7 @@ class TaskService:
     async def prepare(
         self, payer: Payer, context: CallContext, service: str, draft: Draft, key: str | None
     ) -> PreparedTask:
-        """The task of a draft: one that exists, or a new one with its price.
+        """Return the task of a draft: one that exists, or a new one with its price.
 
         Raises KeyReused, InvalidRequest for an unknown model, Forbidden, Conflict, Unavailable.
         """
@@ -235,7 +235,7 @@ class TaskService:
     async def _await_winner(
         self, payer: Payer, context: CallContext, task: PreparedTask
     ) -> PreparedTask:
-        """The task, its money reserved, once the other call with its Idempotency-Key has ended.
+        """Return the task, its money reserved, once the other call with its key has ended.
 
         That call has another price for the same name. As a rule its task is found, and replayed or
         refused (§2.2). Raises WinnerUndecided after 10 s.
@@ -252,7 +252,7 @@ class TaskService:
     async def _create_or_get(
         self, payer: Payer, context: CallContext, task: PreparedTask
     ) -> Acceptance:
-        """The task of a reservation; never before its object is acknowledged.
+        """Return the task of a reservation; never before its object is acknowledged.
 
         Raises KeyReused, WinnerUndecided, OutcomeUnknown, Unavailable, Internal.
         """
@@ -323,6 +323,6 @@ class TaskService:
 
 
 def _name_trace(context: CallContext) -> dict[str, str]:
-    """The annotation by which the task's later spans join the request's trace."""
+    """Return the annotation by which the task's later spans join the request's trace."""
     trace = context.span.context
     return {} if trace is None else {TRACEPARENT_ANNOTATION: str(trace)}

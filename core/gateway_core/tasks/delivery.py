@@ -50,7 +50,7 @@ class Outcome:
 
 
 def callback_of(task: GatewayTask) -> Callback:
-    """The recorded delivery, or its initial state."""
+    """Return the recorded delivery, or its initial state."""
     if task.status.callback is not None:
         return task.status.callback
     ended = parse_time(task.status.completion_time)
@@ -74,7 +74,7 @@ def given_up_time(task: GatewayTask) -> datetime | None:
 def record_outcome(
     task: GatewayTask, outcome: Outcome, schedule: Sequence[float], jitter: float
 ) -> dict[str, Any]:
-    """The status after an attempt: the time of the next one, or the end."""
+    """Return the status after an attempt: the time of the next one, or the end."""
     attempts = callback_of(task).attempts + 1
     change: dict[str, Any] = {
         "attempts": attempts,
@@ -98,26 +98,26 @@ def record_outcome(
 
 
 def record_obstacle(task: GatewayTask, problem: str, now: datetime) -> dict[str, Any] | None:
-    """The status of a due attempt that cannot be made; None if already recorded."""
+    """Return the status of a due attempt that cannot be made; None if already recorded."""
     if callback_of(task).last_answer == _shorten(problem):
         return None
     return _describe(task, State.PENDING, problem, now, {"lastAnswer": problem})
 
 
 def record_surrender(task: GatewayTask, problem: str, now: datetime) -> dict[str, Any]:
-    """The status of a callback that is given up before the end of its schedule."""
+    """Return the status of a callback that is given up before the end of its schedule."""
     return _settle(task, State.UNDELIVERED, problem, now, {"lastAnswer": problem})
 
 
 def record_new_series(task: GatewayTask, now: datetime) -> dict[str, Any]:
-    """The status of a callback whose schedule an admin has restarted."""
+    """Return the status of a callback whose schedule an admin has restarted."""
     opened = open_callback(task, now)
     text = f"redelivery {task.spec.redeliveries} is due"
     return {"work": None, **_describe(task, State.PENDING, text, now, opened)}
 
 
 def request_redelivery(obj: Object) -> dict[str, Any]:
-    """The patch of an ended task that has its callback delivered once more. Conflict."""
+    """Return the patch of an ended task that has its callback delivered once more. Conflict."""
     spec, phase = obj["spec"], (obj.get("status") or {}).get("phase")
     if not spec["request"].get("callbackUrl"):
         raise Conflict("The task has no callback.")
@@ -130,7 +130,7 @@ def request_redelivery(obj: Object) -> dict[str, Any]:
 
 
 def keep_finalizer(task: GatewayTask) -> list[str] | None:
-    """The finalizers of a reopened task; None if they need no change."""
+    """Return the finalizers of a reopened task; None if they need no change."""
     if TASK_FINALIZER in task.metadata.finalizers:
         return None
     return sorted({*task.metadata.finalizers, TASK_FINALIZER})
@@ -146,7 +146,7 @@ def _settle(
 def _describe(
     task: GatewayTask, state: str, text: str, now: datetime, change: dict[str, Any]
 ) -> dict[str, Any]:
-    """The whole `status.callback` with `change`, and its condition."""
+    """Return the whole `status.callback` with `change`, and its condition."""
     before = callback_of(task).model_dump(by_alias=True, exclude_none=True)
     status, reason = {
         State.PENDING: ("Unknown", Reason.DELIVERY_PENDING),
@@ -166,5 +166,5 @@ def _describe(
 
 
 def _shorten(text: str) -> str:
-    """The text, cut to the length that the schema allows."""
+    """Return the text, cut to the length that the schema allows."""
     return text if len(text) <= MOST_TEXT else text[: MOST_TEXT - 1] + "…"

@@ -44,7 +44,10 @@ class Draft:
 def draft_task(
     catalog: Catalog, operation: Operation, service: str, raw: bytes, addresses: AddressPolicy
 ) -> Draft:
-    """The draft of a body as it was sent. InvalidRequest, in either 400 form (contract §2.1)."""
+    """Return the draft of a body as it was sent.
+
+    Raises InvalidRequest, in either 400 form (contract §2.1).
+    """
     return draft_values(catalog, operation, service, parse_body(raw), addresses)
 
 
@@ -56,7 +59,7 @@ def draft_values(
     addresses: AddressPolicy,
     listing: str = "",
 ) -> Draft:
-    """The draft of a body that has been parsed. InvalidRequest, in the validation form."""
+    """Return the draft of a body that has been parsed. InvalidRequest, in the validation form."""
     given = check_values(operation, values, addresses)
     model_id = given["model"]
     model = catalog.find_model(service, operation.action, model_id)
@@ -68,7 +71,7 @@ def draft_values(
 def check_values(
     operation: Operation, values: Mapping[str, Any], addresses: AddressPolicy
 ) -> dict[str, Any]:
-    """The values of a body that has been read, without defaults, whatever its model.
+    """Return the values of a body that has been read, without defaults, whatever its model.
 
     Raises InvalidRequest, in the validation form.
     """
@@ -95,7 +98,7 @@ def find_model(draft: Draft, service: str, allows: Allows) -> Model:
 
 
 def price_draft(draft: Draft, model: Model, now: datetime) -> int:
-    """The micro-dollars that the call reserves.
+    """Return the micro-dollars that the call reserves.
 
     Raises Conflict where the model does not support what is asked, or has no price at `now`.
     """

@@ -67,7 +67,7 @@ class TaskRecord:
 
 
 def project_task(obj: Mapping[str, Any]) -> TaskRecord:
-    """The record of a GatewayTask, in the table or the archive."""
+    """Return the record of a GatewayTask, in the table or the archive."""
     request = obj["spec"]["request"]
     status = obj.get("status") or {}
     ended = status.get("phase") in TERMINAL_PHASES
@@ -113,7 +113,7 @@ class TaskCache(Cache[TaskRecord]):
         return self._open.staleness
 
     def get(self, name: str) -> TaskRecord | None:
-        """What is known of the task; None is no proof that there is none."""
+        """Return what is known of the task; None is no proof that there is none."""
         kept = self._ended.get(name)
         if kept is None:
             return self._open.get(name)
@@ -126,7 +126,7 @@ class TaskCache(Cache[TaskRecord]):
         return record
 
     def items(self) -> ItemsView[str, TaskRecord]:
-        """The open tasks; a live view."""
+        """Return the open tasks; a live view."""
         return self._open.items()
 
     def subscribe(self, listener: Listener) -> None:
@@ -146,7 +146,7 @@ class TaskCache(Cache[TaskRecord]):
         return record
 
     def remove(self, obj: Object) -> None:
-        """Removes a task of which this version was deleted."""
+        """Remove a task of which this version was deleted."""
         self._ended.pop(obj["metadata"]["name"], None)
         self._open.remove(obj)
 
@@ -176,7 +176,7 @@ class TaskFinder:
         self._mint = mint
 
     async def find(self, account: str, wire_id: str) -> TaskRecord:
-        """What a GET answers from. NotFound, Unavailable."""
+        """Return what a GET answers from. NotFound, Unavailable."""
         name = self._read_id(account, wire_id)
         known = self._table.get(name)
         if known is not None and known.account == account:
@@ -204,14 +204,14 @@ class TaskFinder:
         raise unknown_task()
 
     async def show(self, account: str, wire_id: str) -> Object:
-        """The account's whole object of this id. NotFound, Unavailable."""
+        """Return the account's whole object of this id. NotFound, Unavailable."""
         obj = await self.find_object(account, self._read_id(account, wire_id))
         if obj is None or obj["spec"]["request"]["accountName"] != account:
             raise unknown_task()
         return obj
 
     def _read_id(self, account: str, wire_id: str) -> str:
-        """The name of the object of an id that may be the account's. NotFound."""
+        """Return the name of the object of an id that may be the account's. NotFound."""
         if not _WIRE_ID.fullmatch(wire_id):
             raise unknown_task()
         if self._mint.check(TASK_PREFIX, account, wire_id) is Ownership.FOREIGN:
@@ -219,7 +219,7 @@ class TaskFinder:
         return id_to_name(wire_id)
 
     async def find_object(self, account: str, name: str) -> Object | None:
-        """The whole object, from the Kubernetes API or the archive. Unavailable.
+        """Return the whole object, from the Kubernetes API or the archive. Unavailable.
 
         A consistent read: what another replica has created a moment ago is found.
         """
@@ -242,5 +242,5 @@ class TaskFinder:
 
 
 def unknown_task() -> NotFound:
-    """The one 404 for unknown, foreign and misplaced tasks."""
+    """Return the only 404 for unknown, foreign and misplaced tasks."""
     return NotFound("Task not found.")

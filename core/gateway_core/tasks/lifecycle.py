@@ -55,7 +55,7 @@ class Step(Enum):
 
 
 def next_step(task: GatewayTask, now: datetime) -> Step:
-    """The next step of `task` at `now` (aware)."""
+    """Return the next step of `task` at `now` (aware)."""
     status = task.status
     if is_terminal(task):
         return _next_step_at_end(task)
@@ -82,23 +82,23 @@ def _next_step_at_end(task: GatewayTask) -> Step:
 
 
 def wants_redelivery(task: GatewayTask) -> bool:
-    """Whether an admin has requested a redelivery that has not begun."""
+    """Return whether an admin has requested a redelivery that has not begun."""
     done = task.status.callback.redeliveries if task.status.callback else 0
     return task.spec.redeliveries > done
 
 
 def is_pending(task: GatewayTask) -> bool:
-    """Whether no intent to submit the task is recorded."""
+    """Return whether no intent to submit the task is recorded."""
     return task.status.phase in (None, Phase.PENDING)
 
 
 def is_terminal(task: GatewayTask) -> bool:
-    """Whether the task has ended."""
+    """Return whether the task has ended."""
     return task.status.phase in TERMINAL_PHASES
 
 
 def is_closed(task: GatewayTask) -> bool:
-    """Whether an ended task is archived and aggregated, without a finalizer.
+    """Return whether an ended task is archived and aggregated, without a finalizer.
 
     If the finalizer was removed by hand, the task is not closed before its charge is aggregated.
     """
@@ -123,7 +123,7 @@ def reserved_micros(task: GatewayTask) -> int:
 def record_intent(
     task: GatewayTask, *, provider: str, upstream_model: str, reserved: int, now: datetime
 ) -> dict[str, Any]:
-    """The status before a call that may start a job; also written before each retry."""
+    """Return the status before a call that may start a job; also written before each retry."""
     message = f"the job is being submitted to {provider}"
     submitted = (ConditionType.SUBMITTED, "False", Reason.SUBMITTING, message)
     return {
@@ -139,12 +139,12 @@ def record_intent(
 
 
 def withdraw_intent() -> dict[str, Any]:
-    """The status change after an intent that certainly started no job."""
+    """Return the status change after an intent that certainly started no job."""
     return {"upstream": None}
 
 
 def record_job(task: GatewayTask, job_id: str, now: datetime) -> dict[str, Any]:
-    """The status once the provider has returned the job's id."""
+    """Return the status once the provider has returned the job's id."""
     provider = task.status.upstream.provider_name if task.status.upstream else "the provider"
     message = f"{provider} runs the job"
     submitted = (ConditionType.SUBMITTED, "True", Reason.RUNNING, f"{provider} took the job")
@@ -178,7 +178,7 @@ def describe_wait(task: GatewayTask, text: str, until: datetime | None = None) -
 
 
 def record_resumption(task: GatewayTask, now: datetime) -> dict[str, Any]:
-    """The status of a task whose job runs, after a wait."""
+    """Return the status of a task whose job runs, after a wait."""
     provider = task.status.upstream.provider_name if task.status.upstream else "the provider"
     message = f"{provider} runs the job"
     return _head(task, Phase.RUNNING, "Unknown", Reason.RUNNING, message, now)
@@ -195,7 +195,7 @@ def read_progress(task: GatewayTask) -> tuple[str, str]:
 def record_completion(
     task: GatewayTask, videos: Sequence[Mapping[str, Any]], charged: int, now: datetime
 ) -> dict[str, Any]:
-    """The terminal status of a task with stored outputs."""
+    """Return the terminal status of a task with stored outputs."""
     message = "the outputs are stored"
     return {
         **_head(task, Phase.COMPLETED, "True", Reason.COMPLETED, message, now),
@@ -212,7 +212,7 @@ def record_failure(
     *,
     limit: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The terminal status of a failed task, which costs nothing.
+    """Return the terminal status of a failed task, which costs nothing.
 
     `message` is the client's (contract §2.3): a sentence, cut to 1024 characters. `limit` is the
     exceeded credit limit as in `status.failure.limit` (§11.1).
@@ -227,7 +227,7 @@ def record_failure(
 
 
 def refuse_restored(task: GatewayTask, message: str, now: datetime) -> dict[str, Any]:
-    """The terminal status of a restored task that is not run again, nor called back."""
+    """Return the terminal status of a restored task that is not run again, nor called back."""
     failure = record_failure(task, Reason.SUBMISSION_UNKNOWN, message, now)
     if task.spec.request.callback_url is None:
         return failure
@@ -282,7 +282,10 @@ def _head(
 
 
 def _ending(task: GatewayTask, charged: int, now: datetime) -> dict[str, Any]:
-    """Fields of both ends. A task with a callback stays open until that is settled (§11.5)."""
+    """Return fields of both ends.
+
+    A task with a callback stays open until that is settled (§11.5).
+    """
     callback = task.spec.request.callback_url is not None
     after = {"callback": open_callback(task, now)} if callback else {"work": SETTLED}
     return {

@@ -49,7 +49,7 @@ class Operation:
     """What it makes; `utility` for everything but media."""
 
     def field(self, name: str) -> Field | None:
-        """The field called `name`, if the operation has it."""
+        """Return the field called `name`, if the operation has it."""
         return next((field for field in self.fields if field.name == name), None)
 
 

@@ -17,19 +17,19 @@ _NO_MESSAGE = "The task failed."
 
 
 def render_processing(task_id: str) -> bytes:
-    """The Processing representation; `task_id` is the public id (`task_…`)."""
+    """Return the Processing representation; `task_id` is the public id (`task_…`)."""
     return b'{"id":"%b","status":"processing"}' % task_id.encode()
 
 
 def render_terminal(task_id: str, status: Mapping[str, Any]) -> bytes:
-    """The Completed or Failed representation for polling, of a terminal status."""
+    """Return the Completed or Failed representation for polling, of a terminal status."""
     if status["phase"] == "Completed":
         return _render_completed(task_id, status)
     return _render_failed(task_id, read_failure(status)["message"])
 
 
 def render_callback(task_id: str, status: Mapping[str, Any]) -> bytes:
-    """The callback's body: Completed as in polling, Failed with an object as `error`."""
+    """Return the callback's body: Completed as in polling, Failed with an object as `error`."""
     if status["phase"] == "Completed":
         return _render_completed(task_id, status)
     failure = read_failure(status)

@@ -26,7 +26,7 @@ _REST = rf"(:(0*({_PORT}))?)?([/?#][^\x00-\x20\x7f-\x9f\\\ufffe\uffff]*)?$"
 def describe_body(
     operation: Operation, models: Mapping[str, Model], *, loopback_callbacks: bool
 ) -> Schema:
-    """The request body of one path, for the models that are served there."""
+    """Return the request body of one path, for the models that are served there."""
     properties = {}
     for field in operation.fields:
         properties[field.name] = _describe_field(field, models, loopback_callbacks)
@@ -39,7 +39,7 @@ def describe_body(
 
 
 def example_body(operation: Operation, models: Mapping[str, Model]) -> dict[str, Any]:
-    """A body with the required fields, which the first model takes."""
+    """Return a body with the required fields, which the first model takes."""
     values: dict[str, Any] = {
         "text": "A lighthouse at dusk, waves against the rocks",
         "url": "https://example.com/reference.png",
@@ -83,7 +83,7 @@ def _describe_field(field: Field, models: Mapping[str, Model], loopback: bool) -
 
 
 def describe_public_url() -> Schema:
-    """A URL that leads out of the gateway's own network, by its text."""
+    """Return a URL that leads out of the gateway's own network, by its text."""
     return _describe_url(_NAME)
 
 
@@ -93,7 +93,7 @@ def _describe_url(hosts: str) -> Schema:
 
 
 def _shared_default(field: Field, models: Iterable[Model]) -> Any:
-    """The default that holds whichever model is selected, None where they differ."""
+    """Return the default that holds whichever model is selected, None where they differ."""
     defaults = []
     for model in models:
         rule = model.rules.get(field.name)
@@ -103,7 +103,7 @@ def _shared_default(field: Field, models: Iterable[Model]) -> Any:
 
 
 def close_schema(properties: dict[str, Schema], optional: tuple[str, ...] = ()) -> Schema:
-    """An object of these properties and no other."""
+    """Return an object of these properties and no other."""
     return {
         "type": "object",
         "additionalProperties": False,

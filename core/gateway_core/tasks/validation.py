@@ -48,12 +48,12 @@ class _Bad(ValueError):
 
 
 def parse_body(raw: bytes) -> dict[str, Any]:
-    """The JSON object in `raw`. InvalidRequest in the simple form if there is none."""
+    """Return the JSON object in `raw`. InvalidRequest in the simple form if there is none."""
     return _read_object(raw, _parse)
 
 
 def parse_exact_body(raw: bytes) -> dict[str, Any]:
-    """The same of a body that is passed on: a number beyond a double makes it invalid."""
+    """Return the same of a body that is passed on: a number beyond a double makes it invalid."""
     return _read_object(raw, orjson.loads)
 
 
@@ -68,7 +68,9 @@ def _read_object(raw: bytes, parse: Callable[[bytes], Any]) -> dict[str, Any]:
 
 
 def _parse(raw: bytes) -> Any:
-    """The JSON value in `raw`; numbers beyond a double become the largest, which no field accepts.
+    """Return the JSON value in `raw`.
+
+    Numbers beyond a double become the largest, which no field accepts.
 
     orjson rejects such valid JSON as a whole, but the client should learn which field is wrong.
     """
@@ -90,7 +92,7 @@ def _bound(found: re.Match[bytes]) -> bytes:
 
 
 def check_shape(operation: Operation, body: Mapping[str, Any]) -> dict[str, Any]:
-    """The body's values, normalised, without defaults; null counts as absent.
+    """Return the body's values, normalised, without defaults; null counts as absent.
 
     InvalidRequest with all problems of all fields, by public field name.
     """
@@ -157,7 +159,7 @@ def check_model(
 
 
 def check_rule(operation: Operation, rule: FieldRule) -> str | None:
-    """The problem of a model's rule itself, for the model's `Ready` condition."""
+    """Return the problem of a model's rule itself, for the model's `Ready` condition."""
     field = operation.field(rule.name)
     if field is None or not field.goes_upstream:
         return f"{rule.name} is not a field of {operation.action} that a model may narrow"

@@ -46,7 +46,7 @@ class AddressRules:
             raise RpcError(INVALID_REQUEST, "This host is not served here.", status=421)
 
     def check_origin(self, headers: Iterable[Header]) -> str | None:
-        """The allowed origin of a page, None where none is named. RpcError 403."""
+        """Return the allowed origin of a page, None where none is named. RpcError 403."""
         given = [
             value.decode("latin-1").strip(_OWS) for name, value in headers if name == b"origin"
         ]

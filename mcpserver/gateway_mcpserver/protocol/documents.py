@@ -27,7 +27,7 @@ _LISTS = {
 
 
 def describe_session(requested: object) -> dict[str, Any]:
-    """The result of a legacy `initialize`."""
+    """Return the result of a legacy `initialize`."""
     return {
         "protocolVersion": negotiate(requested),
         "capabilities": CAPABILITIES,
@@ -37,7 +37,7 @@ def describe_session(requested: object) -> dict[str, Any]:
 
 
 def describe_server() -> dict[str, Any]:
-    """The result of a modern `server/discover`, without what every result has."""
+    """Return the result of a modern `server/discover`, without what every result has."""
     return {
         "supportedVersions": list(MODERN_PROTOCOL_VERSIONS),
         "capabilities": CAPABILITIES,
@@ -48,7 +48,7 @@ def describe_server() -> dict[str, Any]:
 
 
 def find_list(method: str, tools: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The result of a method that lists something, None for other methods."""
+    """Return the result of a method that lists something, None for other methods."""
     member = _LISTS.get(method)
     if member is None:
         return None
@@ -56,7 +56,7 @@ def find_list(method: str, tools: list[dict[str, Any]]) -> dict[str, Any] | None
 
 
 def complete(era: Era, result: dict[str, Any], *, cacheable: bool = False) -> dict[str, Any]:
-    """The result with what every result of its era has."""
+    """Return the result with what every result of its era has."""
     if era is Era.LEGACY:
         return result
     hints = {"ttlMs": LIST_TTL_MS, "cacheScope": "private"} if cacheable else {}

@@ -43,7 +43,7 @@ class Era(Enum):
 
 
 def choose_era(message: Message, headers: Iterable[Header]) -> Era:
-    """The era of a message, whose envelope is checked if it is modern.
+    """Return the era of a message, whose envelope is checked if it is modern.
 
     Raises RpcError: headers and body differ, the envelope is incomplete, or the version is unknown.
     """
@@ -86,7 +86,7 @@ def raise_unless_supported(version: str | None) -> None:
 
 
 def negotiate(requested: object) -> str:
-    """The version of a session that opens with `initialize`."""
+    """Return the version of a session that opens with `initialize`."""
     known = isinstance(requested, str) and requested in HANDSHAKE_PROTOCOL_VERSIONS
     return str(requested) if known else LATEST_HANDSHAKE_VERSION
 

@@ -64,7 +64,7 @@ class Message:
 
 
 def parse_message(raw: bytes) -> Message | None:
-    """The message of a body; None for a response, which answers no request of ours.
+    """Return the message of a body; None for a response, which answers no request of ours.
 
     Raises RpcError: no JSON, a batch, or no message of JSON-RPC 2.0.
     """
@@ -117,12 +117,12 @@ def is_id(value: object) -> TypeGuard[RequestId]:
 
 
 def render_result(request_id: RequestId, result: Any) -> bytes:
-    """The response with a result."""
+    """Return the response with a result."""
     return orjson.dumps({"jsonrpc": "2.0", "id": request_id, "result": result})
 
 
 def render_error(request_id: RequestId | None, error: RpcError) -> bytes:
-    """The response with an error."""
+    """Return the response with an error."""
     body: dict[str, Any] = {"code": error.code, "message": error.message}
     if error.data is not None:
         body["data"] = error.data
@@ -130,10 +130,10 @@ def render_error(request_id: RequestId | None, error: RpcError) -> bytes:
 
 
 def render_notification(method: str, params: Any) -> bytes:
-    """A notification."""
+    """Return a notification."""
     return orjson.dumps({"jsonrpc": "2.0", "method": method, "params": params})
 
 
 def to_response(request_id: RequestId | None, error: RpcError) -> Response:
-    """The HTTP response of an error."""
+    """Return the HTTP response of an error."""
     return Response(error.status, render_error(request_id, error), (JSON, NO_STORE))

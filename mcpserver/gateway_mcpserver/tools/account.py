@@ -23,7 +23,7 @@ class CheckBalance(ReadingTool[NoArguments]):
         self._limiter = limiter
 
     async def run(self, given: NoArguments, call: ToolCall) -> BalanceOutput:
-        """The balance. Unavailable while the counters are."""
+        """Return the balance. Unavailable while the counters are."""
         spending = await self._limiter.read_spending(call.account)
         balance = work_out_balance(call.caller.principal.account, spending)
         return BalanceOutput(**balance.model_dump())

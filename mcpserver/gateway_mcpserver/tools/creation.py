@@ -164,7 +164,7 @@ class CreateTask(Tool[CreateTaskArguments]):
         )
 
     async def call(self, arguments: Mapping[str, Any], call: ToolCall) -> CreatedTask | PendingTask:
-        """The task, to be waited for if the call says so. Raises as a create by REST.
+        """Return the task, to be waited for if the call says so. Raises as a create by REST.
 
         Arguments are validated within admission: a bad call counts as REST's 400 does (§12.1).
         """
@@ -234,7 +234,7 @@ def _refuse() -> Unavailable:
 
 
 def _join_model(given: CreateTaskArguments) -> dict[str, Any]:
-    """The body of the same call by REST. InvalidRequest where two models are named."""
+    """Return the body of the same call by REST. InvalidRequest where two models are named."""
     named = given.params.get("model")
     if given.model is None:
         return given.params
@@ -244,7 +244,7 @@ def _join_model(given: CreateTaskArguments) -> dict[str, Any]:
 
 
 def describe_created(pending: PendingTask, record: TaskRecord | None, **facts: Any) -> CreatedTask:
-    """The output for a task as it is; `facts` say why the call no longer waits."""
+    """Return the output for a task as it is; `facts` say why the call no longer waits."""
     replayed = True if pending.replayed else None
     if record is not None and record.terminal is not None:
         result = orjson.loads(record.terminal)

@@ -62,7 +62,7 @@ class AllowedModels:
     async def list_all(
         self, call: ToolCall, service: str | None = None, action: str | None = None
     ) -> list[Model]:
-        """The models, sorted by service, action and id. Unavailable."""
+        """Return the models, sorted by service, action and id. Unavailable."""
         policy = await self._policies.find(call.caller.principal.key)
         return [
             model
@@ -119,7 +119,7 @@ class ListModels(ReadingTool[ListModelsArguments]):
         self._models = models
 
     async def run(self, given: ListModelsArguments, call: ToolCall) -> ModelList:
-        """The models."""
+        """Return the models."""
         found = [
             ListedModel(
                 model=model.model_id,
@@ -200,7 +200,7 @@ class GetModelInfo(ReadingTool[ModelInfoArguments]):
         self._now = now
 
     async def run(self, given: ModelInfoArguments, call: ToolCall) -> ModelInfo:
-        """The model. NotFound."""
+        """Return the model. NotFound."""
         allowed = await self._models.list_all(call, given.service, given.action)
         found = [model for model in allowed if model.model_id == given.model]
         if not found:
@@ -256,7 +256,7 @@ class ListActions(ReadingTool[NoArguments]):
         self._models = models
 
     async def run(self, given: NoArguments, call: ToolCall) -> ActionList:
-        """The actions."""
+        """Return the actions."""
         groups: dict[Modality, set[str]] = {}
         for model in await self._models.list_all(call):
             groups.setdefault(model.operation.modality, set()).add(model.operation.action)
@@ -315,7 +315,7 @@ class CheckPricing(ReadingTool[PricingArguments]):
         self._now = now
 
     async def run(self, given: PricingArguments, call: ToolCall) -> Pricing:
-        """The prices."""
+        """Return the prices."""
         allowed = await self._models.list_all(call, given.service, given.action)
         found = [model for model in allowed if (given.model or model.model_id) == model.model_id]
         shown = [
@@ -334,7 +334,7 @@ class CheckPricing(ReadingTool[PricingArguments]):
 
 
 def list_params(model: Model) -> list[tuple[OperationField, FieldRule | None]]:
-    """The params that the model takes, and how it narrows each."""
+    """Return the params that the model takes, and how it narrows each."""
     found = ((field, model.rules.get(field.name)) for field in model.operation.fields)
     return [
         (field, rule)

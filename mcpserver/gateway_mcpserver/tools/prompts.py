@@ -47,7 +47,7 @@ class PromptRecord:
 
 
 def project_prompt(obj: Mapping[str, Any]) -> PromptRecord | None:
-    """The record of a GatewayPrompt; None if this release cannot read it."""
+    """Return the record of a GatewayPrompt; None if this release cannot read it."""
     try:
         read = GatewayPrompt.model_validate(obj)
     except ValidationError as error:
@@ -127,7 +127,7 @@ class SearchPrompts(ReadingTool[SearchArguments]):
         self._prompts = prompts
 
     async def run(self, given: SearchArguments, call: ToolCall) -> PromptList:
-        """One page. Unavailable before the first list."""
+        """Return one page. Unavailable before the first list."""
         if not self._prompts.synced:
             raise Unavailable("Prompts cannot be read now.", retry_after=1)
         found = [record.prompt for _, record in self._prompts.items() if _matches(given, record)]

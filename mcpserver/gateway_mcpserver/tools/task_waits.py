@@ -31,7 +31,7 @@ class Progress:
         self._last = 0
 
     def describe(self, elapsed: float) -> dict[str, Any]:
-        """The params of the next one."""
+        """Return the params of the next one."""
         self._last = max(self._last + 1, round(elapsed * 1000))
         return {
             "progressToken": self._token,
@@ -60,7 +60,7 @@ class TaskWaiter:
         token: str | int | None,
         find_refusal: FindRefusal,
     ) -> CreatedTask:
-        """The output of the call, at the latest after `pending.seconds`.
+        """Return the output of the call, at the latest after `pending.seconds`.
 
         Raises NotFound; the refusal of a credential that was revoked, within one heartbeat.
         """
@@ -114,12 +114,12 @@ class TaskWaiter:
         raise refusal
 
     async def find_ended(self, pending: PendingTask) -> TaskRecord | None:
-        """The task if it has ended and can be read. NotFound."""
+        """Return the task if it has ended and can be read. NotFound."""
         record, _ = await self._look(pending, 0.0)
         return record
 
     async def _look(self, pending: PendingTask, now: float) -> tuple[TaskRecord | None, float]:
-        """The task as it is known, and when to look again if the watch does not say."""
+        """Return the task as it is known, and when to look again if the watch does not say."""
         if self._is_running(pending.task_id):
             return None, now + QUIET_SECONDS
         try:

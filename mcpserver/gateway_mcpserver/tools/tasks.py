@@ -75,7 +75,7 @@ class GetTask(ReadingTool[TaskPlace]):
         self._finder = finder
 
     async def run(self, given: TaskPlace, call: ToolCall) -> ShownTask:
-        """The task. NotFound, Unavailable."""
+        """Return the task. NotFound, Unavailable."""
         record = await self._finder.find(call.account, given.task_id)
         if record.service != given.service or record.action != given.action:
             raise unknown_task()
@@ -167,7 +167,7 @@ class ListTasks(ReadingTool[ListTasksArguments]):
         self._finder = finder
 
     async def run(self, given: ListTasksArguments, call: ToolCall) -> ListedTasks:
-        """A page of tasks. NotFound, Unavailable."""
+        """Return a page of tasks. NotFound, Unavailable."""
         after = None
         if given.after is not None:
             after = find_position(await self._finder.show(call.account, given.after))

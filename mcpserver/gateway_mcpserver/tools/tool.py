@@ -42,7 +42,7 @@ class Output(BaseModel):
     omitted: ClassVar[frozenset[str]] = frozenset()
 
     def to_json(self) -> bytes:
-        """The structured content."""
+        """Return the structured content."""
         values = self.model_dump(by_alias=True)
         kept = {k: v for k, v in values.items() if v is not None or k not in self.omitted}
         return orjson.dumps(kept)
@@ -102,13 +102,13 @@ class Tool(ABC, Generic[A]):
 
     @abstractmethod
     async def call(self, arguments: Mapping[str, Any], call: ToolCall) -> Any:
-        """The output for arguments as they came, or what is to be waited for (`PendingTask`).
+        """Return the output for arguments as they came, or a task to wait for (`PendingTask`).
 
         InvalidRequest names each bad argument.
         """
 
     def describe(self) -> dict[str, Any]:
-        """The tool as `tools/list` shows it."""
+        """Return the tool as `tools/list` shows it."""
         return {
             "name": self.name,
             "title": self.title,
@@ -123,12 +123,12 @@ class ReadingTool(Tool[A]):
     """A tool that checks its arguments before anything else."""
 
     async def call(self, arguments: Mapping[str, Any], call: ToolCall) -> Any:
-        """The result of `run` for arguments as they came."""
+        """Return the result of `run` for arguments as they came."""
         return await self.run(validate(self.arguments, arguments), call)
 
     @abstractmethod
     async def run(self, given: A, call: ToolCall) -> Any:
-        """The output for valid arguments."""
+        """Return the output for valid arguments."""
 
 
 @cache
@@ -147,7 +147,10 @@ def describe_output(model: type[Output]) -> Schema:
 
 
 def _simplify(schema: Schema, keeps_null: Any = lambda _: False) -> Schema:
-    """The schema without titles and class docstrings; properties lose null unless they keep it."""
+    """Return the schema without titles and class docstrings.
+
+    Properties lose null unless they keep it.
+    """
     kept = {key: value for key, value in schema.items() if key not in ("title", "description")}
     properties = {}
     for name, value in kept.get("properties", {}).items():
@@ -169,7 +172,10 @@ def _simplify(schema: Schema, keeps_null: Any = lambda _: False) -> Schema:
 
 
 def render_failure(error: Exception, tool: str, call: ToolCall) -> ToolResult:
-    """The result of a failed call. A defect is logged, and named by the id of its request alone."""
+    """Return the result of a failed call.
+
+    A defect is logged, and named by the id of its request alone.
+    """
     if not isinstance(error, GatewayError):
         _log.error("a tool failed", tool=tool, exc_info=error)
         text = f"The gateway failed on this call; its id is {call.context.request_id}."
@@ -183,7 +189,7 @@ def render_failure(error: Exception, tool: str, call: ToolCall) -> ToolResult:
 
 
 def describe_error(error: GatewayError) -> str:
-    """The text of an error: what is wrong with each argument, and when to try again."""
+    """Return the text of an error: what is wrong with each argument, and when to try again."""
     parts = [error.message]
     if isinstance(error, InvalidRequest) and error.errors:
         parts += [f"{name}: {'; '.join(texts)}." for name, texts in error.errors.items()]

@@ -23,7 +23,7 @@ class Toolbox:
         self.described = [tool.describe() for tool in self._tools.values()]
 
     def find(self, name: object) -> Tool[Any]:
-        """The tool of a name. RpcError: clients would show the model a tool's own error."""
+        """Return the tool of a name. RpcError: clients would show the model a tool's own error."""
         tool = self._tools.get(name) if isinstance(name, str) else None
         if tool is None:
             raise RpcError(INVALID_PARAMS, "There is no tool of this name.")
@@ -32,7 +32,7 @@ class Toolbox:
     async def call(
         self, tool: Tool[Any], arguments: Mapping[str, Any], call: ToolCall
     ) -> ToolResult | PendingTask:
-        """The result of a call, also of a failed one, or what is to be waited for."""
+        """Return the result of a call, also of a failed one, or what is to be waited for."""
         outcome = "ok"
         try:
             if not tool.paid:

@@ -59,13 +59,16 @@ Versions = tuple[tuple[str, str], ...]
 
 
 def read_usage_version(obj: Mapping[str, Any]) -> UsageVersion | None:
-    """The account and version of a usage object, from its metadata; None without an account."""
+    """Return the account and version of a usage object, from its metadata.
+
+    Return None without an account.
+    """
     account = (obj["metadata"].get("labels") or {}).get(ACCOUNT_LABEL)
     return (account, obj["metadata"]["resourceVersion"]) if account else None
 
 
 def follow_usage(kube: KubernetesClient) -> Informer[UsageVersion]:
-    """The watch of all usage objects, of which it has metadata alone."""
+    """Return the watch of all usage objects, of which it has metadata alone."""
     return Informer(kube, GatewayUsage.plural, read_usage_version, metadata_only=True)
 
 
@@ -280,7 +283,7 @@ class LastUse:
     async def sweep(self) -> int:
         """Write where the counters know a later use; how many keys.
 
-        Raises CountersUnavailable, RecordUnavailable.
+        Raises CountersUnavailable or RecordUnavailable.
         """
         accounts = {key.spec.account_name for _, key in self.keys.items()}
         written = 0

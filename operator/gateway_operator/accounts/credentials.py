@@ -73,7 +73,7 @@ class Credentials:
         self._now = now
 
     def find_account(self, request: Payer, age: float) -> GatewayAccount:
-        """The account that pays. Refusal, NotYet."""
+        """Return the account that pays. Refusal, NotYet."""
         account = self.accounts.get(request.account_name)
         if account is None and age < SIGHT_SECONDS:
             raise NotYet
@@ -86,7 +86,7 @@ class Credentials:
         return account
 
     def find_policy(self, request: Payer, age: float) -> Policy | None:
-        """The policy that a run is under; None where it names no key. Refusal, NotYet."""
+        """Return the policy that a run is under; None where it names no key. Refusal, NotYet."""
         recorded = frozenset(request.guardrail_names or ())
         if request.key_name is None:
             if recorded:
@@ -108,7 +108,7 @@ class Credentials:
         return policy
 
     def recall_policy(self, request: Payer) -> Policy | None:
-        """The policy of an admitted run: its key and the guardrails that are recorded with it.
+        """Return the policy of an admitted run: its key and its recorded guardrails.
 
         Their limits count as they are now. Those that are gone restrict nothing any more.
         """
@@ -118,7 +118,7 @@ class Credentials:
         return build_policy(request.key_name, rules, self._list_guardrails(request))
 
     def list_budgets(self, request: Payer) -> list[Budget]:
-        """The credit limits of all that the run counts under, as they are now.
+        """Return the credit limits of all that the run counts under, as they are now.
 
         An object of another account that was made under the name since counts for nothing.
         """
@@ -170,7 +170,7 @@ def check_model(policy: Policy | None, service: str, model_id: str) -> None:
 
 
 def _dump_spec(obj: GatewayKey | GatewayGuardrail) -> dict[str, Any]:
-    """The spec as it is in the object, which the rules are read from."""
+    """Return the spec as it is in the object, which the rules are read from."""
     return obj.spec.model_dump(by_alias=True, exclude_none=True)
 
 

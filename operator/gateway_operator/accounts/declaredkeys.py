@@ -106,7 +106,7 @@ class DeclaredKeys:
         return Finding(Problem(reason, text), again_in=seconds)
 
     def _find_wait(self, key: GatewayKey, due: float) -> float:
-        """Seconds until the next check of the Secret, or the expiry of a token."""
+        """Return seconds until the next check of the Secret, or the expiry of a token."""
         ends = [
             (parse_time(token.expiration_time) - self.now()).total_seconds()
             for token in key.status.tokens or ()
@@ -140,7 +140,7 @@ class DeclaredKeys:
         return plaintext
 
     async def _find_moved(self, key: GatewayKey) -> str | None:
-        """The key of the Secret that the status names, where `spec.secretName` was changed."""
+        """Return the key of the Secret that the status names, if `spec.secretName` was changed."""
         before = key.status.secret_name
         if before is None or before == key.spec.secret_name or not key.status.tokens:
             return None

@@ -123,7 +123,9 @@ class HealthStatus:
 
 
 def judge_calls(figures: Figures, provider: GatewayProvider, now: datetime) -> ProviderTest | None:
-    """What the calls of the last minutes show of a provider; None if its status says so already.
+    """Return what the calls of the last minutes show of a provider.
+
+    Return None if its status says so already.
 
     A success is written anew after an hour. Failures say nothing of a credential that has worked.
     """

@@ -34,7 +34,7 @@ class Accounts:
     removal: RemainsRemoval
 
     def list_references(self, obj: GatewayAccount) -> Iterable[Ref]:
-        """None."""
+        """Return nothing: an account depends on no other object."""
         return ()
 
     async def check(self, obj: GatewayAccount) -> Finding:
@@ -66,7 +66,7 @@ class Users:
     removal: RemainsRemoval
 
     def list_references(self, obj: GatewayUser) -> Iterable[Ref]:
-        """The accounts of the memberships."""
+        """Return the accounts of the memberships."""
         return [refer(GatewayAccount, part.account_name) for part in obj.spec.memberships or ()]
 
     async def check(self, obj: GatewayUser) -> Finding:
@@ -87,7 +87,7 @@ class Users:
 
 
 def check_account(account: GatewayAccount | None, name: str) -> Problem | None:
-    """The problem of the account of this name, None for none."""
+    """Return the problem of the account of this name, None for none."""
     if account is None:
         return find_no_account(name)
     if account.metadata.deletion_timestamp is not None:
@@ -98,7 +98,7 @@ def check_account(account: GatewayAccount | None, name: str) -> Problem | None:
 
 
 def find_no_account(name: str) -> Problem:
-    """The problem of an object that names a missing account."""
+    """Return the problem of an object that names a missing account."""
     return Problem(Reason.ACCOUNT_NOT_FOUND, f"no GatewayAccount is called {name}")
 
 
@@ -110,7 +110,7 @@ MOST_REFERENCES = 16
 
 
 def check_names(obj: GatewayKey | GatewayGuardrail, offers: Offers | None) -> Problem | None:
-    """What an admin should know of the names in the object's lists; None for nothing."""
+    """Return what an admin should know of the names in the object's lists; None for nothing."""
     if offers is None:
         return None
     lists = obj.spec.model_dump(by_alias=True, include={*FIELDS})
@@ -119,7 +119,7 @@ def check_names(obj: GatewayKey | GatewayGuardrail, offers: Offers | None) -> Pr
 
 
 def list_names(obj: GatewayKey | GatewayGuardrail) -> list[Ref]:
-    """The models and services that the object's lists name, as far as they are followed."""
+    """Return the models and services that the object's lists name, as far as they are followed."""
     spec = obj.spec.model_dump(include={*FIELDS})
     refs = [
         name_offered(field.split("_")[1], entry)
@@ -130,7 +130,7 @@ def list_names(obj: GatewayKey | GatewayGuardrail) -> list[Ref]:
 
 
 def project_key(obj: Object) -> GatewayKey:
-    """The key of an object, without fields that the operator does not read.
+    """Return the key of an object, without fields that the operator does not read.
 
     One that is revoked, or beyond the bounds of contract §9.0, has no lists: it authorizes nothing.
     """
@@ -163,7 +163,7 @@ class Keys:
         table.subscribe(self._notice)
 
     def list_references(self, obj: GatewayKey) -> Iterable[Ref]:
-        """Its account, the user who made it, and what its lists name."""
+        """Return its account, the user who made it, and what its lists name."""
         spec = obj.spec
         creator = [refer(GatewayUser, spec.created_by)] if spec.created_by else []
         return [refer(GatewayAccount, spec.account_name), *creator, *list_names(obj)]
@@ -190,7 +190,7 @@ class Keys:
             self._declared.forget(name)
 
     def _find_expiry(self, obj: GatewayKey) -> float | None:
-        """Seconds until the key expires; None if it never does, or already has."""
+        """Return seconds until the key expires; None if it never does, or already has."""
         if obj.spec.expiration_time is None:
             return None
         left = (parse_time(obj.spec.expiration_time) - self._now()).total_seconds()
@@ -230,13 +230,13 @@ def check_creator(key: GatewayKey, users: Cache[GatewayUser]) -> Problem | None:
 
 
 def find_role(user: GatewayUser, account: str) -> Role | None:
-    """The user's role in the account; None without one."""
+    """Return the user's role in the account; None without one."""
     memberships = user.spec.memberships or ()
     return next((part.role for part in memberships if part.account_name == account), None)
 
 
 def project_guardrail(obj: Object) -> GatewayGuardrail:
-    """The guardrail of an object, without fields that the operator does not read.
+    """Return the guardrail of an object, without fields that the operator does not read.
 
     One beyond the bounds of contract §9.0 allows nothing, as in the API; nor does one that today's
     schema refuses: if it were dropped, its keys would be unrestricted.
@@ -279,7 +279,7 @@ class Guardrails:
         table.subscribe(self._follow)
 
     def list_references(self, obj: GatewayGuardrail) -> Iterable[Ref]:
-        """Its account, its keys, and what its lists name."""
+        """Return its account, its keys, and what its lists name."""
         keys = [refer(GatewayKey, name) for name in obj.spec.key_names or ()]
         return [refer(GatewayAccount, obj.spec.account_name), *keys, *list_names(obj)]
 

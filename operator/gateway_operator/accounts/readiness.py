@@ -30,12 +30,12 @@ Ref = str
 
 
 def refer(kind: type[Resource], name: str) -> Ref:
-    """The reference to an object, which need not exist."""
+    """Return the reference to an object, which need not exist."""
     return f"{kind.plural}/{name}"
 
 
 def name_offered(what: str, name: str) -> Ref:
-    """The reference to a model by its id, or to a service: `what` is models or providers."""
+    """Return the reference to a model by its id, or to a service: `what` is models or providers."""
     return f"offered/{what}/{name}"
 
 
@@ -65,7 +65,7 @@ class ReadinessKind(Protocol[R]):
     refer to the same. Empty for none."""
 
     def list_references(self, obj: R) -> Iterable[Ref]:
-        """The objects that its condition depends on, whether they exist or not."""
+        """Return the objects that its condition depends on, whether they exist or not."""
         ...
 
     async def check(self, obj: R) -> Finding:
@@ -78,7 +78,7 @@ class Offering(Protocol):
     """A kind whose objects offer names that others may list before there is such an object."""
 
     def list_offered(self, obj: Any) -> Iterable[Ref]:
-        """The names that the object offers, as of `name_offered`."""
+        """Return the names that the object offers, as of `name_offered`."""
         ...
 
 
@@ -104,7 +104,7 @@ class Dependents:
         return before
 
     def find(self, ref: Ref) -> tuple[Ref, ...]:
-        """The objects that depend on `ref`."""
+        """Return the objects that depend on `ref`."""
         return tuple(self._dependents.get(ref, ()))
 
 
@@ -123,7 +123,9 @@ def change_ready(
     good: str = "ready",
     note: Problem | None = None,
 ) -> dict[str, Any]:
-    """The change of a status that shows `problem`, or else `note`, in `Ready`; empty if it does.
+    """Return the change of a status that shows `problem`, or else `note`, in `Ready`.
+
+    The result is empty if it does.
 
     `current` are the conditions as they are, and `generation` is that of the checked object.
     """
@@ -207,7 +209,7 @@ class ReadinessController(Reconciler[Resource]):
             self.queue.add(dependent)
 
     async def find(self, ref: Ref) -> Resource | None:
-        """The object as its table has it."""
+        """Return the object as its table has it."""
         plural, _, name = ref.partition("/")
         found: Resource | None = self._kinds[plural].table.get(name)
         return found

@@ -277,7 +277,7 @@ class RemainsRemoval:
         return 1
 
     async def _confirm(self, owner: Resource) -> Object:
-        """The owner as it is now. OwnerGone where another process has removed it."""
+        """Return the owner as it is now. OwnerGone where another process has removed it."""
         try:
             obj = await self.context.kube.get(owner.plural, owner.metadata.name)
         except ObjectNotFound:
@@ -354,12 +354,12 @@ def _refers(user: GatewayUser, account: str) -> bool:
 
 
 def _name(kind: type[Resource]) -> str:
-    """The word for several objects of a kind, for example `tasks`."""
+    """Return the word for several objects of a kind, for example `tasks`."""
     return kind.plural.removeprefix("gateway")
 
 
 def describe_left(left: Mapping[str, int]) -> str:
-    """The message of `Ready` of an object whose remains are being removed."""
+    """Return the message of `Ready` of an object whose remains are being removed."""
     if not left:
         return "being removed: nothing is left, it goes in some seconds"
     return "being removed; left: " + ", ".join(f"{word} ({n})" for word, n in left.items())

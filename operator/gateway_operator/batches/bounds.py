@@ -159,7 +159,7 @@ class Window:
         self._begun = 0
 
     def __len__(self) -> int:
-        """Lines in flight."""
+        """Return the number of lines in flight."""
         return len(self._under_way)
 
     def has_room(self) -> bool:

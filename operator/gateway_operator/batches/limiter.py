@@ -199,7 +199,7 @@ class ProviderLimiter:
         self._give()
 
     def _take_turn(self) -> asyncio.Future[None]:
-        """The next waiter; its account and its batch come last from now on."""
+        """Return the next waiter; its account and its batch come last from now on."""
         account, share = self._waiting.popitem(last=False)
         batch, waiting = share.popitem(last=False)
         future = waiting.popleft()
@@ -230,7 +230,7 @@ class ProviderLimiters:
     _limiters: dict[str, ProviderLimiter] = field(default_factory=dict, init=False)
 
     def open(self, provider: str) -> ProviderLimiter:
-        """The limiter of a provider, as its resource declares it now."""
+        """Return the limiter of a provider, as its resource declares it now."""
         allowance = self._read_allowance(provider)
         limiter = self._limiters.get(provider)
         if limiter is None:

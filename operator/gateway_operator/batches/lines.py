@@ -72,7 +72,7 @@ class LineCalls:
         self.note_trouble(Reason.WAITING_FOR_PROVIDER, text)
 
     async def run(self, line: Line, to: Destination) -> LineResult | None:
-        """The result of a line, whose first call holds a place in the limiter already.
+        """Return the result of a line, whose first call holds a place in the limiter already.
 
         None where the run was stopped before the provider has answered.
         """
@@ -190,7 +190,7 @@ class LineCalls:
 
 
 async def _read(line: Line) -> Request:
-    """The line's request; a long one is parsed in a thread, beside the event loop."""
+    """Return the line's request; a long one is parsed in a thread, beside the event loop."""
     data = line.data or b""
     if len(data) <= LONG_BYTES:
         return read_request(data)

@@ -64,17 +64,17 @@ class BatchStore(StatusWriter[GatewayBatch]):
         return True
 
     def open_results(self, batch: GatewayBatch) -> ResultsFolder:
-        """The folder of the batch's results."""
+        """Return the folder of the batch's results."""
         account = batch.spec.request.account_name
         return ResultsFolder(self._context.store, account, batch.metadata.name, self._owner)
 
     def name_line(self, batch: GatewayBatch, number: int) -> str:
-        """The id of a line, `batch_req_…`; the same in every process."""
+        """Return the id of a line, `batch_req_…`; the same in every process."""
         account, uid = batch.spec.request.account_name, batch.metadata.uid
         return self._context.mint.mint_keyed("batch_req", account, uid, str(number))
 
     def seconds_left(self, batch: GatewayBatch) -> float:
-        """Seconds until the completion window ends; 0 once it has ended."""
+        """Return seconds until the completion window ends; 0 once it has ended."""
         return max(0.0, (find_deadline(batch) - self._context.now()).total_seconds())
 
 
@@ -141,7 +141,7 @@ class BatchInputs:
         return file.spec.request.segments
 
     def find_policy(self, batch: GatewayBatch) -> Policy | None:
-        """The policy of the batch's key; None where it names no key. Unfit, NotYet."""
+        """Return the policy of the batch's key; None where it names no key. Unfit, NotYet."""
         request, age = batch.spec.request, self.context.age(batch)
         if self.is_admitted(batch):
             return self.credentials.recall_policy(request)

@@ -64,12 +64,12 @@ class JournalCursor:
         return self.halted is None and bool(self._ahead)
 
     def choose(self, most: int, *, again: bool) -> list[int]:
-        """The next numbers to read, and as many of the waiting ones if they are tried `again`."""
+        """Return the next numbers to read, and as many waiting ones if they are tried `again`."""
         waiting = sorted({n for numbers in self.stuck.values() for n in numbers}) if again else []
         return [*waiting[:most], *islice(self._ahead if self.has_more() else (), most)]
 
     def find_left(self, name: DayName, chosen: Iterable[int]) -> float:
-        """The first number that the day waits for and that is not read now; inf for none."""
+        """Return the first number that the day waits for and that is not read now; inf for none."""
         there = set(chosen)
         return next((n for n in self.stuck.get(name, ()) if n not in there), math.inf)
 
@@ -205,7 +205,7 @@ class JournalReader:
         return any(cursor.has_more() for cursor in self._cursors.values())
 
     def _choose(self, *, again: bool) -> dict[str, list[int]]:
-        """The oldest numbers of each process; stuck ones only `again` after a listing.
+        """Return the oldest numbers of each process; stuck ones only `again` after a listing.
 
         Where a day cannot be written now, those of other days are read on past it.
         """
@@ -232,7 +232,7 @@ class JournalReader:
         metrics.journals_damaged.set(sum(cursor.halted is not None for cursor in cursors))
 
     async def _aggregate_part(self, part: DayPart) -> Collection[str]:
-        """The processes whose entries could not all be aggregated."""
+        """Return the processes whose entries could not all be aggregated."""
         context, now = self._context, self._context.now()
         added, left = 0, frozenset[str]()
         away = (KubernetesError, StoreUnavailable)

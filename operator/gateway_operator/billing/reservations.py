@@ -42,7 +42,7 @@ class Payer(Protocol):
 
 
 def make_hold(name: str, request: Payer, micros: int) -> Hold:
-    """The hold of `micros` for the run `name`, under all that its request counts under."""
+    """Return the hold of `micros` for the run `name`, under all that its request counts under."""
     named = {"keyName": request.key_name, "guardrailNames": request.guardrail_names}
     return Hold(name, micros, list_subjects(named))
 

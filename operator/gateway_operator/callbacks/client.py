@@ -33,7 +33,7 @@ MOST_IDLE_HOSTS = 10_000
 
 
 def _bound(places: int) -> FairSemaphore:
-    """A semaphore that gives any free place to the holder that has the fewest."""
+    """Return a semaphore that gives any free place to the holder that has the fewest."""
     return FairSemaphore(places, alone=places)
 
 

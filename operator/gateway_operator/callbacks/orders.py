@@ -184,7 +184,7 @@ class WebhookOrders:
 
 
 def _describe(obj: Object, old: Secret, value: bytes) -> Secret:
-    """The Secret to write. The account owns it, so that it is deleted with the account."""
+    """Return the Secret to write. The account owns it, so that it is deleted with the account."""
     name, uid = obj["metadata"]["name"], obj["metadata"]["uid"]
     mine = {"apiVersion": API_VERSION, "kind": GatewayAccount.kind_name, "name": name, "uid": uid}
     # other owners are kept, except an account of the name that was deleted

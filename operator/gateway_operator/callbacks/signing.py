@@ -53,7 +53,7 @@ class Keyring:
     _locks: dict[_Place, asyncio.Lock] = field(default_factory=dict, init=False)
 
     async def find(self, account: str) -> list[bytes]:
-        """The account's keys, newest first: two while one is rotated out (contract §11.2).
+        """Return the account's keys, newest first: two while one is rotated out (contract §11.2).
 
         Raises:
             NoKey: there is no account, reference, Secret or usable secret.

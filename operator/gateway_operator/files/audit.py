@@ -109,7 +109,7 @@ class OrphanRemoval:
         return removed
 
     async def _list_batches(self) -> tuple[set[str], set[tuple[str, str]]]:
-        """Names of all batches; and (folder, name) of what open batches read and write."""
+        """Return names of all batches; and (folder, name) of what open batches read and write."""
         names, used = set[str](), set[tuple[str, str]]()
         async for obj in list_objects(self._context.kube, GatewayBatch.plural):
             names.add(obj["metadata"]["name"])
@@ -124,7 +124,7 @@ class OrphanRemoval:
         return names, used
 
     async def _group(self, folder: str) -> AsyncIterator[tuple[Owner, list[Entry]]]:
-        """The entries of a folder by their owner."""
+        """Yield the entries of a folder by their owner."""
         current: Owner | None = None
         entries: list[Entry] = []
         async for entry in self._context.store.list_entries(folder):
@@ -138,7 +138,7 @@ class OrphanRemoval:
             yield current, entries
 
     def _find_file(self, inventory: Inventory, owner: Owner) -> str | None:
-        """The file that these bytes should belong to."""
+        """Return the file that these bytes should belong to."""
         if owner.folder == BATCHES_FOLDER:
             return None
         name = inventory.by_upload.get(owner.name) if owner.folder == UPLOADS_FOLDER else owner.name
@@ -173,7 +173,7 @@ class OrphanRemoval:
         return len(orphans)
 
     async def _find_kept(self, owner: Owner) -> frozenset[str] | None:
-        """Keys of the owner that are in use; None for all of them."""
+        """Return keys of the owner that are in use; None for all of them."""
         if owner.folder == BATCHES_FOLDER:
             found = await self._storage.find(GatewayBatch.plural, owner.name)
             return frozenset() if found is None else None
@@ -269,7 +269,7 @@ class QuotaCheck:
                 self._recheck_upload(name)
 
     def _list_members(self, inventory: Inventory) -> dict[tuple[str, Pool], dict[str, int]]:
-        """The expected members by account and pool, of objects older than a create can take.
+        """Return the expected members by account and pool, of objects older than a create can take.
 
         An Upload that is being settled may be a member by either name, so neither is expected.
         """
@@ -323,7 +323,7 @@ class QuotaCheck:
         return repaired
 
     async def _find_prepared(self, account: str, names: Set[str]) -> set[str]:
-        """Those of `names` that a client may still put, or has put and may still confirm.
+        """Return those of `names` that a client may still put, or has put and may still confirm.
 
         A name contains the time it was prepared; and the key of its bytes shows who stored them: a
         call that was killed before it made its object uses another key than a client.
@@ -350,7 +350,7 @@ class QuotaCheck:
     async def _find_difference(
         self, account: str, claims: Mapping[str, Claim], members: Members
     ) -> tuple[str | None, str]:
-        """The first object that differs from the ledger: `missing`, or another `size`."""
+        """Return the first object that differs from the ledger: `missing`, or another `size`."""
         for name, size in members.items():
             claim = claims.get(name)
             if claim is not None and claim.bytes == size:
@@ -360,7 +360,7 @@ class QuotaCheck:
         return None, ""
 
     async def _find_member(self, account: str, member: str) -> str | None:
-        """The member of the object of that name now; None where there is none."""
+        """Return the member of the object of that name now; None where there is none."""
         file = await self._storage.find(GatewayFile.plural, member)
         if file is not None:
             gone = file["metadata"].get("deletionTimestamp")
@@ -382,5 +382,5 @@ class QuotaCheck:
 
 
 def _list_settling(inventory: Inventory) -> set[str]:
-    """The files of uploads that are completed and not settled."""
+    """Return the files of uploads that are completed and not settled."""
     return {upload.file for upload in inventory.uploads.values() if upload.file}

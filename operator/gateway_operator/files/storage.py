@@ -75,7 +75,7 @@ class Inventory:
 
 
 def digest_places(places: dict[str, int]) -> int:
-    """A digest of keys and their sizes, in any order; differs between processes."""
+    """Return a digest of keys and their sizes, in any order; differs between processes."""
     return hash(frozenset(places.items()))
 
 
@@ -100,7 +100,7 @@ async def take_inventory(kube: KubernetesClient) -> Inventory:
 async def list_objects(
     kube: KubernetesClient, plural: str, **selectors: Any
 ) -> AsyncIterator[Object]:
-    """All objects of a kind; memory is that of a page."""
+    """Yield all objects of a kind; memory is that of a page."""
     async for page in list_pages(kube, plural, **selectors):
         for obj in page.items:
             yield obj
@@ -173,7 +173,7 @@ class FileStorage:
             _log.info("reservation not moved now", member=member, error=type(error).__name__)
 
     async def find_kept(self, upload: str, *, closing: str | None = None) -> frozenset[str]:
-        """Keys of all Files made of uploads of this name, except those of the File `closing`.
+        """Return keys of all Files made of uploads of this name, except of the File `closing`.
 
         A name recurs with its Idempotency-Key once the object of the first Upload is removed, and
         both share one folder: the first one's File may exist for years.

@@ -202,6 +202,6 @@ def plan_oauth(
     accounts: Cache[GatewayAccount],
     users: Cache[GatewayUser],
 ) -> Sweep:
-    """The sweep and its pace, that of the last use of keys."""
+    """Return the sweep and its pace, that of the last use of keys."""
     removal = OAuthRemoval(context, counters, accounts, users)
     return Sweep("OAuth clients and grants", removal.sweep, COPY_SECONDS)

@@ -213,7 +213,10 @@ class EndedRemoval:
         return (self.now() - listed.since).total_seconds()
 
     def _select_group(self, listed: Listed) -> str | None:
-        """The label selector of the objects that `most` counts; None where it counts none."""
+        """Return the label selector of the objects that `most` counts.
+
+        Return None where it counts none.
+        """
         if not self.kind.by_account:
             return ""
         return f"{ACCOUNT_LABEL}={listed.account}" if listed.account else None

@@ -74,7 +74,7 @@ class DayClosing:
         return moved
 
     async def _list_waiting(self) -> set[str]:
-        """Names of the usage objects that have entries in the journal, folded or not."""
+        """Return names of the usage objects that have entries in the journal, folded or not."""
         # an entry that cannot be read is folded nowhere, so it is in no day's mark
         found = await self._backlog.read_whole()
         return {usage_name(part.account, part.day) for part in divide_objects(found.objects)}

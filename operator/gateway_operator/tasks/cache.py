@@ -150,7 +150,7 @@ class TaskWriter(StatusWriter[GatewayTask]):
 
 
 def merge_status(obj: Object, change: Mapping[str, Any]) -> dict[str, Any]:
-    """The status of `obj` with `change` merged into it by RFC 7396; neither is changed."""
+    """Return the status of `obj` with `change` merged into it by RFC 7396; neither is changed."""
     return _merge(obj.get("status") or {}, change)
 
 

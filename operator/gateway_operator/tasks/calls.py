@@ -74,7 +74,7 @@ class TaskTraces:
         self._sends_traceparent = sends_traceparent
 
     def begin(self, task: GatewayTask, name: str, *, kind: SpanKind = SpanKind.INTERNAL) -> Span:
-        """The span of a step of the task."""
+        """Return the span of a step of the task."""
         if not self._tracer.is_on:
             return NO_SPAN
         parent = find_context(task)
@@ -110,7 +110,7 @@ class ProviderCalls:
     health: HealthTally = field(default_factory=HealthTally)
 
     async def find(self, provider: str) -> Upstream | None:
-        """The provider's adapter; None if it is unusable now. RecordUnavailable."""
+        """Return the provider's adapter; None if it is unusable now. RecordUnavailable."""
         return await self.providers.find(provider)
 
     async def explain(self, provider: str) -> str:
@@ -124,7 +124,7 @@ class ProviderCalls:
         return await self.providers.recall(provider)
 
     def notify_url(self, task: GatewayTask) -> str | None:
-        """The URL that the task's provider may call, None where push is off."""
+        """Return the URL that the task's provider may call, None where push is off."""
         return self.locate_notices(Notice(task.metadata.name, task.metadata.uid))
 
     @contextmanager
@@ -165,12 +165,12 @@ class ProviderCalls:
 
 
 def name_outcome(error: UpstreamError) -> str:
-    """The metric label of a failed call."""
+    """Return the metric label of a failed call."""
     return next((_OUTCOMES[base] for base in type(error).__mro__ if base in _OUTCOMES), "unclear")
 
 
 def find_context(task: GatewayTask) -> TraceContext | None:
-    """The trace that the task's object names."""
+    """Return the trace that the task's object names."""
     return parse_traceparent(task.metadata.annotations.get(TRACEPARENT_ANNOTATION))
 
 
@@ -187,11 +187,11 @@ class Inputs:
     catalog: Callable[[], Catalog]
 
     def find_model(self, request: TaskRequest) -> Model | None:
-        """The model in the catalog as it is now."""
+        """Return the model in the catalog as it is now."""
         return self.catalog().find_model(request.service, request.action, request.model_id)
 
     async def read(self, request: TaskRequest) -> dict[str, Any]:
-        """The input with all defaults. Refusal."""
+        """Return the input with all defaults. Refusal."""
         values = await load_input(self.store, request)
         if request.fingerprint is not None:
             return values
@@ -199,7 +199,7 @@ class Inputs:
         return {name: value for name, value in complete.items() if name not in _NOT_FOR_PROVIDERS}
 
     async def read_adopted(self, request: TaskRequest) -> dict[str, Any]:
-        """The input of an adopted task, also where its model is no longer offered.
+        """Return the input of an adopted task, also where its model is no longer offered.
 
         Then the defaults of a task made with kubectl are unknown, and it is returned as given.
         """
@@ -209,7 +209,10 @@ class Inputs:
             return await load_input(self.store, request)
 
     async def check(self, request: TaskRequest) -> tuple[Model, dict[str, Any]]:
-        """The model, and the values with defaults. Refusal, with the reason REST would give."""
+        """Return the model, and the values with defaults.
+
+        Raises Refusal, with the reason REST would give.
+        """
         return self._check(request, await load_input(self.store, request))
 
     def _check(self, request: TaskRequest, values: dict[str, Any]) -> tuple[Model, dict[str, Any]]:
@@ -291,7 +294,7 @@ class Outputs:
 
 
 async def _check_pace(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The chunks as they come. UpstreamUnclear once they come too slowly."""
+    """Yield the chunks as they come. UpstreamUnclear once they come too slowly."""
     begin, total = time.monotonic(), 0
     async for chunk in chunks:
         total += len(chunk)

@@ -45,7 +45,7 @@ REDELIVERY_SELECTOR = f"status.work={SETTLED},spec.redeliveries!=0"
 
 
 def read_wanted(obj: Object, shards: Shards) -> int | None:
-    """The object's version if it is of these shards and asks for one more delivery.
+    """Return the object's version if it is of these shards and asks for one more delivery.
 
     Also of a task that was settled once more and not closed, which the resync does not select.
     """
@@ -136,7 +136,10 @@ class Delivery:
         return await self._record(task, outcome)
 
     async def _send(self, task: GatewayTask, message: Message) -> rules.Outcome | None:
-        """The outcome of an attempt; None where the task changed before it was made. NoKey."""
+        """Return the outcome of an attempt; None where the task changed before it was made.
+
+        Raises NoKey.
+        """
         name = task.metadata.name
         # a task without a key takes no place in the limiter
         await self.client.check_keys(message.account)
@@ -179,7 +182,7 @@ class Delivery:
         return outcome
 
     def _limit_wait(self, task: GatewayTask) -> asyncio.Timeout:
-        """The time that the task may wait for the limiter: until it is given up."""
+        """Return the time that the task may wait for the limiter: until it is given up."""
         end = rules.given_up_time(task)
         left = None if end is None else (end - self.context.now()).total_seconds()
         return asyncio.timeout(left)

@@ -148,7 +148,7 @@ class Ending:
             await upstream.cancel(job_id)
 
     async def _find_job(self, task: GatewayTask, provider: str, upstream: Upstream) -> str | None:
-        """The job of a task whose submission was cut short.
+        """Return the job of a task whose submission was cut short.
 
         With keys alone the only way to learn the id is to submit again, which would start paid
         work to stop it; an event reports it instead.

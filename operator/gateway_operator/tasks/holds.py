@@ -128,7 +128,7 @@ class Holds:
         self._doubted.discard(name)
 
     def refuse(self, state: BudgetState, micros: int) -> Refusal:
-        """The refusal of a task whose `micros` do not fit in a budget."""
+        """Return the refusal of a task whose `micros` do not fit in a budget."""
         title = self.credentials.name_subject(state.budget.subject)
         text = describe_limit(state, title, micros)
         return Refusal(Reason.CREDIT_LIMIT_EXCEEDED, text, describe_failure(state))
@@ -157,7 +157,7 @@ class Holds:
         return False
 
     async def _find_exceeded(self, task: GatewayTask, own: int) -> BudgetState | None:
-        """The first budget that is exceeded, as it stands without the task's own hold."""
+        """Return the first budget that is exceeded, as it stands without the task's own hold."""
         request = task.spec.request
         budgets = self.credentials.list_budgets(request)
         if not budgets:

@@ -90,7 +90,7 @@ class Recording:
                 self._archived[name] = task.metadata.uid
 
     def _find(self, name: str) -> GatewayTask | None:
-        """The task if it has ended and its callback is still tried."""
+        """Return the task if it has ended and its callback is still tried."""
         task = self._cache.get(name)
         if task is None or not is_terminal(task) or task.status.work == SETTLED:
             return None

@@ -54,7 +54,10 @@ class Resync:
     missed: int = field(default=0, init=False)
 
     def plan(self, seconds: float) -> tuple[Sweep, ...]:
-        """The sweeps, `seconds` apart; those of ended tasks, which may be many, less often."""
+        """Return the sweeps, `seconds` apart.
+
+        Those of ended tasks, which may be many, run less often.
+        """
         review = max(REVIEW_SECONDS, seconds)
         return (
             Sweep("open_tasks", self.sweep_open_tasks, seconds, first_seconds=0.0),

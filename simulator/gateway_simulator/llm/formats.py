@@ -36,7 +36,7 @@ class Writer:
         self._id = secrets.token_hex(12)
 
     def chat_answer(self) -> Document:
-        """A chat completion."""
+        """Return a chat completion."""
         reply = self._reply
         message: Document = {
             "role": "assistant",
@@ -51,7 +51,7 @@ class Writer:
         return self._shape_chat("chat.completion") | {"choices": choices} | usage
 
     def chat_stream(self, *, include_usage: bool) -> list[bytes]:
-        """The frames of a chat stream."""
+        """Return the frames of a chat stream."""
         shape = self._shape_chat("chat.completion.chunk")
         empty = {"usage": None} if include_usage else {}
 
@@ -75,11 +75,11 @@ class Writer:
         return [*frames, b"data: [DONE]\n\n"]
 
     def responses_answer(self) -> Document:
-        """A Responses object."""
+        """Return a Responses object."""
         return self._finish_response(self._begin_response(), self._make_items())
 
     def responses_stream(self) -> list[bytes]:
-        """The frames of a Responses stream."""
+        """Return the frames of a Responses stream."""
         response = self._begin_response()
         items = self._make_items()
         events: list[Document] = [
@@ -113,12 +113,12 @@ class Writer:
         ]
 
     def google_answer(self) -> Document:
-        """A generateContent answer."""
+        """Return a generateContent answer."""
         parts = [{"text": self._reply.text}] if self._reply.pieces else []
         return self._shape_google([*parts, *self._make_google_calls()], len(self._reply.pieces))
 
     def google_stream(self) -> list[Document]:
-        """The chunks of a streamGenerateContent answer."""
+        """Return the chunks of a streamGenerateContent answer."""
         parts: list[Document] = [{"text": piece} for piece in self._reply.pieces]
         parts += self._make_google_calls()
         last = len(parts) - 1
@@ -263,19 +263,19 @@ class Writer:
 
 
 def google_frame(chunk: Document) -> bytes:
-    """A chunk as Google's own servers frame it."""
+    """Return a chunk as Google's own servers frame it."""
     return b"data: %b\r\n\r\n" % orjson.dumps(chunk)
 
 
 def shape_openai_error(status: int, code: str, message: str) -> Document:
-    """An error of OpenAI's formats."""
+    """Return an error of OpenAI's formats."""
     kind = "rate_limit_error" if status == 429 else "invalid_request_error"
     kind = "server_error" if status >= 500 else kind
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
 def shape_google_error(status: int, code: str, message: str) -> Document:
-    """An error of Google's format."""
+    """Return an error of Google's format."""
     word = _GOOGLE_STATUS.get(status, "UNKNOWN")
     return {"error": {"code": status, "message": message, "status": word}}
 

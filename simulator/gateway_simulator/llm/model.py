@@ -109,7 +109,10 @@ class Reply:
 
 
 def read_directives(ask: Ask) -> Directives:
-    """The directives of an ask; unknown markers and values that are no numbers do nothing."""
+    """Return the directives of an ask.
+
+    Unknown markers and values that are no numbers do nothing.
+    """
     kinds = {field.name: field.type for field in fields(Directives)}
     found: dict[str, Any] = {}
     for name, value in _MARKER.findall(f"{ask.model} {ask.prompt}"):
@@ -125,7 +128,7 @@ def read_directives(ask: Ask) -> Directives:
 
 
 def write_reply(ask: Ask, directives: Directives) -> Reply:
-    """The model's answer to an ask."""
+    """Return the model's answer to an ask."""
     is_answer = ask.has_result and ask.must_call is None
     calls = [] if is_answer else _choose_calls(ask)
     text = "" if calls else _write_text(ask, directives)
@@ -144,7 +147,7 @@ def write_reply(ask: Ask, directives: Directives) -> Reply:
 
 
 def make_sample(schema: Any) -> Any:
-    """A value of a JSON Schema, always the same."""
+    """Return a value of a JSON Schema, always the same."""
     if not isinstance(schema, dict):
         return None
     if schema.get("enum"):
@@ -171,7 +174,7 @@ def make_sample(schema: Any) -> Any:
 
 
 def _choose_calls(ask: Ask) -> list[Call]:
-    """The functions that are forced or that the prompt names."""
+    """Return the functions that are forced or that the prompt names."""
     if ask.must_call is not None:
         chosen = [tool for tool in ask.tools if ask.must_call in ("", tool.name)][:1]
     else:

@@ -13,7 +13,7 @@ from gateway_simulator.moderations import InvalidInput
 
 
 def parse(raw: bytes) -> dict[str, Any]:
-    """The object in a body."""
+    """Return the object in a body."""
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError:
@@ -24,7 +24,7 @@ def parse(raw: bytes) -> dict[str, Any]:
 
 
 def read_chat(body: dict[str, Any]) -> Ask:
-    """The ask of a Chat Completions body."""
+    """Return the ask of a Chat Completions body."""
     messages = _read_list(body, "messages")
     parts = [
         (_get(message, "role"), part)
@@ -49,7 +49,7 @@ def read_chat(body: dict[str, Any]) -> Ask:
 
 
 def read_responses(body: dict[str, Any]) -> Ask:
-    """The ask of a Responses body."""
+    """Return the ask of a Responses body."""
     given = body.get("input")
     items = [{"role": "user", "content": given}] if isinstance(given, str) else _list(given)
     if not items:
@@ -74,7 +74,7 @@ def read_responses(body: dict[str, Any]) -> Ask:
 
 
 def read_generate(body: dict[str, Any], model: str, *, stream: bool) -> Ask:
-    """The ask of a generateContent body, whose fields may be in camelCase or in snake_case."""
+    """Return the ask of a generateContent body with fields in camelCase or snake_case."""
     contents = _read_list(body, "contents")
     instruction = _pick(body, "systemInstruction")
     system = [("system", part) for part in _list(_get(instruction, "parts"))]
@@ -115,7 +115,7 @@ def _get(holder: Any, name: str) -> Any:
 
 
 def _pick(holder: Any, name: str) -> Any:
-    """A field of Google's, which has a camelCase name and a snake_case one."""
+    """Return a field of Google's, which has a camelCase name and a snake_case one."""
     found = _get(holder, name)
     snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
     return _get(holder, snake) if found is None else found
@@ -156,7 +156,7 @@ def _read_stops(value: Any) -> list[str]:
 
 
 def _find_text(part: Any) -> str | None:
-    """The text of a part of Google's, or the result of a function as JSON."""
+    """Return the text of a part of Google's, or the result of a function as JSON."""
     result = _pick(part, "functionResponse")
     if result is not None:
         return orjson.dumps(_get(result, "response")).decode()
@@ -165,13 +165,13 @@ def _find_text(part: Any) -> str | None:
 
 
 def _find_prompt(parts: list[tuple[Any, Any]]) -> str:
-    """The texts of the user, in one line."""
+    """Return the texts of the user, in one line."""
     texts = [_get(part, "text") for role, part in parts if role == "user"]
     return " ".join(text for text in texts if isinstance(text, str))
 
 
 def _list_tools(body: dict[str, Any]) -> list[Any]:
-    """The tools that the model may use."""
+    """Return the tools that the model may use."""
     return [] if body.get("tool_choice") == "none" else _list(body.get("tools"))
 
 
@@ -181,7 +181,7 @@ def _make_tool(function: Any) -> Tool:
 
 
 def _read_choice(choice: Any) -> str | None:
-    """The function that must be called: its name, "" for any, None for none in particular."""
+    """Return the function that must be called: its name, "" for any, None for no certain one."""
     if choice == "required":
         return ""
     name = _get(_get(choice, "function"), "name") or _get(choice, "name")

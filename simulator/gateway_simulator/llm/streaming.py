@@ -21,7 +21,7 @@ class Break:
 
 
 def find_break(directives: Directives) -> Break | None:
-    """The fault that markers ask for."""
+    """Return the fault that markers ask for."""
     for kind, place in (
         ("error", directives.error),
         ("drop", directives.drop),

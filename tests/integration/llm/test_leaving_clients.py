@@ -102,7 +102,9 @@ async def test_clients_that_leave_at_any_moment_leave_nothing_open(world, tally)
             )
             seen = len(provider.received) - warm
             # some leave before the provider has their call, and some after its end
-            assert count / REACHING <= seen <= count, f"the provider has seen {seen} of {count} calls"
+            assert count / REACHING <= seen <= count, (
+                f"the provider has seen {seen} of {count} calls"
+            )
             assert min(late) < 0 < max(late)
             await check_sums(world, client, len(provider.received), count + warm)
     counted.check()

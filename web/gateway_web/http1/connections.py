@@ -82,7 +82,7 @@ class Proxies:
         return address is not None and self._contains(address)
 
     def find_client(self, headers: Iterable[Header]) -> str | None:
-        """The client that a trusted proxy names; None where it names none that can be read.
+        """Return the client that a trusted proxy names; None where it names none that can be read.
 
         `X-Forwarded-For` goes before `Forwarded`.
         """
@@ -119,7 +119,7 @@ def name_holder(host: str) -> str:
 
 
 def name_network(scope: Scope) -> str | None:
-    """The /48 of a request's IPv6 client, which one subscriber may have; None for others."""
+    """Return the /48 of a request's IPv6 client, which one subscriber may have; None for others."""
     client = scope.get("client")
     address = _parse(client[0]) if client and ":" in client[0] else None
     if not isinstance(address, IPv6Address):

@@ -133,7 +133,7 @@ class Exchange:
         return bytes(body)
 
     async def receive(self) -> Message:
-        """The next ASGI message: a part of the body, or `http.disconnect`."""
+        """Return the next ASGI message: a part of the body, or `http.disconnect`."""
         if not self._is_continued and not self._transport.is_closing():
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._is_continued = True
@@ -263,7 +263,10 @@ class Exchange:
     def _make_head(
         self, status: int, headers: Iterable[Header], length: int | None = None
     ) -> bytes:
-        """The bytes of the head; marks the response as begun. `length` adds a Content-Length."""
+        """Return the bytes of the head, and mark the response as begun.
+
+        `length` adds a Content-Length.
+        """
         if not (self._is_continued or self._body) and not self.is_received:
             # the client waits for 100 Continue, and may send another request instead of the body
             self.keep_alive = False

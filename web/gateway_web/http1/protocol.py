@@ -277,7 +277,7 @@ class Protocol(asyncio.Protocol):
     # exchanges
 
     def _make_exchange(self, method: bytes, version: str, *, expects: bool) -> Exchange:
-        """The exchange of the request whose head is complete. Refused."""
+        """Return the exchange of the request whose head is complete. Refused."""
         raw_path, query = read_target(method, self._url, self._headers)
         path = raw_path.decode("ascii")
         scope: dict[str, Any] = {
@@ -417,6 +417,6 @@ class Protocol(asyncio.Protocol):
 
 
 def _read_address(transport: asyncio.Transport, name: str) -> tuple[str, int] | None:
-    """The local or the client's address; None where it is no pair of host and port."""
+    """Return the local or the client's address; None where it is no pair of host and port."""
     info = transport.get_extra_info(name)
     return (str(info[0]), int(info[1])) if isinstance(info, tuple | list) else None

@@ -23,7 +23,7 @@ _CODES = {
 def write_refusal(
     refusal: Refused, request_id: str, method: str, target: bytes, headers: Sequence[Header]
 ) -> bytes:
-    """The response that refuses a request of which so much is known; `target` may be empty.
+    """Return the response that refuses a request of which so much is known; `target` may be empty.
 
     In the dialect of the request's path (contract §0.1).
     """

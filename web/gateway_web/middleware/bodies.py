@@ -49,7 +49,7 @@ class BodyMemory:
         self._shares.acquire_nowait(holder, size)
 
     def give_back(self, holder: str, size: int) -> None:
-        """Ends the count of `size` bytes."""
+        """End the count of `size` bytes."""
         self._shares.release(holder, size)
 
 
@@ -80,7 +80,10 @@ class RequestBody:
             self._counted = 0
 
     def take_whole(self) -> bytes | None:
-        """The whole body where it came with its head, the usual case; else None. Unavailable."""
+        """Return the whole body where it came with its head, the usual case; else None.
+
+        Raises Unavailable.
+        """
         exchange: Exchange | None = self._scope.get(EXCHANGE_KEY)
         if exchange is None or not exchange.is_received or self._ended or self._got:
             return None
@@ -93,7 +96,7 @@ class RequestBody:
         return body
 
     async def __call__(self) -> Message:
-        """The next message, as ASGI has it. Unavailable where it does not come in time."""
+        """Return the next message, as ASGI has it. Unavailable where it does not come in time."""
         if self._ended:
             return await self._receive()
         clock = asyncio.get_running_loop().time
@@ -137,7 +140,7 @@ class RequestBody:
 async def read_chunks(
     receive: Receive, most_bytes: int, error: Exception
 ) -> AsyncGenerator[bytes, None]:
-    """The chunks of a body, none of them empty. `error` is raised beyond `most_bytes`.
+    """Yield the chunks of a body, none of them empty. `error` is raised beyond `most_bytes`.
 
     Raises ClientDisconnect if the body has no end.
     """
@@ -156,7 +159,7 @@ async def read_chunks(
 
 
 async def read_json_body(headers: Iterable[Header], receive: Receive, max_bytes: int) -> bytes:
-    """The whole body of a JSON request.
+    """Return the whole body of a JSON request.
 
     Raises:
         UnsupportedMediaType: it is declared as something else, or as nothing.
@@ -189,7 +192,7 @@ async def read_json_body(headers: Iterable[Header], receive: Receive, max_bytes:
 
 
 def read_json_length(headers: Iterable[Header]) -> int:
-    """The declared length of a JSON body, 0 if there is none. UnsupportedMediaType."""
+    """Return the declared length of a JSON body, 0 if there is none. UnsupportedMediaType."""
     given = dict(headers)
     media_type = given.get(b"content-type", b"")
     if media_type != _JSON_TYPE and media_type.partition(b";")[0].strip().lower() != _JSON_TYPE:

@@ -56,5 +56,5 @@ class CrossOriginMiddleware(CORSMiddleware):
 
 
 def _keep(headers: Sequence[Header]) -> list[Header]:
-    """The headers of CORS alone, not those of Starlette's own body."""
+    """Return the headers of CORS alone, not those of Starlette's own body."""
     return [header for header in headers if header[0].startswith(b"access-control-")]

@@ -21,7 +21,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 
 def find_surface(route: str) -> str:
-    """The surface a route is of: its first word, so `task` of `task_create`."""
+    """Return the surface a route is of: its first word, so `task` of `task_create`."""
     return route.partition("_")[0]
 
 
@@ -65,7 +65,7 @@ class RequestSeries(Collector):
         return requests, times
 
     def describe(self) -> tuple[CounterMetricFamily, HistogramMetricFamily]:
-        """The names, without figures."""
+        """Return the names, without figures."""
         return (
             CounterMetricFamily(
                 "gateway_http_requests_total",
@@ -100,7 +100,7 @@ class AdmissionCounter(Collector):
         return (family,)
 
     def describe(self) -> tuple[CounterMetricFamily]:
-        """The name, without figures."""
+        """Return the name, without figures."""
         return (
             CounterMetricFamily(
                 "gateway_admissions_total",
@@ -120,7 +120,7 @@ class ConnectionMetrics(Collector):
         self._downloads = downloads
 
     def collect(self) -> Iterable[Metric]:
-        """The present figures."""
+        """Return the present figures."""
         connections, ended, downloads, refused = self.describe()
         connections.add_metric((), len(self._table))
         ended.add_metric(("refused",), self._table.refused)
@@ -132,7 +132,7 @@ class ConnectionMetrics(Collector):
     def describe(
         self,
     ) -> tuple[GaugeMetricFamily, CounterMetricFamily, GaugeMetricFamily, CounterMetricFamily]:
-        """The metrics without figures."""
+        """Return the metrics without figures."""
         return (
             GaugeMetricFamily("gateway_connections", "Open connections on the client port."),
             CounterMetricFamily(

@@ -83,7 +83,7 @@ class AccessLog:
 
 @contextmanager
 def open_access_log(settings: ProcessSettings) -> Iterator[AccessLog]:
-    """The access log, as the settings choose it."""
+    """Yield the access log, as the settings choose it."""
     if settings.log_level in ("warning", "error"):
         yield AccessLog("off")
         return
@@ -125,7 +125,7 @@ class RequestSpans:
         self._client_traces = client_traces
 
     def begin(self, scope: Scope) -> Span:
-        """The span of a request."""
+        """Return the span of a request."""
         if not self._tracer.is_on or scope["path"] in _PROBES:
             return NO_SPAN
         told = None if self._client_traces == "ignore" else _read_context(scope)

@@ -58,7 +58,7 @@ Renderer = Callable[[Scope, GatewayError], Response]
 
 
 def render_in_dialect(scope: Scope, error: GatewayError) -> Response:
-    """The response that reports `error` to the client of `scope`."""
+    """Return the response that reports `error` to the client of `scope`."""
     return render_error(error, choose_dialect(scope))
 
 

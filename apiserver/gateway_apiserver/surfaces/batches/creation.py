@@ -139,7 +139,7 @@ class BatchCreation:
     async def _create_or_get(
         self, call: Call, payer: Payer, prepared: _Prepared
     ) -> tuple[Object, bool]:
-        """The object, and whether this call has made it."""
+        """Return the object, and whether this call has made it."""
         if prepared.found is not None:
             return prepared.found, False
         obj = _compose(call, payer, prepared)

@@ -38,14 +38,14 @@ def has_ended(obj: Mapping[str, Any]) -> bool:
 
 
 def read_status(obj: Mapping[str, Any]) -> BatchStatus:
-    """The status on the wire; `cancelling` as soon as cancellation is requested."""
+    """Return the status on the wire; `cancelling` as soon as cancellation is requested."""
     if not has_ended(obj) and obj["spec"].get("desiredState") == "Cancelled":
         return "cancelling"
     return _WORDS[_read_phase(obj)]
 
 
 def render_batch(obj: Mapping[str, Any]) -> Batch:
-    """The Batch of a GatewayBatch."""
+    """Return the Batch of a GatewayBatch."""
     meta, request = obj["metadata"], obj["spec"]["request"]
     status: Mapping[str, Any] = obj.get("status") or {}
     phase, ended = _read_phase(obj), has_ended(obj)
@@ -90,7 +90,7 @@ def render_batch(obj: Mapping[str, Any]) -> Batch:
 
 
 def _read_phase(obj: Mapping[str, Any]) -> str:
-    """The phase; an unknown one, from a later release, counts as running."""
+    """Return the phase; an unknown one, from a later release, counts as running."""
     phase = str((obj.get("status") or {}).get("phase") or "Validating")
     return phase if phase in _WORDS else "InProgress"
 

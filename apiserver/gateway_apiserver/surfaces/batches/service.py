@@ -30,7 +30,7 @@ class BatchService:
         self._clock = clock
 
     async def find(self, account: str, wire_id: str) -> Object:
-        """The Batch. NotFound, Unavailable."""
+        """Return the Batch. NotFound, Unavailable."""
         try:
             obj = await self._repository.find(BATCHES, account, wire_id)
         except NotFound:
@@ -40,7 +40,10 @@ class BatchService:
         return obj
 
     async def list(self, account: str, query: PageQuery) -> tuple[list[Batch], bool]:
-        """A page of the account's Batches; and whether there are more. NotFound, Unavailable."""
+        """Return a page of the account's Batches; and whether there are more.
+
+        Raises NotFound or Unavailable.
+        """
         after = None
         if query.after is not None:
             after = find_position(await self._find_cursor(account, query.after))
@@ -50,7 +53,10 @@ class BatchService:
         return await self._repository.show_each(BATCHES, account, names, render_batch), has_more
 
     async def cancel(self, account: str, wire_id: str) -> Object:
-        """The Batch, cancelled now or before. NotFound, Conflict, Unavailable, OutcomeUnknown."""
+        """Return the Batch, cancelled now or before.
+
+        Raises NotFound, Conflict, Unavailable or OutcomeUnknown.
+        """
 
         def decide(obj: Object) -> Mapping[str, Any] | None:
             if not _is_shown(obj):
@@ -75,7 +81,7 @@ class BatchService:
             raise _unknown(wire_id) from None
 
     async def _find_cursor(self, account: str, wire_id: str) -> Object:
-        """The Batch that a cursor names, also one that is being deleted. NotFound."""
+        """Return the Batch that a cursor names, also one that is being deleted. NotFound."""
         try:
             return await self._repository.find(BATCHES, account, wire_id)
         except NotFound:

@@ -15,7 +15,7 @@ class Actors:
         self._users = users
 
     def show(self, by: str) -> Cell:
-        """The name of a person, key, application or program."""
+        """Return the name of a person, key, application or program."""
         kind, _, name = by.partition("/")
         if kind == "client":
             return Cell(f"Administrator, by {name}" if name else "Administrator")

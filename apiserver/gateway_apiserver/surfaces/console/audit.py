@@ -72,7 +72,7 @@ class AuditPage:
         console.add_page("/audit", self.show, "audit")
 
     async def show(self, call: Call, seat: Seat) -> Screen:
-        """The latest changes, those with a word in any column if one is given."""
+        """Return the latest changes, those with a word in any column if one is given."""
         seat.require(Act.GOVERN, confined=False)
         word = read_query(call).get("word", "").strip()
         # a view reads dozens of objects from the store, which the limiter of lists does not bound

@@ -66,7 +66,7 @@ class ManagementKeyPages:
         console.add_form(f"{one}/revoke", self.revoke, "management_keys_revoke", self.show)
 
     async def show_list(self, call: Call, seat: Seat) -> Screen:
-        """A page of management keys, the newest first."""
+        """Return a page of management keys, the newest first."""
         query, path = read_query(call), f"{seat.home}{PATH}"
         after = query.get("after", "")
         page, more = take_shown(self._find(seat), after)
@@ -91,7 +91,7 @@ class ManagementKeyPages:
         return Screen("Management keys", [Region([table]), Hint(_HINT)])
 
     async def show(self, call: Call, seat: Seat) -> Screen:
-        """One key, and its revocation."""
+        """Return one key, and its revocation."""
         wire_id = call.scope["path_params"]["wire_id"]
         found = (key for key in self._find(seat) if name_to_id(key.name) == wire_id)
         key = next(found, None)
@@ -131,7 +131,7 @@ class ManagementKeyPages:
         return redirect(f"{seat.home}{PATH}/{wire_id}?done=revoked")
 
     def _find(self, seat: Seat) -> Iterator[KeyRecord]:
-        """The account's management keys. Forbidden, Unavailable."""
+        """Yield the account's management keys. Forbidden, Unavailable."""
         seat.require(Act.APPOINT)
         for key in self._keys.find_current(seat.account.name):
             if key.key_class == "Management":

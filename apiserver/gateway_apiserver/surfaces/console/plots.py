@@ -56,7 +56,7 @@ def draw_bars(title: str, bars: Sequence[Bar], show: Callable[[int], str]) -> Ma
 
 
 def _round_up(value: int) -> int:
-    """The next of 1, 2, 5, 10, 20, …"""
+    """Return the next of 1, 2, 5, 10, 20, …"""
     size = 1
     while size * 10 < value:
         size *= 10

@@ -84,7 +84,7 @@ def _to_sentence(field: Field, text: str) -> str:
 
 
 def _name_controls(text: str, labels: Mapping[str, str]) -> str:
-    """The text with labels in the place of the API's names of fields.
+    """Return the text with labels in the place of the API's names of fields.
 
     A name that is a word of the language too stays, unless it is quoted.
     """

@@ -63,7 +63,7 @@ class BatchRow(RunRow):
 
 
 def project_batch_row(obj: Mapping[str, Any]) -> BatchRow | None:
-    """The row of a GatewayBatch; None once its deletion has begun."""
+    """Return the row of a GatewayBatch; None once its deletion has begun."""
     if obj["metadata"].get("deletionTimestamp"):
         return None
     counts = (obj.get("status") or {}).get("counts") or {}
@@ -81,7 +81,7 @@ def project_batch_row(obj: Mapping[str, Any]) -> BatchRow | None:
 
 
 def project_day_row(obj: Mapping[str, Any]) -> DayRow | None:
-    """The row of the GatewayUsage of a day; None of that of past days."""
+    """Return the row of the GatewayUsage of a day; None of that of past days."""
     if obj["spec"].get("day") is None:
         return None
     status = obj.get("status") or {}

@@ -17,7 +17,7 @@ _WIDTH = 88
 
 
 def show_chat(base_url: str, model: str, message: str) -> list[Code]:
-    """A chat that streams, in Python and Node.js with the OpenAI SDK."""
+    """Return a chat that streams, in Python and Node.js with the OpenAI SDK."""
     body = {"model": model, "messages": [{"role": "user", "content": message}], "stream": True}
     url, model_text, message_text = map(_quote, (f"{base_url}/v1", model, message))
     python = f"""import os
@@ -50,7 +50,7 @@ for await (const chunk of stream) {{
 
 
 def show_task(url: str, body: Mapping[str, Any]) -> list[Code]:
-    """A task that is made at this address, and polled until it has ended."""
+    """Return a task that is made at this address, and polled until it has ended."""
     python = f"""import os
 import time
 import uuid
@@ -102,7 +102,7 @@ console.log(task);
 
 
 def show_curl(url: str, body: Mapping[str, Any], *options: str) -> str:
-    """A POST of a JSON body, for a shell."""
+    """Return a POST of a JSON body, for a shell."""
     return (
         f"{shlex.join(('curl', *options, url))} \\\n"
         '  -H "Authorization: Bearer $GATEWAY_API_KEY" \\\n'

@@ -63,7 +63,7 @@ class BatchPages:
         console.add_form(f"{one}/cancel", self.cancel, "batch_cancel", self.show)
 
     async def show_list(self, call: Call, seat: Seat) -> Screen:
-        """A page of batches, the newest first."""
+        """Return a page of batches, the newest first."""
         query, path = read_query(call), f"{seat.home}/batches"
         after = query.get("after", "")
         page = await self._rows.read_page(seat.account.name, after=after, limit=PER_PAGE)
@@ -116,7 +116,7 @@ class BatchPages:
         return redirect(f"{seat.home}/batches/{made['id']}")
 
     async def show(self, call: Call, seat: Seat) -> Screen:
-        """One batch, its progress and its files."""
+        """Return one batch, its progress and its files."""
         wire_id = call.scope["path_params"]["batch_id"]
         each = await self._api.read(call, seat, f"/v1/batches/{wire_id}")
         counts = each["request_counts"]
@@ -189,7 +189,7 @@ class FilePages:
         console.add_page(one, self.show, "file")
 
     async def show_list(self, call: Call, seat: Seat) -> Screen:
-        """A page of files, the newest first."""
+        """Return a page of files, the newest first."""
         query, path = read_query(call), f"{seat.home}/files"
         chosen = {"purpose": query.get("purpose", "")}
         asked = {"limit": PER_PAGE, "after": query.get("after"), **chosen}
@@ -229,7 +229,7 @@ class FilePages:
         return redirect(f"{seat.home}/files/{made['id']}?done=uploaded")
 
     async def show(self, call: Call, seat: Seat) -> Screen:
-        """One file."""
+        """Return one file."""
         wire_id = call.scope["path_params"]["file_id"]
         each = await self._api.read(call, seat, f"/v1/files/{wire_id}")
         path = f"{seat.home}/files/{wire_id}"
@@ -255,7 +255,7 @@ class FilePages:
         return Screen(each["filename"], parts, back=("Files", f"{seat.home}/files"))
 
     async def download(self, call: Call, seat: Seat) -> Response | None:
-        """The file's bytes, as an attachment of no type that a browser would show."""
+        """Return the file's bytes, as an attachment of no type that a browser would show."""
         wire_id = call.scope["path_params"]["file_id"]
         await self._api.send(call, seat, f"/v1/files/{wire_id}/content")
         return None

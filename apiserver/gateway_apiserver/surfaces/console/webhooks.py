@@ -36,7 +36,7 @@ class WebhookPage:
         console.add_form("/webhooks/test", self.test, "webhooks_test", self.show)
 
     async def show(self, call: Call, seat: Seat) -> Screen:
-        """The state of the secret, and both forms."""
+        """Return the state of the secret, and both forms."""
         return await self._compose(call, seat)
 
     async def rotate(self, call: Call, seat: Seat, values: Values) -> Screen:

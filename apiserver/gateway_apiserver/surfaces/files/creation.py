@@ -46,7 +46,7 @@ class FileCreation:
         self._mint = mint
 
     async def create(self, call: Call) -> Object:
-        """The GatewayFile that the call's form has made.
+        """Return the GatewayFile that the call's form has made.
 
         Raises the errors of contract §3.2. Nothing is left after a failure, unless its outcome is
         unknown (OutcomeUnknown).
@@ -80,7 +80,7 @@ class FileCreation:
 
 
 def read_options(fields: Mapping[str, str]) -> FileOptions:
-    """The form's fields, validated. InvalidRequest."""
+    """Return the form's fields, validated. InvalidRequest."""
     purpose = read_purpose(fields)
     if purpose is None:
         raise missing("purpose")
@@ -88,7 +88,7 @@ def read_options(fields: Mapping[str, str]) -> FileOptions:
 
 
 def read_purpose(fields: Mapping[str, str]) -> Purpose | None:
-    """The purpose, None if it was not received yet. InvalidRequest."""
+    """Return the purpose, None if it was not received yet. InvalidRequest."""
     text = fields.get("purpose")
     if text is None:
         return None
@@ -97,7 +97,7 @@ def read_purpose(fields: Mapping[str, str]) -> Purpose | None:
 
 
 async def _check_bytes(form: Form) -> AsyncGenerator[bytes, None]:
-    """The file's bytes; raises before their end unless the whole form is valid."""
+    """Yield the file's bytes; raises before their end unless the whole form is valid."""
     size = 0
     _check_fields_so_far(form, size)
     async with aclosing(form.stream()) as chunks:
@@ -119,7 +119,7 @@ def _check_fields_so_far(form: Form, size: int) -> None:
 
 
 def _read_life(fields: Mapping[str, str]) -> int | None:
-    """The requested seconds, by both fields or neither. InvalidRequest."""
+    """Return the requested seconds, by both fields or neither. InvalidRequest."""
     anchor, seconds = fields.get(_ANCHOR_FIELD), fields.get(_SECONDS_FIELD)
     if anchor is None and seconds is None:
         return None

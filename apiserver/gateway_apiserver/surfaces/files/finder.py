@@ -56,7 +56,7 @@ class FileOrder:
         del self._orders[place], self._names[place]
 
     def walk(self, order: Order, after: int | None) -> Iterator[str]:
-        """Names after a position (see `read_order`). Consume it before the next change."""
+        """Return names after a position (see `read_order`). Consume it before the next change."""
         if order == "asc":
             begin = 0 if after is None else bisect_right(self._orders, after)
             return islice(self._names, begin, None)
@@ -76,7 +76,7 @@ class FileIndex:
         table.subscribe(self._follow)
 
     def walk(self, account: str, order: Order, after: int | None) -> Iterator[FileRecord]:
-        """The account's files after a position. Consume it before the next change."""
+        """Yield the account's files after a position. Consume it before the next change."""
         for name in self._by_account.get(account, FileOrder()).walk(order, after):
             record = self._table.get(name)
             if record is not None:
@@ -98,7 +98,7 @@ class FileIndex:
 def take(
     records: Iterable[FileRecord], wanted: Callable[[FileRecord], bool], limit: int
 ) -> tuple[list[FileRecord], bool]:
-    """The first `limit` wanted records; and whether there are more."""
+    """Return the first `limit` wanted records; and whether there are more."""
     found = list(islice(filter(wanted, records), limit + 1))
     return found[:limit], len(found) > limit
 
@@ -134,7 +134,9 @@ class FileFinder:
         self._clock = clock
 
     async def find(self, account: str, wire_id: str, *, param: str | None = None) -> Object:
-        """The GatewayFile of that id. NotFound if it is unknown, another account's or deleted.
+        """Return the GatewayFile of that id.
+
+        Raises NotFound if it is unknown, another account's or deleted.
 
         Raises Unavailable where the record cannot be read.
         """
@@ -154,7 +156,7 @@ class FileFinder:
     async def list_files(
         self, account: str, query: FileQuery, *, for_page: bool = False
     ) -> tuple[list[FileRecord], bool]:
-        """A page of the account's files; and whether there are more. NotFound, Unavailable.
+        """Return a page of the account's files; and whether there are more. NotFound, Unavailable.
 
         `for_page`: of what the informer has, with the delay of a watch, also where it may lack
         versions that were announced: to list thousands of files takes seconds.
@@ -196,7 +198,10 @@ class FileFinder:
         return await self._table.wait_for_version(version, seconds)
 
     async def _list_all(self, account: str) -> dict[str, FileRecord]:
-        """All files of the account as of one version, from the Kubernetes API. Unavailable."""
+        """Return all files of the account as of one version, from the Kubernetes API.
+
+        Raises Unavailable.
+        """
         for attempt in range(_ATTEMPTS):
             try:
                 async with asyncio.timeout(LIST_SECONDS):
@@ -235,7 +240,7 @@ class FileFinder:
 
 
 def read_found(obj: Object) -> FileRecord:
-    """The record of a GatewayFile that was found. NotFound if it is being deleted."""
+    """Return the record of a GatewayFile that was found. NotFound if it is being deleted."""
     record = read_file(obj)
     if record is None:
         raise unknown(FILE_PREFIX, obj["metadata"]["name"])
@@ -243,7 +248,7 @@ def read_found(obj: Object) -> FileRecord:
 
 
 def project_file(obj: Object, mint: IdMint) -> FileRecord | None:
-    """The record of a GatewayFile; None if it is being deleted, or its id is not minted.
+    """Return the record of a GatewayFile; None if it is being deleted, or its id is not minted.
 
     An admin may choose a name like the gateway's, but no client could request it (§0.4).
     """

@@ -65,7 +65,7 @@ class DeletedFile(Shape):
 
 
 def render_file(record: FileRecord) -> File:
-    """The File object (annex B.1). Files need no processing: the status is constant."""
+    """Return the File object (annex B.1). Files need no processing: the status is constant."""
     return File(
         id=name_to_id(record.name),
         object="file",

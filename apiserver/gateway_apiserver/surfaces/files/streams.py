@@ -88,7 +88,7 @@ class FileStreams:
             raise Internal("The file's bytes are missing.") from error
 
     def _open(self, record: FileRecord, segments: Sequence[ObjectRef]) -> Content:
-        """A File's bytes; its name is never reused, so it is also the version."""
+        """Return a File's bytes; its name is never reused, so it is also the version."""
         return Content(
             size=record.bytes,
             tag=b'"%s"' % record.name.encode(),

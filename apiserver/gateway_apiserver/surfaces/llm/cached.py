@@ -103,7 +103,7 @@ class CachedCalls:
     async def find(
         self, call: Call, payer: Payer, priced: PricedCall, scope: CacheScope
     ) -> Lookup | None:
-        """What is kept for a call; None where the client or the call's parameters forbid it.
+        """Return what is kept for a call; None where the client or the call's parameters forbid it.
 
         Large bodies, also those with files, are neither looked up nor kept.
         """
@@ -158,7 +158,7 @@ class CachedCalls:
 
 
 def _read_directives(call: Call) -> set[str]:
-    """The client's `Cache-Control` directives."""
+    """Return the client's `Cache-Control` directives."""
     return {
         directive.strip().lower()
         for name, value in call.headers

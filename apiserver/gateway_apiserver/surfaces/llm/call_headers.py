@@ -40,19 +40,19 @@ ShownHeaders = Literal["off", "public", "routes"]
 
 
 def has_events(call: LlmCall) -> bool:
-    """Whether the call's stream consists of server-sent events."""
+    """Return whether the call's stream consists of server-sent events."""
     return call.format is not Format.GOOGLE or call.event_stream
 
 
 def name_dropped(paths: Sequence[str]) -> Header:
-    """The header that names the fields and tools of a call which its provider was not sent."""
+    """Return the header that names a call's fields and tools which its provider was not sent."""
     # types of tools are the client's own words
     shown = dict.fromkeys(path for path in paths if path.isascii() and path.isprintable())
     return _DROPPED, ", ".join(shown).encode()[:MOST_DROPPED_BYTES]
 
 
 def choose_stream_head(call: LlmCall) -> Sequence[Header]:
-    """The headers of the call's stream."""
+    """Return the headers of the call's stream."""
     return _EVENT_STREAM if has_events(call) else _JSON_STREAM
 
 
@@ -104,7 +104,10 @@ class CallHeaders:
 
 
 def describe_headers(shown: ShownHeaders, *, has_cache: bool) -> dict[str, HeaderDocs]:
-    """The headers that successful calls have; `has_cache`: some may be answered from the cache."""
+    """Return the headers that successful calls have.
+
+    `has_cache`: some may be answered from the cache.
+    """
     milliseconds, text = {"type": "number", "minimum": 0}, {"type": "string", "minLength": 1}
     described: dict[bytes, HeaderDocs] = {
         _DROPPED: HeaderDocs(
@@ -145,5 +148,5 @@ def describe_headers(shown: ShownHeaders, *, has_cache: bool) -> dict[str, Heade
 
 
 def make_call_headers(shown: ShownHeaders) -> CallHeaders | None:
-    """What adds the headers; None where they are off."""
+    """Return the function that adds the headers; None where they are off."""
     return None if shown == "off" else CallHeaders(shown)

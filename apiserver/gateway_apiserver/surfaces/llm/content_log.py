@@ -24,7 +24,7 @@ async def log_content(
     admitted: AdmittedCall,
     carrying: Awaitable[Response | None],
 ) -> Response | None:
-    """The response of `carrying`, which carries out `admitted`.
+    """Return the response of `carrying`, which carries out `admitted`.
 
     Adds `prompt` and the answer, as far as there is one, to the request's line in the log.
     """
@@ -41,12 +41,12 @@ async def log_content(
 
 
 def show_prompt(body: Mapping[str, Any]) -> str:
-    """A request's body for the log: at most 8 KiB, without inline files and without secrets."""
+    """Return a request's body for the log: at most 8 KiB, without inline files and secrets."""
     return _show(orjson.dumps(_Clip(MOST_BYTES).clip(body)))
 
 
 def _show(content: bytes) -> str:
-    """Text of one line; a character that is cut in two is left out."""
+    """Return a text of one line; a character that is cut in two is left out."""
     text = content[:MOST_BYTES].decode(errors="ignore")
     return redact_secrets(_CONTROL.sub(" ", text))
 
@@ -58,7 +58,7 @@ class _Clip:
         self._left = left
 
     def clip(self, value: Any) -> Any:
-        """A copy of `value`, as far as there is room."""
+        """Return a copy of `value`, as far as there is room."""
         self._left -= 1
         if isinstance(value, str):
             found = _DATA_URL.match(value)

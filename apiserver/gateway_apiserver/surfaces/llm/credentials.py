@@ -8,7 +8,7 @@ from gateway_web.context import Header
 
 
 def read_credentials(scope: Mapping[str, Any]) -> Sequence[Header]:
-    """The request's headers, with the key of `x-goog-api-key` or `?key=` as `Authorization`.
+    """Return the request's headers, with the key of `x-goog-api-key` or `?key=` as `Authorization`.
 
     Keys that are not all the same stay several, which authentication refuses (contract §0.10), in
     its turn: after maintenance (§0.9).

@@ -23,12 +23,12 @@ class ModelLists:
         self._catalog = catalog
 
     def list_models(self, policy: Policy) -> dict[str, Any]:
-        """All models of OpenAI's surfaces."""
+        """Return all models of OpenAI's surfaces."""
         found = self._find(policy, (CHAT.action, ACTION))
         return {"object": "list", "data": [_to_openai(found[name]) for name in sorted(found)]}
 
     def get_model(self, policy: Policy, model_id: str) -> dict[str, Any]:
-        """One of them. NotFound."""
+        """Return one of them. NotFound."""
         actions = CHAT.action, ACTION
         found = self._find(policy, actions).get(model_id)
         if found is None:
@@ -36,7 +36,7 @@ class ModelLists:
         return _to_openai(found)
 
     def list_native(self, policy: Policy, query: bytes) -> dict[str, Any]:
-        """A page of the language models. InvalidRequest for a bad parameter."""
+        """Return a page of the language models. InvalidRequest for a bad parameter."""
         values = parse_qs(query.decode("latin-1"), keep_blank_values=True)
         size, after = _read_page(values)
         found = self._find(policy, (CHAT.action,))
@@ -47,7 +47,7 @@ class ModelLists:
         return page
 
     def get_native(self, policy: Policy, model_id: str) -> dict[str, Any]:
-        """One language model. NotFound."""
+        """Return one language model. NotFound."""
         known_id = model_id.removeprefix("models/")
         found = self._find(policy, (CHAT.action,)).get(known_id)
         if found is None:

@@ -39,7 +39,7 @@ class CallOptions:
 
 
 def read_options(headers: Sequence[Header]) -> CallOptions | None:
-    """The options of a call, None without any. InvalidRequest names the header."""
+    """Return the options of a call, None without any. InvalidRequest names the header."""
     # a loop over the headers costs every call three times as much
     if _NAMES.isdisjoint(map(_get_name, headers)):
         return None
@@ -60,7 +60,10 @@ def read_options(headers: Sequence[Header]) -> CallOptions | None:
 def apply_options(
     headers: Sequence[Header], service: LlmService, priced: PricedCall, payer: Payer
 ) -> PricedCall:
-    """The call with the options of its headers. InvalidRequest; raises as `plan_attempts`."""
+    """Return the call with the options of its headers.
+
+    Raises InvalidRequest, and what `plan_attempts` raises.
+    """
     options = read_options(headers)
     if options is None:
         return priced
@@ -75,7 +78,7 @@ def apply_options(
 
 
 def describe_options() -> list[Schema]:
-    """The headers as parameters of an OpenAPI operation."""
+    """Return the headers as parameters of an OpenAPI operation."""
     model = {"type": "string", "pattern": ANY_MODEL_ID, "maxLength": MOST_MODEL_CHARACTERS}
     models = {"type": "array", "items": model, "minItems": 1, "maxItems": MOST_FALLBACKS}
     seconds = {"type": "number", "minimum": LEAST_SECONDS, "maximum": MOST_SECONDS}

@@ -38,7 +38,7 @@ class PromptFiles:
         self._timeout = StoreTimeout(INPUT_SECONDS)
 
     async def find(self, call: LlmCall, account: str) -> FoundFiles:
-        """The files that a call names.
+        """Return the files that a call names.
 
         Raises:
             NotFound: a file is unknown, another account's, or of another purpose than `user_data`.
@@ -67,7 +67,7 @@ class PromptFiles:
         return FoundFiles(objects, params, total * 4 // 3)
 
     async def inline(self, call: LlmCall, found: FoundFiles) -> LlmCall:
-        """The call with the content of its files.
+        """Return the call with the content of its files.
 
         Raises:
             NotFound: a file has been deleted.

@@ -49,7 +49,7 @@ class _GenerateRoute(CallRoute):
         self._headers = headers
 
     def describe(self, catalog: Catalog) -> Iterable[tuple[str, Docs]]:
-        """Each action."""
+        """Yield the path of each action, with its description."""
         for action, stream in _SERVED.items():
             docs = describe_generate(action + self._suffix, self._headers, stream=stream)
             yield f"{self.path_format}:{action}", docs

@@ -175,7 +175,7 @@ class RunningCall:
         self._keep_alive.beat()
 
     def _make_early(self) -> bytes:
-        """A keep-alive before it is known which model answers."""
+        """Return a keep-alive before it is known which model answers."""
         sent = self._early.keep_alive()
         if self._priced.call.format is Format.RESPONSES:
             for tape in self.tapes:
@@ -254,7 +254,7 @@ class RunningCall:
             self._opened.sent.response.abort()
 
     def _find_end(self) -> ClientDisconnect | GatewayError:
-        """The error of a call that its client has ended, by leaving or by its own time-out."""
+        """Return the error of a call that its client ended, by leaving or by its time-out."""
         if self._is_gone:
             return ClientDisconnect()
         # its client's time for the call is over
@@ -291,7 +291,10 @@ class RunningCall:
         end_attempt(opened.span, outcome, times, used)
 
     async def _answer(self, opened: OpenCall) -> Response | None:
-        """The whole response of a call without a stream; None where it is large, and sent."""
+        """Return the whole response of a call without a stream.
+
+        Return None where it is large, and sent.
+        """
         whole = opened.whole
         if whole is None:
             assert self._dropped is not None
@@ -358,7 +361,7 @@ class RunningCall:
         return estimate_usage(call, 0) if self._times.is_silent else None
 
     def _measure(self, stream: LlmStream, failed: bool) -> TokenUsage | None:
-        """The tokens of a stream; None where it failed without any output."""
+        """Return the tokens of a stream; None where it failed without any output."""
         reported, seen, unseen_seconds = stream.usage, stream.text_bytes, 0.0
         has_reported = reported is not None and reported.output > 0
         if self._is_gone or self._is_late:
@@ -374,7 +377,7 @@ class RunningCall:
     def _describe(
         self, opened: OpenCall, error: UpstreamError | StreamFailed | AnswerDropped
     ) -> ErrorForm:
-        """The words for the last frame of a stream that fails."""
+        """Return the words for the last frame of a stream that fails."""
         if self._is_late:
             return describe_error(_make_late())
         if isinstance(error, AnswerDropped):

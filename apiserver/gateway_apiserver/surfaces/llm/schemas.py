@@ -99,7 +99,7 @@ def describe_generate(name: str, headers: Mapping[str, HeaderDocs], *, stream: b
 
 
 def describe_list(name: str, *, native: bool) -> Docs:
-    """A list of models: Google's where `native`, else that of the credential's dialect."""
+    """Return a list of models: Google's where `native`, else that of the credential's dialect."""
     openai = close_schema(
         {"object": {"const": "list"}, "data": {"type": "array", "items": _OPENAI_MODEL}}
     )
@@ -114,7 +114,7 @@ def describe_list(name: str, *, native: bool) -> Docs:
 
 
 def describe_model(name: str, *, native: bool) -> Docs:
-    """One model, in the dialect that `describe_list` says."""
+    """Return one model, in the dialect that `describe_list` says."""
     response: Schema = _GOOGLE_MODEL if native else {"anyOf": [_OPENAI_MODEL, _GOOGLE_MODEL]}
     errors = _GOOGLE_ERRORS if native else _OPENAI_ERRORS + _GOOGLE_ERRORS
     return Docs(name, "Show a model", response, errors=errors)
@@ -198,7 +198,7 @@ def _describe_generate_body(catalog: Catalog) -> Schema | None:
 def _describe_body(
     catalog: Catalog, required: tuple[str, ...], properties: dict[str, Schema]
 ) -> Schema | None:
-    """A body for one of the present models; None where there are none."""
+    """Return a body for one of the present models; None where there are none."""
     models = {
         model_id
         for (_, action), found in catalog.models.items()
@@ -228,7 +228,7 @@ def _describe_usage(*names: str) -> Schema:
 
 
 def _open_schema(properties: dict[str, Schema], **optional: Schema) -> Schema:
-    """An object with at least these properties."""
+    """Return an object with at least these properties."""
     return {
         "type": "object",
         "required": list(properties),

@@ -18,7 +18,7 @@ Read = Callable[[dict[str, Any], int], LlmCall]
 
 
 def read_shallow(read: Read, body: dict[str, Any], size: int) -> tuple[LlmCall, int]:
-    """The call of a body that is not nested too deeply to be translated, and its size.
+    """Return the call of a body that is not nested too deeply to be translated, and its size.
 
     The call is reserved by the size of compact JSON, as a quote is (contract §2.7).
     """

@@ -50,7 +50,7 @@ class AssignmentService:
     async def list_page(
         self, account: str, guardrail_id: str, query: ListQuery
     ) -> Page[Assignment]:
-        """A page of the guardrail's keys, by their creation."""
+        """Return a page of the guardrail's keys, by their creation."""
         guardrail = await self._repository.find(GUARDRAILS, account, guardrail_id)
         keys = (await self._repository.list_all(KEYS, account)).objects
         after = await self._objects.find_cursor(KEYS, account, query.after, keys)
@@ -156,7 +156,7 @@ class AssignmentService:
     async def _check_keys(
         self, account: str, guardrail_id: str, wire_ids: Iterable[str]
     ) -> list[str]:
-        """The keys' object names. NotFound if one is not the account's."""
+        """Return the keys' object names. NotFound if one is not the account's."""
         await self._repository.find(GUARDRAILS, account, guardrail_id)
         keys = (await self._repository.list_all(KEYS, account, names_only=True)).objects
         names = [self._repository.check_id(KEYS, account, wire_id) for wire_id in wire_ids]
@@ -167,7 +167,10 @@ class AssignmentService:
 
 
 def _add(own: str, known: list[str], names: list[str], guardrails: Iterable[Object]) -> list[str]:
-    """The keys of the guardrail `own` with more. Conflict if it or a key then has too many."""
+    """Return the keys of the guardrail `own` with more.
+
+    Raises Conflict if it or a key then has too many.
+    """
     for name in names:
         others = sum(
             name in (guardrail["spec"].get("keyNames") or ())

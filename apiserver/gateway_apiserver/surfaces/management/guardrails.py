@@ -90,12 +90,12 @@ class GuardrailService:
         return await self._conclude(stands, spec, replayed=not is_new)
 
     async def list_page(self, account: str, query: ListQuery) -> Page[Guardrail]:
-        """A page of the account's guardrails."""
+        """Return a page of the account's guardrails."""
         page, more = await self._objects.read_page(GUARDRAILS, account, query)
         return Page[Guardrail].of(await self._render_all(account, page), has_more=more)
 
     async def show(self, account: str, guardrail_id: str) -> Guardrail:
-        """One guardrail."""
+        """Return one guardrail."""
         return await self._render(await self._repository.find(GUARDRAILS, account, guardrail_id))
 
     async def change(self, caller: Caller, guardrail_id: str, body: GuardrailPatch) -> Guardrail:
@@ -154,7 +154,7 @@ class GuardrailService:
     async def _conclude(
         self, obj: Object, spec: Mapping[str, Any], *, replayed: bool
     ) -> tuple[Guardrail, bool]:
-        """The response to the create of `obj`, which is deleted if its name is taken.
+        """Return the response to the create of `obj`, which is deleted if its name is taken.
 
         A checked one stays, even if names have changed since. Raises Conflict.
         """
@@ -220,7 +220,7 @@ class GuardrailService:
 
 
 def _render_new(obj: Object, spec: Mapping[str, Any]) -> Guardrail:
-    """The guardrail as it was when it was made of `spec`."""
+    """Return the guardrail as it was when it was made of `spec`."""
     meta = obj["metadata"]
     first = {
         "metadata": {"name": meta["name"], "creationTimestamp": meta["creationTimestamp"]},

@@ -143,7 +143,7 @@ class KeyService:
         return _add_secret(self._render_new(stands, spec), minted.plaintext), False
 
     async def list_page(self, caller: Caller, query: KeyQuery) -> Page[Key]:
-        """A page of the account's keys, including revoked ones."""
+        """Return a page of the account's keys, including revoked ones."""
         now, part = CLOCK.now(), (query.name_contains or "").casefold()
 
         def is_wanted(obj: Object) -> bool:
@@ -156,7 +156,7 @@ class KeyService:
         return Page[Key].of(await self._render_all(caller.account, page), has_more=more)
 
     async def show(self, caller: Caller, key_id: str) -> Key:
-        """One key."""
+        """Return one key."""
         obj = await self._repository.find(KEYS, caller.account, key_id)
         _check_governs(caller, obj)
         return await self._render(obj)
@@ -265,7 +265,7 @@ class KeyService:
         }
 
     def _render_new(self, obj: Object, spec: Mapping[str, Any]) -> Key:
-        """The key as it was when it was made of `spec`."""
+        """Return the key as it was when it was made of `spec`."""
         meta = obj["metadata"]
         hint = (meta.get("annotations") or {}).get(FIRST_HINT_ANNOTATION)
         tokens = [{"hint": hint}] if hint else obj["spec"]["tokens"]
@@ -360,7 +360,7 @@ def _check_not_revoked(obj: Object) -> None:
 
 
 def _retire(tokens: Sequence[Mapping[str, Any]], seconds: int) -> list[Mapping[str, Any]]:
-    """Tokens of a key that stay beside a new one: the newest, for the overlap."""
+    """Return tokens of a key that stay beside a new one: the newest, for the overlap."""
     if not seconds:
         return []
     end = format_time(CLOCK.now() + timedelta(seconds=seconds))

@@ -44,7 +44,7 @@ class MemberService:
         self._kube = kube
 
     def list_page(self, account: str, query: ListQuery) -> Page[Member]:
-        """A page of the account's members, from the informer of users."""
+        """Return a page of the account's members, from the informer of users."""
         members: dict[str, tuple[UserRecord, Role]] = {
             str(user.id): (user, role)
             for _, user in [*self._users.items()]

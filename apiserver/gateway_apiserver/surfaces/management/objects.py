@@ -80,7 +80,7 @@ class ManagedObjects:
     ) -> Creation:
         """Choose the name of the object that `values` ask for, and look for an earlier call's.
 
-        Raises KeyReused, Unavailable.
+        Raises KeyReused or Unavailable.
         """
         annotations = {REQUEST_ID_ANNOTATION: caller.context.request_id}
         annotations |= record_change(None, caller.principal, "created")
@@ -104,7 +104,7 @@ class ManagedObjects:
         query: ListQuery,
         is_wanted: Callable[[Object], bool] = lambda _: True,
     ) -> tuple[list[Object], bool]:
-        """The whole objects of a page; and whether there are more. NotFound, Unavailable."""
+        """Return the whole objects of a page; and whether there are more. NotFound, Unavailable."""
         known: dict[str, Object] = {}
         if query.after is not None:
             with suppress(NotFound):
@@ -149,14 +149,14 @@ class ManagedObjects:
 
 
 def make_intent(caller: Caller, key: str, values: Mapping[str, Any]) -> Intent:
-    """The intent of a POST of the validated body `values`, ids in the path included."""
+    """Return the intent of a POST of the validated body `values`, ids in the path included."""
     name = hashlib.sha256(f"{_PARAMETER.sub('*', _read_path(caller))}\0{key}".encode()).hexdigest()
     given = fingerprint(values)
     return Intent(name[:_DIGEST_CHARACTERS], given[:_DIGEST_CHARACTERS], caller.context.request_id)
 
 
 def _read_path(caller: Caller) -> str:
-    """The route's path below the root, with its parameters named."""
+    """Return the route's path below the root, with its parameters named."""
     return caller.path.removeprefix(ROOT + "/")
 
 
@@ -168,7 +168,10 @@ def check_made(obj: Object, intent: Intent) -> None:
 
 
 def find_note(obj: Object, intent: Intent) -> str | None:
-    """The request id of the call that has already changed the object, None for none. KeyReused."""
+    """Return the request id of the call that has already changed the object, None for none.
+
+    Raises KeyReused.
+    """
     for call, given, request_id in _read_notes(obj):
         if call == intent.call:
             if given != intent.input:

@@ -243,7 +243,7 @@ _CENTS, _WINDOW = "limit_cents", "limit_window"
 
 
 def write_spec(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a new object's spec that clients choose. InvalidRequest."""
+    """Return the part of a new object's spec that clients choose. InvalidRequest."""
     given = {name: value for name, value in values.items() if value is not None}
     spec = {_FIELDS[name]: value for name, value in given.items() if name in _FIELDS}
     limit = merge_limit(None, given)
@@ -253,7 +253,10 @@ def write_spec(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_patch(spec: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The merge patch of `spec` for a client's merge patch, with changes only. InvalidRequest."""
+    """Return the merge patch of `spec` for a client's merge patch, with changes only.
+
+    Raises InvalidRequest.
+    """
     patch = {_FIELDS[name]: value for name, value in values.items() if name in _FIELDS}
     if _CENTS in values or _WINDOW in values:
         patch["limit"] = merge_limit(spec.get("limit"), values)
@@ -282,7 +285,7 @@ def _check_size(spec: Mapping[str, Any]) -> None:
 def merge_limit(
     limit: Mapping[str, Any] | None, values: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """The limit after a change: an amount and its window, or neither (contract §9).
+    """Return the limit after a change: an amount and its window, or neither (contract §9).
 
     Clearing one of the two clears both. InvalidRequest if one is missing.
     """

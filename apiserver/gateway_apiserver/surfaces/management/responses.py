@@ -213,20 +213,20 @@ class BudgetReader:
 
 
 def make_budget(subject: str, spec: Mapping[str, Any]) -> Budget:
-    """The budget of a spec; without a limit it counts all charges ever."""
+    """Return the budget of a spec; without a limit it counts all charges ever."""
     limit = spec.get("limit") or {}
     return Budget(subject, limit.get("micros"), limit.get("window", "lifetime"))
 
 
 def view_unused(spec: Mapping[str, Any], now: datetime) -> BudgetView:
-    """The budget of a spec without charges."""
+    """Return the budget of a spec without charges."""
     budget = make_budget("", spec)
     reset = find_reset(Buckets(), budget.window or "lifetime", now)
     return BudgetView(0, budget.limit, None if budget.window in TRAILING else reset)
 
 
 def view_state(state: BudgetState) -> BudgetView:
-    """A budget of the counters."""
+    """Return a budget of the counters."""
     limit, window = state.budget.limit, state.budget.window
     idle = window in TRAILING and not state.used
     reset = None if idle or state.reset is None else datetime.fromtimestamp(state.reset, UTC)
@@ -235,7 +235,7 @@ def view_state(state: BudgetState) -> BudgetView:
 
 
 def view_status(obj: Mapping[str, Any]) -> BudgetView:
-    """A budget of the object's status."""
+    """Return a budget of the object's status."""
     status, limit = obj.get("status") or {}, obj["spec"].get("limit")
     used, reset = status.get("usedMicros"), status.get("resetTime")
     left = None if limit is None or used is None else max(0, limit["micros"] - used)
@@ -252,7 +252,7 @@ def render_key(
     budget: BudgetView,
     used: float | None = None,
 ) -> Key:
-    """The key of an object. `guardrails` are the names of its guardrails.
+    """Return the key of an object. `guardrails` are the names of its guardrails.
 
     `used` is the last known use in Unix seconds; the status may have a later one.
     """
@@ -276,7 +276,7 @@ def render_key(
 
 
 def render_guardrail(obj: Object, *, assigned: int, budget: BudgetView) -> Guardrail:
-    """The guardrail of an object; `assigned` is how many keys there are under it."""
+    """Return the guardrail of an object; `assigned` is how many keys there are under it."""
     spec, meta = obj["spec"], obj["metadata"]
     return Guardrail(
         id=name_to_id(meta["name"]),
@@ -292,7 +292,7 @@ def render_guardrail(obj: Object, *, assigned: int, budget: BudgetView) -> Guard
 
 
 def render_member(user: UserRecord, role: Role) -> Member:
-    """A user as member of the account in which they have this role."""
+    """Return a user as member of the account in which they have this role."""
     return Member(
         id=user.id,
         name=user.display_name,
@@ -335,7 +335,10 @@ def _render_creator(user: UserRecord | None, account: str) -> Creator | None:
 
 
 def _find_change(meta: Mapping[str, Any]) -> str:
-    """Time of the last change of the spec; the operator's writes of the status do not count."""
+    """Return the time of the last change of the spec.
+
+    The operator's writes of the status do not count.
+    """
     times = [
         entry["time"]
         for entry in meta.get("managedFields") or ()
@@ -346,7 +349,10 @@ def _find_change(meta: Mapping[str, Any]) -> str:
 
 
 def _find_revocation(obj: Object) -> str | None:
-    """Time noted by the API; for a revocation by kubectl, time of the operator's condition."""
+    """Return the time noted by the API.
+
+    For a revocation by kubectl it is the time of the operator's condition.
+    """
     noted: str | None = (obj["metadata"].get("annotations") or {}).get(REVOKED_AT_ANNOTATION)
     if noted is not None:
         return noted

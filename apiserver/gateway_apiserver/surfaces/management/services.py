@@ -28,7 +28,7 @@ def make_services(
     mint: IdMint,
     addresses: AddressPolicy,
 ) -> dict[type, Any]:
-    """The services that `routers` ask for, by class."""
+    """Return the services that `routers` ask for, by class."""
     tables: dict[str, Cache[Any]] = {
         GatewayKey.plural: parts.tables.keys,
         GatewayGuardrail.plural: parts.tables.guardrails,

@@ -97,7 +97,7 @@ class OAuthRoutes:
         return to_json(await self._registrar.register(body), 201)
 
     async def issue(self, call: Call) -> Response:
-        """Tokens for a code or a refresh token (§10.7)."""
+        """Return tokens for a code or a refresh token (§10.7)."""
         form, resources = await self._read(call)
         grant_type = form.get("grant_type")
         if grant_type == "authorization_code":

@@ -18,14 +18,17 @@ _JSON = b"application/json"
 
 
 async def read_pairs(call: Call) -> list[tuple[str, str]]:
-    """The fields of a form, in order. OAuthError `invalid_request`, TooLarge."""
+    """Return the fields of a form, in order. OAuthError `invalid_request`, TooLarge."""
     if _media_type(call) != _FORM:
         raise OAuthError("invalid_request", f"The body must be {_FORM.decode()}.")
     return parse_pairs(await _read(call, FORM_BYTES))
 
 
 async def read_form(call: Call) -> dict[str, str]:
-    """The fields of a form, which may not repeat; empty ones are left out (RFC 6749 §3.2)."""
+    """Return the fields of a form, which may not repeat.
+
+    Empty ones are left out (RFC 6749 §3.2).
+    """
     return to_fields(await read_pairs(call))
 
 
@@ -37,7 +40,7 @@ def to_fields(pairs: Pairs) -> dict[str, str]:
 
 
 async def read_json(call: Call, most_bytes: int) -> Any:
-    """A JSON body. OAuthError `invalid_client_metadata`, TooLarge."""
+    """Return a JSON body. OAuthError `invalid_client_metadata`, TooLarge."""
     if _media_type(call) != _JSON:
         raise OAuthError("invalid_client_metadata", f"The body must be {_JSON.decode()}.")
     raw = await _read(call, most_bytes)
@@ -51,7 +54,7 @@ async def read_json(call: Call, most_bytes: int) -> Any:
 
 
 def parse_pairs(text: bytes) -> list[tuple[str, str]]:
-    """The parameters of a query or form, in order. OAuthError `invalid_request`."""
+    """Return the parameters of a query or form, in order. OAuthError `invalid_request`."""
     try:
         return parse_qsl(
             text.decode("ascii"),
@@ -64,7 +67,7 @@ def parse_pairs(text: bytes) -> list[tuple[str, str]]:
 
 
 def find_header(call: Call, name: bytes) -> str | None:
-    """A header's value, None without one. OAuthError where there are several."""
+    """Return a header's value, None without one. OAuthError where there are several."""
     found = [value for key, value in call.headers if key == name]
     if len(found) > 1:
         raise OAuthError("invalid_request", f"The header {name.decode()} is repeated.")

@@ -86,7 +86,7 @@ class ConsentRoutes:
     async def _answer(
         self, request: AuthorizationRequest, step: Coroutine[Any, Any, Response]
     ) -> Response:
-        """The step's response; an error is sent to the client by a redirect (§10.6)."""
+        """Return the step's response; an error is sent to the client by a redirect (§10.6)."""
         try:
             return await step
         except FormExpired:
@@ -193,5 +193,5 @@ def _send_to_sign_in(request: AuthorizationRequest) -> Response:
 
 
 def _name_form(request: AuthorizationRequest) -> str:
-    """A form's token is good for the very request that the form was made for."""
+    """Return the name that binds a form's token to the request that the form was made for."""
     return f"authorize {hashlib.sha256(urlencode(request.pairs).encode()).hexdigest()}"

@@ -67,7 +67,7 @@ class TemporaryCreation:
         return to_json(await self._create(call, key), 201)
 
     async def _create(self, call: Call, key: str | None) -> TemporaryFile:
-        """The response for the file that the call's body describes.
+        """Return the response for the file that the call's body describes.
 
         Raises UnsupportedMediaType, TooLarge, InvalidRequest, KeyReused, StorageFull, Unavailable,
         OutcomeUnknown.
@@ -129,7 +129,7 @@ async def _give(source: Source) -> AsyncGenerator[bytes, None]:
 async def _decode(
     texts: AsyncGenerator[bytes, None], body: LongBody, source: Source | None, head: Head
 ) -> AsyncGenerator[bytes, None]:
-    """The decoded bytes; raises before their end unless the whole body is valid."""
+    """Yield the decoded bytes; raises before their end unless the whole body is valid."""
     decoder, size = Base64Decoder(), 0
     try:
         async with aclosing(texts):

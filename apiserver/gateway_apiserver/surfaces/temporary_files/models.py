@@ -132,7 +132,7 @@ class Source:
 
 
 def read_source(body: dict[str, Any]) -> Source:
-    """The source and the file's name. Raises InvalidRequest."""
+    """Return the source and the file's name. Raises InvalidRequest."""
     wanted = validate(TemporaryFileCreate, body)
     url, filename = wanted.source.get("url"), wanted.file_name
     if filename is None and url is not None:
@@ -141,5 +141,5 @@ def read_source(body: dict[str, Any]) -> Source:
 
 
 def refuse_source(problem: str) -> InvalidRequest:
-    """The error for a problem of the source's bytes."""
+    """Return the error for a problem of the source's bytes."""
     return refuse_fields({"source": [problem]})

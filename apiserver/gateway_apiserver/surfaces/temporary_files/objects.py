@@ -45,7 +45,7 @@ class TemporaryFiles:
         self._limit = limit
 
     def mint_name(self, account: str, key: str | None) -> str:
-        """The name of a new file's object: always the same for one Idempotency-Key."""
+        """Return the name of a new file's object: always the same for one Idempotency-Key."""
         if key is None:
             wire_id = self._mint.mint_ordered(
                 FILE_PREFIX, account, int(self._writer.clock() * 1000)
@@ -56,7 +56,7 @@ class TemporaryFiles:
 
     @staticmethod
     def choose_place(account: str, name: str) -> str:
-        """A key of the object store that no other call writes."""
+        """Return a key of the object store that no other call writes."""
         return f"{temporary_key(account, name)}/{secrets.token_hex(8)}"
 
     async def check_room(self, account: str, size: int) -> None:
@@ -68,11 +68,11 @@ class TemporaryFiles:
         await self._writer.quota.claim(account, "temporary", name, size, self._limit)
 
     async def find(self, name: str) -> Object | None:
-        """The object of this name, also of an expired file. Unavailable."""
+        """Return the object of this name, also of an expired file. Unavailable."""
         return await self._repository.look_up(FILES, name)
 
     def replay(self, found: Object, fingerprint: str | None) -> TemporaryFile:
-        """The response of the call that made it. KeyReused, Unavailable."""
+        """Return the response of the call that made it. KeyReused, Unavailable."""
         if found["spec"]["request"].get("fingerprint") != fingerprint:
             raise KeyReused
         if self.is_over(found):
@@ -122,7 +122,7 @@ class TemporaryFiles:
         return self.replay(made.object, fingerprint)
 
     def show(self, obj: Object) -> TemporaryFile:
-        """The response body, the same for one file each time."""
+        """Return the response body, the same for one file each time."""
         request = obj["spec"]["request"]
         [segment] = read_segments(obj)
         media_type = request.get("mediaType", _UNTYPED)

@@ -74,7 +74,7 @@ class FilePuts:
         )
 
     async def _read_put(self, ticket: Ticket) -> tuple[ObjectRef, str]:
-        """The bytes that were put, read to compute their digests. Conflict, Unavailable."""
+        """Return the bytes that were put, read to compute their digests. Conflict, Unavailable."""
         sha256, md5, size, head = hashlib.sha256(), hashlib.md5(usedforsecurity=False), 0, Head()
 
         def examine(chunk: bytes) -> None:

@@ -32,7 +32,7 @@ class Base64Decoder:
         self._padded = False
 
     def decode(self, piece: bytes) -> bytes:
-        """The bytes of the next piece. BadBase64."""
+        """Return the bytes of the next piece. BadBase64."""
         text = self._carry + piece.translate(None, _WHITESPACE)
         self._carry = b""
         if not self._begun:
@@ -42,7 +42,7 @@ class Base64Decoder:
         return self._convert(text[:whole])
 
     def finish(self) -> bytes:
-        """The last bytes, after all pieces. BadBase64."""
+        """Return the last bytes, after all pieces. BadBase64."""
         left, self._carry = self._carry, b""
         # four characters that might have begun a data URL
         if len(left) % 4 or (len(left) > 4 and not self._begun):
@@ -50,7 +50,7 @@ class Base64Decoder:
         return self._convert(left)
 
     def _cut_header(self, text: bytes) -> bytes:
-        """The text after a data URL's header; nothing until the header is complete."""
+        """Return the text after a data URL's header; nothing until the header is complete."""
         if text[:5].lower() != _SCHEME[: len(text[:5])]:
             self._begun = True
             return text
@@ -115,7 +115,7 @@ class LongBody:
         return True
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
-        """The content of the long string; then read the rest of the body.
+        """Yield the content of the long string; then read the rest of the body.
 
         Raises InvalidRequest, TooLarge.
         """
@@ -185,7 +185,7 @@ name."""
 
 
 def find_media_type(head: bytes, filename: str) -> str:
-    """The type of a file that begins with `head`."""
+    """Return the type of a file that begins with `head`."""
     try:
         matches = puremagic.magic_string(head, filename)
     except (puremagic.PureError, ValueError):

@@ -84,7 +84,7 @@ class UploadCreate(Lenient):
     expires_after: ExpiresAfter | None = None
 
     def check_size(self) -> None:
-        """Raises TooLarge for more bytes than a file of the purpose may have."""
+        """Raise TooLarge for more bytes than a file of the purpose may have."""
         most = MOST_BYTES[self.purpose]
         if self.bytes > most:
             raise TooLarge(
@@ -167,7 +167,7 @@ class UploadPart(Shape):
 
 
 def render_upload(obj: Object, file: File | None = None) -> Upload:
-    """The Upload of a GatewayUpload, with its File once it is completed (annex B.1)."""
+    """Return the Upload of a GatewayUpload, with its File once it is completed (annex B.1)."""
     request = obj["spec"]["request"]
     return Upload(
         id=name_to_id(obj["metadata"]["name"]),
@@ -183,7 +183,7 @@ def render_upload(obj: Object, file: File | None = None) -> Upload:
 
 
 def render_part(part_id: str, upload_name: str, now: float) -> UploadPart:
-    """A part that was stored now."""
+    """Return a part that was stored now."""
     return UploadPart(
         id=part_id,
         object="upload.part",

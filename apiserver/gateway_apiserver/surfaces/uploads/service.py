@@ -105,7 +105,7 @@ class UploadService:
     async def create(
         self, caller: Caller, key: str | None, wanted: UploadCreate
     ) -> tuple[Object, bool]:
-        """The Upload, and whether another call with the Idempotency-Key made it.
+        """Return the Upload, and whether another call with the Idempotency-Key made it.
 
         Raises:
             KeyReused: the Idempotency-Key stands for another Upload.
@@ -153,14 +153,14 @@ class UploadService:
             _log.warning("an upload was not withdrawn", error=str(error))
 
     async def find_open(self, account: str, wire_id: str) -> Object:
-        """The Upload, while it takes parts.
+        """Return the Upload, while it takes parts.
 
         Raises NotFound, UploadConflict, Unavailable, OutcomeUnknown; so do the others.
         """
         return await self._decide(account, wire_id, judge_part, _keep)
 
     async def cancel(self, account: str, wire_id: str) -> Object:
-        """The Upload, cancelled now or before."""
+        """Return the Upload, cancelled now or before."""
         obj = await self._decide(account, wire_id, judge_cancellation, self._outcomes.cancel)
         # again after a repetition: who won may have been killed before
         await self._outcomes.end_reservation(obj)
@@ -170,7 +170,7 @@ class UploadService:
     async def complete(
         self, account: str, wire_id: str, wanted: UploadComplete
     ) -> tuple[Object, FileRecord]:
-        """The Upload, completed by these parts now or before, and the record of its File.
+        """Return the Upload, completed by these parts now or before, and the record of its File.
 
         Raises further InvalidRequest, after which it is still pending, and NotFound for a part.
         """
@@ -210,7 +210,7 @@ class UploadService:
     async def _decide(
         self, account: str, wire_id: str, judge: Judge, write: Write, known: Object | None = None
     ) -> Object:
-        """The Upload once `judge` needs no write, or `write` was applied.
+        """Return the Upload once `judge` needs no write, or `write` was applied.
 
         `known` is the Upload as it was read just now.
         """
@@ -239,7 +239,7 @@ class UploadService:
         return found
 
     async def _weigh(self, obj: Object, wanted: UploadComplete) -> list[PartRef]:
-        """The listed parts, if size and MD5 are as declared.
+        """Return the listed parts, if size and MD5 are as declared.
 
         Raises NotFound, InvalidRequest, StoreUnavailable.
         """
@@ -308,7 +308,7 @@ def _compose(caller: Caller, name: str, wanted: UploadCreate) -> Object:
 
 
 def _check_same(found: Object, wanted: UploadCreate) -> Object:
-    """The Upload as it was when it was created, if the call is a replay of its create.
+    """Return the Upload as it was when it was created, if the call is a replay of its create.
 
     Raises KeyReused; StorageFull if that was the response to its create.
     """

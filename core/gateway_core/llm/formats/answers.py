@@ -120,7 +120,7 @@ class ChoiceEnds:
 
 
 def parse_answer(raw: bytes) -> dict[str, Any]:
-    """The object in a provider's answer. InvalidAnswer if there is none; ReportedError."""
+    """Return the object in a provider's answer. InvalidAnswer if there is none; ReportedError."""
     try:
         document = provider_json.load(raw)
     except ValueError as error:

@@ -101,7 +101,7 @@ def estimate_tokens(text_bytes: int) -> int:
 
 
 def encode_body(body: Mapping[str, Any]) -> bytes:
-    """A client's body as JSON. InvalidRequest if it is nested too deeply to be encoded."""
+    """Return a client's body as JSON. InvalidRequest if it is nested too deeply to be encoded."""
     try:
         return orjson.dumps(body)
     except orjson.JSONEncodeError as error:
@@ -109,12 +109,15 @@ def encode_body(body: Mapping[str, Any]) -> bytes:
 
 
 def unsupported(name: str, path: str, reason: str = "is not supported") -> InvalidRequest:
-    """The gateway refuses a field; `path` leads to it within the top-level field `name` (§7.5)."""
+    """Return the error of a field that the gateway refuses.
+
+    `path` leads to it within the top-level field `name` (§7.5).
+    """
     return InvalidRequest(f"{path} {reason}.", code="unsupported_parameter", param=name)
 
 
 def show_path(path: tuple[str | int, ...]) -> str:
-    """A path as `messages[0].content[1]`."""
+    """Return a path as `messages[0].content[1]`."""
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)[1:]
 
 
@@ -124,7 +127,7 @@ MOST_TOKENS = 1_000_000_000
 
 
 def read_count(value: Any) -> int:
-    """A number of tokens from a provider; 0 where it is none that a call can have."""
+    """Return a number of tokens from a provider; 0 where it is none that a call can have."""
     if not value:
         return 0
     if isinstance(value, float) and value.is_integer():
@@ -138,7 +141,10 @@ def as_object(value: Any) -> dict[str, Any]:
 
 
 def as_objects(value: Any) -> list[dict[str, Any]]:
-    """The JSON objects in an array, as it is if it has no others; empty for what is no array."""
+    """Return the JSON objects in an array, as it is if it has no others.
+
+    The result is empty for what is no array.
+    """
     if not isinstance(value, list):
         return []
     for item in value:
@@ -148,7 +154,10 @@ def as_objects(value: Any) -> list[dict[str, Any]]:
 
 
 def read_index(item: Mapping[str, Any], place: int) -> int:
-    """The `index` of an item of an answer; `place`, where it is in its array, if it has none."""
+    """Return the `index` of an item of an answer.
+
+    Without one return `place`, where it is in its array.
+    """
     index = item.get("index")
     if type(index) is int:
         return index

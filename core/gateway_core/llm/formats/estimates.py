@@ -11,7 +11,7 @@ no stream: nothing for 2 s, while it reads, then less than hosted models write."
 
 
 def estimate_usage(call: LlmCall, text_bytes: int, unseen_seconds: float = 0.0) -> TokenUsage:
-    """Usage of a call whose provider reported none, or whose stream broke off.
+    """Return usage of a call whose provider reported none, or whose stream broke off.
 
     `text_bytes` is the length of the output seen. `unseen_seconds` is how long the provider has
     worked for a client that left, before the first output that could be seen.

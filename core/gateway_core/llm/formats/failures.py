@@ -158,7 +158,7 @@ def _find_status(word: str) -> int | None:
 
 
 def _find_choice_error(choices: Any) -> Any:
-    """The error in one of the choices of chat."""
+    """Return the error in one of the choices of chat."""
     for choice in choices if isinstance(choices, list) else ():
         if isinstance(choice, dict) and choice.get("error"):
             return choice["error"]
@@ -209,7 +209,7 @@ def _read_number(value: Any) -> float | None:
 
 
 def _read_span(text: str) -> float:
-    """The seconds in a text of numbers and units, or of hours, minutes and seconds."""
+    """Return the seconds in a text of numbers and units, or of hours, minutes and seconds."""
     if ":" in text:
         places = reversed(text.split(":"))
         return sum(float(number) * 60.0**place for place, number in enumerate(places))
@@ -218,5 +218,5 @@ def _read_span(text: str) -> float:
 
 
 def _read_unit(unit: str) -> float:
-    """The seconds of a unit of time, by its first letters."""
+    """Return the seconds of a unit of time, by its first letters."""
     return _UNITS.get("ms" if unit.startswith("milli") else unit[:2], _UNITS.get(unit[:1], 1.0))

@@ -31,7 +31,7 @@ class NameRestorer(ChunkTranslator):
         self._names = names
 
     def translate(self, chunk: dict[str, Any]) -> list[dict[str, Any]]:
-        """The chunk itself."""
+        """Return the chunk itself."""
         restore_names(chunk, self._names)
         return [chunk]
 

@@ -39,7 +39,7 @@ _SNAKE = re.compile(r"_([a-z])")
 
 
 def read_chat(body: Mapping[str, Any], size: int) -> LlmCall:
-    """The call of a Chat Completions body of `size` bytes. InvalidRequest (§7.2)."""
+    """Return the call of a Chat Completions body of `size` bytes. InvalidRequest (§7.2)."""
     model_id = _read_model(body)
     messages = _read_array(body, "messages")
     stream = _read_flag(body, "stream")
@@ -97,7 +97,7 @@ def read_chat(body: Mapping[str, Any], size: int) -> LlmCall:
 
 
 def read_responses(body: Mapping[str, Any], size: int) -> LlmCall:
-    """The call of a Responses body of `size` bytes. InvalidRequest (§7.3, §7.5)."""
+    """Return the call of a Responses body of `size` bytes. InvalidRequest (§7.3, §7.5)."""
     model_id = _read_model(body)
     given = body.get("input")
     if given is None:
@@ -138,7 +138,7 @@ def read_responses(body: Mapping[str, Any], size: int) -> LlmCall:
 def read_generate(
     body: Mapping[str, Any], size: int, *, model_id: str, stream: bool, event_stream: bool = True
 ) -> LlmCall:
-    """The call of a generateContent body of `size` bytes; the rest is in its URL (§8.4).
+    """Return the call of a generateContent body of `size` bytes; the rest is in its URL (§8.4).
 
     Google accepts each field in camelCase and in snake_case. InvalidRequest.
     """
@@ -198,7 +198,7 @@ def read_generate(
 
 
 def pick(body: Mapping[str, Any], name: str) -> Any:
-    """The field with a camelCase name of a Google object, which may be in snake_case.
+    """Return the field with a camelCase name of a Google object, which may be in snake_case.
 
     InvalidRequest where it is there twice: a provider might read the other one.
     """
@@ -212,12 +212,12 @@ def pick(body: Mapping[str, Any], name: str) -> Any:
 
 @cache
 def to_snake(name: str) -> str:
-    """A camelCase name in snake_case; of a field that the gateway knows, as all are kept."""
+    """Return a camelCase name in snake_case; of a field that the gateway knows, as all are kept."""
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
 
 
 def to_camel(name: str) -> str:
-    """A snake_case name in camelCase."""
+    """Return a snake_case name in camelCase."""
     return _SNAKE.sub(lambda found: found[1].upper(), name)
 
 
@@ -242,17 +242,17 @@ def read_limit(
 
 
 def missing(name: str) -> InvalidRequest:
-    """A required field is absent."""
+    """Return the error of a required field that is absent."""
     return InvalidRequest(f"{name} is required.", code="missing_required_parameter", param=name)
 
 
 def mistyped(name: str, problem: str) -> InvalidRequest:
-    """A field has the wrong JSON type."""
+    """Return the error of a field of the wrong JSON type."""
     return InvalidRequest(f"{name} {problem}.", code="invalid_type", param=name)
 
 
 def invalid(name: str, problem: str) -> InvalidRequest:
-    """A field has a value that breaks a rule."""
+    """Return the error of a field whose value breaks a rule."""
     return InvalidRequest(f"{name} {problem}.", param=name)
 
 
@@ -325,7 +325,7 @@ def list_parts(
 
 
 def _read_file_id(holder: Mapping[str, Any], path: tuple[str | int, ...]) -> FileReference | None:
-    """The reference of an object with a `file_id`; `path` leads to the object."""
+    """Return the reference of an object with a `file_id`; `path` leads to the object."""
     file_id = holder.get("file_id")
     if file_id is None:
         return None
@@ -360,7 +360,7 @@ def _read_responses_part(
 def _close_openai(
     body: Mapping[str, Any], bound: PromptBound, tools: tuple[str, ...]
 ) -> dict[str, Any]:
-    """The fields of a call that say what its input costs."""
+    """Return the fields of a call that say what its input costs."""
     for name in tools:
         if name in body:
             bound.add_again(body[name])

@@ -63,7 +63,7 @@ class FrameSplitter:
         self._has_return = False
 
     def feed(self, data: bytes) -> bytes:
-        """The frames that `data` completes, each with the blank line that ends it."""
+        """Return the frames that `data` completes, each with the blank line that ends it."""
         if self._has_return or data.find(b"\r") >= 0:
             data = self._convert_line_ends(data)
         rest = self.rest
@@ -87,7 +87,10 @@ class FrameSplitter:
         return block
 
     def finish(self) -> bytes:
-        """What is left at the end of the stream, as a frame; servers may omit its blank line."""
+        """Return what is left at the end of the stream, as a frame.
+
+        Servers may omit its blank line.
+        """
         rest = bytes(self.rest).rstrip(b"\n")
         self.rest.clear()
         self._has_return = False
@@ -104,7 +107,7 @@ class FrameSplitter:
 
 
 def split_frames(block: bytes) -> Iterator[bytes]:
-    """The single frames of complete ones, each with its blank line."""
+    """Yield the single frames of complete ones, each with its blank line."""
     for frame in block.split(b"\n\n"):
         stripped = frame.lstrip(b"\n")
         if stripped:
@@ -112,7 +115,10 @@ def split_frames(block: bytes) -> Iterator[bytes]:
 
 
 def read_data(frame: bytes) -> bytes:
-    """The joined `data` lines of a frame; empty for comments and frames of other fields alone."""
+    """Return the joined `data` lines of a frame.
+
+    The result is empty for comments and frames of other fields alone.
+    """
     if frame.startswith(b"data: ") and frame.find(b"\n") == len(frame) - 2:
         # the usual one line
         return frame[len(b"data: ") : -2]
@@ -140,7 +146,7 @@ def has_own_name(frame: bytes) -> bool:
 
 
 def parse_data(data: bytes) -> dict[str, Any]:
-    """The object in the data of a frame, or in an array there, as Google has errors.
+    """Return the object in the data of a frame, or in an array there, as Google has errors.
 
     It is empty for other JSON. StreamBroken if it is no JSON.
     """
@@ -151,17 +157,17 @@ def parse_data(data: bytes) -> dict[str, Any]:
 
 
 def as_document(document: Any) -> dict[str, Any]:
-    """The object that is the value of a frame, or the first in it; empty for other JSON."""
+    """Return the object that is the value of a frame, or the first in it; empty for other JSON."""
     return as_object(document[0] if isinstance(document, list) and document else document)
 
 
 def data_frame(document: dict[str, Any]) -> bytes:
-    """A frame of a chat or Google stream."""
+    """Return a frame of a chat or Google stream."""
     return b"data: %b\n\n" % orjson.dumps(document)
 
 
 def event_frame(document: dict[str, Any]) -> bytes:
-    """A frame of a Responses stream, named by its `type`."""
+    """Return a frame of a Responses stream, named by its `type`."""
     kind = str(document.get("type")).encode()
     return b"event: %b\ndata: %b\n\n" % (kind, orjson.dumps(document))
 

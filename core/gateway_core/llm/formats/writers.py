@@ -74,11 +74,11 @@ class GoogleWriter(Writer):
         self._separator = b"["
 
     def write(self, chunks: Iterable[dict[str, Any]]) -> bytes:
-        """The client's bytes for chunks."""
+        """Return the client's bytes for chunks."""
         return self.write_block(b"".join(map(data_frame, chunks)))
 
     def write_block(self, block: bytes) -> bytes:
-        """The client's bytes for frames of data alone."""
+        """Return the client's bytes for frames of data alone."""
         if self._event_stream or not block:
             return block
         chunks = block[len(b"data: ") : -2].replace(b"}\n\ndata: {", b"},\n{")
@@ -86,17 +86,20 @@ class GoogleWriter(Writer):
         return separator + chunks
 
     def close(self) -> bytes:
-        """What ends the client's stream."""
+        """Return the frame that ends the client's stream."""
         if self._event_stream:
             return b""
         return b"[]" if self._separator == b"[" else b"]"
 
     def keep_alive(self) -> bytes:
-        """An empty line between events, as Google's clients fail at comments; none in an array."""
+        """Return an empty line between events, as Google's clients fail at comments.
+
+        Return None in an array.
+        """
         return b"\n" if self._event_stream else b""
 
     def fail(self, form: ErrorForm) -> bytes:
-        """A last chunk with the error (§8.6)."""
+        """Return a last chunk with the error (§8.6)."""
         error: dict[str, Any] = {
             "code": form.status,
             "message": form.message,

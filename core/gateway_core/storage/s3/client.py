@@ -35,7 +35,7 @@ ATTEMPTS = 3
 def build_client(
     endpoint: str | None, region: str | None, addressing: Literal["auto", "path", "virtual"]
 ) -> "S3Client":
-    """A thread-safe client; credentials come from boto3's usual chain.
+    """Return a thread-safe client; credentials come from boto3's usual chain.
 
     The signature covers the SHA-256 of every body, so the store rejects bytes damaged on the way.
     boto3's newer checksums are used only where S3 requires one: many compatible stores reject them.
@@ -108,21 +108,21 @@ MISSING = ("NoSuchKey", "404")
 
 
 def read_code(error: Exception) -> str:
-    """The store's error code, e.g. `NoSuchKey`; the status of a response without a body."""
+    """Return the store's error code, e.g. `NoSuchKey`; the status of a response without a body."""
     if not isinstance(error, ClientError):
         return ""
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
 def read_status(error: Exception) -> int:
-    """The HTTP status of an error, 0 without a response."""
+    """Return the HTTP status of an error, 0 without a response."""
     if not isinstance(error, ClientError):
         return 0
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
 def explain(call: str, bucket: str, error: Exception) -> StoreUnavailable:
-    """The StoreUnavailable for a failed `call` on the bucket."""
+    """Return the StoreUnavailable for a failed `call` on the bucket."""
     if isinstance(error, ClientError):
         code = read_code(error)
         text = _EXPLANATIONS.get(code) or _BY_STATUS.get(read_status(error))

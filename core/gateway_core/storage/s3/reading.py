@@ -50,7 +50,10 @@ class ObjectReader:
         self._closed = threading.Event()
 
     def read(self, size: int) -> bytes:
-        """The next bytes, at most `size`; none at the end. ObjectMissing, StoreUnavailable."""
+        """Return the next bytes, at most `size`; none at the end.
+
+        Raises ObjectMissing or StoreUnavailable.
+        """
         with self._lock:
             while True:
                 if self._closed.is_set() or self._position == self._end:
@@ -65,7 +68,7 @@ class ObjectReader:
                     self._closed.wait(PAUSE_SECONDS * self._breaks)
 
     def read_all(self, size: int) -> bytes:
-        """All bytes, read in pieces of `size`. ObjectMissing, StoreUnavailable."""
+        """Return all bytes, read in pieces of `size`. ObjectMissing, StoreUnavailable."""
         pieces = []
         while piece := self.read(size):
             pieces.append(piece)

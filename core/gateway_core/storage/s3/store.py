@@ -255,7 +255,10 @@ class S3Store:
             )
 
     def _list_page(self, prefix: str, after: str) -> tuple[list[Entry], str]:
-        """A page of entries, and the key that the next page starts after; empty at the end."""
+        """Return a page of entries, and the key that the next page starts after.
+
+        The result is empty at the end.
+        """
         options: dict[str, Any] = {"StartAfter": self._prefix + after} if after else {}
         with explaining("ListObjectsV2", self._bucket):
             answer = self._client.list_objects_v2(
@@ -294,7 +297,7 @@ class S3Store:
 async def _cut(
     key: str, source: AsyncIterator[bytes], limit: int
 ) -> AsyncGenerator[tuple[bytearray, bool], None]:
-    """The source in parts of 5 MiB, each with whether it is the last; at least one.
+    """Yield the source in parts of 5 MiB, each with whether it is the last; at least one.
 
     All parts are one buffer, valid until the next part is requested.
     """

@@ -124,12 +124,12 @@ class PartsUpload:
         self._upload_id = None
 
     def _is_there(self) -> bool:
-        """Whether this upload made the object: the response to its completion may be lost."""
+        """Return whether this upload made the object: the response to its end may be lost."""
         with explaining("HeadObject", self._bucket):
             found = self._client.head_object(Bucket=self._bucket, Key=self._name)
         return found["Metadata"].get(_MARK) == self._mark
 
 
 def _as_body(part: bytearray) -> bytes:
-    """The part for boto3's types: it accepts a bytearray, and a copy would double the memory."""
+    """Return the part for boto3's types: it accepts a bytearray, which saves a copy."""
     return cast("bytes", part)
