@@ -269,7 +269,7 @@ def _add_routes(
         webhooks.router,
     ):
         app.include_router(router)
-    pages = add_sign_in(routes, parts, mint, intake)
+    pages = add_sign_in(routes, parts, mint, intake, failpoints)
     NoticeReceiver(NoticeSigner(parts.id_key), parts.notices).add_to(routes)
     document = ApiDocument(
         app,
@@ -296,6 +296,7 @@ def _add_routes(
         limiter,
         offers,
         is_ready,
+        failpoints,
     )
 
 

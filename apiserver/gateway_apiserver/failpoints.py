@@ -1,4 +1,4 @@
-"""The API's failpoints: steps of creates and of Uploads at which a test kills the process."""
+"""The API's failpoints: steps of creates, Uploads and links at which a test kills the process."""
 
 from gateway_core import failpoints
 
@@ -16,6 +16,11 @@ NAMES = (
     "after-file-bytes",
     "after-file-claim",
     "after-file-object",
+    "before-link",
+    "after-link",
+    "before-password",
+    "after-password",
+    "after-password-session",
 )
 
 

@@ -49,6 +49,7 @@ JOURNAL = "billing/test_journal.py"
 KEYS = "accounts/test_keys.py"
 REMAINS = "accounts/test_remains.py"
 HISTORIES = "accounts/test_histories.py"
+PASSWORD_LINKS = "accounts/test_password_links.py"
 BATCHES = "batches/test_batches.py"
 STORED = "files/test_stored.py"
 UPLOADS = "files/test_uploads.py"
@@ -182,6 +183,18 @@ STEPS = (
             "after-upload-file": AFTER_WRITE,
         },
         chosen="after-part-put after-upload-outcome",
+    ),
+    *_list_steps(
+        "api",
+        PASSWORD_LINKS,
+        {
+            "before-link": BEFORE,
+            "after-link": AFTER_WRITE,
+            "before-password": BEFORE,
+            "after-password": AFTER_WRITE,
+            "after-password-session": AFTER_EFFECT,
+        },
+        chosen="after-link after-password",
     ),
     *_list_steps("mcp", MCP, CREATION, chosen="after-reserve before-create after-create"),
 )

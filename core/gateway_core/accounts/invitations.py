@@ -17,6 +17,7 @@ from gateway_core.accounts.throttle import Allowance, Throttle
 from gateway_core.api.account import GatewayUser, Role
 from gateway_core.api.errors import Conflict, Forbidden, NotFound
 from gateway_core.api.resource import Object, skeleton
+from gateway_core.failpoints import NO_FAILPOINTS, Failpoints
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import ObjectNotFound
@@ -48,12 +49,17 @@ class Invitations:
     """Makes users, memberships and links for the owners and admins of accounts."""
 
     def __init__(
-        self, kube: KubernetesClient, users: Cache[UserRecord], throttle: Throttle
+        self,
+        kube: KubernetesClient,
+        users: Cache[UserRecord],
+        throttle: Throttle,
+        failpoints: Failpoints = NO_FAILPOINTS,
     ) -> None:
         self._kube = kube
         self._users = users
         self._users_by = UserIndex(users)
         self._throttle = throttle
+        self._failpoints = failpoints
 
     async def invite(self, caller: Principal, email: str, name: str, role: Role) -> Invitation:
         """Make the person a member of the caller's account; the link to choose a password.
@@ -84,8 +90,10 @@ class Invitations:
         obj["metadata"]["annotations"] = note_change(
             None, f"user/{maker}", text, CLOCK.now(), account
         )
+        self._failpoints.reach("before-link")
         async with writing(USERS, user):
             made, is_new = await self._kube.create_or_get(USERS.plural, obj)
+        self._failpoints.reach("after-link")
         self._users.upsert(made)
         if not is_new and made["spec"].get("passwordLink") != link.field:
             return await self._readmit(caller, user, role)
@@ -160,8 +168,10 @@ class Invitations:
             except ObjectNotFound:
                 raise NotFound("Member not found.") from None
 
+        self._failpoints.reach("before-link")
         async with writing(USERS, name):
             changed = await self._kube.update(USERS.plural, read, decide)
+        self._failpoints.reach("after-link")
         self._users.upsert(changed)
         return project_user(changed)
 

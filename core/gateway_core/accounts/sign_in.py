@@ -21,6 +21,7 @@ from gateway_core.accounts.throttle import Allowance, Throttle
 from gateway_core.api.account import GatewayUser
 from gateway_core.api.errors import GatewayError
 from gateway_core.api.resource import Object
+from gateway_core.failpoints import NO_FAILPOINTS, Failpoints
 from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.clock import CLOCK
 from gateway_core.kube.errors import ObjectNotFound
@@ -179,6 +180,7 @@ class SignIn:
         sessions: SessionStore,
         throttle: Throttle,
         browsers: KnownBrowsers,
+        failpoints: Failpoints = NO_FAILPOINTS,
     ) -> None:
         self._kube = kube
         self._users = users
@@ -187,6 +189,7 @@ class SignIn:
         self._sessions = sessions
         self._throttle = throttle
         self._browsers = browsers
+        self._failpoints = failpoints
 
     async def sign_in(self, email: str, password: str, address: str, mark: str = "") -> Entry:
         """A new session. `address` is the client's, `mark` its browser's, for the limits.
@@ -294,6 +297,7 @@ class SignIn:
             _log.info("link refused", user=name)
             raise
         token = await self._sessions.begin(user.name, "password", mark_password(user))
+        self._failpoints.reach("after-password-session")
         return Entry(token, self._browsers.mark(fold_email(user.email)))
 
     def _is_maker_allowed(self, user: UserRecord, maker: str | None) -> bool:
@@ -327,8 +331,10 @@ class SignIn:
             spec = {"passwordHash": hashed, "passwordLink": None}
             return {"metadata": {"annotations": note}, "spec": spec}
 
+        self._failpoints.reach("before-password")
         async with writing(USERS, name):
             changed = await self._kube.update(USERS.plural, read, decide)
+        self._failpoints.reach("after-password")
         self._users.table.upsert(changed)
         _log.info(text, user=name)
         return project_user(changed)

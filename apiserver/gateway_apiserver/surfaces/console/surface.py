@@ -32,6 +32,7 @@ from gateway_core.accounts.throttle import Throttle
 from gateway_core.admission.rates import RateLimiter
 from gateway_core.api.account import GatewayAccount
 from gateway_core.api.errors import NotFound
+from gateway_core.failpoints import Failpoints
 from gateway_core.kube.read_through import ReadThrough
 from gateway_core.kube.repository import Repository
 from gateway_core.providers.catalog_view import CatalogView
@@ -54,6 +55,7 @@ def add_console(
     limiter: RateLimiter,
     offers: Offers,
     is_ready: Callable[[], bool],
+    failpoints: Failpoints,
 ) -> None:
     """Add all pages, last in the list: no call of the API is compared to their paths."""
     console = Console(
@@ -84,7 +86,7 @@ def add_console(
         console,
         api,
         app.state.services[MemberService],
-        _make_invitations(parts),
+        _make_invitations(parts, failpoints),
         parts.tables.users,
         parts.mailer,
         base_url,
@@ -106,12 +108,12 @@ def add_console(
     console.add_page("/{page:path}", _show_nothing, "unknown")
 
 
-def _make_invitations(parts: ApiParts) -> Invitations | None:
+def _make_invitations(parts: ApiParts, failpoints: Failpoints) -> Invitations | None:
     """Return the service of invitations; None where the deployment wants none."""
     if not parts.settings.invitations:
         return None
     throttle = Throttle(parts.transient, INVITATION_ALLOWANCES, parts.id_key, "An invitation")
-    return Invitations(parts.kube, parts.tables.users, throttle)
+    return Invitations(parts.kube, parts.tables.users, throttle, failpoints)
 
 
 async def _show_nothing(call: Call, _: Seat) -> Response:

@@ -23,6 +23,7 @@ from gateway_core.admission.intake import Intake
 from gateway_core.api.account import GatewayAccount, GatewayUser
 from gateway_core.api.ids import IdMint
 from gateway_core.api.oauth import GatewayOAuthClient
+from gateway_core.failpoints import Failpoints
 from gateway_core.kube.read_through import ReadThrough
 from gateway_core.oauth.authorization import Authorizations
 from gateway_core.oauth.clients import ClientDirectory, MetadataDocuments
@@ -35,7 +36,7 @@ from gateway_core.oauth.tokens import TokenMint
 
 
 def add_sign_in(
-    routes: list[BaseRoute], parts: ApiParts, mint: IdMint, intake: Intake
+    routes: list[BaseRoute], parts: ApiParts, mint: IdMint, intake: Intake, failpoints: Failpoints
 ) -> tuple[Pages, SignInRoutes]:
     """Add sign-in, the authorization server, and the pages of both."""
     settings, kube, tables, peppers = parts.settings, parts.kube, parts.tables, parts.peppers
@@ -88,7 +89,8 @@ def add_sign_in(
     pages.add_to(routes)
     sessions = SessionStore(parts.transient)
     browsers = KnownBrowsers(parts.id_key)
-    service = SignIn(kube, users, PasswordChecker(parts.id_key), sessions, throttle, browsers)
+    passwords = PasswordChecker(parts.id_key)
+    service = SignIn(kube, users, passwords, sessions, throttle, browsers, failpoints)
     if parts.oidc is not None:
         policy = settings.sign_on_policy
         cookies = PendingCookies(parts.id_key)
