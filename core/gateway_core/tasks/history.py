@@ -9,6 +9,7 @@ import asyncio
 import re
 import zlib
 from collections.abc import AsyncIterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -226,7 +227,8 @@ class TaskHistory:
             try:
                 async with self._store_timeout.bound():
                     found, stop = await self._read_living(living, limit + 1, wanted)
-                    past, past_stop = await self._read_past(account, after, limit + 1, wanted)
+                    seen = {row.name for row in living}
+                    past, past_stop = await self._read_past(account, after, limit + 1, wanted, seen)
             except (StoreUnavailable, KubernetesError) as error:
                 raise Unavailable("The tasks cannot be listed now.", retry_after=1) from error
         stops = [each for each in (stop, past_stop) if each is not None]
@@ -285,15 +287,24 @@ class TaskHistory:
         return self._rows.lacks(account, name) and self._open.get(account, name) is not None
 
     async def _read_past(
-        self, account: str, after: Position | None, limit: int, wanted: TaskFilter
+        self,
+        account: str,
+        after: Position | None,
+        limit: int,
+        wanted: TaskFilter,
+        seen: AbstractSet[str],
     ) -> tuple[list[TaskRow], Position | None]:
-        """Read archived tasks without an object, at most `limit`; and where the look ended."""
+        """Read archived tasks without an object, at most `limit`; and where the look ended.
+
+        `seen` names the tasks whose objects were looked at: some may have been removed since.
+        """
         found: list[TaskRow] = []
         due: list[Mark] = []
         looked, read = 0, 0
         async for mark in self._list_marks(account, after):
             looked += 1
-            if mark.may_match(wanted) and self._rows.lacks(account, mark.name):
+            is_past = mark.name not in seen and self._rows.lacks(account, mark.name)
+            if is_past and mark.may_match(wanted):
                 due.append(mark)
             read_now = min(limit - len(found), MOST_READS - read)
             if len(due) >= read_now or looked >= MOST_MARKS:

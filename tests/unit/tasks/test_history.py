@@ -1,6 +1,7 @@
 """`GET /api/v1/tasks` over archive and record: whole, in order, the account's own."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -166,6 +167,26 @@ async def test_mark_without_an_archive_is_passed_over(gateway: Gateway) -> None:
     gateway.kube.remove("gatewaytasks", id_to_name(task_id))
     gateway.api_parts.tables.task_rows._kept.clear()
     assert await walk(gateway, "") == [[]]
+
+
+async def test_task_that_is_removed_while_its_page_is_read_is_shown_once(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [await make(gateway, {**COMPLETED, "completionTime": LATER}) for _ in range(3)]
+    for task_id in made:
+        await record(gateway, task_id)
+    list_entries, rows = gateway.store.list_entries, gateway.api_parts.tables.task_rows
+
+    async def remove_then_list(*given: Any, **named: Any) -> AsyncIterator[Any]:
+        for task_id in made:
+            gateway.kube.remove("gatewaytasks", id_to_name(task_id))
+            while not rows.lacks("demo", id_to_name(task_id)):
+                await asyncio.sleep(0)
+        async for entry in list_entries(*given, **named):
+            yield entry
+
+    monkeypatch.setattr(gateway.store, "list_entries", remove_then_list)
+    assert await walk(gateway, "") == [made[::-1]]
 
 
 async def test_page_ends_at_a_task_that_is_still_there(
