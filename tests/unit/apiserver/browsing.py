@@ -1,12 +1,14 @@
 """A person at the pages of the API on fakes."""
 
 import re
+from datetime import UTC, datetime, timedelta
 from html import unescape
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import argon2
 
+from gateway_core.api.times import format_time
 from tests.servers.browser import Browser, Page, make_pkce
 from tests.unit.apiserver.gateway import Gateway, call
 
@@ -98,3 +100,21 @@ def find_wrong(body: str) -> list[str]:
     marked = r'<input id="([^"]+)"[^>]*"[^"]*\bproblem" aria-invalid="true" autofocus>'
     assert body.count('id="problem"') == body.count("aria-invalid") == body.count("autofocus") == 1
     return re.findall(marked, body)
+
+
+def put_grant(gateway: Gateway, name: str, user: str, **spec: Any) -> None:
+    """A grant of a user, to an application."""
+    later = format_time(datetime.now(UTC) + timedelta(days=9))
+    base = {
+        "userName": user,
+        "accountName": "demo",
+        "clientId": "client_a",
+        "clientName": f"App of {user}",
+        "redirectHost": "app.example.com",
+        "scopes": ["mcp:read"],
+        "resource": "https://mcp.example.com",
+        "expirationTime": later,
+        "refreshToken": {"digest": "0" * 64, "expirationTime": later},
+    }
+    obj = {"metadata": {"name": f"grant-{name}"}, "spec": {**base, **spec}}
+    gateway.kube.put("gatewaygrants", obj)

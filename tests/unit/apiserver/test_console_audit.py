@@ -9,7 +9,7 @@ import pytest
 from gateway_apiserver.surfaces.console import audit
 from gateway_core.accounts.changes import Change, write_changes
 from gateway_core.accounts.remains import archive_removed
-from tests.unit.apiserver.browsing import AppBrowser, enter, put_person, read_table
+from tests.unit.apiserver.browsing import AppBrowser, enter, put_grant, put_person, read_table
 from tests.unit.apiserver.gateway import Gateway
 
 
@@ -97,6 +97,22 @@ async def test_object_with_the_name_of_a_removed_one_has_no_row_twice(
     await archive(gateway, "gatewaykeys", "key-x", CREATED, DELETED, own, shown="Again")
     texts = [row[3] for row in await read_rows(browser, "Again")]
     assert texts == ["changed displayName", "deleted", "created"]
+
+
+async def test_rows_of_an_object_that_is_removed_meanwhile_are_shown_once(
+    gateway: Gateway, browser: AppBrowser
+) -> None:
+    """The page reads the objects that exist first, then the remains of the others."""
+    gateway.kube.clock = lambda: EARLY
+    given = Change(EARLY, "user/ann", "access given")
+    put_grant(gateway, "x", "ann", clientName="Editor")
+    await archive(gateway, "gatewaygrants", "grant-x", given, shown="Editor")
+    meta = {"name": "key-x", "annotations": write_changes([CREATED])}
+    spec = {"accountName": "demo", "displayName": "Editor", "tokens": []}
+    gateway.kube.put("gatewaykeys", {"metadata": meta, "spec": spec})
+    await archive(gateway, "gatewaykeys", "key-x", CREATED, DELETED, shown="Editor")
+    texts = [row[3] for row in await read_rows(browser, "Editor")]
+    assert sorted(texts) == ["access given", "created"]
 
 
 async def test_most_removed_objects_fill_the_page(gateway: Gateway, browser: AppBrowser) -> None:

@@ -1,6 +1,5 @@
 """Pages of the authorization server: what they tell clients, owners and people in trouble."""
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from gateway_apiserver.surfaces.oauth.endpoints import OAUTH_ALLOWANCES
 from gateway_apiserver.surfaces.pages import settings
 from gateway_apiserver.surfaces.pages.html import SCRIPT_PATHS
 from gateway_core.accounts.throttle import Allowance
-from gateway_core.api.times import format_time
 from gateway_core.oauth.grants import Grants
 from tests.servers.browser import Page
 from tests.unit.apiserver.browsing import (
@@ -21,28 +19,12 @@ from tests.unit.apiserver.browsing import (
     find_wrong,
     locate,
     put_client,
+    put_grant,
     put_person,
 )
 from tests.unit.apiserver.gateway import Gateway
 
 BASE = "http://127.0.0.1:8080"
-LATER = format_time(datetime.now(UTC) + timedelta(days=9))
-
-
-def put_grant(gateway: Gateway, name: str, user: str, **spec: Any) -> None:
-    base = {
-        "userName": user,
-        "accountName": "demo",
-        "clientId": "client_a",
-        "clientName": f"App of {user}",
-        "redirectHost": "app.example.com",
-        "scopes": ["mcp:read"],
-        "resource": "https://mcp.example.com",
-        "expirationTime": LATER,
-        "refreshToken": {"digest": "0" * 64, "expirationTime": LATER},
-    }
-    obj = {"metadata": {"name": f"grant-{name}"}, "spec": {**base, **spec}}
-    gateway.kube.put("gatewaygrants", obj)
 
 
 def list_grants(gateway: Gateway) -> list[str]:

@@ -180,7 +180,7 @@ async def test_task_that_is_removed_while_its_page_is_read_is_shown_once(
     async def remove_then_list(*given: Any, **named: Any) -> AsyncIterator[Any]:
         for task_id in made:
             gateway.kube.remove("gatewaytasks", id_to_name(task_id))
-            while not rows.lacks("demo", id_to_name(task_id)):
+            while not rows.lacks("demo", id_to_name(task_id)):  # noqa: ASYNC110 - of an informer
                 await asyncio.sleep(0)
         async for entry in list_entries(*given, **named):
             yield entry

@@ -109,6 +109,8 @@ class AuditPage:
         for change in seat.account.history.list_changes():
             yield change, "Account", Cell(seat.account.display_name)
         created: dict[tuple[str, str], str] = {}
+        # of objects that exist now; some may be removed before the remains are read
+        own: set[tuple[str, str, Change]] = set()
         tables: list[tuple[Kind, AccountIndex[Any]]] = [
             (KEYS, self._keys),
             (GUARDRAILS, self._guardrails),
@@ -121,15 +123,19 @@ class AuditPage:
                 place = _FOLDERS[kind.plural, getattr(each, "key_class", "")]
                 link = f"{seat.home}/{place}/{name_to_id(each.name)}"
                 for change in each.shown.history.list_changes():
+                    own.add((kind.plural, each.name, change))
                     yield change, kind.title, Cell(each.display_name, href=link)
         for _, user in [*self._users.items()]:
             if account in user.list_accounts():
                 created[USERS.plural, user.name] = user.created_at
             for change in user.list_changes(account):
+                own.add((USERS.plural, user.name, change))
                 yield change, "Member", Cell(user.display_name)
         for _, grant in [*self._grants.items()]:
             if grant.account == account:
+                created[GRANTS.plural, grant.name] = grant.created_at
                 for change in list_grant_changes(grant):
+                    own.add((GRANTS.plural, grant.name, change))
                     yield change, "Application", Cell(grant.client_name)
         removed: list[tuple[str, Object]] = []
         with suppress(StoreUnavailable):
@@ -138,5 +144,6 @@ class AuditPage:
             since = created.get((plural, obj["metadata"]["name"]))
             for change in read_changes(obj):
                 # an object that is there has its own rows
-                if since is None or change.time <= since:
+                is_earlier = since is None or change.time <= since
+                if is_earlier and (plural, obj["metadata"]["name"], change) not in own:
                     yield change, _TITLES[plural], Cell(obj["spec"]["displayName"])
