@@ -10,10 +10,14 @@ from gateway_core.api.account import GatewayAccount
 from gateway_core.api.guardrail import GUARDRAIL_PREFIX, GatewayGuardrail
 from gateway_core.api.key import GatewayKey
 from gateway_core.api.model import GatewayModel
+from gateway_core.providers.suggestions import find_nearest
+
+MAX_SHOWN = 20
+"""Models that an error names, those that are most like the wanted one first."""
 
 
 async def find_model(cluster: Cluster, text: str) -> str:
-    """Return the object's name of a modelId or a name. NotThere, with the models that there are."""
+    """Return the object's name of a modelId or a name. NotThere, with the nearest names first."""
     models = await cluster.list_all(GatewayModel)
     names = {obj["metadata"]["name"]: obj["metadata"]["name"] for obj in models}
     names |= {obj["spec"]["modelId"]: obj["metadata"]["name"] for obj in models}
@@ -21,7 +25,10 @@ async def find_model(cluster: Cluster, text: str) -> str:
         if not models:
             await require_gateway(cluster)
         known = sorted(obj["spec"]["modelId"] for obj in models)
-        raise NotThere(f"there is no model {text}; there are {', '.join(known[:20]) or 'none'}")
+        near = find_nearest(text, known)
+        others = [model for model in known if model not in near]
+        shown = ", ".join([*near, *others][:MAX_SHOWN]) or "none"
+        raise NotThere(f"there is no model {text}; there are {shown}")
     return str(names[text])
 
 
