@@ -1,10 +1,11 @@
 """Runs variants of cases against a gateway, each with a model and providers of its own."""
 
-import asyncio
-import threading
+import subprocess
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from gateway_core.api.model import GatewayModel
@@ -17,6 +18,7 @@ from tests.llm_cases.cases import PRICES, Variant, build_request, write_results
 from tests.llm_cases.provider import CaseProvider, Route
 from tests.llm_cases.view import View, read_answer
 from tests.servers.llm_provider import Received
+from tests.servers.server import execute
 from tests.servers.tenants import describe, open_tenant, unique
 from tests.servers.world import Answer, Client, World, wait_for
 
@@ -69,12 +71,11 @@ async def run_variants(world: World, variants: list[Variant]) -> dict[str, Outco
             for variant in variants
             for described in describe_objects(variant, models[variant.id], provider.url)
         ]
-        ended = threading.Event()
+        journal = Journal(world.config.directory)
         try:
             await map_bounded(AT_ONCE, lambda obj: create(kube, obj), objects)
             await wait_served(client, set(outcomes))
-            # in a thread: the operator soon removes what it has aggregated
-            reading = asyncio.create_task(asyncio.to_thread(read_records, world, outcomes, ended))
+            journal.begin(world.config.store_directory)
 
             async def run(variant: Variant) -> None:
                 model = models[variant.id]
@@ -85,11 +86,9 @@ async def run_variants(world: World, variants: list[Variant]) -> dict[str, Outco
                     outcomes[model].error = error
 
             await map_bounded(AT_ONCE, run, variants)
-            await wait_recorded(variants, models, outcomes)
-            ended.set()
-            await reading
+            await wait_recorded(journal, variants, models, outcomes)
         finally:
-            ended.set()
+            journal.end()
             await map_bounded(AT_ONCE, lambda obj: delete(kube, obj), objects)
     return {id_: outcomes[model] for id_, model in models.items()}
 
@@ -178,24 +177,61 @@ async def wait_served(client: Client, models: set[str]) -> None:
     await wait_for(are_served, what="the models of the cases", seconds=60)
 
 
-def read_records(world: World, outcomes: dict[str, Outcome], ended: threading.Event) -> None:
-    """Note the records of the calls as the journal has them, until all have ended."""
-    read = set[str]()
-    folder = world.config.store_directory
-    while not ended.wait(0.05):
-        for path in (folder / "journal").glob("*/*.json"):
-            key = str(path.relative_to(folder))
-            if key in read:
+KEEP = """
+import os, sys, time
+from contextlib import suppress
+from pathlib import Path
+
+store, kept = map(Path, sys.argv[1:])
+while True:
+    with suppress(FileNotFoundError):
+        for path in (store / "journal").glob("*/*.json"):
+            link = kept / path.relative_to(store)
+            if not link.exists():
+                link.parent.mkdir(parents=True, exist_ok=True)
+                os.link(path, link)
+    time.sleep(0.02)
+"""
+
+
+class Journal:
+    """Links to the journal's files in `folder`, since the operator removes what it aggregated.
+
+    A process makes them: a thread of the tests may wait for a second for its turn.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / unique("kept")
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self._read = set[str]()
+
+    def begin(self, store: Path) -> None:
+        """Keep the files of the journal of a store from now on."""
+        self._keeper = execute([sys.executable, "-c", KEEP, str(store), str(self._folder)])
+
+    def end(self) -> None:
+        """Keep no more."""
+        if self._keeper is not None:
+            self._keeper.kill()
+            self._keeper.wait()
+
+    def read(self, outcomes: dict[str, Outcome]) -> None:
+        """Note the records of the calls of the outcomes."""
+        for path in self._folder.glob("journal/*/*.json"):
+            key = str(path.relative_to(self._folder))
+            if key in self._read:
                 continue
-            with suppress(FileNotFoundError):
-                for record in decode_object(key, path.read_bytes()).records:
-                    if record.model_id in outcomes:
-                        outcomes[record.model_id].records[record.call] = record
-                read.add(key)
+            for record in decode_object(key, path.read_bytes()).records:
+                if record.model_id in outcomes:
+                    outcomes[record.model_id].records[record.call] = record
+            self._read.add(key)
 
 
 async def wait_recorded(
-    variants: list[Variant], models: Mapping[str, str], outcomes: dict[str, Outcome]
+    journal: Journal,
+    variants: list[Variant],
+    models: Mapping[str, str],
+    outcomes: dict[str, Outcome],
 ) -> None:
     """Wait until each call is in the record; rejected ones never are."""
     charges = {
@@ -204,13 +240,16 @@ async def wait_recorded(
         )
         for variant in variants
     }
+
+    def are_charged() -> bool:
+        journal.read(outcomes)
+        return all(outcomes[model].charge >= charge for model, charge in charges.items())
+
+    def are_recorded() -> bool:
+        journal.read(outcomes)
+        return all(len(each.records) >= len(each.turns) for each in outcomes.values())
+
     with suppress(AssertionError):
-        await wait_for(
-            lambda: all(outcomes[model].charge >= charge for model, charge in charges.items()),
-            seconds=CHARGE_SECONDS,
-        )
+        await wait_for(are_charged, seconds=CHARGE_SECONDS)
     with suppress(AssertionError):
-        await wait_for(
-            lambda: all(len(each.records) >= len(each.turns) for each in outcomes.values()),
-            seconds=RECORD_SECONDS,
-        )
+        await wait_for(are_recorded, seconds=RECORD_SECONDS)
