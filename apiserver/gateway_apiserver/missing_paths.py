@@ -91,9 +91,8 @@ class MissingPaths:
                 for route in self._routes
                 if route.matches(request.scope)[0] is not Match.NONE
             )
-            hint = suggest_method(
-                request.method, path, templates, partial(self._has, request.scope)
-            )
+            may_cancel = partial(self._may_cancel, request.scope)
+            hint = suggest_method(request.method, path, templates, may_cancel)
             return MethodNotAllowed(found.allow, hint)
         return found
 
@@ -124,10 +123,14 @@ class MissingPaths:
         )
         return is_service or (*prefix, segment) in self._heads
 
-    def _has(self, scope: Scope, method: str, path: str) -> bool:
-        """Return whether the path has the method."""
-        meant = {**scope, "method": method, "path": path}
-        return any(route.matches(meant)[0] is Match.FULL for route in self._routes)
+    def _may_cancel(self, scope: Scope, path: str) -> bool:
+        """Return whether the path cancels something."""
+        meant = {**scope, "method": "POST", "path": path}
+        return any(
+            route.matches(meant)[0] is Match.FULL
+            for route in self._routes
+            if route.path and route.path.endswith("/cancel")
+        )
 
     def _serves(self, scope: Scope, path: str) -> bool:
         meant = {**scope, "path": path}

@@ -76,23 +76,23 @@ def describe_unserved(
     """
     if method != "POST" or path.endswith("/cancel"):
         if match := _NOT_KEPT.fullmatch(path):
-            noun, field = "Responses", "input"
+            noun, field = "responses", "input"
             if match[1] != "responses":
-                noun, field = "Chat completions", "messages"
+                noun, field = "chat completions", "messages"
             return (
                 f"{noun} are not kept, so there are none to read, list, cancel or delete: send the"
                 f" whole conversation as {field}."
             )
         if _UPLOAD.fullmatch(path):
             return (
-                "Uploads cannot be read or listed: POST /v1/uploads/{upload_id}/complete and"
+                "uploads cannot be read or listed: POST /v1/uploads/{upload_id}/complete and"
                 " POST /v1/uploads/{upload_id}/cancel return the upload."
             )
     first = next(iter(rest), "")
     is_versioned = prefix in (("v1",), ("v1beta",))
-    if first not in _INSTEAD and first not in _WITHOUT and not (is_versioned and rest):
+    if first not in _INSTEAD and first not in _WITHOUT and not is_versioned:
         return None
-    text = f"This gateway does not serve {path}. "
+    text = f"this gateway does not serve {path}. "
     if first in _INSTEAD:
         return text + _INSTEAD[first]
     if prefix == ("v1beta",):
@@ -111,10 +111,10 @@ _OTHER_METHODS = {
 
 
 def suggest_method(
-    method: str, path: str, templates: Iterable[str], serves: Callable[[str, str], bool]
+    method: str, path: str, templates: Iterable[str], may_cancel: Callable[[str], bool]
 ) -> str:
     """Return what does the work of a method that a path does not have, or nothing."""
-    if method == "DELETE" and serves("POST", f"{path}/cancel"):
+    if method == "DELETE" and may_cancel(f"{path}/cancel"):
         return f"POST {path}/cancel cancels it"
     texts = (_OTHER_METHODS.get((template, method)) for template in templates)
     return next(filter(None, texts), "")

@@ -52,7 +52,7 @@ class MissingKey(Unauthenticated):
     code = "missing_api_key"
 
     def __init__(self, header: str = "") -> None:
-        where = f", not in {header}" if header else ""
+        where = f" instead of {header}" if header else ""
         super().__init__(f"An API key is required: Authorization: Bearer <key>{where}.")
         self.header = header
 

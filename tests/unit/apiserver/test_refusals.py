@@ -36,10 +36,10 @@ async def post(gateway: Gateway, path: str, body: Any, **headers: str) -> Answer
         ("GET", "/v1beta/models", "", "An API key is required: x-goog-api-key: <key>."),
         ("POST", "/v1/models/chat-1:generateContent", "", "x-goog-api-key: <key>."),
         ("POST", CHAT, "", "An API key is required: Authorization: Bearer <key>."),
-        ("POST", CHAT, "x-api-key", "Authorization: Bearer <key>, not in x-api-key."),
-        ("POST", CHAT, "api-key", "Authorization: Bearer <key>, not in api-key."),
-        ("GET", "/v1/files", "x-goog-api-key", "Bearer <key>, not in x-goog-api-key."),
-        ("GET", "/api/v1/me", "x-goog-api-key", "Bearer <key>, not in x-goog-api-key."),
+        ("POST", CHAT, "x-api-key", "Authorization: Bearer <key> instead of x-api-key."),
+        ("POST", CHAT, "api-key", "Authorization: Bearer <key> instead of api-key."),
+        ("GET", "/v1/files", "x-goog-api-key", "Bearer <key> instead of x-goog-api-key."),
+        ("GET", "/api/v1/me", "x-goog-api-key", "Bearer <key> instead of x-goog-api-key."),
     ],
 )
 async def test_missing_key_names_the_header_of_the_path(

@@ -132,6 +132,9 @@ class LlmRoutes:
         model_id, _, action = call.wire_id.rpartition(":")
         if not model_id or action not in _SERVED:
             served = " and ".join(_SERVED)
+            if not model_id:
+                actions = " or ".join(f":{name}" for name in _SERVED)
+                raise NotFound(f"An action must follow the model in the path: {actions}.")
             raise NotFound(
                 f"Method {action[:MOST_CHARACTERS]} is not available; models have {served}."
             )

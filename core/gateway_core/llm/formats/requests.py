@@ -34,6 +34,7 @@ MOST_CHOICES = 128
 _MOST_MODEL = 253
 _OPENING = frozenset({"chat_template", "media_io_kwargs", "mm_processor_kwargs"})
 """Fields of self-hosted servers by which a prompt has more tokens than follow from its bytes."""
+_NOTHING_KEPT = "is not supported: nothing is stored here. Send the whole conversation as input"
 _CHAT_LIMITS = frozenset({"max_completion_tokens", "max_tokens", "n", "best_of"})
 _SNAKE = re.compile(r"_([a-z])")
 
@@ -109,7 +110,7 @@ def read_responses(body: Mapping[str, Any], size: int) -> LlmCall:
     stream = _read_flag(body, "stream")
     for name in ("previous_response_id", "conversation", "prompt"):
         if body.get(name) is not None:
-            raise unsupported(name, name)
+            raise unsupported(name, name, _NOTHING_KEPT)
     if _read_flag(body, "background"):
         raise unsupported("background", "background")
     check_tools(body)
