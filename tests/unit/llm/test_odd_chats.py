@@ -21,10 +21,10 @@ def chunk(delta: Any, reason: Any = None, **choice: Any) -> bytes:
     return write_frames([shared | {"choices": [choice]}])
 
 
-def read_stream(format_: Format, *frames: bytes) -> View:
+def read_stream(format_: Format, *frames: bytes, **changes: Any) -> View:
     """What a client sees of a stream, which begins with a role."""
     wire = chunk({"role": "assistant", "content": ""}) + b"".join(frames)
-    sent = run_stream(exchange(format_, Format.CHAT, stream=True).open_stream(), [wire])
+    sent = run_stream(exchange(format_, Format.CHAT, stream=True, **changes).open_stream(), [wire])
     return read_answer(format_, sent, stream=True)
 
 
@@ -84,6 +84,38 @@ def test_calls_of_odd_pieces_are_those_that_the_provider_meant(
     view = read_stream(format_, *pieces, chunk({}, "tool_calls"), DONE)
     assert [(call["name"], read_arguments(call)) for call in view.calls] == calls
     assert len({call["id"] for call in view.calls} - {""}) == len(calls)
+
+
+FUNCTIONS = ("get", "get_weather", "list", "now", "listen_now_and_then")
+TOOLS: dict[Format, list[dict[str, Any]]] = {
+    Format.CHAT: [{"type": "function", "function": {"name": name}} for name in FUNCTIONS],
+    Format.RESPONSES: [{"type": "function", "name": name} for name in FUNCTIONS],
+    Format.GOOGLE: [{"functionDeclarations": [{"name": name} for name in FUNCTIONS]}],
+}
+
+
+@pytest.mark.parametrize("format_", CLIENTS)
+@pytest.mark.parametrize("empty", [None, ""])
+@pytest.mark.parametrize(
+    ("names", "meant"),
+    [
+        (["get_", "weather"], ["get_weather"]),
+        (["get", "_weather"], ["get_weather"]),
+        (["get_w", "get_weather"], ["get_weather"]),
+        (["get", "get_weather"], ["get", "get_weather"]),
+        (["lis", "ten_now", "_and", "_then"], ["listen_now_and_then"]),
+        (["list", "now"], ["list", "now"]),
+        (["list", "now", "get_", "weather"], ["list", "now", "get_weather"]),
+        (["get_weather", "get_weather"], ["get_weather"]),
+    ],
+)
+def test_pieces_of_a_name_without_ids_are_told_from_names(
+    format_: Format, empty: str | None, names: list[str], meant: list[str]
+) -> None:
+    pieces = [piece(empty, name, index=0) for name in names]
+    ends = [piece("{}", index=0), chunk({}, "tool_calls"), DONE]
+    view = read_stream(format_, *pieces, *ends, tools=TOOLS[format_])
+    assert [call["name"] for call in view.calls] == meant
 
 
 def read_arguments(call: dict[str, Any]) -> Any:

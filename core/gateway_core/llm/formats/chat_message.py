@@ -5,6 +5,7 @@ Texts are strings, and each function call has an index and an id of its own.
 
 import secrets
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -140,12 +141,13 @@ class _Call:
 class DeltaReader:
     """Makes the deltas of a chat stream regular, and measures their output.
 
-    `adopts_others`: it moves what providers have in fields of their own to the usual ones.
+    `functions` are the names of those that the model may call. `adopts_others`: it moves what
+    providers have in fields of their own to the usual ones.
     """
 
-    def __init__(self, *, adopts_others: bool = False) -> None:
+    def __init__(self, functions: Collection[str] = (), *, adopts_others: bool = False) -> None:
         self._adopts_others = adopts_others
-        self._calls: dict[int, CallPieces] = defaultdict(CallPieces)
+        self._calls: dict[int, CallPieces] = defaultdict(lambda: CallPieces(functions))
 
     def read(self, choices: list[dict[str, Any]]) -> int:
         """Make the choices of a chunk regular, in place. Return the bytes of their output."""
@@ -199,13 +201,14 @@ class CallPieces:
 
     Each call has an index of its own, and its first piece an id that no other has. Some providers
     give all calls one index, or no ids; others repeat id and name in each piece, give each piece
-    another id, or end with the whole calls.
+    another id, or end with the whole calls. `functions` tell the pieces of a name from two names.
     """
 
-    __slots__ = ("_by_id", "_by_index", "_count")
+    __slots__ = ("_by_id", "_by_index", "_count", "_functions")
 
-    def __init__(self) -> None:
+    def __init__(self, functions: Collection[str] = ()) -> None:
         self._count = 0
+        self._functions = functions
         self._by_index: dict[int, _Call] = {}
         self._by_id: dict[str, _Call] = {}
 
@@ -262,7 +265,7 @@ class CallPieces:
         elif (
             call is None
             or (name and (call.index in touched or index not in self._by_index))
-            or _begins(call, given_id, name, text)
+            or self._begins(call, given_id, name, text)
         ):
             is_new = bool(given_id) and given_id not in self._by_id
             call_id = given_id if is_new else f"call_{secrets.token_hex(12)}"
@@ -281,6 +284,29 @@ class CallPieces:
             call.arguments.append(text)
         return {**made, "index": call.index, kind: function}
 
+    def _begins(self, call: _Call, given_id: str, name: str, text: str) -> bool:
+        """Return whether a piece at the place of `call` is of another one."""
+        if not name or not call.name:
+            # ids of single pieces begin no call
+            return False
+        if given_id and call.given_id and given_id != call.given_id:
+            return True
+        if not call.arguments and self._is_part(call.name, name):
+            return False
+        if name == call.name:
+            return bool(text.strip()) and call.is_complete()
+        # a name may come in pieces, before the arguments, from providers that give ids
+        return bool(call.arguments) or not call.given_id
+
+    def _is_part(self, begun: str, name: str) -> bool:
+        """Return whether `name` goes on with one that has begun, of a function that there is."""
+        known = self._functions
+        if begun in known and name in known:
+            return False
+        # some providers repeat what they have sent of it
+        joined = name if name.startswith(begun) else begun + name
+        return any(each.startswith(joined) for each in known)
+
 
 def _continue(pieces: list[tuple[_Call, str]]) -> int:
     """Add texts to the arguments of calls. Return their bytes."""
@@ -290,16 +316,3 @@ def _continue(pieces: list[tuple[_Call, str]]) -> int:
             call.arguments.append(text)
             size += len(text.encode())
     return size
-
-
-def _begins(call: _Call, given_id: str, name: str, text: str) -> bool:
-    """Return whether a piece at the place of `call` is of another one."""
-    if not name or not call.name:
-        # ids of single pieces begin no call
-        return False
-    if given_id and call.given_id and given_id != call.given_id:
-        return True
-    if name == call.name:
-        return bool(text.strip()) and call.is_complete()
-    # a name may come in pieces, before the arguments, from providers that give ids
-    return bool(call.arguments) or not call.given_id

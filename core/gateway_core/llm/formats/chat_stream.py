@@ -1,5 +1,6 @@
 """Streams of Chat Completions (contract §7.2)."""
 
+from collections.abc import Collection
 from typing import Any
 
 import orjson
@@ -32,13 +33,18 @@ _MOST_LESSONS = 4
 
 
 class ChatStream(LlmStream):
-    """A chat stream (§7.2). The usage comes last, or not at all where the client did not ask."""
+    """A chat stream (§7.2). The usage comes last, or not at all where the client did not ask.
 
-    def __init__(self, model_id: str, *, include_usage: bool) -> None:
+    `functions` are the names of those that the model may call.
+    """
+
+    def __init__(
+        self, model_id: str, functions: Collection[str] = (), *, include_usage: bool
+    ) -> None:
         super().__init__(Format.CHAT, ChatWriter())
         self._model_id = model_id
         self._include_usage = include_usage
-        self._deltas = DeltaReader()
+        self._deltas = DeltaReader(functions)
         self._head: dict[str, Any] = {}
         """The fields of the last parsed chunk beside its choices."""
         self._shown_usage: Any = None

@@ -1,6 +1,6 @@
 """A call as it is made to a provider of any format, and what its answer becomes for the client."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +9,14 @@ import orjson
 from gateway_core.llm.formats import chat_to_google, google_to_chat, responses_to_chat
 from gateway_core.llm.formats.answers import complete_answer, parse_answer
 from gateway_core.llm.formats.bodies import google_path, to_upstream
-from gateway_core.llm.formats.calls import Format, InvalidAnswer, LlmCall, TokenUsage
+from gateway_core.llm.formats.calls import (
+    Format,
+    InvalidAnswer,
+    LlmCall,
+    TokenUsage,
+    as_object,
+    as_objects,
+)
 from gateway_core.llm.formats.chat_from_google import ChatFromGoogle, to_completion
 from gateway_core.llm.formats.chat_stream import ChatStream
 from gateway_core.llm.formats.client_tools import ClientTools
@@ -51,6 +58,8 @@ class Exchange:
     """The client's names of functions, by those that the provider is told instead."""
     tools: ClientTools | None = None
     """The tools of a Responses request that is translated."""
+    functions: Collection[str] = ()
+    """The names of the functions that a provider of chat is told."""
 
     def drop_bodies(self, *, is_final: bool = True) -> None:
         """Keep nothing of the prompt, which may be large, but what the response repeats of it.
@@ -108,7 +117,7 @@ class Exchange:
         call = self.call
         match call.format, self.upstream:
             case Format.CHAT, Format.CHAT:
-                return ChatStream(call.model_id, include_usage=call.include_usage)
+                return ChatStream(call.model_id, self.functions, include_usage=call.include_usage)
             case Format.RESPONSES, Format.RESPONSES:
                 return ResponsesStream(call.model_id, self.created)
             case Format.GOOGLE, Format.GOOGLE:
@@ -137,7 +146,8 @@ class Exchange:
             translators.append(GoogleFromChat(call.model_id))
             if self.names:
                 translators.append(NameRestorer(self.names))
-        return TranslatedStream(self.upstream, translators, open_writer(call, self.created))
+        writer = open_writer(call, self.created)
+        return TranslatedStream(self.upstream, translators, writer, self.functions)
 
 
 def open_writer(call: LlmCall, created: int) -> Writer:
@@ -173,7 +183,19 @@ def plan_exchange(call: LlmCall, upstream: Format, upstream_model: str, created:
     body = settle_thoughts(body, upstream, upstream_model)
     sent = to_upstream(body, upstream, upstream_model, stream=call.stream)
     most_calls = 1 if call.body.get("parallel_tool_calls") is False else None
-    return Exchange(call, upstream, path, sent, created, most_calls, dropped, names, tools)
+    functions = _list_functions(sent) if upstream is Format.CHAT else ()
+    return Exchange(
+        call, upstream, path, sent, created, most_calls, dropped, names, tools, functions
+    )
+
+
+def _list_functions(body: Mapping[str, Any]) -> list[str]:
+    """The names of the functions in a chat body."""
+    functions = (
+        as_object(tool.get("function") or tool.get("custom"))
+        for tool in as_objects(body.get("tools"))
+    )
+    return [name for each in functions if isinstance(name := each.get("name"), str)]
 
 
 def _translate(

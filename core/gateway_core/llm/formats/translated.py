@@ -1,7 +1,7 @@
 """Streams of a provider that speaks another format than the client."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from gateway_core.llm.formats.answers import GOOGLE_FIELDS, read_reason
@@ -40,16 +40,20 @@ class ChunkTranslator(ABC):
 class TranslatedStream(LlmStream):
     """A provider's stream in the format `upstream`, translated by each translator in turn.
 
-    Every frame is parsed.
+    Every frame is parsed. `functions` are the names of those that the model may call.
     """
 
     def __init__(
-        self, upstream: Format, translators: Sequence[ChunkTranslator], writer: Writer
+        self,
+        upstream: Format,
+        translators: Sequence[ChunkTranslator],
+        writer: Writer,
+        functions: Collection[str] = (),
     ) -> None:
         super().__init__(upstream, writer)
         self._translators = translators
         self._blocked = False
-        self._deltas = DeltaReader(adopts_others=True)
+        self._deltas = DeltaReader(functions, adopts_others=True)
 
     def fail(self, form: ErrorForm) -> bytes:
         """Return the last bytes, with the output so far where the format has a place for it."""
