@@ -388,7 +388,7 @@ REFUSED: list[tuple[Format, Format, dict[str, Any], str]] = [
         "messages",
     ),
     (C, G, {"messages": user({"type": "hologram"})}, "messages"),
-    (G, C, {"generationConfig": {"responseModalities": ["IMAGE"]}}, "generationConfig"),
+    (G, C, {"generationConfig": {"responseModalities": ["AUDIO"]}}, "generationConfig"),
     (G, C, {"generationConfig": {"responseMimeType": "text/x.enum"}}, "generationConfig"),
     (
         G,
@@ -539,8 +539,8 @@ def test_thoughts_are_reasoning_content_both_ways() -> None:
     assert back["candidates"][0]["content"]["parts"] == parts
 
 
-def test_media_in_an_answer_has_no_place_in_chat() -> None:
-    part = {"inlineData": {"mimeType": "image/png", "data": ""}}
+def test_sound_in_an_answer_has_no_place_in_chat() -> None:
+    part = {"inlineData": {"mimeType": "audio/L16", "data": ""}}
     raw = orjson.dumps({"candidates": [{"content": {"parts": [part]}, "finishReason": "STOP"}]})
     with pytest.raises(InvalidAnswer):
         exchange(C, G).complete(raw)

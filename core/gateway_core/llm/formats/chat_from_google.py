@@ -15,6 +15,7 @@ from gateway_core.llm.formats.calls import (
     read_index,
 )
 from gateway_core.llm.formats.google_stream import is_blocked
+from gateway_core.llm.formats.media import write_image
 from gateway_core.llm.formats.reasons import to_chat_reason
 from gateway_core.llm.formats.thoughts import make_call_id, sign_call
 from gateway_core.llm.formats.translated import ChunkTranslator
@@ -159,9 +160,21 @@ def _read_parts(candidate: Mapping[str, Any], calls: int, most_calls: int | None
                 made |= {"id": make_call_id(signature), "extra_content": sign_call(signature)}
             calls += 1
             delta.setdefault("tool_calls", []).append(made)
-        elif "inlineData" in part or "fileData" in part:
-            raise InvalidAnswer("The answer has media, for which chat has no place.")
+        elif ("inlineData" in part or "fileData" in part) and part.get("thought") is not True:
+            delta.setdefault("images", []).append(write_image(_read_picture(part)))
     return delta
+
+
+def _read_picture(part: Mapping[str, Any]) -> str:
+    """The URL of the picture in a part. InvalidAnswer for other media."""
+    blob, file = as_object(part.get("inlineData")), as_object(part.get("fileData"))
+    kind, data, url = (blob or file).get("mimeType"), blob.get("data"), file.get("fileUri")
+    if isinstance(kind, str) and kind.startswith("image/"):
+        if isinstance(data, str):
+            return f"data:{kind};base64,{data}"
+        if isinstance(url, str):
+            return url
+    raise InvalidAnswer("The answer has media, for which chat has no place.")
 
 
 def _find_reason(candidate: Mapping[str, Any], *, has_calls: bool) -> str:

@@ -53,6 +53,7 @@ _KNOWN = IGNORED | {
     *_CONFIG,
     *_HARMLESS,
     "enable_thinking",
+    "image_config",
     "max_tokens",
     "messages",
     "modalities",
@@ -66,6 +67,8 @@ _KNOWN = IGNORED | {
     "tool_choice",
     "tools",
 }
+_MODALITIES = {"image": "IMAGE", "text": "TEXT"}
+_PICTURE = {"aspect_ratio": "aspectRatio", "image_size": "imageSize"}
 _MODES = {"none": "NONE", "auto": "AUTO", "required": "ANY"}
 _THINKING_BUDGETS = {
     "none": 0,
@@ -97,8 +100,6 @@ def to_google(body: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
         # an empty object turns a search on
         if body[name] == {}:
             raise refuse(name)
-    if body.get("modalities") not in (None, ["text"]):
-        raise refuse("modalities")
     system: list[dict[str, Any]] = []
     contents: list[dict[str, Any]] = []
     names: dict[str, str] = {}
@@ -271,6 +272,18 @@ def _to_config(body: Mapping[str, Any]) -> dict[str, Any]:
     stop = body.get("stop")
     if stop:
         config["stopSequences"] = [stop] if isinstance(stop, str) else stop
+    modalities = list_items(body.get("modalities"), "modalities")
+    if modalities not in ([], ["text"]):
+        config["responseModalities"] = [
+            find_word(_MODALITIES, word, f"modalities[{place}]")
+            for place, word in enumerate(modalities)
+        ]
+    picture = as_object(body.get("image_config"))
+    refuse_others(picture, _PICTURE, "image_config.")
+    if picture:
+        config["imageConfig"] = {
+            google: picture[chat] for chat, google in _PICTURE.items() if picture.get(chat)
+        }
     budget = _find_budget(body)
     if budget is not None:
         config["thinkingConfig"] = {"thinkingBudget": budget}

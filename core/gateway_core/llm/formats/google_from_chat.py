@@ -1,5 +1,6 @@
 """Chat completions and chat streams as answers and streams of generateContent."""
 
+import mimetypes
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from gateway_core.llm.formats.calls import (
     read_index,
 )
 from gateway_core.llm.formats.chat_message import read_arguments
+from gateway_core.llm.formats.media import list_images, read_data_url
 from gateway_core.llm.formats.reasons import is_cut_by, to_google_reason
 from gateway_core.llm.formats.thoughts import read_reasoning
 from gateway_core.llm.formats.translated import ChunkTranslator
@@ -28,7 +30,7 @@ def to_generated(document: Mapping[str, Any], model_id: str) -> dict[str, Any]:
         index, reason = read_index(choice, place), str(choice.get("finish_reason") or "stop")
         read = [_to_call_part(call, is_cut=is_cut_by(reason)) for call in calls]
         is_malformed = None in read
-        parts = [*_to_text_parts(message), *filter(None, read)] or [{"text": ""}]
+        parts = [*_to_shown_parts(message), *filter(None, read)] or [{"text": ""}]
         candidates.append(_candidate(index, parts, reason, is_malformed=is_malformed))
     generated: dict[str, Any] = {"candidates": candidates}
     usage = read_chat_usage(document.get("usage"))
@@ -62,7 +64,7 @@ class GoogleFromChat(ChunkTranslator):
             delta = as_object(choice.get("delta"))
             if index not in self._calls or delta.get("tool_calls"):
                 self._collect(index, delta)
-            parts = _to_text_parts(delta)
+            parts = _to_shown_parts(delta)
             if choice.get("finish_reason"):
                 self._reasons[index] = str(choice["finish_reason"])
                 parts += self._take_calls(index)
@@ -124,15 +126,23 @@ def _candidate(
     return candidate
 
 
-def _to_text_parts(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Texts of a message, or of a delta of one."""
+def _to_shown_parts(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Texts and pictures of a message, or of a delta of one."""
     parts: list[dict[str, Any]] = []
     reasoning = read_reasoning(message)
     if reasoning is not None:
         parts.append({"text": reasoning[1], "thought": True})
     texts = (message.get("content"), message.get("refusal"))
     parts += [{"text": text} for text in texts if text and isinstance(text, str)]
-    return parts
+    return [*parts, *map(_to_picture, list_images(message))]
+
+
+def _to_picture(url: str) -> dict[str, Any]:
+    read = read_data_url(url)
+    if read is not None:
+        return {"inlineData": {"mimeType": read[0], "data": read[1]}}
+    kind = mimetypes.guess_type(url.partition("?")[0])[0]
+    return {"fileData": {"mimeType": kind or "image/png", "fileUri": url}}
 
 
 def _join_call(call: Mapping[str, Any], *, is_cut: bool) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from gateway_core.llm.formats.calls import as_object, as_objects
+from gateway_core.llm.formats.media import write_image
 from gateway_core.llm.formats.requests import invalid, pick, to_camel
 from gateway_core.llm.formats.translation import (
     find_word,
@@ -92,6 +93,7 @@ _MODES = {
     "NONE": "none",
     "VALIDATED": "auto",
 }
+_MODALITIES = {"IMAGE": "image", "TEXT": "text"}
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mp3": "mp3", "audio/mpeg": "mp3"}
 
 
@@ -223,12 +225,12 @@ def _to_part(part: Mapping[str, Any], path: str) -> dict[str, Any]:
         url = str(pick(file, "fileUri") or "")
         kind = pick(file, "mimeType") or mimetypes.guess_type(url.partition("?")[0])[0]
         if str(kind).startswith("image/"):
-            return {"type": "image_url", "image_url": {"url": url}}
+            return write_image(url)
         return {"type": "text", "text": _read_text(part, path)}
     kind, data = str(pick(blob, "mimeType")).lower(), blob.get("data")
     url = f"data:{kind};base64,{data}"
     if kind.startswith("image/"):
-        return {"type": "image_url", "image_url": {"url": url}}
+        return write_image(url)
     if kind in _AUDIO:
         return {"type": "input_audio", "input_audio": {"data": data, "format": _AUDIO[kind]}}
     if kind == "application/pdf":
@@ -250,8 +252,13 @@ def _from_config(config: Mapping[str, Any], dropped: list[str]) -> dict[str, Any
     result = {
         chat: config[google] for google, chat in _CONFIG.items() if config.get(google) is not None
     }
-    if config.get("responseModalities") not in (None, [], ["TEXT"]):
-        raise refuse("generationConfig.responseModalities")
+    path = "generationConfig.responseModalities"
+    modalities = [
+        find_word(_MODALITIES, word.upper() if isinstance(word, str) else word, f"{path}[{place}]")
+        for place, word in enumerate(list_items(config.get("responseModalities"), path))
+    ]
+    if modalities not in ([], ["text"]):
+        result["modalities"] = modalities
     thinking = _to_camel_keys(as_object(config.get("thinkingConfig")))
     # thoughts are shown beside the answer and do not change it
     known = ("includeThoughts", "thinkingBudget", "thinkingLevel")

@@ -1,11 +1,16 @@
-"""Pictures and documents in messages of chat bodies that are no user's.
+"""Pictures and documents in messages of chat that are no user's.
 
 The chat form of a call may have them in each message: tools return pictures, and models draw them.
-A provider of chat takes them from users alone.
+A provider of chat takes them from users alone. An answer of chat has them in `images`, as
+aggregators do.
 """
 
+from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from gateway_core.llm.formats.calls import as_object
 
 _TEXTS = ("text", "refusal")
 _NOTE = "See the attached content."
@@ -15,6 +20,48 @@ _NOTE = "See the attached content."
 def is_media(part: Any) -> bool:
     """Return whether a part of a chat message is more than text."""
     return isinstance(part, dict) and part.get("type") not in _TEXTS
+
+
+def read_data_url(url: str) -> tuple[str, str] | None:
+    """Return the media type and the base64 of a data URL; None for another URL."""
+    if url[: len("data:")].lower() != "data:":
+        return None
+    head, found, data = url[len("data:") :].partition(",")
+    if not found:
+        return None
+    media_type, marker, _ = head.partition(";base64")
+    if not marker:
+        data = b64encode(unquote_to_bytes(data)).decode()
+    return media_type.partition(";")[0].lower() or "application/octet-stream", data
+
+
+def write_image(url: str) -> dict[str, Any]:
+    """Return the part of chat that has a picture."""
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def list_images(message: Mapping[str, Any]) -> list[str]:
+    """Return the URLs of the pictures in an answer of chat, or in a delta of one."""
+    images = message.get("images")
+    if not images:
+        return []
+    return [
+        url
+        for each in (images if isinstance(images, list) else [images])
+        if (url := _read_image(each))
+    ]
+
+
+def _read_image(image: Any) -> str:
+    if isinstance(image, str):
+        return image
+    held = as_object(image)
+    url = held.get("image_url") or held.get("url")
+    if isinstance(url, dict):
+        url = url.get("url")
+    if not url and isinstance(held.get("b64_json"), str):
+        return f"data:image/png;base64,{held['b64_json']}"
+    return url if isinstance(url, str) else ""
 
 
 def move_media(body: Mapping[str, Any]) -> dict[str, Any]:

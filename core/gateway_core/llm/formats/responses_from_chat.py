@@ -12,6 +12,7 @@ from gateway_core.llm.formats.calls import (
     read_index,
 )
 from gateway_core.llm.formats.client_tools import ClientTools, end_call
+from gateway_core.llm.formats.media import list_images, read_data_url
 from gateway_core.llm.formats.reasons import is_cut_by, to_response_end
 from gateway_core.llm.formats.thoughts import Thoughts, join_details, read_reasoning
 from gateway_core.llm.formats.translated import ChunkTranslator
@@ -121,6 +122,8 @@ class ResponsesFromChat(ChunkTranslator):
                 text = delta.get(name)
                 if text and isinstance(text, str):
                     events += self._add_text(text, kind)
+            for url in list_images(delta):
+                events += self._add_image(url)
             if delta.get("tool_calls"):
                 for place, piece in enumerate(as_objects(delta["tool_calls"])):
                     events += self._add_call(read_index(piece, place), piece)
@@ -172,6 +175,30 @@ class ResponsesFromChat(ChunkTranslator):
             events += self._open_message(kind)
         self._texts.append(text)
         return [*events, {**self._delta, "delta": text}]
+
+    def _add_image(self, url: str) -> list[dict[str, Any]]:
+        read = read_data_url(url)
+        if read is None:
+            # an item has bytes alone
+            return self._add_text(f"![]({url})", "output_text")
+        events = self._close_message()
+        place = len(self._items)
+        item: Item = {
+            "id": f"ig_{secrets.token_hex(24)}",
+            "type": "image_generation_call",
+            "status": "in_progress",
+            "result": None,
+        }
+        events.append(_item_event("response.output_item.added", place, dict(item)))
+        events.append(_event("response.image_generation_call.completed", place, item))
+        kind, data = read
+        item |= {
+            "status": "completed",
+            "result": data,
+            "output_format": kind.removeprefix("image/"),
+        }
+        self._items.append(item)
+        return [*events, _item_event("response.output_item.done", place, item)]
 
     def _open_message(self, kind: str) -> list[dict[str, Any]]:
         make = _make_reasoning if kind == _SUMMARY else _make_message

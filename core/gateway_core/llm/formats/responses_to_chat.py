@@ -5,7 +5,7 @@ from typing import Any
 
 from gateway_core.llm.formats.calls import as_object, as_objects
 from gateway_core.llm.formats.client_tools import CALLS, RESULTS, ClientTools
-from gateway_core.llm.formats.media import is_media
+from gateway_core.llm.formats.media import is_media, write_image
 from gateway_core.llm.formats.requests import invalid
 from gateway_core.llm.formats.thoughts import Thoughts, unseal
 from gateway_core.llm.formats.translation import (
@@ -153,9 +153,9 @@ class _InputReader:
                 call_id = item.get("call_id") or item.get("id")
                 self._add_result({"role": "tool", "tool_call_id": call_id, "content": content})
             case "image_generation_call":
-                url = f"data:image/png;base64,{item.get('result') or ''}"
-                image = {"type": "image_url", "image_url": {"url": url}}
-                self._messages.append({"role": "assistant", "content": [image]})
+                kind = item.get("output_format") or "png"
+                url = f"data:image/{kind};base64,{item.get('result') or ''}"
+                self._messages.append({"role": "assistant", "content": [write_image(url)]})
             case "reasoning":
                 self._note(item)
             case "additional_tools":

@@ -1,15 +1,14 @@
 """What translations of requests between formats share; what has no translation is a 400."""
 
 import json
-from base64 import b64encode
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeVar
-from urllib.parse import unquote_to_bytes
 
 import orjson
 
 from gateway_core.api.errors import InvalidRequest
 from gateway_core.llm.formats.calls import as_object, as_objects, unsupported
+from gateway_core.llm.formats.media import read_data_url
 from gateway_core.llm.formats.requests import to_camel
 
 T = TypeVar("T")
@@ -114,14 +113,10 @@ def find_word(words: Mapping[str, T], value: Any, path: str) -> T:
 
 def split_data_url(url: Any, path: str) -> tuple[str, str]:
     """Media type and base64 of a data URL; refuses other URLs."""
-    if isinstance(url, str) and url[: len("data:")].lower() == "data:":
-        head, found, data = url[len("data:") :].partition(",")
-        media_type, marker, _ = head.partition(";base64")
-        if found:
-            if not marker:
-                data = b64encode(unquote_to_bytes(data)).decode()
-            return media_type.partition(";")[0].lower() or "application/octet-stream", data
-    raise refuse(path, "must be a data URL for this model's provider")
+    read = read_data_url(url) if isinstance(url, str) else None
+    if read is None:
+        raise refuse(path, "must be a data URL for this model's provider")
+    return read
 
 
 def is_in_subset(schema: Any, depth: int = _MOST_DEPTH) -> bool:
