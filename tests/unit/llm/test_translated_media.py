@@ -159,3 +159,64 @@ def test_address_of_a_picture_may_be_an_object_in_responses() -> None:
     shown = {"type": "input_image", "image_url": {"url": URL}}
     body = translate(R, C, input=[{"role": "user", "content": [shown]}])
     assert body["messages"] == [{"role": "user", "content": [IMAGE]}]
+
+
+COMPUTER: list[dict[str, Any]] = [
+    USER,
+    {"type": "computer_call", "id": "i", "call_id": "c", "action": {"type": "screenshot"}},
+    {
+        "type": "computer_call_output",
+        "call_id": "c",
+        "output": {"type": "computer_screenshot", "image_url": URL},
+    },
+]
+
+
+def test_screenshot_of_an_earlier_turn_reaches_chat() -> None:
+    _, called, result, shown = translate(R, C, input=COMPUTER)["messages"]
+    [call] = called["tool_calls"]
+    assert call["function"] == {
+        "name": "computer",
+        "arguments": '{"action":{"type":"screenshot"}}',
+    }
+    assert (result["role"], result["tool_call_id"]) == ("tool", call["id"])
+    assert shown == {"role": "user", "content": [IMAGE]}
+
+
+def test_screenshot_of_an_earlier_turn_reaches_google() -> None:
+    _, called, result = translate(R, G, input=COMPUTER)["contents"]
+    assert called["parts"][0]["functionCall"] == {
+        "name": "computer",
+        "args": {"action": {"type": "screenshot"}},
+    }
+    assert result["parts"][1] == BLOB
+
+
+def test_address_of_a_screenshot_is_fetched_for_google() -> None:
+    output = {"type": "computer_screenshot", "image_url": "https://a.example/b.png"}
+    call = read(R, input=[*COMPUTER[:2], COMPUTER[2] | {"output": output}])
+    assert [link.url for link in find_links(call, G)] == ["https://a.example/b.png"]
+    assert find_links(call, C) == []
+
+
+@pytest.mark.parametrize("upstream", [C, G])
+def test_items_of_tools_of_earlier_providers_are_left_out(upstream: Format) -> None:
+    items: list[dict[str, Any]] = [
+        {"type": "mcp_approval_request", "id": "m", "name": "f", "arguments": "{}"},
+        {"type": "mcp_approval_response", "approval_request_id": "m", "approve": True},
+        {"type": "program", "id": "p", "call_id": "p", "code": "1", "fingerprint": "f"},
+        {"type": "program_output", "id": "o", "call_id": "p", "result": "1"},
+    ]
+    assert translate(R, upstream, input=[*items, USER]) == translate(R, upstream, input=[USER])
+
+
+def test_settings_in_the_input_replace_those_before() -> None:
+    update = {
+        "type": "configuration_update",
+        "reasoning": {"effort": "high"},
+        "text": {"format": {"type": "json_object"}},
+    }
+    body = translate(R, C, input=[USER, update, USER], reasoning={"effort": "low"})
+    assert body["reasoning_effort"] == "high"
+    assert body["response_format"] == {"type": "json_object"}
+    assert len(body["messages"]) == 2

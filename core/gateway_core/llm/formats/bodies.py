@@ -78,7 +78,7 @@ def _change(value: Any, path: tuple[str | int, ...], filename: str, url: str) ->
     """A copy of `value` whose part at `path` has the content at `url` instead of a file id."""
     if not path:
         part = {key: item for key, item in value.items() if key not in ("file_id", "file_url")}
-        if part.get("type") == "input_image":
+        if part.get("type") in ("input_image", "computer_screenshot"):
             return {**part, "image_url": url}
         return {**part, "filename": filename, "file_data": url}
     copy: Any = list(value) if isinstance(value, list) else dict(value)

@@ -79,7 +79,16 @@ _OWN_KINDS = {
     "tool_search": OwnKind("arguments"),
 }
 _KINDS = frozenset({"function", "custom", *_OWN_KINDS})
-CALLS = frozenset({"function_call", "custom_tool_call", *(f"{kind}_call" for kind in _OWN_KINDS)})
+_COMPUTER = "computer"
+"""A tool that only models trained for it can use; others read of its use in earlier turns."""
+_ACTIONS = ("action", "actions")
+CALLS = frozenset(
+    {
+        "function_call",
+        "custom_tool_call",
+        *(f"{kind}_call" for kind in (*_OWN_KINDS, _COMPUTER)),
+    }
+)
 """Types of items that are calls of tools which the client runs."""
 _PLAIN_RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})
 RESULTS = frozenset(
@@ -174,9 +183,12 @@ class ClientTools:
 
     def read_call(self, item: Mapping[str, Any]) -> dict[str, Any]:
         """Return the call of an earlier turn, whose tool may be declared no more, as chat's."""
-        own = _OWN_KINDS.get(str(item.get("type")).removesuffix("_call"))
-        if own is not None:
-            arguments: Any = _dump(as_object(item.get(own.holder)))
+        kind = str(item.get("type")).removesuffix("_call")
+        own = _OWN_KINDS.get(kind)
+        if kind == _COMPUTER:
+            arguments: Any = _dump({key: item[key] for key in _ACTIONS if item.get(key)})
+        elif own is not None:
+            arguments = _dump(as_object(item.get(own.holder)))
         elif item.get("type") == "custom_tool_call":
             arguments = _dump({_INPUT: item.get(_INPUT) or ""})
         else:
@@ -192,6 +204,8 @@ class ClientTools:
         if item.get("type") == "tool_search_output":
             return self._show_found(item)
         output = item.get("output")
+        if item.get("type") == "computer_call_output":
+            return [output]
         if isinstance(output, str) or item.get("type") in _PLAIN_RESULTS:
             return output
         return _dump({name: item[name] for name in ("status", "output") if name in item})
@@ -199,7 +213,7 @@ class ClientTools:
     def name_function(self, holder: Mapping[str, Any]) -> Any:
         """Return the function's name in chat of a tool, of a call or of a choice."""
         kind = str(holder.get("type")).removesuffix("_call")
-        if kind in _OWN_KINDS:
+        if kind in _OWN_KINDS or kind == _COMPUTER:
             return kind
         return self._name(holder.get("namespace"), holder.get("name"))
 

@@ -66,7 +66,7 @@ def _read_part(
         url = part.get("file_url")
         if isinstance(url, str) and url.lower().startswith(_SCHEMES):
             yield Link(path, "file_url", url, is_image=False)
-    elif kind in ("image_url", "input_image") and upstream is Format.GOOGLE:
+    elif kind in ("image_url", "input_image", "computer_screenshot") and upstream is Format.GOOGLE:
         image = part.get("image_url")
         url = as_object(image).get("url") if isinstance(image, dict) else image
         if isinstance(url, str) and url.lower().startswith(_SCHEMES):

@@ -40,6 +40,8 @@ _KNOWN = IGNORED | {
 }
 # servers of chat other than OpenAI's know no role of developers
 _ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
+_UPDATED = ("reasoning", "text")
+"""Fields that items of the input may change for the answers after them."""
 _CHOICES = {name: name for name in ("none", "auto", "required")}
 _INCLUDED: Mapping[str, None] = dict.fromkeys(
     (
@@ -54,9 +56,19 @@ _INCLUDED: Mapping[str, None] = dict.fromkeys(
 )
 """What may be asked for beside the answer, and is in it or concerns tools of the provider."""
 _FINISHED = frozenset(
-    {"code_interpreter_call", "file_search_call", "mcp_call", "mcp_list_tools", "web_search_call"}
+    {
+        "code_interpreter_call",
+        "file_search_call",
+        "mcp_call",
+        "mcp_list_tools",
+        "program",
+        "program_output",
+        "web_search_call",
+    }
 )
 """Items of tools that the provider of an earlier turn ran: the message after them has the gist."""
+_APPROVALS = ("mcp_approval_request", "mcp_approval_response")
+"""Items of such tools, too, unless the last one asks the provider to run one now."""
 _TEXTS = ("input_text", "output_text", "text")
 
 
@@ -78,23 +90,29 @@ def to_chat(body: Mapping[str, Any], tools: ClientTools, dropped: list[str]) -> 
     instructions = body.get("instructions")
     if instructions:
         messages.append({"role": "system", "content": join_texts(instructions, "instructions")})
+    settings = {name: as_object(body.get(name)) for name in _UPDATED}
     if isinstance(body["input"], str):
         messages.append({"role": "user", "content": body["input"]})
     else:
         reader = _InputReader(messages, tools)
-        for place, item in enumerate(body["input"]):
-            reader.add(item, f"input[{place}]")
+        for place, item in enumerate(body["input"], 1):
+            kind = as_object(item).get("type")
+            if kind == "configuration_update":
+                for name, given in settings.items():
+                    settings[name] = given | as_object(item.get(name))
+            elif kind not in _APPROVALS or place == len(body["input"]):
+                reader.add(item, f"input[{place - 1}]")
     result: dict[str, Any] = {"messages": messages}
     result |= {name: body[name] for name in _SAME if body.get(name) is not None}
     if body.get("max_output_tokens") is not None:
         result["max_completion_tokens"] = body["max_output_tokens"]
-    reasoning = as_object(body.get("reasoning"))
+    reasoning = settings["reasoning"]
     # all but the effort is about what is shown beside the answer
     others = reasoning.keys() - {"effort", "summary", "generate_summary"}
     leave_out(reasoning, others, dropped, "reasoning.")
     if reasoning.get("effort") is not None:
         result["reasoning_effort"] = reasoning["effort"]
-    result |= _from_text(as_object(body.get("text")))
+    result |= _from_text(settings["text"])
     choice = body.get("tool_choice")
     match choice:
         case {"type": "allowed_tools", "tools": list(allowed), **rest}:
@@ -238,7 +256,10 @@ def _to_part(part: Any, path: str) -> dict[str, Any]:
             return {"type": "text", "text": text}
         case {"type": "refusal", "refusal": str(text)}:
             return {"type": "text", "text": text}
-        case {"type": "input_image", "image_url": str(url) | {"url": str(url)}}:
+        case {
+            "type": "input_image" | "computer_screenshot",
+            "image_url": str(url) | {"url": str(url)},
+        }:
             detail = part.get("detail")
             image = {"url": url} | ({"detail": detail} if detail else {})
             return {"type": "image_url", "image_url": image}
