@@ -37,8 +37,8 @@ from gateway_web.http1.states import (
     IDLE,
     NEXT_HEAD,
     UNREADABLE,
-    State,
 )
+from gateway_web.http1.timer import StateTimer
 
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 _TOO_LARGE = (431, "The headers are too large.")
@@ -88,17 +88,13 @@ class Protocol(asyncio.Protocol):
         self._raw_bytes = 0
         """Bytes of an unfinished head, or of unfinished trailers, beyond their first piece."""
         self._dropped_bytes = self._trailers = 0
-        self._seconds = {
+        seconds = {
             IDLE: bounds.idle_seconds,
             HEAD: bounds.head_seconds,
             DRAINING: bounds.drain_seconds,
             CROWDED: bounds.refusal_seconds,
         }
-        """What the client may take for its next step; in other states it has none to take."""
-        self._watched: State | None = None
-        """The state whose time is measured."""
-        self._deadline = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = StateTimer(seconds, self._loop, self._expire)
 
     def _make_parser(self) -> Any:
         parser = httptools.HttpRequestParser(self)
@@ -136,7 +132,7 @@ class Protocol(asyncio.Protocol):
                 return
             self._table.pending_refusals += 1
             self._state = CROWDED
-        self._watch()
+        self._timer.watch(self._state)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the timers, and what is under way."""
@@ -144,7 +140,7 @@ class Protocol(asyncio.Protocol):
         if self._state is CROWDED:
             self._table.pending_refusals -= 1
         self._server.connections.discard(self)
-        self._cancel_timer()
+        self._timer.close()
         self._flow.resume_writing()
         for exchange in self._exchanges:
             exchange.leave()
@@ -169,7 +165,7 @@ class Protocol(asyncio.Protocol):
                 # the exception of a callback
                 cause = error.__context__
                 self._refuse(cause if isinstance(cause, Refused) else Refused())
-            self._watch()
+            self._timer.watch(self._state)
 
     def _parse(self, data: memoryview) -> None:
         """Parse in pieces. Raise Refused, or HttpParserError also for Refused of a callback."""
@@ -322,7 +318,7 @@ class Protocol(asyncio.Protocol):
         else:
             self._state = ANSWERED[self._state]
             self._table.set_waiting(self)
-            self._watch()
+            self._timer.watch(self._state)
 
     # the table of connections
 
@@ -347,44 +343,20 @@ class Protocol(asyncio.Protocol):
         else:
             self._transport.close()
 
-    # states and their time
+    # bounds
 
     def _is_beyond_bounds(self, more: int = 0) -> bool:
         """Return whether head or trailers may exceed a bound; `more` bytes are not counted yet."""
         bounds = self._bounds
         return self._raw_bytes + more > bounds.head_bytes or len(self._headers) > bounds.headers
 
-    def _watch(self) -> None:
-        """Begin the time that the client may take in this state; nothing puts it off later."""
-        state = self._state
-        if state is self._watched:
+    def _expire(self) -> None:
+        if self._transport.is_closing():
             return
-        self._watched = state
-        seconds = self._seconds.get(state)
-        if seconds is None:
-            # the timer stays, as most requests end before it
-            return
-        self._deadline = self._loop.time() + seconds
-        if self._timer is not None and self._timer.when() > self._deadline:
-            self._cancel_timer()
-        if self._timer is None:
-            self._timer = self._loop.call_at(self._deadline, self._check_deadline)
-
-    def _check_deadline(self) -> None:
-        self._timer = None
-        if self._state not in self._seconds or self._transport.is_closing():
-            return
-        if self._loop.time() < self._deadline:
-            self._timer = self._loop.call_at(self._deadline, self._check_deadline)
-        elif self._state is HEAD:
+        if self._state is HEAD:
             self._refuse(Refused(408, "The head of the request did not come in time."))
         else:
             self.evict()
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     def _refuse(self, refusal: Refused) -> None:
         """Answer in place of the application and close."""
