@@ -1,6 +1,5 @@
 """Token usage as each format reports and shows it."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from gateway_core.llm.formats.calls import (
@@ -11,45 +10,20 @@ from gateway_core.llm.formats.calls import (
     read_count,
 )
 from gateway_core.llm.formats.counting import ReportedCounts, interpret_counts
-
-
-@dataclass(frozen=True, slots=True)
-class _Names:
-    """Names of the counters in the usage of one of OpenAI's formats."""
-
-    input: str
-    output: str
-    input_details: str
-    output_details: str
-
-
-_CHAT = _Names(
-    "prompt_tokens", "completion_tokens", "prompt_tokens_details", "completion_tokens_details"
+from gateway_core.llm.formats.usage_names import (
+    CACHED,
+    CHAT,
+    COUNTERS,
+    OTHERS,
+    PARTS,
+    RESPONSES,
+    WRITTEN,
+    WRITTEN_HOUR,
+    WRITTEN_PARTS,
+    UsageNames,
 )
-_RESPONSES = _Names(
-    "input_tokens", "output_tokens", "input_tokens_details", "output_tokens_details"
-)
-# some providers report them beside the details, under names of their own
-_CACHED = ("cached_tokens", "cache_read_input_tokens", "prompt_cache_hit_tokens")
-_WRITTEN = ("cache_write_tokens", "cache_creation_tokens", "cache_creation_input_tokens")
-_WRITTEN_HOUR = ("cache_write_1h_tokens", "ephemeral_1h_input_tokens")
-_COUNTERS = ("_tokens", "TokenCount", "tokenCount")
-"""Ends of the names of counters in a usage."""
-_WRITTEN_PARTS = ("cache_creation", "cache_creation_token_details")
-_OTHERS = frozenset(
-    {
-        *_CACHED[1:],
-        *_WRITTEN,
-        *_WRITTEN_HOUR,
-        *_WRITTEN_PARTS,
-        "audio_tokens",
-        "cached_tokens_details",
-        "image_tokens",
-    }
-)
+
 _TEXT = frozenset({"TEXT"})
-_PARTS = _OTHERS | {"cached_tokens", "reasoning_tokens"}
-"""All counters of parts of the input or the output, and what holds further ones."""
 
 
 def read_chat_usage(usage: Any) -> TokenUsage | None:
@@ -57,7 +31,7 @@ def read_chat_usage(usage: Any) -> TokenUsage | None:
 
     None if it counts no tokens, or absurd ones.
     """
-    return _read_openai(usage, _CHAT)
+    return _read_openai(usage, CHAT)
 
 
 def fill_chat_usage(document: dict[str, Any]) -> TokenUsage | None:
@@ -69,7 +43,7 @@ def fill_chat_usage(document: dict[str, Any]) -> TokenUsage | None:
     if shown:
         usage = read_chat_usage(shown)
         if usage is not None:
-            _correct_openai(shown, usage, _CHAT)
+            _correct_openai(shown, usage, CHAT)
             return usage
         # clients would read what is charged otherwise
         del document["usage"]
@@ -83,21 +57,21 @@ def fill_chat_usage(document: dict[str, Any]) -> TokenUsage | None:
     if not shown and "choices" in document:
         return None
     # in the names of Responses, or alone in a frame
-    usage = _read_openai(shown, _RESPONSES) or read_chat_usage(document)
+    usage = _read_openai(shown, RESPONSES) or read_chat_usage(document)
     if usage is not None:
         document["usage"] = to_chat_usage(usage)
     return usage
 
 
-def _read_openai(usage: Any, names: _Names) -> TokenUsage | None:
+def _read_openai(usage: Any, names: UsageNames) -> TokenUsage | None:
     if not isinstance(usage, dict):
         return None
     given = as_object(usage.get(names.input_details))
     made = as_object(usage.get(names.output_details))
     has_others = (
-        not _PARTS.isdisjoint(usage)
-        or (given and any(map(given.get, _OTHERS)))
-        or (made and any(map(made.get, _OTHERS)))
+        not PARTS.isdisjoint(usage)
+        or (given and any(map(given.get, OTHERS)))
+        or (made and any(map(made.get, OTHERS)))
     )
     plain = (
         None
@@ -115,14 +89,14 @@ def _read_openai(usage: Any, names: _Names) -> TokenUsage | None:
     if not _has_counts(usage, names.input, names.output):
         return None
     cached = as_object(given.get("cached_tokens_details"))
-    written = _find_count(_WRITTEN, given, usage)
+    written = _find_count(WRITTEN, given, usage)
     return interpret_counts(
         ReportedCounts(
             read_count(usage.get(names.input)),
             read_count(usage.get(names.output)),
             read_count(usage.get("total_tokens")),
             reasoning=_find_count(("reasoning_tokens",), made, usage),
-            cached=_find_count(_CACHED, given, usage),
+            cached=_find_count(CACHED, given, usage),
             cached_audio=read_count(cached.get("audio_tokens")),
             cached_image=read_count(cached.get("image_tokens")),
             written=written,
@@ -211,8 +185,8 @@ def _find_count(names: tuple[str, ...], *holders: dict[str, Any]) -> int:
 
 
 def _find_written_hour(*holders: dict[str, Any]) -> int:
-    parts = [as_object(each.get(name)) for each in holders for name in _WRITTEN_PARTS]
-    return _find_count(_WRITTEN_HOUR, *holders, *parts)
+    parts = [as_object(each.get(name)) for each in holders for name in WRITTEN_PARTS]
+    return _find_count(WRITTEN_HOUR, *holders, *parts)
 
 
 def _read_modalities(usage: dict[str, Any], *names: str) -> dict[str, int]:
@@ -242,15 +216,15 @@ def _has_counts(usage: dict[str, Any], *names: str) -> bool:
 
 def to_chat_usage(usage: TokenUsage) -> dict[str, Any]:
     """Return the `usage` of a chat completion."""
-    return _write_openai(usage, _CHAT, written=None)
+    return _write_openai(usage, CHAT, written=None)
 
 
 def to_responses_usage(usage: TokenUsage) -> dict[str, Any]:
     """Return the `usage` of a Responses object, with the counters that the SDK requires."""
-    return _write_openai(usage, _RESPONSES, written=0)
+    return _write_openai(usage, RESPONSES, written=0)
 
 
-def _write_openai(usage: TokenUsage, names: _Names, *, written: int | None) -> dict[str, Any]:
+def _write_openai(usage: TokenUsage, names: UsageNames, *, written: int | None) -> dict[str, Any]:
     """Return a usage; kinds of tokens of which there are none have no counter but `written`."""
     given = {
         "cached_tokens": usage.cached,
@@ -307,7 +281,7 @@ def to_google_usage(usage: TokenUsage) -> dict[str, Any]:
     return metadata
 
 
-def _correct_openai(shown: dict[str, Any], usage: TokenUsage, names: _Names) -> None:
+def _correct_openai(shown: dict[str, Any], usage: TokenUsage, names: UsageNames) -> None:
     _mend_counts(shown)
     shown[names.input], shown[names.output] = usage.input, usage.output
     shown["total_tokens"] = usage.input + usage.output
@@ -325,7 +299,7 @@ def _correct_openai(shown: dict[str, Any], usage: TokenUsage, names: _Names) -> 
 def _mend_counts(holder: dict[str, Any], depth: int = 3) -> None:
     """Make counters that cannot be counts 0, in place, to the level of the details' details."""
     for name, value in holder.items():
-        if value is not None and name.endswith(_COUNTERS):
+        if value is not None and name.endswith(COUNTERS):
             holder[name] = read_count(value)
         elif depth > 1 and isinstance(value, dict | list):
             for each in [value] if isinstance(value, dict) else as_objects(value):
@@ -389,7 +363,7 @@ def fill_responses_usage(response: dict[str, Any]) -> TokenUsage | None:
     shown = response.get("usage")
     if not isinstance(shown, dict):
         return None
-    usage = _read_openai(shown, _RESPONSES)
+    usage = _read_openai(shown, RESPONSES)
     if usage is None:
         response["usage"] = None
         return None
@@ -401,5 +375,5 @@ def fill_responses_usage(response: dict[str, Any]) -> TokenUsage | None:
         for counter in counters:
             if details.get(counter) is None:
                 details[counter] = 0
-    _correct_openai(shown, usage, _RESPONSES)
+    _correct_openai(shown, usage, RESPONSES)
     return usage
