@@ -72,8 +72,9 @@ class Page(Shape, Generic[T]):
 
 
 def _read_number(text: Any) -> Any:
-    is_number = isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= 9
-    return int(text) if is_number else text
+    """Return the number that a text is; of no length that takes time to read."""
+    is_text = isinstance(text, str) and text.isascii() and len(text) <= 20
+    return int(text) if is_text and text.removeprefix("-").isdigit() else text
 
 
 def _require_text(value: Any) -> Any:

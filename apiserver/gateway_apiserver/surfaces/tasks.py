@@ -33,7 +33,7 @@ from gateway_core.tasks.operations import MAX_BODY_BYTES, OPERATIONS, Operation
 from gateway_core.tasks.rendering import render_processing
 from gateway_core.tasks.schemas import describe_body, example_body
 from gateway_core.tasks.validation import parse_body
-from gateway_web.middleware.bodies import read_json_body
+from gateway_web.middleware.bodies import read_json_body, read_optional_json_body
 from gateway_web.responses import JSON, NO_STORE, Response
 
 CREATE_PATH = "/api/v1/{service}/{action}"
@@ -186,7 +186,7 @@ class TaskRoutes:
         """Cancel a task; processing until the provider has stopped its job. Idempotent."""
         account = await self._identify(call, Act.CREATE)
         if call.has_body:
-            raw = await read_json_body(call.headers, call.receive, MAX_BODY_BYTES)
+            raw = await read_optional_json_body(call.headers, call.receive, MAX_BODY_BYTES)
             validate(NoFields, parse_body(raw) if raw.strip() else {})
         params = call.scope["path_params"]
         task_id = params["task_id"]

@@ -31,7 +31,7 @@ from gateway_core.validation import refuse_fields as refuse_fields
 from gateway_core.validation import validate as validate
 from gateway_web.context import Header
 from gateway_web.errors import Dialect, choose_dialect
-from gateway_web.middleware.bodies import read_json_body
+from gateway_web.middleware.bodies import read_json_body, read_optional_json_body
 
 if TYPE_CHECKING:
     from gateway_apiserver.endpoints import Call
@@ -66,12 +66,13 @@ async def read_request_body(request: Request, *, is_optional: bool) -> tuple[byt
     Raises UnsupportedMediaType, TooLarge, InvalidRequest or ClientDisconnect.
     """
     headers, is_openai = request.scope["headers"], _is_openai(request.scope)
-    is_absent = not declares_body(headers) and (is_openai or b"content-type" not in dict(headers))
-    if is_optional and is_absent:
+    may_be_empty = is_optional and (is_openai or b"content-type" not in dict(headers))
+    if may_be_empty and not declares_body(headers):
         return b"", None
     most = MOST_BODY_BYTES if is_openai else MAX_BODY_BYTES
-    raw = await read_json_body(headers, request.receive, most)
-    if is_optional and is_openai and not raw.strip():
+    read = read_optional_json_body if is_optional else read_json_body
+    raw = await read(headers, request.receive, most)
+    if may_be_empty and not raw.strip():
         return b"", None
     return raw, parse_body(raw)
 

@@ -311,6 +311,17 @@ async def test_running_batch_is_cancelling_at_once_and_stays_so() -> None:
         assert (shown["status"], shown["cancelling_at"]) == ("cancelling", asked)
 
 
+@pytest.mark.parametrize(("content", "status"), [(b"", 200), (b"{}", 415)])
+async def test_body_of_a_cancel_in_chunks_needs_a_type_unless_it_is_empty(
+    content: bytes, status: int
+) -> None:
+    scene = Scene()
+    path = f"{URL}/{await scene.made()}/cancel"
+    headers = [("Authorization", f"Bearer {scene.key}"), ("Transfer-Encoding", "chunked")]
+    answer = await call(scene.app, "POST", path, headers=headers, content=content)
+    assert answer.status == status
+
+
 async def test_ended_batch_cannot_be_cancelled_but_a_cancelled_one_is_shown() -> None:
     scene = Scene()
     batch_id = await scene.made()

@@ -114,6 +114,16 @@ async def test_body_is_empty_or_an_empty_object(
     assert "desiredState" not in gateway.task_object(task_id)["spec"]
 
 
+@pytest.mark.parametrize(("chunks", "status"), [([b""], 200), ([b"", b""], 200), ([b"{}"], 415)])
+async def test_body_in_chunks_needs_a_type_unless_it_is_empty(
+    gateway: Gateway, chunks: list[bytes], status: int
+) -> None:
+    path = f"{PATH}/{await make(gateway)}/cancel"
+    headers = [("Authorization", f"Bearer {gateway.key}"), ("Transfer-Encoding", "chunked")]
+    answer = await call(gateway.app, "POST", path, headers=headers, chunks=chunks)
+    assert answer.status == status
+
+
 @pytest.mark.parametrize("path", ["/api/v1/no/thing", "/api/v1/management/keys"])
 async def test_path_that_is_not_served_is_404_for_strangers(gateway: Gateway, path: str) -> None:
     answer = await call(gateway.app, "POST", f"{path}/task_a/cancel")

@@ -135,6 +135,24 @@ async def test_bad_query_names_its_parameter(gateway: Gateway, query: str) -> No
     assert list(answer.json["errors"]) == [query.partition("=")[0]]
 
 
+@pytest.mark.parametrize(
+    ("limit", "text"),
+    [
+        ("-1", "must be at least 1"),
+        ("0", "must be at least 1"),
+        ("99999999999", "must be at most 100"),
+        ("9" * 5000, "must be an integer"),
+        ("1e1", "must be an integer"),
+        ("--1", "must be an integer"),
+    ],
+)
+async def test_limit_out_of_range_is_told_by_its_bound(
+    gateway: Gateway, limit: str, text: str
+) -> None:
+    answer = await list_tasks(gateway, f"limit={limit}")
+    assert (answer.status, answer.json["errors"]) == (400, {"limit": [text]})
+
+
 async def test_task_whose_result_has_expired_is_not_listed(gateway: Gateway) -> None:
     await archive(gateway, {**COMPLETED, "completionTime": PAST})
     kept = await archive(gateway, {**COMPLETED, "completionTime": LATER})

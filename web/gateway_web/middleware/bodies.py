@@ -191,6 +191,17 @@ async def read_json_body(headers: Iterable[Header], receive: Receive, max_bytes:
     return b"".join([chunk async for chunk in read_chunks(receive_again, max_bytes, error)])
 
 
+async def read_optional_json_body(
+    headers: Iterable[Header], receive: Receive, max_bytes: int
+) -> bytes:
+    """As `read_json_body`; an empty body, which may be sent in chunks, needs no media type."""
+    if b"content-type" in dict(headers):
+        return await read_json_body(headers, receive, max_bytes)
+    async for _ in read_chunks(receive, 0, UnsupportedMediaType(JSON_TYPE)):
+        pass
+    return b""
+
+
 def read_json_length(headers: Iterable[Header]) -> int:
     """Return the declared length of a JSON body, 0 if there is none. UnsupportedMediaType."""
     given = dict(headers)
