@@ -140,7 +140,8 @@ async def wait(
 async def cancel(api: "RestApi", batch_id: BatchId) -> Done:
     """Cancel a batch: running requests end, the rest are not made; results are kept."""
     batch = await api.post(f"{_path(batch_id)}/cancel", {})
-    return f"batch {batch_id} updated: it is {batch['status']}", batch
+    until = ": its running requests end" if batch["status"] == "cancelling" else ""
+    return f"batch {batch_id} cancelled{until}", batch
 
 
 @rest_command(app, show_one(LINES), interrupted="the same command goes on with it")

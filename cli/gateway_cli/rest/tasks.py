@@ -150,7 +150,8 @@ async def abort(
 ) -> Done:
     """Cancel a task of the account for good; what was not billed is released."""
     task = await api.post(make_path("api/v1", service, action, task_id, "cancel"), {})
-    return f"task {task_id} updated: it is {task['status']}", task
+    until = ": it fails once its provider has stopped" if task["status"] == "processing" else ""
+    return f"task {task_id} cancelled{until}", task
 
 
 def add_commands(app: typer.Typer) -> None:

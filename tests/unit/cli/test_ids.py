@@ -11,7 +11,7 @@ from gateway_core.api.ids import id_to_name, name_to_id, read_id
 from tests.servers.storageserver import KEY
 
 TASK = ("--service", "sim")
-DOCUMENT = {"id": "x", "status": "completed", "videos": []}
+DOCUMENT: dict[str, Any] = {"id": "x", "status": "completed", "videos": []}
 
 
 @pytest.fixture
@@ -64,3 +64,25 @@ def test_id_is_the_inverse_of_the_name() -> None:
     for wire_id in ("task_abc", "batch_abc", "upload_abc", "file-abc"):
         name = id_to_name(wire_id)
         assert name_to_id(name) == read_id(name.partition("-")[0], name) == wire_id
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "text"),
+    [
+        (("tasks", "abort", "task_a", *TASK), "failed", "task task_a cancelled\n"),
+        (("tasks", "abort", "task_a", *TASK), "processing", "it fails once its provider has"),
+        (("batches", "cancel", "batch_a"), "cancelled", "batch batch_a cancelled\n"),
+        (("batches", "cancel", "batch_a"), "cancelling", "cancelled: its running requests end"),
+    ],
+)
+def test_cancellation_says_what_comes_of_it(
+    asked: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+    status: str,
+    text: str,
+) -> None:
+    monkeypatch.setitem(DOCUMENT, "status", status)
+    result = CliRunner().invoke(app, [*command])
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert text in result.output
