@@ -7,6 +7,7 @@ import pytest
 
 from gateway_apiserver.surfaces.console.choices import MOST_OPTIONS
 from gateway_core.accounts.sign_in import USERS
+from gateway_core.billing.counters import Spending
 from gateway_core.kube.kinds import KEYS
 from tests.servers.browser import Page
 from tests.unit.apiserver.browsing import AppBrowser, enter, put_person
@@ -64,7 +65,7 @@ async def test_tasks_are_filtered_by_the_name_of_a_key_and_by_models_of_the_gate
 
 @pytest.mark.parametrize(
     ("role", "expected"),
-    [("member", {"", "session_mia", "key_own"}), ("viewer", {""})],
+    [("member", {"", "session_mia", "key_own"}), ("viewer", set())],
 )
 async def test_filter_offers_only_keys_that_the_role_governs(
     gateway: Gateway, role: str, expected: set[str]
@@ -181,3 +182,28 @@ async def test_slash_at_the_end_leads_to_the_page(
     answer = await browser.get(path)
     assert answer.status in (303, 308)
     assert (answer.location or "").removeprefix("http://127.0.0.1:8080") == location
+
+
+async def test_spending_and_balance_add_up_to_the_funds(
+    gateway: Gateway, browser: AppBrowser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway.put_account("demo", funds={"paidMicros": 10_000_000})
+
+    async def read_spending(*_: object) -> Spending:
+        return Spending(charged=13, held=300_000, charged_today=13)
+
+    monkeypatch.setattr(gateway.counters, "read_spending", read_spending)
+    text = (await browser.get(f"{HOME}/usage")).text.replace(" ", "")
+    for figure in ("Balance$9.699987", "Reserved$0.30", "Totalspent$0.000013", "Totalpaidin$10.00"):
+        assert figure in text
+    overview = (await browser.get(HOME)).text
+    assert "$9.699987" in overview
+    assert "$0.30 more is reserved for work under way" in overview
+
+
+async def test_page_that_is_not_there_says_so_in_its_title(browser: AppBrowser) -> None:
+    for path in ("/nosuch", "/tasks/task_x"):
+        page = await browser.get(HOME + path)
+        assert page.status == 404
+        assert "Not found" in page.text
+        assert "not possible" not in page.text

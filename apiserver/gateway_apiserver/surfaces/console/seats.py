@@ -44,8 +44,8 @@ CONSOLE_ALLOWANCES: Mapping[str, Allowance] = {"console": Allowance(600, 60, opt
 ROOT = "/console"
 _OPEN = (429, 503, 504)
 """After these a form that was sent before may still have been carried out."""
-_IMPOSSIBLE = "This is not possible"
-_UNKNOWN = "There is no such account, or you are no member of it."
+_IMPOSSIBLE, _MISSING = "This is not possible", "Not found"
+_UNKNOWN = "There is no such account, or you are not a member of it."
 
 DONE: Mapping[str, str] = {
     "changed": "The changes are saved.",
@@ -347,7 +347,7 @@ async def _show_unfiltered(
             screen = await show(Call(scope, call.receive, call.send, call.context), seat)
             if isinstance(screen, Screen):
                 return screen, sent
-    return Screen(_IMPOSSIBLE, ()), None
+    return Screen(_MISSING if error.status == 404 else _IMPOSSIBLE, ()), None
 
 
 def _offer_again(seat: Seat, sent: Sent | None) -> list[Form]:

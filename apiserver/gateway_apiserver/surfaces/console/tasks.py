@@ -1,7 +1,7 @@
 """Tasks of the account: the list, one task with its videos and callback, and redelivery."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -143,7 +143,7 @@ class TaskPages:
             (
                 Field("status", "State", "select", status, options=[*STATES.items()]),
                 Field("model", "Model", "search", model, options=self._list_models()),
-                self._choose_key(seat, key),
+                *self._choose_key(seat, key),
                 Field("text", "Words of the prompt", "search", text),
             ),
             filters=True,
@@ -183,8 +183,8 @@ class TaskPages:
             return [(name, "") for name in sorted(names)]
         return []
 
-    def _choose_key(self, seat: Seat, value: str) -> Field:
-        """Return the filter by a key that the seat governs, or the user's own tasks without one."""
+    def _choose_key(self, seat: Seat, value: str) -> Iterator[Field]:
+        """Return the filter by a key that the seat governs, or by the playground, if it has any."""
         keys: list[KeyRecord] = []
         if seat.may(Act.GOVERN):
             user = seat.principal.confined_to
@@ -192,7 +192,9 @@ class TaskPages:
             keys = [key for key in found if user in (None, key.creator)]
         own = (name_to_id(seat.principal.key.name), "Playground (your tasks)")
         others = [("", "Any"), *([own] if seat.may(Act.CREATE) else [])]
-        return choose_key(Field("key", "Key", "search", value), keys, *others)
+        field = choose_key(Field("key", "Key", "search", value), keys, *others)
+        if len(field.options) != 1:
+            yield field
 
     async def show(self, call: Call, seat: Seat) -> Screen:
         """One task."""
