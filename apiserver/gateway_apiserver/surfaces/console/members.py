@@ -74,6 +74,7 @@ class MemberPages:
             console.add_form("/members/invite", invite, "member_invite", self.show_list)
             console.add_form("/members/link", renew, "member_link", self.show_list)
         console.add_page("/members/one", self.show, "member_one")
+        console.add_form("/members/one", self.change_one, "member_role", self.show)
         console.add_form("/members/remove", self.remove, "member_remove", self.show_list)
 
     async def show_list(self, call: Call, seat: Seat) -> Screen:
@@ -120,8 +121,11 @@ class MemberPages:
         choice = _choose_role(seat, "New role", user.find_role(seat.account.name) or "")
         # an admin changes no owner
         if choice.value in dict(choice.options):
-            text = "Change the role"
-            parts.append(_offer(seat, path, text, (choice,), text, hidden=hidden))
+            text, one = "Change the role", f"{path}/one"
+            action, token = locate(one, id=str(user.id)), seat.sign(one)
+            parts.append(
+                Form(action, text, (choice,), hidden, token=token, title=text, opener=text)
+            )
         if self._invites:
             text = "With it the person chooses a password, if they have none or have lost it."
             parts.append(
@@ -139,11 +143,20 @@ class MemberPages:
         return Screen(user.display_name, parts, back=("Members", f"{seat.home}/members"))
 
     async def change(self, call: Call, seat: Seat, values: Values) -> Response:
-        """Change a role."""
+        """Change a role from the list."""
+        await self._change(call, seat, values)
+        return redirect(f"{seat.home}/members?done=changed")
+
+    async def change_one(self, call: Call, seat: Seat, values: Values) -> Response:
+        """Change the role of the member whose page has the form."""
+        await self._change(call, seat, values)
+        query = {"id": values.get("id", ""), "done": "changed"}
+        return redirect(locate(f"{seat.home}/members/one", **query))
+
+    async def _change(self, call: Call, seat: Seat, values: Values) -> None:
         wire_id = values.get("id", "")
         path = f"{MANAGEMENT}/members/{wire_id if wire_id.isdigit() else '-'}"
         await self._api.write(call, seat, "PATCH", path, {"role": values.get("role", "")})
-        return redirect(locate(f"{seat.home}/members/one", id=wire_id, done="changed"))
 
     async def invite(self, invitations: Invitations, _: Call, seat: Seat, values: Values) -> Screen:
         """Invite a person; the link is on the page that answers, and nowhere else."""
