@@ -53,6 +53,7 @@ from gateway_operator.accounts.kinds import (
     Keys,
     Users,
 )
+from gateway_operator.accounts.memberships import Memberships
 from gateway_operator.accounts.models import Models, ProviderKind, ProvidersInUse, follow_catalog
 from gateway_operator.accounts.readiness import ReadinessController
 from gateway_operator.accounts.removal import RemainsRemoval
@@ -318,7 +319,7 @@ async def start_operator(settings: Settings) -> Operator:
             # in the order of their references, so that a start checks each object once
             kinds = (
                 Accounts(accounts, settings.account_defaults, removal),
-                Users(users, accounts, removal),
+                Users(users, accounts, removal, Memberships(context, accounts)),
                 Keys(keys, accounts, users, declared, CLOCK.now, offers),
                 Guardrails(tables.guardrails, accounts, keys, offers),
                 ProviderKind(tables.providers, in_use),

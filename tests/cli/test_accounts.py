@@ -234,7 +234,7 @@ def test_users_have_one_role_an_account(gatewayctl, read, account):
     rows = project_user(read("gatewayuser", "zoe")).list_changes(account)
     assert [(row.by, row.text) for row in rows] == [
         ("client/gatewayctl", "role viewer given"),
-        ("client/gatewayctl", "role removed"),
+        ("client/gatewayctl", "removed as viewer"),
     ]
     assert "no users" in gatewayctl("users", "list", "--account", account).err
     gatewayctl("users", "grant", "zoe", "--account", "none", "--role", "admin", code=4)

@@ -10,7 +10,7 @@ from gateway_cli.cluster.client import Cluster
 from gateway_cli.cluster.errors import ClusterError
 from gateway_cli.commands import check_address, cluster_command
 from gateway_cli.output import Done, Secret, show_done, show_secret
-from gateway_core.accounts.changes import note_change
+from gateway_core.accounts.changes import REMOVED, note_change
 from gateway_core.accounts.password_links import locate_link, make_link
 from gateway_core.accounts.passwords import generate_password, hash_password
 from gateway_core.api.account import GatewayAccount, GatewayUser
@@ -42,11 +42,13 @@ async def revoke(cluster: Cluster, user: opt.UserName, account: opt.OfAccount) -
     """Remove a user from an account. Keys that they created there become invalid."""
 
     def decide(obj: Object) -> Patch:
-        rest = _list_others(obj, account)
-        if len(rest) == len(obj["spec"].get("memberships") or ()):
+        present = obj["spec"].get("memberships") or ()
+        role = next((one["role"] for one in present if one["accountName"] == account), None)
+        if role is None:
             raise ClusterError(f"user {user} is no member of account {account}")
         # the account's audit keeps the rows of who is no member any more
-        return {**_note(obj, account, "role removed"), "spec": {"memberships": rest}}
+        noted = _note(obj, account, f"{REMOVED}{role}")
+        return {**noted, "spec": {"memberships": _list_others(obj, account)}}
 
     return await USERS.change(cluster, user, decide, f"no member of account {account}")
 

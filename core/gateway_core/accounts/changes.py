@@ -24,6 +24,8 @@ _OWN = (PROGRAM, "Python")
 
 
 CREATED = "created"
+REMOVED = "removed as "
+"""Begins the text of a membership's end, before the role."""
 GATEWAY = "gateway/"
 """By whom a change is that the gateway makes by itself."""
 UNKNOWN_END = ("client/", "deleted")

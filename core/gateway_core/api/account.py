@@ -324,6 +324,19 @@ class UserSpec(Part):
     ] = None
 
 
+class UserStatus(Status):
+    """What the operator has seen of a user."""
+
+    memberships: Annotated[
+        list[Membership] | None,
+        Field(
+            description="The memberships that the operator has seen last; it notes for the audit"
+            " which of them another program has removed since."
+        ),
+        map_list("accountName", max_items=64),
+    ] = None
+
+
 class GatewayUser(Resource):
     """A person who has a role in accounts."""
 
@@ -344,4 +357,4 @@ class GatewayUser(Resource):
     rules: ClassVar[list[dict[str, Any]]] = [REFERRED_NAME_RULE]
 
     spec: UserSpec
-    status: Status = Field(default_factory=Status)
+    status: UserStatus = Field(default_factory=UserStatus)

@@ -18,6 +18,7 @@ from gateway_core.kube.informer import Cache
 from gateway_core.providers.catalog import Problem
 from gateway_core.providers.offers import FIELDS, Offers
 from gateway_operator.accounts.declaredkeys import DeclaredKeys
+from gateway_operator.accounts.memberships import Memberships
 from gateway_operator.accounts.readiness import Finding, Ref, name_offered, refer
 from gateway_operator.accounts.removal import RemainsRemoval
 
@@ -64,6 +65,7 @@ class Users:
     table: Cache[GatewayUser]
     accounts: Cache[GatewayAccount]
     removal: RemainsRemoval
+    memberships: Memberships
 
     def list_references(self, obj: GatewayUser) -> Iterable[Ref]:
         """Return the accounts of the memberships."""
@@ -77,13 +79,14 @@ class Users:
         if obj.metadata.deletion_timestamp is not None:
             return await self.removal.remove(obj)
         await self.removal.guard(obj)
+        status = await self.memberships.compare(obj)
         if obj.spec.suspended:
             text = "the user is suspended by spec.suspended"
-            return Finding(Problem(Reason.SUSPENDED, text))
+            return Finding(Problem(Reason.SUSPENDED, text), status)
         for part in obj.spec.memberships or ():
             if self.accounts.get(part.account_name) is None:
-                return Finding(find_no_account(part.account_name))
-        return Finding()
+                return Finding(find_no_account(part.account_name), status)
+        return Finding(status=status)
 
 
 def check_account(account: GatewayAccount | None, name: str) -> Problem | None:

@@ -29,6 +29,7 @@ from gateway_operator.accounts.kinds import (
     project_guardrail,
     project_key,
 )
+from gateway_operator.accounts.memberships import Memberships
 from gateway_operator.accounts.models import (
     RECHECK_SECONDS,
     Models,
@@ -96,7 +97,7 @@ class Simulation(Declarations):
         removal = RemainsRemoval(context, self.counters, users, keys)
         self.kinds: tuple[Any, ...] = (
             Accounts(accounts, AccountDefaults(60, 7), removal),
-            Users(users, accounts, removal),
+            Users(users, accounts, removal, Memberships(context, accounts)),
             Keys(keys, accounts, users, declared, lambda: self.now, offers),
             Guardrails(tables[GatewayGuardrail], accounts, keys, offers),
             ProviderKind(tables[GatewayProvider], in_use),

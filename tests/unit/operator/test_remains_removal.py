@@ -19,6 +19,7 @@ from gateway_core.billing.counters import Ledger
 from gateway_core.billing.journal import name_object
 from gateway_core.kube.errors import ObjectNotFound
 from gateway_operator.accounts.kinds import Accounts, Users, project_key
+from gateway_operator.accounts.memberships import Memberships
 from gateway_operator.accounts.readiness import ReadinessController
 from gateway_operator.accounts.removal import LATE, QUIET_SECONDS, RemainsRemoval
 from gateway_operator.events import Events
@@ -89,7 +90,7 @@ class Bench(Killable, Declarations):
         self.removal = RemainsRemoval(self.context, self.counters, users, keys)  # type: ignore[arg-type]
         kinds = (
             Accounts(accounts, AccountDefaults(), self.removal),
-            Users(users, accounts, self.removal),
+            Users(users, accounts, self.removal, Memberships(self.context, accounts)),
         )
         events = Events(self.kube, self.kube.post_event)
         self.controller = ReadinessController(self.kube, kinds, events, lambda: NOW)

@@ -13,7 +13,7 @@ from gateway_apiserver.surfaces.management.requests import ListQuery
 from gateway_apiserver.surfaces.management.responses import Member, render_member
 from gateway_apiserver.surfaces.models import Page, Request
 from gateway_core.accounts.authentication import Principal
-from gateway_core.accounts.changes import note_change
+from gateway_core.accounts.changes import REMOVED, note_change
 from gateway_core.accounts.invitations import find_member
 from gateway_core.accounts.records import UserRecord, project_user
 from gateway_core.accounts.roles import Act, Grant, find_grant
@@ -89,7 +89,7 @@ class MemberService:
                 for entry in obj["spec"]["memberships"]
                 if role is not None or entry["accountName"] != account
             ]
-            text = f"role changed from {known} to {role}" if role else f"removed as {known}"
+            text = f"role changed from {known} to {role}" if role else f"{REMOVED}{known}"
             is_written = True
             changes = note_change(obj, name_caller(caller), text, CLOCK.now(), account)
             return {"metadata": {"annotations": changes}, "spec": {"memberships": memberships}}
