@@ -147,6 +147,7 @@ def test_unknown_command_of_a_noun_is_answered_with_its_commands(gatewayctl):
         assert command in said
 
 
+@pytest.mark.usefixtures("account")
 def test_kind_without_rules_of_its_own_has_all_commands(gatewayctl, control_plane, read):
     name = f"prompt-{secrets.token_hex(4)}"
     told = ("--prompt", "A lighthouse", "--service", "sim", "--action", "reference_to_video")
@@ -160,3 +161,17 @@ def test_kind_without_rules_of_its_own_has_all_commands(gatewayctl, control_plan
     assert "A lighthouse" in gatewayctl("prompts", "describe", name).out
     gatewayctl("prompts", "delete", name, "--yes")
     assert "no prompts" in gatewayctl("prompts", "--selector", f"set={name}").err
+
+
+def test_prompt_of_a_model_that_does_not_exist_is_made_with_a_warning(gatewayctl, create):
+    model, name = f"m{secrets.token_hex(4)}", f"prompt-{secrets.token_hex(4)}"
+    routes = [{"name": "main", "providerName": "p", "upstreamModel": "up"}]
+    spec = {"modelId": model, "service": model, "action": "chat", "routes": routes}
+    create(GatewayModel, f"model-{model}", spec)
+    told = ("--title", "Sea", "--prompt", "A lighthouse", "--service", model, "--action", "chat")
+    warned = gatewayctl("prompts", "create", name, *told, "--model", f"{model}x").refusal
+    assert f"modelId: {model}x is no model of {model}/chat; the nearest is {model}" in warned
+    assert "!" not in gatewayctl("prompts", "set", name, "--model", model).err
+    warned = gatewayctl("prompts", "set", name, "--service", "nosuch").refusal
+    assert "service: this gateway has no model of nosuch/chat; it takes effect" in warned
+    gatewayctl("prompts", "delete", name, "--yes")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import structlog
 from starlette.routing import BaseRoute
 
 from gateway_apiserver.endpoints import Call, CallRoute, Docs, Schema
@@ -15,7 +16,7 @@ from gateway_apiserver.surfaces.large_bodies import LargeBodies
 from gateway_core.admission.admission import Admission, Payer, capture
 from gateway_core.admission.live_calls import AccountLimiter, LiveCalls
 from gateway_core.api.batch import ACTION
-from gateway_core.api.errors import UpstreamRateLimited
+from gateway_core.api.errors import NotFound, UpstreamRateLimited
 from gateway_core.billing.counters import Hold
 from gateway_core.billing.journal import CallRecord
 from gateway_core.fair_semaphore import HeldUnits
@@ -92,6 +93,9 @@ RESPONSE = close_schema(
 PATH = "/v1/moderations"
 
 
+_log = structlog.get_logger(__name__)
+
+
 @dataclass(frozen=True, slots=True)
 class _Judging:
     """A moderation call, its model and its reservation."""
@@ -119,6 +123,7 @@ class ModerationRoutes:
         self._calls = calls
         self._health = health
         self._default_model = default_model or None
+        self._has_warned = False
         self._clock = clock
         self._bodies = LargeBodies()
         self._limiter = AccountLimiter()
@@ -154,9 +159,19 @@ class ModerationRoutes:
             return read_call(body, default_model=self._default_model)
 
         asked = await self._bodies.read(call, payer.account.name, slots, read)
-        model = self._moderators.find_model(asked.model_id, payer.policy)
+        try:
+            model = self._moderators.find_model(asked.model_id, payer.policy)
+        except NotFound:
+            self._warn_of_default(asked.model_id)
+            raise
         micros = price_values(model, {}, {}, self._clock())
         return _Judging(asked, model, payer.make_hold(self._calls.name_call(), micros))
+
+    def _warn_of_default(self, model_id: str) -> None:
+        """Log once that the default model is not declared: a client cannot know that."""
+        if model_id == self._default_model and not self._has_warned:
+            self._has_warned = True
+            _log.warning("the default model of moderations does not exist", model=model_id)
 
     async def _judge(
         self, call: Call, payer: Payer, judging: _Judging, slots: HeldUnits

@@ -280,8 +280,10 @@ class Cluster:
             known = await self.list_all(kind)
             if not known:
                 await require_gateway(self)
-        except (NotServed, NoGateway) as error:
+        except NotServed as error:
             return error
+        except NoGateway as error:
+            return NotThere(f"{text}, and no gateway; {error.where}")
         except ClusterError:
             return NotThere(text)
         return NotThere(text + _suggest(name, known))

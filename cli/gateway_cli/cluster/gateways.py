@@ -17,8 +17,9 @@ class NoGateway(ClusterError):
     """The namespace has no gateway; `others` have one."""
 
     def __init__(self, namespace: str, others: list[str]) -> None:
-        where = f"these namespaces have one: {', '.join(others)}" if others else "no other is known"
-        super().__init__(f"there is no gateway in the namespace {namespace}; {where}")
+        names = ", ".join(others)
+        self.where = f"these namespaces have one: {names}" if others else "no other is known"
+        super().__init__(f"there is no gateway in the namespace {namespace}; {self.where}")
         self.others = others
 
 

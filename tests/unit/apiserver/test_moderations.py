@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from gateway_apiserver.surfaces.large_bodies import MOST_AT_ONCE
 from gateway_core.providers.upstream import (
@@ -94,6 +95,16 @@ async def test_model_that_is_left_out_is_the_deployments(default: str) -> None:
         error = answer.json["error"]
         refusal = (400, "missing_required_parameter", "model")
         assert (answer.status, error["code"], error["param"]) == refusal
+
+
+async def test_default_model_that_does_not_exist_is_logged_once() -> None:
+    scene = Scene(moderation_default_model="nosuch")
+    with capture_logs() as logs:
+        for _ in range(2):
+            assert (await scene.judge({"input": "a"})).status == 404
+        assert (await scene.judge({"input": "a", "model": "other"})).status == 404
+    told = [(line["event"], line.get("model")) for line in logs if line["log_level"] == "warning"]
+    assert told == [("the default model of moderations does not exist", "nosuch")]
 
 
 @pytest.mark.parametrize(
