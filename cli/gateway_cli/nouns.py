@@ -110,6 +110,9 @@ class NounGroup(TyperGroup):
                 if not option.is_eager and option.name != "namespace"
             ]
             take_flags(command, flags)
+        name = args[0] if args and not ctx.resilient_parsing else "-"
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            ctx.fail(f"No such command {name!r}. Commands: {', '.join(self.commands)}.")
         return super().resolve_command(ctx, args)
 
 

@@ -21,6 +21,13 @@ def test_version_names_release_and_api() -> None:
     assert said.stdout.startswith(f"gatewayctl {RELEASE} (modelgateway.dev/v1alpha1, Python ")
 
 
+def test_unknown_command_is_answered_with_all_commands() -> None:
+    said = CliRunner().invoke(app, ["account"])
+    assert said.exit_code == 2
+    text = " ".join(said.output.split())
+    assert "No such command 'account'. Commands: accounts, users, keys," in text
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
 def test_completion_of_each_shell_calls_the_program(shell: str) -> None:
     said = CliRunner().invoke(app, ["completion", shell])
