@@ -47,7 +47,11 @@ def test_task_is_listed_described_and_cancelled_once(
     assert read("gatewaytask", name)["spec"]["desiredState"] == "Cancelled"
     failure = {"code": "cancelled", "message": "The task was cancelled."}
     patch_status("gatewaytask", name, {"phase": "Failed", "failure": failure, "chargedMicros": 0})
-    assert "has ended: Failed" in gatewayctl("tasks", "cancel", name, code=4).err
+    assert "it was cancelled" in gatewayctl("tasks", "cancel", name).out
+    failed = make_task(account)
+    failure = {"code": "generation_failed", "message": "No."}
+    patch_status("gatewaytask", failed, {"phase": "Failed", "failure": failure, "chargedMicros": 0})
+    assert "has ended: Failed" in gatewayctl("tasks", "cancel", failed, code=4).err
     shown = gatewayctl("tasks", "describe", name).out
     assert "The task was cancelled." in shown
 

@@ -6,8 +6,9 @@ from gateway_cli.admin.table import TASKS, WITH_KUBECTL
 from gateway_cli.cluster.client import Cluster
 from gateway_cli.cluster.errors import ClusterError
 from gateway_cli.commands import cluster_command
-from gateway_cli.output import Done, show_done
+from gateway_cli.output import Document, Done, show_done
 from gateway_cli.rest.tasks import add_commands
+from gateway_core.api.conditions import Reason
 from gateway_core.api.errors import Conflict
 from gateway_core.api.resource import Object
 from gateway_core.tasks.delivery import request_redelivery
@@ -20,15 +21,21 @@ add_commands(app)
 
 @cluster_command(app, show_done, rich_help_panel=WITH_KUBECTL)
 async def cancel(cluster: Cluster, task: opt.TaskName) -> Done:
-    """Cancel a task and its job, and release its reservation. This is final."""
+    """Cancel a task and its job, and release its reservation. It may be repeated and is final."""
 
-    def decide(obj: Object) -> Patch:
-        phase = (obj.get("status") or {}).get("phase")
+    def decide(obj: Object) -> Patch | None:
+        status = obj.get("status") or {}
+        phase = status.get("phase")
+        if (status.get("failure") or {}).get("code") == Reason.CANCELLED.code:
+            return None
         if phase in ENDED:
             raise ClusterError(f"task {obj['metadata']['name']} has ended: {phase}")
         return {"spec": {"desiredState": "Cancelled"}}
 
-    return await TASKS.change(cluster, task, decide, "it is being cancelled")
+    def describe(shown: Document) -> str:
+        return "it was cancelled" if shown["phase"] in ENDED else "it is being cancelled"
+
+    return await TASKS.change(cluster, task, decide, describe)
 
 
 @cluster_command(app, show_done, rich_help_panel=WITH_KUBECTL)
