@@ -60,8 +60,11 @@ def parse_exact_body(raw: bytes) -> dict[str, Any]:
 def _read_object(raw: bytes, parse: Callable[[bytes], Any]) -> dict[str, Any]:
     try:
         body = parse(raw)
-    except orjson.JSONDecodeError:
-        raise InvalidRequest("The body is not valid JSON.", code="invalid_json") from None
+    except orjson.JSONDecodeError as error:
+        text = f"not valid JSON (line {error.lineno}, column {error.colno})"
+        if not raw.strip():
+            text = "empty, and must be a JSON object"
+        raise InvalidRequest(f"The body is {text}.", code="invalid_json") from None
     if not isinstance(body, dict):
         raise InvalidRequest("The body must be a JSON object.", code="invalid_type")
     return body

@@ -77,6 +77,22 @@ async def test_balance_of_a_task_says_what_is_left_beside_reservations(gateway: 
     )
 
 
+@pytest.mark.parametrize("path", [PATH, CHAT, "/v1/responses", GENERATE, "/v1/batches"])
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (b"", "The body is empty, and must be a JSON object."),
+        (b'{"model": "chat-1",\n "x" 1}', "The body is not valid JSON (line 2, column 6)."),
+        (b"{'model': 'chat-1'}", "The body is not valid JSON (line 1, column 2)."),
+    ],
+)
+async def test_body_that_is_no_json_says_where(
+    gateway: Gateway, path: str, raw: bytes, text: str
+) -> None:
+    found = await gateway.create(raw, path=path)
+    assert (found.status, read_message(found)) == (400, text)
+
+
 @pytest.mark.parametrize("path", [PATH, CHAT, GENERATE, "/v1/files", "/v1/batches"])
 async def test_management_key_is_told_to_use_a_standard_key(gateway: Gateway, path: str) -> None:
     key = gateway.put_key("demo", "Management")
