@@ -125,7 +125,12 @@ class LlmUpstream:
         host = address.hostname or ""
         self.server = host, address.port or (443 if address.scheme == "https" else 80)
         """Host and port, for traces."""
-        values = [value for headers in self._headers for value in headers.values()]
+        values = {
+            value
+            for headers in self._headers
+            for name, value in headers.items()
+            if name != "content-type"
+        }
         self._cleaner = MessageCleaner((host,), [*values, *filter(None, secrets)])
 
     @property

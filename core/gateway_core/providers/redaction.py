@@ -8,7 +8,8 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from typing import Any
-from urllib.parse import quote
+
+from gateway_core.providers.secret_forms import SecretFinder
 
 MAX_MESSAGE = 500
 _MAX_READ = 4096
@@ -93,9 +94,7 @@ class MessageCleaner:
 
     def __init__(self, hosts: Iterable[str], secrets: Iterable[str]) -> None:
         self._hosts = _host_pattern(hosts)
-        self._secrets = sorted(
-            {form for secret in secrets for form in _forms(secret)}, key=len, reverse=True
-        )
+        self._secrets = SecretFinder(secrets)
 
     def clean(self, raw: Any, fallback: str, *ids: str) -> str:
         """`raw` redacted, in one line of at most 500 characters; `fallback` where nothing is left.
@@ -108,8 +107,10 @@ class MessageCleaner:
         text = _drop_invisible(raw)
         if concerns_account(text):
             return fallback
-        for secret in (*self._secrets, *(known for known in ids if len(known) > 3)):
-            text = text.replace(secret, _REMOVED)
+        text = self._secrets.remove(text, _REMOVED)
+        for known in ids:
+            if len(known) > 3:
+                text = text.replace(known, _REMOVED)
         text = text[:_MAX_READ]
         for pattern in (*_PATTERNS, self._hosts):
             text = pattern.sub(_REMOVED, text)
@@ -118,12 +119,6 @@ class MessageCleaner:
         if not any(c.isalnum() for c in text.replace(_REMOVED, "")):
             return fallback
         return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1].rstrip() + "…"
-
-
-def _forms(secret: str) -> set[str]:
-    """Forms of a secret: as it is, its words, and escaped as in a URL."""
-    words = {secret, *(word for word in secret.split() if len(word) > 7)}
-    return {form for word in words for form in (word, quote(word, safe="")) if len(form) > 3}
 
 
 def _drop_random(found: re.Match[str]) -> str:

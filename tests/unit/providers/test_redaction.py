@@ -1,6 +1,8 @@
 """What a client may see of a provider's own words."""
 
 import time
+from base64 import b64encode, urlsafe_b64encode
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given
@@ -177,3 +179,79 @@ def test_text_of_a_client_loses_what_looks_like_a_credential(text: str) -> None:
 def test_text_without_credentials_stays() -> None:
     text = '{"model":"chat-1","max_tokens":1000,"messages":[{"content":"Where is the key?"}]}'
     assert redact_secrets(text) == text
+
+
+WORDS = "correcthorse-Battery/staple+Gateway"
+"""A credential without digits, and of no known vendor."""
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        WORDS,
+        WORDS.upper(),
+        WORDS.lower(),
+        WORDS.replace("/", "\\/"),
+        " ".join(WORDS),
+        "correcthorse\n-Battery/\n staple+Gateway",
+        WORDS.replace("-", "").replace("+", " "),
+        quote(WORDS, safe=""),
+        quote_plus(WORDS).lower(),
+        WORDS[::-1],
+        WORDS.encode().hex(),
+        WORDS.encode().hex().upper(),
+        b64encode(WORDS.encode()).decode(),
+        urlsafe_b64encode(WORDS.encode()).decode().rstrip("="),
+        b64encode(b"user:" + WORDS.encode()).decode(),
+        b64encode(b"me:" + WORDS.encode() + b":x").decode(),
+        WORDS[:-3],
+        WORDS[4:],
+        WORDS[:12],
+        WORDS[-14:],
+        "corr***********eway",
+        "co•••••••ay",
+        "correc…eway",
+        "corr...way",
+        "corrXXXXXXXXXXXXway",
+        "****************way",
+        f"({WORDS})",
+        f"x-vendor={WORDS};",
+    ],
+)
+@pytest.mark.parametrize("text", ["Refused: {}", "{} is refused", "input '{}' is refused."])
+def test_credential_is_removed_in_any_form(form: str, text: str) -> None:
+    cleaner = MessageCleaner([], [f"Token {WORDS}", WORDS])
+    cleaned = cleaner.clean(text.format(form), "fallback")
+    assert "removed" in cleaned
+    assert "refused" in cleaned.lower()
+    for piece in ("correc", "Battery", "staple", "eway", "way", "esroh", "Y29ycm"):
+        assert piece.lower() not in cleaned.lower()
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "The prompt must not be empty ... see the field input.",
+        "Battery life of the horse is refused: use 4 * 4 frames.",
+        "The value **bold** of the gateway is refused",
+        "correct horses are refused",
+    ],
+)
+def test_words_that_a_credential_has_too_stay(raw: str) -> None:
+    assert MessageCleaner([], [f"Token {WORDS}", WORDS]).clean(raw, "fallback") == raw
+
+
+def test_values_of_a_long_document_are_removed() -> None:
+    lines = "\n".join(f"{number:03}abcdefghijklmnopqrst{number:03}" for number in range(80))
+    cleaner = MessageCleaner([], [f'{{"private_key": "{lines}", "client": "someone-else"}}'])
+    cleaned = cleaner.clean("Bad: 041abcdefghijklmnopqrst041 of someone-else", "fallback")
+    assert "abcdefgh" not in cleaned
+    assert "someone" not in cleaned
+
+
+def test_text_of_many_words_is_cleaned_soon() -> None:
+    cleaner = MessageCleaner([], [f"{number}{WORDS}{number}" for number in range(20)])
+    began = time.monotonic()
+    for text in ("c" * 20_000, "*a" * 9000, "correcthorse-" * 1500, "x" * 20_000, "a." * 9000):
+        cleaner.clean(text, "fallback")
+    assert time.monotonic() - began < 10
