@@ -8,6 +8,7 @@ import pytest
 
 from gateway_core.llm.formats.calls import Format, InvalidAnswer, TokenUsage
 from gateway_core.llm.formats.failures import ReportedError
+from gateway_core.llm.formats.sse import StreamBroken
 from tests.fakes.llm_calls import exchange
 from tests.fakes.llm_streams import (
     chat_chunks,
@@ -252,3 +253,25 @@ def test_calls_without_a_reason_end_for_calls() -> None:
     answer = {"choices": [{"message": {"tool_calls": [call]}, "finish_reason": None}]}
     made, _ = exchange(C, C).complete(orjson.dumps(answer))
     assert made["choices"][0]["finish_reason"] == "tool_calls"
+
+
+@pytest.mark.parametrize("client", [C, R])
+def test_arguments_of_google_as_text_are_those_of_the_call(client: Format) -> None:
+    part = {"functionCall": {"name": "f", "args": '{"x": 1}'}}
+    [chunk] = google_chunks("")
+    chunk["candidates"][0]["content"]["parts"] = [part]
+    stream = exchange(client, G, stream=True).open_stream()
+    assert rb'"arguments":"{\"x\":1}"' in run_stream(stream, [write_frames([chunk])])
+
+
+@pytest.mark.parametrize("client", [C, R])
+@pytest.mark.parametrize("extra", [{"willContinue": True}, {"partialArgs": [{"jsonPath": "$.x"}]}])
+def test_call_of_google_in_pieces_is_not_made_without_arguments(
+    client: Format, extra: dict[str, Any]
+) -> None:
+    [chunk] = google_chunks("")
+    chunk["candidates"][0]["content"]["parts"] = [{"functionCall": {"name": "f", **extra}}]
+    with pytest.raises(StreamBroken, match="pieces"):
+        exchange(client, G, stream=True).open_stream().feed(write_frames([chunk]))
+    with pytest.raises(InvalidAnswer, match="pieces"):
+        exchange(client, G).complete(orjson.dumps(chunk))

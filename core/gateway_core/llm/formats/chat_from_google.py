@@ -14,6 +14,7 @@ from gateway_core.llm.formats.calls import (
     as_objects,
     read_index,
 )
+from gateway_core.llm.formats.chat_message import read_arguments
 from gateway_core.llm.formats.google_stream import is_blocked
 from gateway_core.llm.formats.media import write_image
 from gateway_core.llm.formats.reasons import to_chat_reason
@@ -146,7 +147,13 @@ def _read_parts(candidate: Mapping[str, Any], calls: int, most_calls: int | None
             # the model may ask for it again, once it has the result of the others
             if calls == most_calls or not call.get("name"):
                 continue
-            arguments = {} if call.get("args") is None else call["args"]
+            if call.get("partialArgs") or call.get("willContinue"):
+                # a call without its arguments is not made
+                raise InvalidAnswer("The answer has a function call in pieces.")
+            # some servers write the object as text
+            arguments = read_arguments(call.get("args"))
+            if arguments is None:
+                arguments = call["args"]
             function = {"name": call.get("name"), "arguments": orjson.dumps(arguments).decode()}
             made = {
                 "index": calls,
