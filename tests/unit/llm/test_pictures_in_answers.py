@@ -129,3 +129,12 @@ def test_pictures_may_be_asked_for() -> None:
     }
     asked = translate(G, C, generationConfig={"responseModalities": ["TEXT", "IMAGE"]})
     assert asked["modalities"] == ["text", "image"]
+
+
+@pytest.mark.parametrize("upstream", [C, G])
+@pytest.mark.parametrize("result", [None, ""])
+def test_picture_that_was_not_made_is_left_out_of_the_next_turn(
+    upstream: Format, result: str | None
+) -> None:
+    item = {"type": "image_generation_call", "id": "i", "status": "failed", "result": result}
+    assert translate(R, upstream, input=[USER, item]) == translate(R, upstream, input=[USER])

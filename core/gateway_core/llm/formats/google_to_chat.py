@@ -93,7 +93,7 @@ _MODES = {
     "NONE": "none",
     "VALIDATED": "auto",
 }
-_MODALITIES = {"IMAGE": "image", "TEXT": "text"}
+_MODALITIES = {"IMAGE": "image", "MODALITY_UNSPECIFIED": "text", "TEXT": "text"}
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mp3": "mp3", "audio/mpeg": "mp3"}
 
 

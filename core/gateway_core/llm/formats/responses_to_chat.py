@@ -171,9 +171,11 @@ class _InputReader:
                 call_id = item.get("call_id") or item.get("id")
                 self._add_result({"role": "tool", "tool_call_id": call_id, "content": content})
             case "image_generation_call":
-                kind = item.get("output_format") or "png"
-                url = f"data:image/{kind};base64,{item.get('result') or ''}"
-                self._messages.append({"role": "assistant", "content": [write_image(url)]})
+                # one that failed has no picture
+                if isinstance(item.get("result"), str) and item["result"]:
+                    kind = item.get("output_format") or "png"
+                    url = f"data:image/{kind};base64,{item['result']}"
+                    self._messages.append({"role": "assistant", "content": [write_image(url)]})
             case "reasoning":
                 self._note(item)
             case "additional_tools":
