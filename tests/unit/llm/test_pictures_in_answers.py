@@ -120,6 +120,20 @@ def test_picture_of_an_answer_goes_back_in_the_next_turn(upstream: Format) -> No
     assert "image/jpeg" in str(translate(R, upstream, input=[USER, jpeg, USER]))
 
 
+def test_picture_of_an_earlier_turn_reaches_chat_in_a_message_of_the_user() -> None:
+    drawn = {"role": "assistant", "content": "See", "images": [IMAGE, URL]}
+    shown = [
+        {"role": "assistant", "content": "See"},
+        {"role": "user", "content": [IMAGE, IMAGE]},
+    ]
+    body = translate(C, C, messages=[USER, drawn, USER])
+    assert body["messages"] == [USER, *shown, USER]
+    # the provider says what is wrong with it
+    assert translate(C, C, messages=[drawn, 3])["messages"] == [*shown, 3]
+    message = {"role": "assistant", "content": "See", "images": []}
+    assert translate(C, C, messages=[message])["messages"] == [message]
+
+
 def test_pictures_may_be_asked_for() -> None:
     picture = {"aspect_ratio": "16:9", "image_size": "2K"}
     body = translate(C, G, modalities=["image", "text"], image_config=picture)

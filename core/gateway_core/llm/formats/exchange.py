@@ -22,7 +22,7 @@ from gateway_core.llm.formats.chat_stream import ChatStream
 from gateway_core.llm.formats.client_tools import ClientTools
 from gateway_core.llm.formats.google_from_chat import GoogleFromChat, to_generated
 from gateway_core.llm.formats.google_stream import GoogleStream
-from gateway_core.llm.formats.media import move_media
+from gateway_core.llm.formats.media import draws_pictures, move_media
 from gateway_core.llm.formats.names import NameRestorer, replace_names, restore_names
 from gateway_core.llm.formats.responses_from_chat import ECHOED, ResponsesFromChat, to_response
 from gateway_core.llm.formats.responses_stream import ResponsesStream
@@ -175,6 +175,9 @@ def plan_exchange(call: LlmCall, upstream: Format, upstream_model: str, created:
             tools = ClientTools(body)
             dropped += tools.dropped
         body, names = _translate(call, upstream, tools, dropped)
+    elif upstream is Format.CHAT and draws_pictures(body):
+        # another provider may have drawn them, in a field that this one refuses
+        body = move_media(body)
     path = (
         google_path(upstream_model, stream=call.stream)
         if upstream is Format.GOOGLE

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from gateway_core.llm.formats.calls import as_object
+from gateway_core.llm.formats.calls import as_object, as_objects
 
 _TEXTS = ("text", "refusal")
 _NOTE = "See the attached content."
@@ -71,7 +71,11 @@ def move_media(body: Mapping[str, Any]) -> dict[str, Any]:
     """
     messages: list[Any] = []
     moved: list[dict[str, Any]] = []
-    for message in body["messages"]:
+    for given in body["messages"]:
+        if not isinstance(given, dict):
+            messages.append(given)
+            continue
+        message = _join_images(given)
         role = message.get("role")
         if moved and role != "tool":
             messages.append({"role": "user", "content": moved})
@@ -93,6 +97,26 @@ def move_media(body: Mapping[str, Any]) -> dict[str, Any]:
     if moved:
         messages.append({"role": "user", "content": moved})
     return {**body, "messages": messages}
+
+
+def draws_pictures(body: Mapping[str, Any]) -> bool:
+    """Return whether a chat body has pictures that a model drew in an earlier turn."""
+    return any(map(_list_drawn, as_objects(body.get("messages"))))
+
+
+def _list_drawn(message: Mapping[str, Any]) -> list[str]:
+    return list_images(message) if message.get("role") == "assistant" else []
+
+
+def _join_images(message: dict[str, Any]) -> dict[str, Any]:
+    """The message with the pictures that its model drew among the parts of its content."""
+    drawn = _list_drawn(message)
+    if not drawn:
+        return message
+    content = message.get("content")
+    texts = [{"type": "text", "text": content}] if content and isinstance(content, str) else content
+    kept = {name: value for name, value in message.items() if name != "images"}
+    return {**kept, "content": [*as_objects(texts), *map(write_image, drawn)]}
 
 
 def _join(content: Iterable[Any]) -> str:
