@@ -15,6 +15,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from gateway_core.kube import transport
 from gateway_core.kube.clock import CLOCK
 from tests.servers.clocks import find_pause
 from tests.servers.control_plane import ControlPlane, Lender, borrow
@@ -27,6 +28,9 @@ from tests.timing import Times
 # what an example may take is no property of the code on a machine that others share
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
+
+# of the tests' own Kubernetes clients: a machine may stand still for seconds
+transport.CONNECT_SECONDS = 30.0
 
 # structlog's own default draws every local variable of a traceback, which takes seconds each
 structlog.configure(

@@ -401,7 +401,7 @@ class TestAbsence:
                 await store.get("a")
             with pytest.raises(StoreUnavailable, match="cannot be reached"):
                 await store.put_stream("a", flow(9 * MIB), max_bytes=10**9)
-            assert time.monotonic() - begin < 20
+            assert time.monotonic() - begin < 60
 
     async def test_silent_store_is_given_up(
         self, s3: S3Server, faults: S3Faults, monkeypatch: pytest.MonkeyPatch

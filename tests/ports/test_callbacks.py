@@ -118,4 +118,4 @@ async def test_silence_has_an_end(ways: Ways) -> None:
     begin = time.monotonic()
     told = await ways.sender.send(ways.hangs(), HEADERS, BODY)
     assert told == CallbackAnswer(None, f"no answer within {SHORT:g} s", is_costly=True)
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 60

@@ -30,6 +30,8 @@ from tests.servers.forking import ROOT, ForkingSupervisor
 
 _T = TypeVar("_T")
 _DRAWS = 5_000
+CALL_SECONDS = 60.0
+"""Of a Kubernetes call by a test itself, on a machine that may stand still."""
 _reserved: list[socket.socket] = []
 
 
@@ -158,7 +160,7 @@ class ControlPlane:
 
     def kube(self) -> KubernetesClient:
         """The project's own client; an asynchronous context manager."""
-        return KubernetesClient(self.connection, self.namespace)
+        return KubernetesClient(self.connection, self.namespace, call_seconds=CALL_SECONDS)
 
     def kubectl(self, *arguments: str) -> str:
         """What kubectl prints; ClusterError if it fails."""

@@ -27,6 +27,7 @@ from gateway_core.kube.client import KubernetesClient
 from gateway_core.kube.kubeconfig import find_connection
 from gateway_core.redis.options import RedisOptions
 from tests.servers.control_plane import (
+    CALL_SECONDS,
     BackgroundRun,
     ControlPlane,
     copy_kubeconfig,
@@ -155,7 +156,7 @@ class World:
     def kube(self) -> KubernetesClient:
         """The project's own Kubernetes client; an asynchronous context manager."""
         connection = find_connection(self.config.cluster_kubeconfig)
-        return KubernetesClient(connection, self.config.namespace)
+        return KubernetesClient(connection, self.config.namespace, call_seconds=CALL_SECONDS)
 
     def link_kubernetes(self, port: int) -> Path:
         """A kubeconfig that reaches the Kubernetes API by another port, such as a proxy's."""

@@ -12,7 +12,7 @@ from gateway_core.llm.connection import Response, Timeouts
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
-SECONDS = 5.0
+SECONDS = 25.0
 """What anything may take that a test waits for."""
 
 
