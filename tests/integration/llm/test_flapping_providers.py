@@ -29,7 +29,7 @@ CALLS = 60
 """Calls that are answered while a provider fails."""
 FAULTS = ("refused", "reset", "error", "limited", "silent")
 RETRY_SECONDS = 1
-SILENT_SECONDS = 1
+SILENT_SECONDS = 3
 MOST_ATTEMPTS = WINDOW_CALLS // 2 + CLIENTS + 8
 """Calls that reach a failing provider: half the breaker's window of failures open it, while others
 are under way; then come probes, whose pauses double."""
@@ -142,6 +142,7 @@ class Load:
         """End with the calls under way."""
         self._is_ending = True
         await asyncio.gather(*self._clients, return_exceptions=True)
+        self.check()
 
     def check(self) -> None:
         """Raise what a client has found."""

