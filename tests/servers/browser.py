@@ -3,6 +3,7 @@
 For tests of the pages' rules over HTTP; how the pages look and work is tested in Chromium.
 """
 
+import asyncio
 import hashlib
 import secrets
 from base64 import urlsafe_b64encode
@@ -12,6 +13,9 @@ from typing import Any, Self
 from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
 
 import aiohttp
+
+TRIES = 5
+"""Of a request that is answered 503."""
 
 
 @dataclass
@@ -149,12 +153,20 @@ class Browser:
     async def _exchange(
         self, method: str, url: str, fields: dict[str, str] | None, headers: dict[str, str]
     ) -> tuple[int, list[tuple[str, str]], str]:
-        """Status, headers by lower-case name, and body of the answer."""
-        async with self._session.request(
-            method, url, data=fields, headers=headers, allow_redirects=False
-        ) as answer:
-            given = [(name.lower(), value) for name, value in answer.headers.items()]
-            return answer.status, given, await answer.text()
+        """Status, headers by lower-case name, and body of the answer.
+
+        A 503 is asked for again, as its page says: a machine may stand still for seconds.
+        """
+        for left in reversed(range(TRIES)):
+            async with self._session.request(
+                method, url, data=fields, headers=headers, allow_redirects=False
+            ) as answer:
+                given = [(name.lower(), value) for name, value in answer.headers.items()]
+                status, text = answer.status, await answer.text()
+            if status != 503 or not left:
+                break
+            await asyncio.sleep(1)
+        return status, given, text
 
 
 def make_pkce() -> tuple[str, str]:
