@@ -260,6 +260,7 @@ def test_usage_after_the_end_is_read(format_: Format, is_at_once: bool) -> None:
     assert stream.ended
     view = read_answer(format_, sent, stream=True)
     assert (view.text, view.done) == ("Good", format_ is Format.CHAT)
+    assert view.usage is not None
     assert (view.usage["input"], view.usage["output"]) == (9, 5)
 
 
