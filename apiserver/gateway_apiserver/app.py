@@ -96,7 +96,7 @@ CROSS_ORIGIN = ("/v1/", "/v1beta/", "/api/v1/")
 
 
 def create_app(parts: ApiParts, drain: Drain | None = None) -> FastAPI:
-    """The whole API on these parts; it is not ready any more once `drain` has begun."""
+    """Return the whole API on these parts; it is not ready any more once `drain` has begun."""
     draining = drain or Drain()
     intake = parts.intake or Intake(maintenance=parts.settings.maintenance)
     metrics = ApiMetrics(
@@ -314,6 +314,6 @@ def create_health_app(parts: ApiParts, drain: Drain) -> ASGIApp:
 
 
 def _classify(accounts: Cache[AccountRecord], name: str) -> str:
-    """The class of an account for metrics, which may not have its name."""
+    """Return the class of an account for metrics, which may not have its name."""
     account = accounts.get(name)
     return "unlimited" if account is not None and account.unlimited else "funded"

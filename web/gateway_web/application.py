@@ -30,7 +30,7 @@ from gateway_web.responses import ResponseSender, WholeResponse
 def create_application(
     render: Renderer = render_in_dialect, inner: Sequence[Middleware] = (), **options: Any
 ) -> FastAPI:
-    """An application without routes; `options` are those of `RequestMiddleware`.
+    """Return an application without routes; `options` are those of `RequestMiddleware`.
 
     `inner` are middlewares between that one and the routes.
 
@@ -100,7 +100,7 @@ class EndpointRoute(Route):
 
 
 def _find_methods(request: Request) -> list[str]:
-    """The methods of a path, sorted."""
+    """Return the methods of a path, sorted."""
     found = {
         method
         for route in iter_route_contexts(request.app.routes)

@@ -62,7 +62,7 @@ def may_be_read_by_any_origin(path: str) -> bool:
 
 
 def choose_dialect(scope: Mapping[str, Any]) -> Dialect:
-    """The dialect of the request that the ASGI `scope` describes."""
+    """Return the dialect of the request that the ASGI `scope` describes."""
     path: str = scope["path"]
     if path.startswith(("/oauth/", "/.well-known/")) or path in ("/oauth", "/.well-known"):
         return Dialect.OAUTH
@@ -131,7 +131,7 @@ def find_kind(error: type[GatewayError], status: int) -> tuple[str, str]:
 
 
 def render_error(error: GatewayError, dialect: Dialect) -> Response:
-    """The response that reports `error`."""
+    """Return the response that reports `error`."""
     status = error.status
     openai_type, google_status = find_kind(type(error), status)
     if dialect is Dialect.TASK:
@@ -172,7 +172,7 @@ def render_error(error: GatewayError, dialect: Dialect) -> Response:
 
 
 def describe_error(error: GatewayError) -> ErrorForm:
-    """The words of `error` for the last frame of a stream."""
+    """Return the words of `error` for the last frame of a stream."""
     openai_type, google_status = find_kind(type(error), error.status)
     return ErrorForm(
         error.message,
@@ -200,7 +200,7 @@ def to_gateway_error(error: Exception, request_id: str) -> GatewayError:
 
 
 def list_error_headers(error: GatewayError) -> list[Header]:
-    """The headers that belong to an error, in every dialect."""
+    """Return the headers that belong to an error, in every dialect."""
     if isinstance(error, Unauthenticated):
         return [(b"www-authenticate", b"Bearer")]
     if isinstance(error, OAuthError) and error.basic:
@@ -223,7 +223,7 @@ def list_error_headers(error: GatewayError) -> list[Header]:
 
 
 def _find_wait(error: GatewayError) -> int | None:
-    """The seconds after which the client may call again."""
+    """Return the seconds after which the client may call again."""
     if isinstance(error, RateLimited | TooManyCalls | Unavailable | UpstreamRateLimited):
         return error.retry_after
     return None

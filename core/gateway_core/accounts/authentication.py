@@ -97,7 +97,7 @@ class KeyIndex:
         table.subscribe(self._follow)
 
     def find(self, token_id: str) -> Iterable[tuple[str, TokenRecord]]:
-        """Names of the keys with a token of this id, and the token. Mostly one or none."""
+        """Return names of the keys with a token of this id, and the token. Mostly one or none."""
         return self._by_token.get(token_id, {}).items()
 
     def _follow(self, name: str) -> None:
@@ -141,7 +141,7 @@ class Authenticator:
         self._digest_key = os.urandom(32)
 
     async def authenticate(self, headers: Headers, act: Act = Act.READ) -> Principal:
-        """The caller, if the credential is good and allows `act`.
+        """Return the caller, if the credential is good and allows `act`.
 
         Raises:
             Unauthenticated: none, malformed, unknown, disabled, revoked, expired, or suspended; or
@@ -207,7 +207,7 @@ class Authenticator:
             raise _invalid()
 
     def _look_up(self, name: str | None) -> _Found:
-        """The key of this name, its account and its creator, as the tables have them."""
+        """Return the key of this name, its account and its creator, as the tables have them."""
         key = None if name is None else self._keys.table.get(name)
         if key is None:
             return None, None, None
@@ -215,7 +215,7 @@ class Authenticator:
         return key, self._accounts.table.get(key.account), creator
 
     async def _read_through(self, name: str | None) -> _Found:
-        """The same, read by name where a watch is silent."""
+        """Return the same, read by name where a watch is silent."""
         known, _, _ = self._look_up(name)
         payer, creator = (known.account, known.creator) if known else (None, None)
         finding_key = find_current(self._keys, name)
@@ -229,7 +229,7 @@ class Authenticator:
         return key, account, user
 
     def _match(self, token_id: str, plaintext: str) -> str | None:
-        """The name of the key of `plaintext`; the same work if there is none."""
+        """Return the name of the key of `plaintext`; the same work if there is none."""
         found = None
         tried = False
         for name, token in self._index.find(token_id):
@@ -248,7 +248,7 @@ class Authenticator:
         return hmac.compare_digest(computed, token.digest) and pepper is not None
 
     def _is_open(self, key: KeyRecord, token_id: str) -> bool:
-        """Whether the key is usable with this token now."""
+        """Return whether the key is usable with this token now."""
         now = self._clock()
         return (
             key.usable
@@ -281,7 +281,7 @@ class PolicyView:
         self._lists = SharedReads(self._list, clock=clock)
 
     async def find(self, key: KeyRecord) -> Policy:
-        """The policy of a key that was found just now.
+        """Return the policy of a key that was found just now.
 
         Raises Unavailable if guardrails cannot be read and the known ones are too old.
         """
@@ -317,7 +317,7 @@ class PolicyView:
 
 
 def _find_role(key: KeyRecord, creator: UserRecord | None) -> Role | None:
-    """The role that the key acts with; None if its creator has none."""
+    """Return the role that the key acts with; None if its creator has none."""
     if key.creator is None:
         return act_as(key.key_class, None)
     role = None
@@ -340,7 +340,7 @@ def check_act(act: Act, caller: Principal) -> None:
 
 
 async def find_current(fresh: ReadThrough[T], name: str | None) -> T | None:
-    """The table's entry, read by name while the watch is silent.
+    """Return the table's entry, read by name while the watch is silent.
 
     Raises Unavailable where it cannot be read and the table is too old.
     """
@@ -380,7 +380,7 @@ _OTHER_HEADERS = (b"x-goog-api-key", b"x-api-key", b"api-key")
 
 
 def read_bearer(headers: Headers) -> bytes:
-    """The key in the one `Authorization` header: scheme in any case, exactly one space."""
+    """Return the key in the one `Authorization` header: scheme in any case, exactly one space."""
     given = [value for name, value in headers if name == b"authorization"]
     if not given:
         names = {name for name, _ in headers}
@@ -393,5 +393,5 @@ def read_bearer(headers: Headers) -> bytes:
 
 
 def _invalid() -> Unauthenticated:
-    """One text for all: a stranger must not learn what is wrong with a key."""
+    """Return the refusal, the same for all: strangers must not learn what is wrong."""
     return Unauthenticated("The API key is not valid.")

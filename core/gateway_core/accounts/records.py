@@ -122,7 +122,7 @@ def split_rest(account: AccountRecord, spending: Spending) -> tuple[int, int]:
 
 
 def work_out_balance(account: AccountRecord, spending: Spending) -> Balance:
-    """The five figures: bonus is spent first, and only sums are rounded (contract §2.4)."""
+    """Return the five figures: bonus is spent first, and only sums are rounded (contract §2.4)."""
     paid_left, bonus_left = split_rest(account, spending)
     return Balance(
         balance_cents=floor_cents(paid_left + bonus_left) - ceil_cents(spending.held),
@@ -155,16 +155,16 @@ class UserRecord:
     """Of roles, and those by other programs."""
 
     def find_role(self, account: str) -> Role | None:
-        """What they are in the account; None for nothing."""
+        """Return what they are in the account; None for nothing."""
         return next((role for name, role in self.roles if name == account), None)
 
     def list_accounts(self) -> frozenset[str]:
-        """The accounts in which they have a role, or had one when it was changed."""
+        """Return the accounts in which they have a role, or had one when it was changed."""
         roles = (name for name, _ in self.roles)
         return frozenset((*roles, *(row.account for row in self.changes if row.account)))
 
     def list_changes(self, account: str) -> list[Change]:
-        """The changes that concern the account.
+        """Return the changes that concern the account.
 
         What another program has written may be about another account, so of a user of several
         none does.
@@ -214,7 +214,7 @@ def project_key(obj: Mapping[str, Any], *, shows: bool = False) -> KeyRecord:
 def project_account(
     obj: Mapping[str, Any], *, defaults: AccountDefaults = _DEFAULTS
 ) -> AccountRecord:
-    """The record of a GatewayAccount, with the limits that hold for it."""
+    """Return the record of a GatewayAccount, with the limits that hold for it."""
     meta, spec = obj["metadata"], obj["spec"]
     funds = spec.get("funds") or {}
     return AccountRecord(
@@ -235,7 +235,7 @@ def project_account(
 
 
 def project_user(obj: Mapping[str, Any]) -> UserRecord:
-    """The record of a GatewayUser."""
+    """Return the record of a GatewayUser."""
     meta, spec = obj["metadata"], obj["spec"]
     bound = spec.get("singleSignOn")
     return UserRecord(
@@ -290,16 +290,16 @@ class AccountIndex(Generic[E]):
         table.subscribe(self._follow)
 
     def find(self, account: str) -> list[E]:
-        """Those of the account, in no order."""
+        """Return those of the account, in no order."""
         entries = map(self._table.get, self._names.get(account, ()))
         return [entry for entry in entries if entry is not None]
 
     def list_names(self, account: str) -> list[str]:
-        """Names of the account's entries, in no order."""
+        """Return names of the account's entries, in no order."""
         return [*self._names.get(account, ())]
 
     def get(self, account: str, name: str) -> E | None:
-        """The account's entry of this name; None without one."""
+        """Return the account's entry of this name; None without one."""
         return self._table.get(name) if self._account_of.get(name) == account else None
 
     def find_current(self, account: str) -> list[E]:
@@ -332,7 +332,7 @@ class OwnerIndex:
         table.subscribe(self._follow)
 
     def find(self, account: str) -> UserRecord | None:
-        """The oldest user who owns the account now; None without an owner."""
+        """Return the oldest user who owns the account now; None without an owner."""
         found = [self._table.get(name) for name in self._owners.get(account, ())]
         owners = [owner for owner in found if owner is not None]
         return min(owners, key=lambda owner: (owner.created_at, owner.name), default=None)

@@ -76,12 +76,12 @@ class KnownBrowsers:
         self._key = hmac.digest(id_key, b"known browsers", hashlib.sha256)
 
     def mark(self, email: str) -> str:
-        """A new mark, for a cookie."""
+        """Return a new mark, for a cookie."""
         name = secrets.token_urlsafe(_MARK_BYTES)
         return name + self._tag(name, email)
 
     def knows(self, mark: str, email: str) -> bool:
-        """Whether the mark was made for this email; in constant time."""
+        """Return whether the mark was made for this email; in constant time."""
         name, tag = mark[:_MARK_CHARACTERS], mark[_MARK_CHARACTERS:]
         return hmac.compare_digest(self._tag(name, email).encode(), tag.encode())
 
@@ -131,16 +131,16 @@ class UserIndex:
         table.subscribe(self._follow)
 
     def find(self, email: str) -> UserRecord | None:
-        """The one user with this email; None where there is none, or several."""
+        """Return the one user with this email; None where there is none, or several."""
         found = self.list_of(email)
         return found[0] if len(found) == 1 else None
 
     def list_of(self, email: str) -> list[UserRecord]:
-        """All users with this email."""
+        """Return all users with this email."""
         return self._list(fold_email(email))
 
     def list_by_identity(self, identity: tuple[str, str]) -> list[UserRecord]:
-        """All users who are bound to this issuer and subject."""
+        """Return all users who are bound to this issuer and subject."""
         return self._list(identity)
 
     def _list(self, key: object) -> list[UserRecord]:
@@ -161,7 +161,7 @@ class UserIndex:
 
 
 def fold_email(email: str) -> str:
-    """The form in which emails are compared: ASCII without case, any other as it is.
+    """Return the form in which emails are compared: ASCII without case, any other as it is.
 
     Other letters may fold to ASCII ones, and so one address to that of another person.
     """
@@ -192,7 +192,7 @@ class SignIn:
         self._failpoints = failpoints
 
     async def sign_in(self, email: str, password: str, address: str, mark: str = "") -> Entry:
-        """A new session. `address` is the client's, `mark` its browser's, for the limits.
+        """Return a new session. `address` is the client's, `mark` its browser's, for the limits.
 
         Raises SignInRefused, TooManyCalls, Unavailable.
         """
@@ -219,7 +219,7 @@ class SignIn:
         return Entry(token, self._browsers.mark(folded))
 
     async def find(self, token: str) -> SignedIn | None:
-        """The user whose session the cookie names; None if it names none. Unavailable.
+        """Return the user whose session the cookie names; None if it names none. Unavailable.
 
         A session ends when its user is suspended or deleted, or the password changes.
         """

@@ -56,7 +56,7 @@ class Payer:
         self.policy = policy
 
     def make_hold(self, name: str, micros: int) -> Hold:
-        """The reservation of the task or call `name`, in every budget that it counts in."""
+        """Return the reservation of the task or call `name`, in every budget that it counts in."""
         return Hold(name, micros, self.policy.subjects)
 
 
@@ -215,7 +215,7 @@ class Authorizer:
     async def authorize(
         self, headers: Headers, context: CallContext, access: Access
     ) -> Principal | None:
-        """The caller, None for an anonymous one.
+        """Return the caller, None for an anonymous one.
 
         Raises Unavailable, Unauthenticated, Forbidden, TooManyCalls.
         """

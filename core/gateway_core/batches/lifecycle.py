@@ -54,7 +54,7 @@ _REASONS: Mapping[str, Reason] = {
 
 
 def next_step(batch: GatewayBatch) -> Step:
-    """The next step of the batch."""
+    """Return the next step of the batch."""
     status = batch.status
     if status.phase in TERMINAL_PHASES:
         settled = status.work == SETTLED and BATCH_FINALIZER not in batch.metadata.finalizers
@@ -69,20 +69,20 @@ def next_step(batch: GatewayBatch) -> Step:
 
 
 def is_unwanted(batch: GatewayBatch) -> bool:
-    """Whether the batch is deleted or cancelled."""
+    """Return whether the batch is deleted or cancelled."""
     deleted = batch.metadata.deletion_timestamp is not None
     return deleted or batch.spec.desired_state == "Cancelled"
 
 
 def is_running(batch: GatewayBatch) -> bool:
-    """Whether its lines are being run."""
+    """Return whether its lines are being run."""
     status = batch.status
     over = status.run_end is not None or status.phase in TERMINAL_PHASES
     return status.start_time is not None and not over
 
 
 def find_deadline(batch: GatewayBatch) -> datetime:
-    """The end of its window (`expires_at`), after which no line is run."""
+    """Return the end of its window (`expires_at`), after which no line is run."""
     return parse_time(batch.metadata.creation_timestamp) + timedelta(seconds=WINDOW_SECONDS)
 
 
@@ -101,7 +101,7 @@ def record_start(
     reserved: int,
     now: datetime,
 ) -> dict[str, Any]:
-    """The status of a batch whose lines are valid and whose money is held."""
+    """Return the status of a batch whose lines are valid and whose money is held."""
     text = f"{count_noun(total, 'request')} under way"
     return {
         **_head(batch, Phase.IN_PROGRESS, "Unknown", Reason.RUNNING, text, now),
@@ -121,7 +121,7 @@ def record_failure(
     now: datetime,
     model_id: str | None = None,
 ) -> dict[str, Any]:
-    """The terminal status of a batch whose input cannot be run; it costs nothing."""
+    """Return the terminal status of a batch whose input cannot be run; it costs nothing."""
     errors = render_problems(problems)
     text = errors[0]["message"] if errors else "the input cannot be run"
     if len(errors) > 1:
@@ -157,7 +157,7 @@ def record_progress(
 
 
 def record_wait(batch: GatewayBatch, reason: Reason, text: str, now: datetime) -> dict[str, Any]:
-    """The status of a batch that does not run yet; empty if it says so already."""
+    """Return the status of a batch that does not run yet; empty if it says so already."""
     message = describe_wait(batch, text)
     for condition in batch.status.conditions or ():
         is_same = (condition.reason, condition.message) == (reason, message)
@@ -167,7 +167,7 @@ def record_wait(batch: GatewayBatch, reason: Reason, text: str, now: datetime) -
 
 
 def describe_wait(batch: GatewayBatch, text: str) -> str:
-    """What the batch waits for, and until when; the end of a run has no deadline."""
+    """Return what the batch waits for, and until when; the end of a run has no deadline."""
     if batch.status.run_end is not None:
         return text.rstrip(".")[:1024]
     end = f"; the batch waits until {format_time(find_deadline(batch))}"
@@ -175,7 +175,7 @@ def describe_wait(batch: GatewayBatch, text: str) -> str:
 
 
 def record_cancelling(batch: GatewayBatch, now: datetime) -> dict[str, Any]:
-    """The status of a batch whose cancellation has begun."""
+    """Return the status of a batch whose cancellation has begun."""
     text = "requests under way are brought to an end"
     return {
         **_head(batch, Phase.CANCELLING, "Unknown", Reason.CANCELLING, text, now),
@@ -222,7 +222,7 @@ def record_end(
     error_name: str | None,
     now: datetime,
 ) -> dict[str, Any]:
-    """The terminal status of a batch that has run; a File without lines is not created.
+    """Return the terminal status of a batch that has run; a File without lines is not created.
 
     `sent` is the number of lines sent; `failed` includes lines that a stopped run never sent.
     """

@@ -228,7 +228,7 @@ def join_subjects(subjects: Sequence[str]) -> str:
 
 
 def describe_window(budget: Budget, now: float) -> tuple[Argument, ...]:
-    """The budget's window, its grain, and its first bucket at `now` (Unix seconds)."""
+    """Return the budget's window, its grain, and its first bucket at `now` (Unix seconds)."""
     return _describe_window(budget, int(now // MINUTE))
 
 
@@ -240,7 +240,7 @@ def _describe_window(budget: Budget, minute: int) -> tuple[Argument, ...]:
 
 
 def describe_budgets(budgets: tuple[Budget, ...], now: float) -> tuple[Argument, ...]:
-    """The arguments of `admit` for all budgets of a call."""
+    """Return the arguments of `admit` for all budgets of a call."""
     return _describe_budgets(budgets, int(now // MINUTE)) if budgets else ()
 
 
@@ -295,14 +295,14 @@ def describe_lease(call: LeaseCall) -> tuple[Argument, ...]:
 
 
 def read_lease(reply: Sequence[Any]) -> LeaseAnswer:
-    """The answer in a reply of the script `lease`."""
+    """Return the answer in a reply of the script `lease`."""
     ended, spare, slots, stamp, limit, remaining, reset = reply
     rate = RateState(limit, remaining, reset)
     return LeaseAnswer(CALL_STATES[ended], spare, slots, int(stamp), rate)
 
 
 def describe_oldest(now: float) -> tuple[Argument, ...]:
-    """The oldest minute, hour and day to keep at `now`."""
+    """Return the oldest minute, hour and day to keep at `now`."""
     current = int(now)
     return (
         current // MINUTE - KEPT_MINUTES,
@@ -312,7 +312,7 @@ def describe_oldest(now: float) -> tuple[Argument, ...]:
 
 
 def read_state(budget: Budget, now: float, used: int, held: int, oldest: int) -> BudgetState:
-    """A budget's state from a reply; `oldest` is the number of its oldest bucket, or -1."""
+    """Return a budget's state from a reply; `oldest` is the number of its oldest bucket, or -1."""
     oldest_bucket = {oldest: used} if oldest >= 0 else {}
     buckets = Buckets(minutes=oldest_bucket, hours=oldest_bucket)
     reset = find_reset(buckets, budget.window or "lifetime", datetime.fromtimestamp(now, UTC))

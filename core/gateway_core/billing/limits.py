@@ -24,7 +24,7 @@ _WINDOWS: dict[Window, str] = {
 
 
 def describe_limit(state: BudgetState, title: str, micros: int) -> str:
-    """The limit, what is left of it, and when there is more, for the client.
+    """Return the limit, what is left of it, and when there is more, for the client.
 
     `title` is the display name of the key or guardrail; `micros` is what the call needs, which
     `state` does not include. ValueError for a budget without a limit.

@@ -273,7 +273,7 @@ class Counters(RedisAdapter):
         return KeptCalls(tuple(CALL_STATES[state] for state in states), counted)
 
     async def read_spending(self, account: str, day: str) -> Spending:
-        """The account's sums. (stale)"""
+        """Return the account's sums. (stale)"""
         charged, held, today = await self._batcher.call(self._name_call(SPENDING, account, day))
         return Spending(charged=charged, held=held, charged_today=today)
 
@@ -314,7 +314,7 @@ class Counters(RedisAdapter):
         await self._remove(self._name_keys(account))
 
     async def begin_rebuild(self, account: str) -> str | None:
-        """A token to rebuild with; None while another replica has one (for at most 30 s).
+        """Return a token to rebuild with; None while another replica has one (for at most 30 s).
 
         Begin before the objects are read for the ledger: settlements meanwhile are refused as
         stale, so that none is lost between.
@@ -359,7 +359,7 @@ class Counters(RedisAdapter):
 
 
 def _sum_pools(ledger: Ledger) -> dict[str, int]:
-    """The fields of `pools`: micros charged, and held, of each subject."""
+    """Return the fields of `pools`: micros charged, and held, of each subject."""
     pools: Counter[str] = Counter()
     for task, micros in ledger.holds.items():
         for subject in ledger.subjects.get(task, ()):

@@ -72,7 +72,7 @@ class Row:
         return False
 
     def follow(self, before: "Row | None") -> Self:
-        """The marked row, given the one that it takes the place of."""
+        """Return the marked row, given the one that it takes the place of."""
         return self
 
 
@@ -207,7 +207,7 @@ class RowIndex(Generic[R]):
         limit: int,
         matches: Callable[[R], bool] = lambda _: True,
     ) -> RowPage[R]:
-        """A page of the rows that match, after a cursor. InvalidRequest, Unavailable."""
+        """Return a page of the rows that match, after a cursor. InvalidRequest, Unavailable."""
         position = read_cursor(after) if after else None
         await self.wait_listed(account)
         found = self.walk(account, position, matches, limit + 1)
@@ -252,7 +252,7 @@ class RowIndex(Generic[R]):
         return kept.informer.synced or account in self._too_long or kept.is_silent
 
     def find_marked(self, account: str) -> list[R] | None:
-        """All rows that are marked; None where the account is not listed yet, or silent."""
+        """Return all rows that are marked; None where the account is not listed yet, or silent."""
         if account in self._too_long:
             return None
         kept = self._use(account)
@@ -261,7 +261,7 @@ class RowIndex(Generic[R]):
         return [*kept.marked.values()]
 
     def find_unmarked(self, account: str, version: int) -> list[R]:
-        """Rows that lost their mark after a version of the record, as they were with it.
+        """Return rows that lost their mark after a version of the record, as they were with it.
 
         Rows that lost it earlier are forgotten.
         """
@@ -385,12 +385,12 @@ class RowIndex(Generic[R]):
 
 
 def write_cursor(position: Position) -> str:
-    """The cursor of the rows older than this position."""
+    """Return the cursor of the rows older than this position."""
     return "~".join(map(str, position))
 
 
 def read_cursor(text: str) -> Position:
-    """The position of a cursor. InvalidRequest."""
+    """Return the position of a cursor. InvalidRequest."""
     found = _CURSOR.fullmatch(text)
     with suppress(ValueError):
         if found is not None and parse_time(found[1]):

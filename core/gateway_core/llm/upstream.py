@@ -53,7 +53,7 @@ MOST_HEADS = 256
 
 
 def split_credentials(credential: bytes | str | None) -> list[str | None]:
-    """The credentials of a Secret's value, one on each line; [None] without any."""
+    """Return the credentials of a Secret's value, one on each line; [None] without any."""
     lines = (decode_credential(credential) or "").splitlines()
     return [line.strip() for line in lines if line.strip()] or [None]
 
@@ -149,13 +149,13 @@ class LlmUpstream:
         return self._pace is None and self._breaker.is_rested and self._credentials.is_rested
 
     def count_rest(self) -> float:
-        """Seconds until a call may be sent, 0 if one may now."""
+        """Return seconds until a call may be sent, 0 if one may now."""
         now = time.monotonic()
         rest = max(self._breaker.count_rest(now), self._credentials.count_rest(now))
         return rest if self._pace is None else max(rest, self._pace.count_rest(now))
 
     def explain_rest(self) -> UpstreamError:
-        """The error of a call that cannot be sent now."""
+        """Return the error of a call that cannot be sent now."""
         now = time.monotonic()
         if self._pace is not None and self._pace.count_rest(now) > 0:
             return UpstreamLimited(_TOO_MANY, retry_after=self.count_rest())
@@ -292,7 +292,7 @@ class LlmUpstream:
         raise self._judge(reported, number, upstream_model)
 
     def _judge(self, reported: ReportedError, number: int, upstream_model: str) -> UpstreamError:
-        """The error that a provider reports; notes what caused it."""
+        """Return the error that a provider reports; notes what caused it."""
         now, status = time.monotonic(), reported.status
         if reported.is_account or status == 401:
             # 402 and 403 may concern a single request

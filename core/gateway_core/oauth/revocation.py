@@ -47,7 +47,7 @@ class Revocations:
         self._ending: dict[str, asyncio.Task[None]] = {}
 
     def is_ending(self, name: str) -> bool:
-        """Whether the grant must end, but is not deleted yet."""
+        """Return whether the grant must end, but is not deleted yet."""
         return name in self._ending
 
     async def delete(self, name: str, by: str, text: str = REVOKED) -> None:

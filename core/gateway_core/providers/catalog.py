@@ -91,7 +91,7 @@ def _check_price(
 
 
 def _bound_all(operation: Operation, rules: Mapping[str, FieldRule]) -> Usage:
-    """The largest usage of a call, apart from its resolution."""
+    """Return the largest usage of a call, apart from its resolution."""
     field, rule = operation.field("duration_seconds"), rules.get("duration_seconds")
     if field is None or (rule is not None and not rule.supported):
         return Usage()
@@ -137,12 +137,12 @@ class Catalog:
     withdrawn: tuple[GatewayModel, ...] = ()
 
     def find_operation(self, service: str, action: str) -> Operation | None:
-        """The operation served at a path, None where no model serves it."""
+        """Return the operation served at a path, None where no model serves it."""
         entry = self.models.get((service, action))
         return OPERATIONS[action] if entry else None
 
     def find_task_operation(self, service: str, action: str) -> Operation | None:
-        """The operation, where its calls are tasks."""
+        """Return the operation, where its calls are tasks."""
         operation = self.find_operation(service, action)
         return operation if operation is not None and operation.makes_tasks else None
 
@@ -156,7 +156,7 @@ class Catalog:
         return sorted(found, key=lambda model: (not model.ready, model.name))
 
     def find_model(self, service: str, action: str, model_id: str) -> Model | None:
-        """The model of an id at a path."""
+        """Return the model of an id at a path."""
         return self.models.get((service, action), {}).get(model_id)
 
 
@@ -169,7 +169,7 @@ class Problem:
 
 
 def build_catalog(objects: Iterable[GatewayModel]) -> tuple[Catalog, dict[str, Problem]]:
-    """The catalog of usable objects, and the problems of the others by object name.
+    """Return the catalog of usable objects, and the problems of the others by object name.
 
     Of two objects for one model id at one path the older is used.
     """
@@ -236,7 +236,7 @@ def _identify(obj: GatewayModel) -> tuple[str, str, str]:
 
 
 def _find_keyed_route(obj: GatewayModel) -> KeyedRoute | None:
-    """The route in the status, unless the spec no longer has it."""
+    """Return the route in the status, unless the spec no longer has it."""
     found = obj.status.keyed_route
     if found is None:
         return None

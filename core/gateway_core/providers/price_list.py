@@ -89,7 +89,7 @@ class Schedule:
 
 
 def is_free(price: Price) -> bool:
-    """Whether all units of a call are free."""
+    """Return whether all units of a call are free."""
     rates = [rate.micros for rate in price.per_second or ()]
     amounts = (
         price.per_call_micros,
@@ -101,7 +101,7 @@ def is_free(price: Price) -> bool:
 
 
 def list_schedules(catalog: Catalog, at: datetime) -> list[Schedule]:
-    """All entries as of `at`, sorted by service, action and id."""
+    """Return all entries as of `at`, sorted by service, action and id."""
     entries = [*_list_callable(catalog, at), *_list_withdrawn(catalog, at)]
     return sorted(entries, key=lambda entry: (entry.service, entry.action, entry.model_id))
 

@@ -99,7 +99,7 @@ class PriceSchedule(BaseModel):
 
 
 def render_schedule(entry: Schedule) -> PriceSchedule:
-    """The entry as the price list shows it."""
+    """Return the entry as the price list shows it."""
     config = None if entry.price is None else _render_config(entry, entry.price)
     tokens = _name_rates(None) if config is None else config.model_dump()
     prices = {

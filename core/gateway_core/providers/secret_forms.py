@@ -48,7 +48,7 @@ class SecretFinder:
         return _RUN.sub(lambda run: removed if self._shows_secret(run[0]) else run[0], text)
 
     def _remove_forms(self, text: str, removed: str) -> str:
-        """The text without the forms, whatever stands between their letters and digits."""
+        """Return the text without the forms, whatever stands between their letters and digits."""
         places = [place for place, character in enumerate(text) if character.isalnum()]
         letters = "".join(text[place].lower()[0] for place in places)
         spans = []

@@ -53,7 +53,7 @@ class Due:
 
 
 def find_due(obj: Object) -> Due | None:
-    """What is to be done for an object, from its metadata; None for nothing."""
+    """Return what is to be done for an object, from its metadata; None for nothing."""
     meta = obj["metadata"]
     finalizers = tuple(meta.get("finalizers") or ())
     is_deleted = "deletionTimestamp" in meta
@@ -65,7 +65,7 @@ def find_due(obj: Object) -> Due | None:
 
 
 def follow_histories(kube: KubernetesClient) -> dict[str, Informer[Due]]:
-    """The watches, by the plural of their kind."""
+    """Return the watches, by the plural of their kind."""
     return {plural: Informer(kube, plural, find_due, metadata_only=True) for plural in KINDS}
 
 

@@ -31,11 +31,11 @@ class ProvidersInUse:
     llm: Providers[LlmUpstream]
 
     def of_type(self, type_: str) -> Providers[Any]:
-        """The providers of that type."""
+        """Return the providers of that type."""
         return self.llm if type_ in DIRECT_TYPES else self.with_jobs
 
     def for_model(self, model: GatewayModel) -> Providers[Any]:
-        """The providers that a model's routes have to lead to."""
+        """Return the providers that a model's routes have to lead to."""
         if model.spec.action == CHAT.action:
             return self.llm
         operation = OPERATIONS.get(model.spec.action)
@@ -57,7 +57,7 @@ class ProviderKind:
     providers: ProvidersInUse
 
     def list_references(self, obj: GatewayProvider) -> Iterable[Ref]:
-        """None: its Secret is not watched."""
+        """Return none: its Secret is not watched."""
         return ()
 
     async def check(self, obj: GatewayProvider) -> Finding:
@@ -68,7 +68,7 @@ class ProviderKind:
 
 
 def read_test(obj: GatewayProvider) -> tuple[Problem | None, Problem | None]:
-    """What calls have shown of a provider, as a problem or as a note."""
+    """Return what calls have shown of a provider, as a problem or as a note."""
     test, name = obj.status.test, obj.metadata.name
     if test is None or test.generation != obj.metadata.generation:
         text = f"not tested: no call since it was created or changed; `{TEST} {name}` makes one"
@@ -96,13 +96,13 @@ class Models:
         table.subscribe(self._forget)
 
     def list_references(self, obj: GatewayModel) -> Iterable[Ref]:
-        """The providers of its routes, and the identity that models of the same id share."""
+        """Return the providers of its routes, and the identity that models of the same id share."""
         spec = obj.spec
         routes = [refer(GatewayProvider, route.provider_name) for route in spec.routes]
         return [*routes, f"{_IDENTITIES}/{spec.service}/{spec.action}/{spec.model_id}"]
 
     def list_offered(self, obj: GatewayModel) -> Iterable[Ref]:
-        """Its id and its service, which lists of keys and guardrails may name."""
+        """Return its id and its service, which lists of keys and guardrails may name."""
         spec = obj.spec
         return name_offered("models", spec.model_id), name_offered("providers", spec.service)
 
@@ -119,7 +119,7 @@ class Models:
         return Finding(problem, {"keyedRoute": shown}, note=note)
 
     async def _find_keyed_route(self, model: GatewayModel) -> KeyedRoute | None:
-        """The first usable route, if a repeated submission there is the same job."""
+        """Return the first usable route, if a repeated submission there is the same job."""
         if self._providers.for_model(model) is not self._providers.with_jobs:
             return None
         for route in model.spec.routes:
@@ -164,7 +164,7 @@ class Models:
 
 
 def follow_catalog(models: Cache[GatewayModel]) -> Callable[[], Catalog]:
-    """A function that returns the catalog, rebuilt after a model has changed."""
+    """Return a function that returns the catalog, rebuilt after a model has changed."""
     current: list[Catalog] = []
     watch_catalog(models, current.clear)
 

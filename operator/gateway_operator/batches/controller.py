@@ -144,7 +144,7 @@ class BatchController(Reconciler[GatewayBatch]):
             self.queue.add(name)
 
     async def find(self, name: str) -> GatewayBatch | None:
-        """The newest known batch."""
+        """Return the newest known batch."""
         return self._store.cache.get(name)
 
     async def step(self, batch: GatewayBatch) -> Next:
@@ -241,7 +241,7 @@ class BatchController(Reconciler[GatewayBatch]):
         return AT_ONCE
 
     def _find_model(self, batch: GatewayBatch) -> Model:
-        """The model that the batch was begun with. NotFound where it is gone."""
+        """Return the model that the batch was begun with. NotFound where it is gone."""
         service, model_id = batch.status.service or "", batch.status.model_id or ""
         found = self._catalog().find_model(service, ACTION, model_id)
         return found or self._moderators.find_model(model_id, None)

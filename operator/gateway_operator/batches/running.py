@@ -185,7 +185,7 @@ class Run:
             await asyncio.wait(list(self._calls), return_when=asyncio.FIRST_COMPLETED)
 
     def _read_lines(self) -> AsyncGenerator[Line, None]:
-        """The lines; reads are repeated while the store is away."""
+        """Return the lines; reads are repeated while the store is away."""
 
         async def wait(error: StoreUnavailable) -> None:
             _log.warning("the input of a batch cannot be read", object=self._name, error=str(error))

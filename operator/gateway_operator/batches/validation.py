@@ -188,7 +188,7 @@ class Validator:
             raise Unfit(Reason.DEADLINE_EXCEEDED, Problem("batch_expired", text))
 
     def _find_model(self, checked: Validation, policy: Policy | None) -> Model:
-        """The model that all lines name, if all lines are valid. Unfit."""
+        """Return the model that all lines name, if all lines are valid. Unfit."""
         if checked.problems:
             raise Unfit(Reason.INVALID_REQUEST, *checked.problems)
         if policy is not None and policy.closed:

@@ -118,7 +118,7 @@ class Removal:
         await self._context.store.delete_many(key for key in list_keys(obj) if key not in foreign)
 
     async def _find_others(self, obj: Object) -> set[str]:
-        """Keys of the Upload, if it became another file or none."""
+        """Return keys of the Upload, if it became another file or none."""
         request = obj["spec"]["request"]
         upload = await self._storage.find(GatewayUpload.plural, request["uploadName"])
         if upload is None or _names_file(upload, obj):
@@ -127,7 +127,7 @@ class Removal:
         return {key for key in list_keys(obj) if key.startswith(folder)}
 
     async def _find_upload(self, obj: Object) -> Object | None:
-        """The Upload that was completed as this file."""
+        """Return the Upload that was completed as this file."""
         name = obj["spec"]["request"].get("uploadName")
         upload = await self._storage.find(GatewayUpload.plural, name) if name else None
         return upload if upload is not None and _names_file(upload, obj) else None

@@ -32,7 +32,7 @@ WHOLE = "all bytes are there"
 
 
 def read_ready(obj: Object) -> dict[str, Any] | None:
-    """The condition `Ready`."""
+    """Return the condition `Ready`."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
     return next((c for c in conditions if c["type"] == ConditionType.READY), None)
 

@@ -102,7 +102,7 @@ class Adoption:
         return await self.writer.amend(task, {"metadata": lacking}) if lacking else task
 
     async def _choose_route(self, task: GatewayTask) -> Route | None:
-        """The model's first route whose provider is usable."""
+        """Return the model's first route whose provider is usable."""
         model = self.inputs.find_model(task.spec.request)
         problems = []
         for route in model.routes if model is not None else ():

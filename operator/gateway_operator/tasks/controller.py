@@ -152,7 +152,7 @@ class TaskController(Reconciler[GatewayTask]):
         self._context.metrics.notices.labels("taken" if taken else "held_up").inc()
 
     async def find(self, name: str) -> GatewayTask | None:
-        """The newest task, read anew where the watch does not show it any more."""
+        """Return the newest task, read anew where the watch does not show it any more."""
         if self.cache.is_unread(name):
             # it has ended or gone: nothing that was known of its steps is of use any more
             self.forget(name)

@@ -118,7 +118,7 @@ class Submission:
         return UpstreamJob(provider_name=route.provider_name, upstream_model=route.upstream_model)
 
     def job_of(self, name: str) -> str | None:
-        """The id of a job that was received and is not recorded yet."""
+        """Return the id of a job that was received and is not recorded yet."""
         attempt = self._attempts.get(name)
         return None if attempt is None or attempt.job is None else attempt.job.id
 

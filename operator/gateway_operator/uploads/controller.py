@@ -40,7 +40,7 @@ _ENDS = {
 
 
 def name_file(file: Object) -> dict[str, Any]:
-    """The fields of an Upload's status that identify its File's object."""
+    """Return the fields of an Upload's status that identify its File's object."""
     meta = file["metadata"]
     return {"fileUid": meta["uid"], "fileCreationTime": meta["creationTimestamp"]}
 
@@ -251,7 +251,7 @@ class UploadController(Reconciler[Object]):
         self._context.events.warn(obj, reason=reason, message=text)
 
     def _find_outcome(self, obj: Object) -> str | None:
-        """The outcome of a pending Upload that can no longer be completed."""
+        """Return the outcome of a pending Upload that can no longer be completed."""
         if obj["metadata"].get("deletionTimestamp"):
             return "Cancelled"
         return "Expired" if self._context.now().timestamp() >= read_expiry(obj) else None

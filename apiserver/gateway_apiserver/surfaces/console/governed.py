@@ -87,11 +87,11 @@ class GovernedPages(ABC):
 
     @abstractmethod
     async def show_list(self, call: Call, seat: Seat) -> Screen:
-        """A page of them, and the form for a new one."""
+        """Return a page of them, and the form for a new one."""
 
     @abstractmethod
     async def show(self, call: Call, seat: Seat) -> Screen:
-        """One of them, and what may be done with it."""
+        """Return one of them, and what may be done with it."""
 
     @abstractmethod
     async def create(self, call: Call, seat: Seat, values: Values) -> Screen | Response:
@@ -115,11 +115,11 @@ class GovernedPages(ABC):
         )
 
     def operation(self, call: Call) -> str:
-        """The path of the operations of the one that a page is about."""
+        """Return the path of the operations of the one that a page is about."""
         return f"{MANAGEMENT}/{self._noun}/{call.scope['path_params']['wire_id']}"
 
     def locate(self, call: Call, seat: Seat) -> str:
-        """The address of its page."""
+        """Return the address of its page."""
         return f"{seat.home}/{self._noun}/{call.scope['path_params']['wire_id']}"
 
     async def read_budgets(self, seat: Seat, subjects: Mapping[str, Rules]) -> Mapping[str, Any]:
@@ -150,14 +150,14 @@ class GovernedPages(ABC):
         )
 
     def offer_creation(self, seat: Seat, title: str, submit: str, *fields: Field) -> Form:
-        """The form for a new one."""
+        """Return the form for a new one."""
         name = Field("name", "Name", required=True, most=100)
         once = (("idempotency_key", secrets.token_urlsafe(18)),)
         path = f"{seat.home}/{self._noun}"
         return seat.offer(path, submit, (name, *fields), hidden=once, title=title, opener=title)
 
     def offer_change(self, seat: Seat, path: str, opener: str, name: str, *fields: Field) -> Form:
-        """The form that changes it."""
+        """Return the form that changes it."""
         own = Field("name", "Name", value=name, required=True, most=100)
         return seat.offer(f"{path}/change", "Save", (own, *fields), title="Change", opener=opener)
 
@@ -219,7 +219,7 @@ def _read_cents(text: str) -> int | Wrong | None:
 
 
 def read_count(name: str, values: Values) -> int | Wrong | None:
-    """The whole number in a field; None where it is empty."""
+    """Return the whole number in a field; None where it is empty."""
     text = values.get(name, "").strip()
     if not text:
         return None
@@ -262,7 +262,7 @@ def _list_field(name: str, title: str, each: Any, hint: str = "") -> Field:
 
 
 def show_lists(each: Any) -> list[tuple[str, Cell]]:
-    """The lists of models and providers that are set."""
+    """Return the lists of models and providers that are set."""
     return [
         (_LABELS[name], Cell(", ".join(each[name]) or "none"))
         for name in _LISTS
@@ -271,13 +271,13 @@ def show_lists(each: Any) -> list[tuple[str, Cell]]:
 
 
 def share_used(each: Any) -> float | None:
-    """The part of the limit that is used, 0 to 1; None where it is not known."""
+    """Return the part of the limit that is used, 0 to 1; None where it is not known."""
     limit, used = each["limit_cents"], each["used_cents"]
     return used / limit if limit and used is not None else None
 
 
 def show_limit(each: Any) -> str:
-    """The limit and its window."""
+    """Return the limit and its window."""
     if each["limit_cents"] is None:
         return NOTHING
     return f"{show_cents(each['limit_cents'])} ({each['limit_window']})"

@@ -64,7 +64,7 @@ class GuardrailPages(GovernedPages):
         super().__init__(console, api, limiter, offers, "guardrails", section, *words)
 
     async def show_list(self, call: Call, seat: Seat) -> Screen:
-        """A page of guardrails, and the form for a new one."""
+        """Return a page of guardrails, and the form for a new one."""
         seat.require(Act.GOVERN, confined=False)
         path, after = f"{seat.home}/guardrails", read_query(call).get("after", "")
         page, more = take_shown(self._guardrails.find_current(seat.account.name), after)
@@ -105,7 +105,7 @@ class GuardrailPages(GovernedPages):
         return redirect(f"{seat.home}/guardrails/{made['id']}")
 
     async def show(self, call: Call, seat: Seat) -> Screen:
-        """One guardrail, its keys, and what may be done with it."""
+        """Return one guardrail, its keys, and what may be done with it."""
         root, path = self.operation(call), self.locate(call, seat)
         each = await self._api.read(call, seat, root)
         after = read_query(call).get("after")

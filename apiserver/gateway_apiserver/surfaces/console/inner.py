@@ -41,7 +41,7 @@ class InnerApi:
         self._router = router
 
     async def read(self, call: Call, seat: Seat, path: str, **query: Any) -> Any:
-        """The body that a GET is answered with. GatewayError as the operation's."""
+        """Return the body that a GET is answered with. GatewayError as the operation's."""
         return await self._exchange(call, seat, "GET", path, query, None, ())
 
     async def write(
@@ -77,7 +77,7 @@ class InnerApi:
         await self._run(inner, call.receive, call.send)
 
     async def forward(self, call: Call, seat: Seat, path: str) -> Any:
-        """The body that a POST is answered with, whose body is the call's own."""
+        """Return the body that a POST is answered with, whose body is the call's own."""
         inner = self._enter(call, seat, "POST", path, b"", [*call.headers])
         return await self._read(inner, call.receive)
 
@@ -145,7 +145,7 @@ class InnerApi:
 
 
 def _make_receive(body: bytes, call: Call) -> Receive:
-    """The body, and then what becomes of the client."""
+    """Return the body, and then what becomes of the client."""
     is_given = False
 
     async def receive() -> Message:

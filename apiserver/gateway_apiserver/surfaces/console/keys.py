@@ -89,7 +89,7 @@ class KeyPages(GovernedPages):
         )
 
     async def show_list(self, call: Call, seat: Seat) -> Screen:
-        """A page of keys, and the form for a new one."""
+        """Return a page of keys, and the form for a new one."""
         query, path = read_query(call), f"{seat.home}/keys"
         after = query.get("after", "")
         chosen = {
@@ -132,7 +132,7 @@ class KeyPages(GovernedPages):
         return Screen("Keys", [create, search, Region([table])])
 
     def _find(self, seat: Seat, name: str, status: str) -> Iterator[KeyRecord]:
-        """Those of a name and state that the seat governs. Forbidden, Unavailable."""
+        """Yield those of a name and state that the seat governs. Forbidden, Unavailable."""
         seat.require(Act.GOVERN)
         user, now, part = seat.principal.confined_to, CLOCK.time(), name.casefold()
         for key in self._keys.find_current(seat.account.name):
@@ -175,7 +175,7 @@ class KeyPages(GovernedPages):
         return replace(screen, parts=[*screen.parts, *self.warn_of_names(made)])
 
     async def show(self, call: Call, seat: Seat) -> Screen:
-        """One key, its limits, and what may be done with it."""
+        """Return one key, its limits, and what may be done with it."""
         key = await self._api.read(call, seat, self.operation(call))
         items = [
             ("State", state(key["status"])),

@@ -78,7 +78,7 @@ class MemberPages:
         console.add_form("/members/remove", self.remove, "member_remove", self.show_list)
 
     async def show_list(self, call: Call, seat: Seat) -> Screen:
-        """A page of members."""
+        """Return a page of members."""
         query, path = read_query(call), f"{seat.home}/members"
         page = await self._api.read(
             call, seat, f"{MANAGEMENT}/members", limit=PER_PAGE, after=query.get("after")
@@ -107,7 +107,7 @@ class MemberPages:
         return Screen("Members", parts)
 
     async def show(self, call: Call, seat: Seat) -> Screen:
-        """One member, and what may be done with their membership."""
+        """Return one member, and what may be done with their membership."""
         seat.require(Act.APPOINT)
         user = find_member(self._users, seat.account.name, read_query(call).get("id", ""))
         path, hidden = f"{seat.home}/members", (("id", str(user.id)),)

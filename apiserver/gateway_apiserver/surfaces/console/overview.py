@@ -116,7 +116,7 @@ class SeatUsage:
         return None
 
     async def read(self, seat: Seat, first: date, last: date) -> UsageLines:
-        """The lines of these days. Unavailable."""
+        """Return the lines of these days. Unavailable."""
         account, caller = seat.account.name, seat.principal
         tasks, batches = self._tasks.find_marked(account), self._batches.find_marked(account)
         days = self._days.find_marked(account)
@@ -168,7 +168,7 @@ class OverviewPage:
         console.add_page("", self.show, "overview")
 
     async def show(self, call: Call, seat: Seat) -> Screen:
-        """The page; what cannot be read now is said, and the rest is shown."""
+        """Return the page; what cannot be read now is said, and the rest is shown."""
         today = self._clock().astimezone(UTC).date()
         parts: list[Part] = []
         lines: list[Amounts] | None = None
@@ -322,7 +322,7 @@ def _plot(
     figures: Sequence[str],
     rows: Sequence[Sequence[Cell]],
 ) -> Plot:
-    """A plot of days, and its figures as a table, the newest day first."""
+    """Return a plot of days, and its figures as a table, the newest day first."""
     heads = (Head("Day"), *map(numeric, figures))
     table = Table(title, heads, rows[::-1], "Nothing was charged.")
     return Plot(title, draw_bars(label, bars, show), table)

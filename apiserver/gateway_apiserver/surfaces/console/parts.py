@@ -160,7 +160,7 @@ class Sent:
         )
 
     def hide(self, form: Form) -> list[tuple[str, str]]:
-        """The hidden controls of the form, which was sent."""
+        """Return the hidden controls of the form, which was sent."""
         if not self.is_open:
             return [*form.hidden]
         return [(name, self.given.get(name, value)) for name, value in form.hidden]
@@ -276,7 +276,7 @@ class Screen:
     keeps: bool = False
 
     def list_forms(self) -> Iterator[Form]:
-        """The forms from the top, those of its region too."""
+        """Yield the forms from the top, those of its region too."""
         for part in self.parts:
             yield from _list_forms(part)
 
@@ -306,12 +306,12 @@ def show_cents(cents: int | None) -> str:
 
 
 def show_count(number: int | None) -> str:
-    """A number with separators."""
+    """Return a number with separators."""
     return NOTHING if number is None else f"{number:,}"
 
 
 def show_bytes(size: int) -> str:
-    """A size in the largest unit of 1024 that leaves a number of at least 1."""
+    """Return a size in the largest unit of 1024 that leaves a number of at least 1."""
     amount, unit = float(size), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if amount < 1024:
@@ -321,7 +321,7 @@ def show_bytes(size: int) -> str:
 
 
 def show_seconds(seconds: float | None) -> str:
-    """A duration in words."""
+    """Return a duration in words."""
     if seconds is None:
         return NOTHING
     if seconds < 90:
@@ -330,7 +330,7 @@ def show_seconds(seconds: float | None) -> str:
 
 
 def at(time: str | datetime | float | None, *, otherwise: str = NOTHING) -> Cell:
-    """A moment: RFC 3339, Unix seconds or a datetime."""
+    """Return a moment: RFC 3339, Unix seconds or a datetime."""
     if time is None or time == "":
         return Cell(otherwise)
     if isinstance(time, int | float):
@@ -340,28 +340,28 @@ def at(time: str | datetime | float | None, *, otherwise: str = NOTHING) -> Cell
 
 
 def state(word: str) -> Cell:
-    """A state as a badge."""
+    """Return a state as a badge."""
     return Cell(word, "state")
 
 
 def number(text: str, share: float | None = None) -> Cell:
-    """A figure, to the right."""
+    """Return a figure, to the right."""
     return Cell(text, "number", share=share)
 
 
 def numeric(text: str) -> Head:
-    """A column of figures."""
+    """Return a column of figures."""
     return Head(text, "number")
 
 
 def locate(path: str, **values: str | int | None) -> str:
-    """A local address; empty values are left out."""
+    """Return a local address; empty values are left out."""
     query = urlencode({name: value for name, value in values.items() if value not in (None, "")})
     return f"{path}?{query}" if query else path
 
 
 def show_secret(secret: str, how: str) -> list[Part]:
-    """A secret on the one page that has it, and how it is used."""
+    """Return a secret on the one page that has it, and how it is used."""
     text = "Copy it now: it is shown only this once."
     return [Notice(text), Code("Secret", secret, is_secret=True), Hint(how)]
 

@@ -57,7 +57,7 @@ class PlaygroundPages:
         console.add_form("/playground/task", self.create_task, "playground_task", self.show)
 
     async def show(self, call: Call, seat: Seat) -> Screen:
-        """The forms of what the catalog has models for."""
+        """Return the forms of what the catalog has models for."""
         seat.require(Act.CREATE)
         return self._compose(seat, self._show_chat({}))
 
@@ -110,7 +110,7 @@ class PlaygroundPages:
         return show_chat(self._base_url, model, message)
 
     def _compose(self, seat: Seat, code: Sequence[Part], *answer: Part) -> Screen:
-        """The forms, an answer to the chat, and programs."""
+        """Return the forms, an answer to the chat, and programs."""
         models = sorted(
             {
                 model_id

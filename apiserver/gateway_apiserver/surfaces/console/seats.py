@@ -108,11 +108,11 @@ class Seat:
             raise Forbidden(text, code="insufficient_role")
 
     def sign(self, path: str) -> str:
-        """The CSRF token of the form that is sent to this path."""
+        """Return the CSRF token of the form that is sent to this path."""
         return self.signed_in.session.make_form_token(f"console {path}")
 
     def offer(self, action: str, submit: str, fields: Sequence[Field] = (), **more: Any) -> Form:
-        """A form that is sent to this path; `more` as of `Form`."""
+        """Return a form that is sent to this path; `more` as of `Form`."""
         return Form(action, submit, fields, token=self.sign(action), **more)
 
 
@@ -255,7 +255,7 @@ class Console:
         return self._pages.render("console/no_account.html", signed_in)
 
     async def _find_account(self, name: str) -> AccountRecord | None:
-        """The account, unless it is suspended."""
+        """Return the account, unless it is suspended."""
         account = await find_current(self._accounts, name)
         return None if account is None or account.suspended else account
 
@@ -327,7 +327,7 @@ class Console:
         return Response(200 if error is None else error.status, text.encode(), (*own, *headers))
 
     def _fill_region(self, region: Region, sent: Sent | None = None) -> tuple[Markup, bytes]:
-        """The region's text, and the tag of its content."""
+        """Return the region's text, and the tag of its content."""
         inner = self._pages.fill("console/inner.html", region=region, sent=sent)
         tag = f'"{hashlib.sha256(inner.encode()).hexdigest()[:24]}"'
         seen = orjson.dumps({"If-None-Match": tag}).decode()
@@ -369,7 +369,7 @@ def _keep_place(problems: Problems) -> list[Header]:
 
 
 def read_header(call: Call, name: bytes) -> bytes:
-    """The value of a request's header; empty without one."""
+    """Return the value of a request's header; empty without one."""
     return dict(call.headers).get(name, b"")
 
 
@@ -379,7 +379,7 @@ def _is_within(path: str, home: str, section: str) -> bool:
 
 
 def read_query(call: Call) -> dict[str, Any]:
-    """The parameters of a page's address; of repeated ones the last. InvalidRequest."""
+    """Return the parameters of a page's address; of repeated ones the last. InvalidRequest."""
     try:
         return dict(parse_pairs(call.query))
     except GatewayError as error:
@@ -387,7 +387,7 @@ def read_query(call: Call) -> dict[str, Any]:
 
 
 def read_choice(query: Mapping[str, Any], name: str, words: Collection[str]) -> str:
-    """The filter of a list: one of the words, or empty. InvalidRequest, which names it."""
+    """Return the filter of a list: one of the words, or empty. InvalidRequest, which names it."""
     given: str = query.get(name, "").strip()
     if given and given not in words:
         raise refuse_fields({name: [f"must be one of {', '.join(filter(None, words))}"]})

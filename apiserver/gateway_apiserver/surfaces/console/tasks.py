@@ -111,7 +111,7 @@ class TaskPages:
         console.add_form(one + "/cancel", self.cancel, "task_cancel", self.show)
 
     async def show_list(self, call: Call, seat: Seat) -> Screen | Response:
-        """A page of tasks, or the one that was searched for."""
+        """Return a page of tasks, or the one that was searched for."""
         query = read_query(call)
         path = f"{seat.home}/tasks"
         wanted = read_id(TASK_PREFIX, query.get("id", "").strip())
@@ -197,7 +197,7 @@ class TaskPages:
             yield field
 
     async def show(self, call: Call, seat: Seat) -> Screen:
-        """One task."""
+        """Return one task."""
         wire_id = call.scope["path_params"]["task_id"]
         obj = await self._finder.show(seat.account.name, wire_id)
         request, status = obj["spec"]["request"], obj.get("status") or {}

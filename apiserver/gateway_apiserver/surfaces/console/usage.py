@@ -96,7 +96,7 @@ class UsagePages:
         return Screen("Usage", [search, Region(parts)])
 
     async def download(self, call: Call, seat: Seat) -> Response:
-        """All lines by day, key, model and operation."""
+        """Return all lines by day, key, model and operation."""
         first, last = self._choose_days(call, seat)
         lines = await self._reader.read(seat, first, last)
         by_day: dict[str, list[Amounts]] = {}
@@ -123,7 +123,7 @@ class UsagePages:
         return self._usage.choose_days(validate(UsageQuery, given))
 
     def _name_key(self, account: str, line: Amounts) -> str:
-        """The name of a line's key; the id of one that is there no more."""
+        """Return the name of a line's key; the id of one that is there no more."""
         return name_key(self._keys, account, line.key_name) if line.key_name else NOTHING
 
     async def _show_balance(self, seat: Seat) -> Facts:
@@ -145,7 +145,7 @@ class UsagePages:
 
 
 def write_csv(lines: Sequence[Amounts], *, with_head: bool = False) -> str:
-    """The lines as CSV (RFC 4180). Names cannot be formulas of a spreadsheet."""
+    """Return the lines as CSV (RFC 4180). Names cannot be formulas of a spreadsheet."""
     out = io.StringIO()
     writer = csv.writer(out)
     if with_head:

@@ -33,7 +33,7 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.A)
 
 
 def _read_bound(text: str) -> date | datetime:
-    """A day, or a moment in UTC."""
+    """Return a day, or a moment in UTC."""
     try:
         if _DAY.fullmatch(text):
             return date.fromisoformat(text)
@@ -52,7 +52,7 @@ Bound = Annotated[
 
 
 def _split_words(given: Any) -> Any:
-    """The words of a parameter that is repeated, or has commas between them."""
+    """Return the words of a parameter that is repeated, or has commas between them."""
     if not isinstance(given, list):
         return given
     return [word for text in given for word in text.split(",") if word]
@@ -127,7 +127,7 @@ class UsageReports:
         return UsageReport(object="usage", start=first, end=last, group_by=dimensions, data=shown)
 
     async def read(self, caller: Principal, first: date, last: date) -> UsageLines:
-        """The lines of these days that the caller may see. Unavailable."""
+        """Return the lines of these days that the caller may see. Unavailable."""
         lines = await self._reader.read(caller.account.name, first, last)
         return self._confine(caller, lines)
 
@@ -154,7 +154,7 @@ class UsageReports:
         return key is not None and key.creator == user
 
     def choose_days(self, query: UsageQuery) -> tuple[date, date]:
-        """The first and the last day that a query asks for. InvalidRequest."""
+        """Return the first and the last day that a query asks for. InvalidRequest."""
         last = self._clock().astimezone(UTC).date()
         if query.end is not None:
             # a moment is the end of what comes before it: midnight ends the day before
@@ -172,7 +172,7 @@ class UsageReports:
 
 
 def _find_day(bound: date | datetime, before: timedelta = timedelta()) -> date:
-    """The day of a bound; of a moment the day that is `before` it."""
+    """Return the day of a bound; of a moment the day that is `before` it."""
     return (bound - before).date() if isinstance(bound, datetime) else bound
 
 

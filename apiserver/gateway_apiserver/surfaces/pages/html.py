@@ -32,7 +32,7 @@ _ASSETS: dict[str, tuple[bytes, bytes]] = {}
 
 
 def _add_asset(name: str, media_type: bytes) -> str:
-    """The path of a file of `assets`; it changes with the content."""
+    """Return the path of a file of `assets`; it changes with the content."""
     content = _FOLDER.joinpath("assets", name).read_bytes()
     stem, _, suffix = name.rpartition(".")
     path = f"/assets/{stem}-{hashlib.sha256(content).hexdigest()[:12]}.{suffix}"
@@ -127,11 +127,11 @@ class Pages:
         return Response(status, text.encode(), (*_HEADERS, security, *headers))
 
     def fill(self, template: str, **values: Any) -> Markup:
-        """The text of a template, which is a part of a page."""
+        """Return the text of a template, which is a part of a page."""
         return Markup(self._templates.get_template(template).render(**values))  # noqa: S704
 
     def guard(self, handler: PageHandler) -> PageHandler:
-        """The handler, whose errors are shown as pages."""
+        """Return the handler, whose errors are shown as pages."""
 
         @wraps(handler)
         async def serve(call: Call) -> Response | None:
@@ -172,7 +172,7 @@ class FormExpired(Forbidden):
 
 
 def redirect(location: str, *cookies: Header, status: int = 303) -> Response:
-    """A redirect that nothing caches."""
+    """Return a redirect that nothing caches."""
     target = (b"location", location.encode("ascii"))
     return Response(status, b"", (NO_STORE, target, _NO_REFERRER, *cookies))
 
@@ -184,7 +184,7 @@ async def drop_slash(call: Call) -> Response:
 
 
 def read_cookie(call: Call, name: str) -> str:
-    """The value of one of our cookies; empty without one, or where it cannot be ours."""
+    """Return the value of one of our cookies; empty without one, or where it cannot be ours."""
     for key, value in call.headers:
         if key == b"cookie":
             for part in value.decode("latin-1").split(";"):
@@ -196,7 +196,7 @@ def read_cookie(call: Call, name: str) -> str:
 
 
 def set_cookie(name: str, value: str, seconds: int = 0) -> Header:
-    """The header that sets a cookie for this host alone.
+    """Return the header that sets a cookie for this host alone.
 
     It lives for so many seconds, without them until the browser ends.
     """
@@ -205,13 +205,13 @@ def set_cookie(name: str, value: str, seconds: int = 0) -> Header:
 
 
 def clear_cookie(name: str) -> Header:
-    """The header that removes it."""
+    """Return the header that removes it."""
     return b"set-cookie", f"{name}=; Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age=0".encode()
 
 
 @cache
 def _compile_templates() -> jinja2.Environment:
-    """All templates. The first page would wait for 0.1 s if it had to compile its own."""
+    """Return all templates. The first page would wait for 0.1 s if it had to compile its own."""
     folder = _FOLDER.joinpath("templates")
     texts = {
         f"{prefix}{file.name}": file.read_text()

@@ -76,7 +76,7 @@ class SettingsRoutes:
         )
 
     async def show(self, call: Call) -> Response:
-        """The page."""
+        """Return the page."""
         signed_in = await self._find_user(call)
         if signed_in is None:
             return redirect(locate_sign_in(HOME))
@@ -197,7 +197,7 @@ class SettingsRoutes:
 
 
 def _group(grants: Iterable[GrantRecord]) -> list[_Group]:
-    """Those of one user, client and account together, as they are revoked."""
+    """Return those of one user, client and account together, as they are revoked."""
     found = defaultdict[tuple[str, str, str], _Group](list)
     for grant in grants:
         found[grant.user, grant.client_id, grant.account].append(grant)

@@ -75,11 +75,11 @@ class SignInRoutes:
         routes.append(CallRoute("POST", "/sign-out", guard(self.leave), "pages_sign_out"))
 
     async def find(self, call: Call) -> SignedIn | None:
-        """The signed-in user; None if the request has no valid session. Unavailable."""
+        """Return the signed-in user; None if the request has no valid session. Unavailable."""
         return await self._sign_in.find(read_cookie(call, SESSION_COOKIE))
 
     async def show(self, call: Call) -> Response:
-        """The form."""
+        """Return the form."""
         after = choose_next(dict(parse_pairs(call.query)).get("next", ""))
         return self._render(call, after)
 
@@ -131,10 +131,10 @@ class SignInRoutes:
 
 
 def choose_next(wanted: str) -> str:
-    """The local page to go to after a sign-in."""
+    """Return the local page to go to after a sign-in."""
     return wanted if _NEXT.fullmatch(wanted) else START
 
 
 def locate_sign_in(after: str) -> str:
-    """The sign-in page that leads to the local page `after`."""
+    """Return the sign-in page that leads to the local page `after`."""
     return f"/sign-in?next={quote(after, safe='')}"

@@ -20,7 +20,7 @@ class FileContent:
 
 
 def inline_files(call: LlmCall, contents: Mapping[str, FileContent]) -> LlmCall:
-    """The call with the content of each referenced file; `contents` has them by id."""
+    """Return the call with the content of each referenced file; `contents` has them by id."""
     body: Any = call.body
     bound = PromptBound(0, 0)
     for reference in call.files:
@@ -46,7 +46,7 @@ def inline_files(call: LlmCall, contents: Mapping[str, FileContent]) -> LlmCall:
 def to_upstream(
     body: Mapping[str, Any], upstream: Format, upstream_model: str, *, stream: bool
 ) -> dict[str, Any]:
-    """A body for a provider of its format that calls the model `upstream_model`.
+    """Return a body for a provider of its format that calls the model `upstream_model`.
 
     OpenAI's bodies never store anything at the provider, and a chat stream always has its usage.
     Google's has no model: `google_path` has it.
@@ -69,7 +69,7 @@ def to_upstream(
 
 
 def google_path(upstream_model: str, *, stream: bool) -> str:
-    """Path and query of a call below the version segment of Google's API."""
+    """Return path and query of a call below the version segment of Google's API."""
     action = "streamGenerateContent?alt=sse" if stream else "generateContent"
     return f"/models/{quote(upstream_model.removeprefix('models/'))}:{action}"
 

@@ -87,7 +87,7 @@ class ChatFromGoogle(ChunkTranslator):
         """Candidates without a finish reason."""
 
     def translate(self, chunk: dict[str, Any]) -> list[dict[str, Any]]:
-        """The chunks that one becomes."""
+        """Return the chunks that one becomes."""
         self._id = self._id or _find_id(chunk)
         candidates = as_objects(chunk.get("candidates"))
         if not candidates and is_blocked(chunk):
@@ -111,7 +111,7 @@ class ChatFromGoogle(ChunkTranslator):
         return chunks
 
     def end(self, usage: TokenUsage | None) -> list[dict[str, Any]]:
-        """The reasons that the provider has not given, and the chunk with the usage."""
+        """Return the reasons that the provider has not given, and the chunk with the usage."""
         chunks = [
             self._make(index, {}, "tool_calls" if self._calls[index] else "stop")
             for index in sorted(self._open)
@@ -136,7 +136,7 @@ class ChatFromGoogle(ChunkTranslator):
 
 
 def _read_parts(candidate: Mapping[str, Any], calls: int, most_calls: int | None) -> dict[str, Any]:
-    """The parts of a candidate as a delta, after `calls` earlier function calls."""
+    """Return the parts of a candidate as a delta, after `calls` earlier function calls."""
     delta: dict[str, Any] = {}
     for part in as_objects(as_object(candidate.get("content")).get("parts")):
         text, call = part.get("text"), part.get("functionCall")
@@ -173,7 +173,7 @@ def _read_parts(candidate: Mapping[str, Any], calls: int, most_calls: int | None
 
 
 def _read_picture(part: Mapping[str, Any]) -> str:
-    """The URL of the picture in a part. InvalidAnswer for other media."""
+    """Return the URL of the picture in a part. InvalidAnswer for other media."""
     blob, file = as_object(part.get("inlineData")), as_object(part.get("fileData"))
     kind, data, url = (blob or file).get("mimeType"), blob.get("data"), file.get("fileUri")
     if isinstance(kind, str) and kind.startswith("image/"):
@@ -195,5 +195,5 @@ def _find_id(document: Mapping[str, Any]) -> str:
 
 
 def _blocked() -> dict[str, Any]:
-    """The candidate of a prompt that Google rejects without one."""
+    """Return the candidate of a prompt that Google rejects without one."""
     return {"content": {"parts": []}, "finishReason": "SAFETY", "index": 0}

@@ -124,7 +124,7 @@ class ChatStream(LlmStream):
         return texts if is_same else []
 
     def _cut_run(self, frames: list[bytes], place: int) -> list[bytes]:
-        """The texts of the frames from `place` on, up to one that differs in more."""
+        """Return the texts of the frames from `place` on, up to one that differs in more."""
         before, after = self._before, self._after
         start, end = len(before), -len(after)
         texts: list[bytes] = []
@@ -215,7 +215,7 @@ class ChatStream(LlmStream):
         return True
 
     def _pass_done(self) -> bytes:
-        """The reasons that the provider has not given, the usage, and [DONE]."""
+        """Return the reasons that the provider has not given, the usage, and [DONE]."""
         if not self._ends.has_any:
             raise StreamBroken("The provider's stream has no choice.")
         self.ended = True

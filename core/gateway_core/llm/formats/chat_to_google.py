@@ -90,7 +90,7 @@ _EMPTY = frozenset(
 
 
 def to_google(body: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
-    """The generateContent body of a valid chat body.
+    """Return the generateContent body of a valid chat body.
 
     Adds to `dropped` the fields that are left out. InvalidRequest names what cannot be translated.
     """
@@ -206,7 +206,7 @@ def _to_parts(content: Any, path: str) -> list[dict[str, Any]]:
 
 
 def _list_media(content: Any, path: str) -> list[dict[str, Any]]:
-    """The parts of a message of another role than the user's that are no text."""
+    """Return the parts of a message of another role than the user's that are no text."""
     if not isinstance(content, list):
         return []
     return [
@@ -340,7 +340,7 @@ def _to_declaration(tool: Any, path: str) -> dict[str, Any]:
 
 
 def _is_empty(schema: Any) -> bool:
-    """Whether a function has no parameters: Google refuses an object without properties."""
+    """Return whether a function has no parameters: Google refuses an object without properties."""
     return (
         as_object(schema).get("type") == "object"
         and not schema.get("properties")
@@ -350,7 +350,7 @@ def _is_empty(schema: Any) -> bool:
 
 
 def _read_choice(choice: Any) -> tuple[Any, frozenset[str] | None]:
-    """A `tool_choice`, and the functions that it allows besides; None for all of them."""
+    """Return a `tool_choice`, and the functions that it allows besides; None for all of them."""
     match choice:
         case {"type": "allowed_tools", "allowed_tools": {"tools": list(tools), **rest}}:
             functions = (as_object(each.get("function")) for each in as_objects(tools))

@@ -283,7 +283,7 @@ def _flatten(namespace: str | None, name: str, *, is_taken: bool = False) -> str
 
 
 def _list_tools(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The tools of a body and of items that add some, each with its path."""
+    """Yield the tools of a body and of items that add some, each with its path."""
     for place, tool in enumerate(list_items(body.get("tools"), "tools")):
         yield f"tools[{place}]", tool
     for index, item in enumerate(as_objects(body.get("input"))):

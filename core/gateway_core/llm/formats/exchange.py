@@ -77,7 +77,7 @@ class Exchange:
         self.call.body = echoed
 
     def complete(self, raw: bytes) -> tuple[dict[str, Any], TokenUsage]:
-        """The client's answer and its usage, from a whole answer of the provider.
+        """Return the client's answer and its usage, from a whole answer of the provider.
 
         Raises InvalidAnswer, and ReportedError where it is an error or its reason of the end is.
         """
@@ -113,7 +113,7 @@ class Exchange:
         return document, usage
 
     def open_stream(self) -> LlmStream:
-        """The client's stream, to be fed with the provider's."""
+        """Return the client's stream, to be fed with the provider's."""
         call = self.call
         match call.format, self.upstream:
             case Format.CHAT, Format.CHAT:
@@ -162,7 +162,7 @@ def open_writer(call: LlmCall, created: int) -> Writer:
 
 
 def plan_exchange(call: LlmCall, upstream: Format, upstream_model: str, created: int) -> Exchange:
-    """The exchange of a call with a provider that calls its model `upstream_model`.
+    """Return the exchange of a call with a provider that calls its model `upstream_model`.
 
     The call's files must be inlined. InvalidRequest names a field that the provider's format
     cannot express.
@@ -193,7 +193,7 @@ def plan_exchange(call: LlmCall, upstream: Format, upstream_model: str, created:
 
 
 def _list_functions(body: Mapping[str, Any]) -> list[str]:
-    """The names of the functions in a chat body."""
+    """Return the names of the functions in a chat body."""
     functions = (
         as_object(tool.get("function") or tool.get("custom"))
         for tool in as_objects(body.get("tools"))
@@ -204,7 +204,7 @@ def _list_functions(body: Mapping[str, Any]) -> list[str]:
 def _translate(
     call: LlmCall, upstream: Format, tools: ClientTools | None, dropped: list[str]
 ) -> tuple[Mapping[str, Any], Mapping[str, str]]:
-    """The body, and the client's names of functions by those in it."""
+    """Return the body, and the client's names of functions by those in it."""
     body = call.body
     if upstream is Format.RESPONSES:
         raise refuse("model", "is served only by a provider of the Responses format")

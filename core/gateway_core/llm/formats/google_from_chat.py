@@ -56,7 +56,7 @@ class GoogleFromChat(ChunkTranslator):
         self._reasons: dict[int, str] = {}
 
     def translate(self, chunk: dict[str, Any]) -> list[dict[str, Any]]:
-        """The chunks that one becomes."""
+        """Return the chunks that one becomes."""
         self._id = self._id or str(chunk.get("id") or "")
         candidates = []
         for place, choice in enumerate(as_objects(chunk.get("choices"))):
@@ -73,7 +73,7 @@ class GoogleFromChat(ChunkTranslator):
         return [self._shape(candidates)] if candidates else []
 
     def end(self, usage: TokenUsage | None) -> list[dict[str, Any]]:
-        """The last chunk."""
+        """Return the last chunk."""
         candidates = [
             _candidate(
                 index,
@@ -99,7 +99,7 @@ class GoogleFromChat(ChunkTranslator):
                     call[name].append(function[name])
 
     def _take_calls(self, index: int) -> list[dict[str, Any]]:
-        """The parts of the function calls of a choice, once."""
+        """Return the parts of the function calls of a choice, once."""
         calls, self._calls[index] = self._calls[index], {}
         is_cut = is_cut_by(self._reasons.get(index))
         parts = [_join_call(call, is_cut=is_cut) for call in calls.values()]
@@ -146,13 +146,13 @@ def _to_picture(url: str) -> dict[str, Any]:
 
 
 def _join_call(call: Mapping[str, Any], *, is_cut: bool) -> dict[str, Any] | None:
-    """The part of a function call from its pieces: joined once, as they may be many."""
+    """Return the part of a function call from its pieces: joined once, as they may be many."""
     function = {name: "".join(call[name]) for name in ("name", "arguments")}
     return _to_call_part({"id": call.get("id"), "function": function}, is_cut=is_cut)
 
 
 def _to_call_part(call: Mapping[str, Any], *, is_cut: bool) -> dict[str, Any] | None:
-    """The part of a function call; None if it cannot be read, and so must not be made."""
+    """Return the part of a function call; None if it cannot be read, and so must not be made."""
     function = as_object(call.get("function"))
     arguments = read_arguments(function.get("arguments"), is_cut=is_cut)
     name = function.get("name")

@@ -98,7 +98,7 @@ _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mp3": "mp3", "audio/m
 
 
 def to_chat(body: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
-    """The chat body, without model, of a valid generateContent body.
+    """Return the chat body, without model, of a valid generateContent body.
 
     Results of functions and turns of the model may have pictures. Adds to `dropped` the fields
     that are left out. InvalidRequest names what cannot be translated.
@@ -212,7 +212,7 @@ def _to_user(parts: list[dict[str, Any]], path: str, calls: _Calls) -> list[dict
 
 
 def _join_parts(parts: list[dict[str, Any]], separator: str) -> str | list[dict[str, Any]]:
-    """The content of a message: a string where all parts are texts."""
+    """Return the content of a message: a string where all parts are texts."""
     if any(part["type"] != "text" for part in parts):
         return parts
     return separator.join(part["text"] for part in parts)
@@ -332,5 +332,5 @@ def _from_tools(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _to_camel_keys(body: Mapping[str, Any]) -> dict[str, Any]:
-    """An object with its own fields in camelCase: Google accepts both spellings."""
+    """Return an object with its own fields in camelCase: Google accepts both spellings."""
     return {to_camel(name): value for name, value in body.items()}

@@ -109,7 +109,7 @@ def _list_drawn(message: Mapping[str, Any]) -> list[str]:
 
 
 def _join_images(message: dict[str, Any]) -> dict[str, Any]:
-    """The message with the pictures that its model drew among the parts of its content."""
+    """Return the message with the pictures that its model drew among the parts of its content."""
     drawn = _list_drawn(message)
     if not drawn:
         return message

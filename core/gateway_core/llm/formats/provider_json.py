@@ -67,13 +67,13 @@ def _refuse_constant(name: str) -> None:
 
 
 def _read_float(text: str) -> float | None:
-    """A number, which may be beyond all floats."""
+    """Return a number, which may be beyond all floats."""
     number = float(text)
     return number if math.isfinite(number) else None
 
 
 def _parse(data: bytes, read_constant: Callable[[str], Any] = _read_constant) -> Any:
-    """The value of a document whose halves of characters are as they came. ValueError."""
+    """Return the value of a document whose halves of characters are as they came. ValueError."""
     try:
         text = data.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
@@ -96,7 +96,7 @@ register_error(_KEEP_BYTES, _keep_bytes)
 
 
 def _mend(document: Any) -> Any:
-    """The document with U+FFFD for each half of a character. ValueError."""
+    """Return the document with U+FFFD for each half of a character. ValueError."""
     try:
         text = json.dumps(document, ensure_ascii=False)
     except RecursionError as error:

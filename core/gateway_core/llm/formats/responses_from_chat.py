@@ -108,7 +108,7 @@ class ResponsesFromChat(ChunkTranslator):
         """Names of functions in chat so far, by the place of their calls."""
 
     def translate(self, chunk: dict[str, Any]) -> list[dict[str, Any]]:
-        """The events that a chunk becomes."""
+        """Return the events that a chunk becomes."""
         events = [] if self._begun else self._begin_once()
         for choice in as_objects(chunk.get("choices"))[:1]:
             delta = as_object(choice.get("delta"))
@@ -131,7 +131,7 @@ class ResponsesFromChat(ChunkTranslator):
         return events
 
     def end(self, usage: TokenUsage | None) -> list[dict[str, Any]]:
-        """The events that end open items, and the one with the whole response."""
+        """Return the events that end open items, and the one with the whole response."""
         events = self._begin_once()
         if not self._items:
             events += self._open_message("output_text")
@@ -278,7 +278,7 @@ class ResponsesFromChat(ChunkTranslator):
 
 
 def _begin(body: Mapping[str, Any], model_id: str, created: int) -> dict[str, Any]:
-    """The response as it is when its stream begins."""
+    """Return the response as it is when its stream begins."""
     echoed = {
         name: default if body.get(name) is None else body[name] for name, default in ECHOED.items()
     }
@@ -287,7 +287,7 @@ def _begin(body: Mapping[str, Any], model_id: str, created: int) -> dict[str, An
 
 
 def _finish(response: dict[str, Any], reason: Any, usage: TokenUsage | None) -> dict[str, Any]:
-    """The whole response, after the finish reason of chat."""
+    """Return the whole response, after the finish reason of chat."""
     response["status"], response["incomplete_details"] = to_response_end(reason)
     response["usage"] = None if usage is None else to_responses_usage(usage)
     return response
@@ -323,14 +323,14 @@ def _make_reasoning(part: dict[str, Any] | None) -> Item:
 
 
 def _get_part(item: Item) -> dict[str, Any]:
-    """The one part of a message or of reasoning."""
+    """Return the one part of a message or of reasoning."""
     [part] = item["summary"] if item["type"] == "reasoning" else item["content"]
     assert isinstance(part, dict)
     return part
 
 
 def _text_event(step: str, place: int, item: Item) -> dict[str, Any]:
-    """An event about the text of a message or of reasoning: `delta` or `done`."""
+    """Return an event about the text of a message or of reasoning: `delta` or `done`."""
     kind = _get_part(item)["type"]
     name = "reasoning_summary_text" if kind == _SUMMARY else kind
     event = _event(f"response.{name}.{step}", place, item) | _index(kind)
@@ -338,7 +338,7 @@ def _text_event(step: str, place: int, item: Item) -> dict[str, Any]:
 
 
 def _part_event(step: str, place: int, item: Item, part: dict[str, Any]) -> dict[str, Any]:
-    """An event about the part of a message or of reasoning: `added` or `done`."""
+    """Return an event about the part of a message or of reasoning: `added` or `done`."""
     name = "reasoning_summary_part" if part["type"] == _SUMMARY else "content_part"
     event = _event(f"response.{name}.{step}", place, item) | _index(part["type"])
     return event | {"part": part}
@@ -349,7 +349,7 @@ def _index(kind: str) -> dict[str, int]:
 
 
 def _end_call_events(place: int, item: Item) -> list[dict[str, Any]]:
-    """The events that end a call, whose item is whole."""
+    """Return the events that end a call, whose item is whole."""
     events = []
     match item["type"]:
         case "function_call":
@@ -364,7 +364,7 @@ def _end_call_events(place: int, item: Item) -> list[dict[str, Any]]:
 
 
 def _event(kind: str, place: int, item: Mapping[str, Any]) -> dict[str, Any]:
-    """An event about the inside of an item."""
+    """Return an event about the inside of an item."""
     return {"type": kind, "item_id": item["id"], "output_index": place}
 
 

@@ -245,7 +245,7 @@ def _to_content(content: Any, path: str, role: str) -> Any:
 
 
 def _to_output(output: Any, path: str) -> Any:
-    """The content of a tool's message."""
+    """Return the content of a tool's message."""
     if not isinstance(output, list):
         return join_texts(output, path)
     parts = [_to_part(part, f"{path}[{place}]") for place, part in enumerate(output)]
@@ -275,7 +275,7 @@ def _to_part(part: Any, path: str) -> dict[str, Any]:
 
 
 def _from_text(text: Mapping[str, Any]) -> dict[str, Any]:
-    """The wanted form of the answer."""
+    """Return the wanted form of the answer."""
     refuse_others(text, ("format", "verbosity"), "text.")
     result: dict[str, Any] = {}
     if text.get("verbosity") is not None:

@@ -82,7 +82,7 @@ class LlmStream(ABC):
         return len(self._splitter.rest)
 
     def feed(self, data: bytes) -> bytes:
-        """The frames for the client that `data` completes."""
+        """Return the frames for the client that `data` completes."""
         try:
             block = self._splitter.feed(data)
         except StreamBroken:
@@ -140,13 +140,13 @@ class LlmStream(ABC):
 
     @abstractmethod
     def _pass_document(self, document: dict[str, Any], frame: bytes) -> bytes:
-        """The client's bytes for a frame of any shape, and the document in it.
+        """Return the client's bytes for a frame of any shape, and the document in it.
 
         They are empty for what is no chunk of the format, such as a ping.
         """
 
     def _pass_done(self) -> bytes:
-        """The client's bytes for a [DONE]."""
+        """Return the client's bytes for a [DONE]."""
         return b""
 
     def _note_usage(self, document: dict[str, Any]) -> bool:
@@ -154,12 +154,12 @@ class LlmStream(ABC):
         return False
 
     def _find_error(self, document: dict[str, Any]) -> ReportedError | None:
-        """The error that a frame reports."""
+        """Return the error that a frame reports."""
         return find_error(document)
 
     @abstractmethod
     def _complete(self) -> bytes:
-        """The bytes that end the client's stream. StreamBroken if it ended early."""
+        """Return the bytes that end the client's stream. StreamBroken if it ended early."""
 
     def _pass_frame(self, frame: bytes) -> bytes:
         data = read_data(frame)
@@ -242,7 +242,7 @@ class LlmStream(ABC):
             raise add_sent(error, sent) from error
 
     def _pass_ready(self, ready: Iterable[tuple[Any, bytes]]) -> bytes:
-        """The client's bytes for documents that have waited for the half of a character."""
+        """Return the client's bytes for documents that have waited for the half of a character."""
         sent = b""
         for document, frame in ready:
             if self.ended:
@@ -293,7 +293,7 @@ class LlmStream(ABC):
         return self._pass_frame(frame) if passed is None else passed
 
     def _pass_all(self, blocks: Iterable[bytes], pass_on: Callable[[bytes], bytes]) -> bytes:
-        """The client's bytes for blocks in turn, up to the end of the stream."""
+        """Return the client's bytes for blocks in turn, up to the end of the stream."""
         sent = b""
         for block in blocks:
             if self.ended:
@@ -312,7 +312,7 @@ def _is_done(data: bytes) -> bool:
 
 
 def _parse(frame: bytes) -> Any:
-    """The document that a provider sent instead of a stream; None if it cannot be read."""
+    """Return the document that a provider sent instead of a stream; None if it cannot be read."""
     try:
         return provider_json.load(frame)
     except ValueError:
@@ -320,7 +320,7 @@ def _parse(frame: bytes) -> Any:
 
 
 def add_sent(error: StreamFailed | orjson.JSONEncodeError, sent: bytes) -> StreamFailed:
-    """The error of a frame after the client's bytes `sent` for those before it."""
+    """Return the error of a frame after the client's bytes `sent` for those before it."""
     if isinstance(error, StreamFailed):
         error.sent = sent + error.sent
         return error
@@ -337,5 +337,5 @@ def parse_usual(texts: Iterable[bytes]) -> list[dict[str, Any]]:
 
 
 def write_field(name: bytes, space: bytes, value: Any) -> bytes:
-    """A field of a JSON object, as an encoder writes it."""
+    """Return a field of a JSON object, as an encoder writes it."""
     return b'"%b":%b%b' % (name, space, orjson.dumps(value))

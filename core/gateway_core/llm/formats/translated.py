@@ -26,11 +26,11 @@ class ChunkTranslator(ABC):
 
     @abstractmethod
     def translate(self, chunk: dict[str, Any]) -> list[dict[str, Any]]:
-        """The chunks that one becomes."""
+        """Return the chunks that one becomes."""
 
     @abstractmethod
     def end(self, usage: TokenUsage | None) -> list[dict[str, Any]]:
-        """The chunks that end the stream; `usage` is what the provider reported."""
+        """Return the chunks that end the stream; `usage` is what the provider reported."""
 
     def show_response(self) -> dict[str, Any]:
         """Return the Responses object as far as it has come; empty for other formats."""

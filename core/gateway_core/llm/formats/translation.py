@@ -73,7 +73,7 @@ _MOST_INTEGER = 2**53
 
 
 def refuse(path: str, reason: str = CANNOT) -> InvalidRequest:
-    """The error for a field without a translation; `path` begins with its top-level name."""
+    """Return the error for a field without a translation; `path` begins with its top-level name."""
     name = path.partition(".")[0].partition("[")[0]
     return unsupported(name, path, reason)
 
@@ -95,7 +95,7 @@ def leave_out(
 
 
 def list_items(value: Any, path: str) -> list[Any]:
-    """The items of an optional array. InvalidRequest if it is something else."""
+    """Return the items of an optional array. InvalidRequest if it is something else."""
     if value is None:
         return []
     if not isinstance(value, list):
@@ -105,7 +105,7 @@ def list_items(value: Any, path: str) -> list[Any]:
 
 
 def find_word(words: Mapping[str, T], value: Any, path: str) -> T:
-    """What a word of one format is in the other; refuses words without a translation."""
+    """Return what a word of one format is in the other; refuses words without a translation."""
     if isinstance(value, str) and value in words:
         return words[value]
     raise refuse(path, f"must be one of {', '.join(words)} for this model's provider")
@@ -120,7 +120,7 @@ def split_data_url(url: Any, path: str) -> tuple[str, str]:
 
 
 def is_in_subset(schema: Any, depth: int = _MOST_DEPTH) -> bool:
-    """Whether Google's `Schema` can express a JSON Schema; what it refuses is not in it."""
+    """Return whether Google's `Schema` can express a JSON Schema; what it refuses is not in it."""
     if not isinstance(schema, dict) or not depth or not set(schema) <= _SUBSET:
         return False
     kind, enum = schema.get("type", ""), schema.get("enum", [])
@@ -138,7 +138,7 @@ def is_in_subset(schema: Any, depth: int = _MOST_DEPTH) -> bool:
 
 
 def to_json_schema(schema: Any, depth: int = _MOST_DEPTH) -> Any:
-    """A Google `Schema`, whose types may be in capitals, as JSON Schema."""
+    """Return a Google `Schema`, whose types may be in capitals, as JSON Schema."""
     if isinstance(schema, list):
         return [to_json_schema(item, depth) for item in schema]
     if not isinstance(schema, dict) or not depth:
@@ -160,7 +160,7 @@ def to_json_schema(schema: Any, depth: int = _MOST_DEPTH) -> Any:
 
 
 def _make_nullable(schema: dict[str, Any]) -> dict[str, Any]:
-    """A JSON Schema that takes null besides."""
+    """Return a JSON Schema that takes null besides."""
     if isinstance(schema.get("anyOf"), list):
         return schema | {"anyOf": [*schema["anyOf"], {"type": "null"}]}
     if isinstance(schema.get("enum"), list):
@@ -216,7 +216,7 @@ def _is_plain(value: Any, depth: int = _MOST_RESULT_DEPTH) -> bool:
 
 
 def join_texts(content: Any, path: str) -> str:
-    """The text of a message whose content must be text: a string, or parts of text."""
+    """Return the text of a message whose content must be text: a string, or parts of text."""
     if content is None:
         return ""
     if isinstance(content, str):
