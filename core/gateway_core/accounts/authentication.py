@@ -360,7 +360,7 @@ async def find_current(fresh: ReadThrough[T], name: str | None) -> T | None:
 async def find_confirmed(
     fresh: ReadThrough[T], name: str, is_good: Callable[[T], bool] = lambda _: True
 ) -> T | None:
-    """The entry, if it is there and `is_good`; else read by name, as the table may be behind.
+    """Return the entry, if it is there and `is_good`; else read it: the table may be behind.
 
     For names that a verified credential holds: a stranger's must not cause a read each. Raises
     Unavailable where it cannot be read.

@@ -178,7 +178,7 @@ class UserRecord:
 
 
 def project_key(obj: Mapping[str, Any], *, shows: bool = False) -> KeyRecord:
-    """The record of a GatewayKey; `shows`: with what pages show, which takes some 500 bytes."""
+    """Return the record of a GatewayKey; `shows` adds what pages show, some 500 bytes."""
     spec = obj["spec"]
     is_bounded = find_excess(spec) is None
     opens = is_bounded and not spec.get("revoked")

@@ -61,7 +61,7 @@ class Payer:
 
 
 async def capture(preparing: Awaitable[T]) -> tuple[T | None, GatewayError | None]:
-    """The result of a preparation, or the problem that `Admission.reserve` raises in its turn."""
+    """Return the result of a preparation, or the problem that `Admission.reserve` raises then."""
     try:
         return await preparing, None
     except GatewayError as problem:
@@ -89,7 +89,7 @@ class Admission:
     async def authenticate(
         self, headers: Headers, context: CallContext, *, writes: bool = True
     ) -> Payer:
-        """The payer of a call. A call that `writes` no object is admitted while etcd is full.
+        """Return the payer of a call. One that `writes` no object is admitted while etcd is full.
 
         Raises Unavailable, Unauthenticated, Forbidden; RateLimited for an account that was rejected
         a moment ago, since preparing its call may read the Kubernetes API and the archive.

@@ -70,7 +70,7 @@ def hint_of(plaintext: str) -> str:
 
 
 def parse_key(text: str) -> ParsedKey | None:
-    """The parts of a well-formed key, or None: the checksum saves the look-up of a mistyped one."""
+    """Return the parts of a well-formed key, or None: a mistyped one is not looked up."""
     match = _SHAPE.fullmatch(text)
     if match is None or _checksum(text[:-6]) != match[4]:
         return None

@@ -145,7 +145,7 @@ def record_progress(
     waits: tuple[Reason, str] | None,
     now: datetime,
 ) -> dict[str, Any]:
-    """The status of a running batch; `waits` is the reason why it makes no progress, if any."""
+    """Return the status of a running batch; `waits` says why it makes no progress, if so."""
     total = batch.status.counts.total if batch.status.counts else 0
     reason, text = Reason.RUNNING, f"{total} requests are run"
     if waits is not None:
@@ -192,7 +192,7 @@ def record_run_end(
     error_name: str,
     now: datetime,
 ) -> dict[str, Any]:
-    """The status after the last line has ended, or the run was stopped; the results are final.
+    """Return the status after the last line, or after the stop of the run; results are final.
 
     `results` refers to the list of stored results that the Files are made from.
     """

@@ -225,7 +225,7 @@ class UsageReader:
         charges: Iterable[Charge],
         epoch: object,
     ) -> UsageLines:
-        """The lines as of what the caller knows: all days that have objects, and owed charges.
+        """Return the lines that the caller knows of: all days with objects, and owed charges.
 
         What is archived is listed once for the same range and `epoch`, which is another one after a
         day's object has gone. Unavailable.

@@ -208,7 +208,7 @@ class PooledResolver(AbstractResolver):
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _begin(self, holder: Hashable, host: str, port: int, family: int) -> Future[Any]:
-        """A look-up on a thread, which counts for `holder` until it ends: none can be cancelled."""
+        """Begin a look-up on a thread, which counts for `holder` until it ends."""
         await self._slots.acquire(holder)
         loop = asyncio.get_running_loop()
 

@@ -150,5 +150,5 @@ def _resolve_paths(fields: Fields, folder: Path) -> Fields:
 
 
 def _resolve(folder: Path, path: str) -> str:
-    """An absolute path. As with kubectl, `..` removes the part before it, which need not exist."""
+    """Return an absolute path, without any `..` and the part before it, as kubectl does."""
     return os.path.normpath(folder.absolute() / path)

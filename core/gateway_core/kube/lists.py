@@ -32,7 +32,7 @@ async def list_all(
     after_page: Callable[[], Awaitable[None]] | None = None,
     **selectors: Any,
 ) -> tuple[list[Object], str]:
-    """All objects, each as `shorten` keeps it, and the resourceVersion that they are listed at.
+    """Return all objects, each as `shorten` keeps it, and the resourceVersion of the list.
 
     With `at_version` the objects of that version: several kinds can be read as of one moment,
     since all kinds of the gateway share the revisions of one etcd. VersionExpired.

@@ -278,12 +278,12 @@ class RowIndex(Generic[R]):
         return (0, 0) if kept is None else (kept.number, kept.removed)
 
     def find_version(self, account: str) -> int:
-        """The version of the record up to which the rows have every change; 0 without any."""
+        """Return the version of the record up to which the rows have every change, or 0."""
         kept = self._kept.get(account)
         return 0 if kept is None else kept.informer.version
 
     def find_list_version(self, account: str) -> int:
-        """The version of the latest full list: of later changes each was seen; 0 without one."""
+        """Return the version of the latest full list, after which each change was seen, or 0."""
         kept = self._kept.get(account)
         return 0 if kept is None else kept.informer.listed_version
 

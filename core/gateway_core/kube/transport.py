@@ -160,7 +160,7 @@ class Transport:
     async def _call_page(
         self, path: str, query: Mapping[str, str], accept: str, size: "PageSize", limit: int | None
     ) -> Object:
-        """One page of a list, with as many objects as their `size` suggests, at most `limit`."""
+        """Return a page of a list, with as many objects as their `size` suggests."""
         wanted = size.objects if limit is None else min(limit, size.objects)
         while True:
             try:
@@ -211,7 +211,7 @@ class Transport:
         headers: dict[str, str],
         **options: Any,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The response; of a 401 with credentials that could be renewed, that of a second call."""
+        """Return the response; after a 401 with renewed credentials that of a second call."""
         if session is None:
             raise RuntimeError("the Kubernetes client is used outside its context")
         url = f"{self._connection.server}{path}"

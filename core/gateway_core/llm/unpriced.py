@@ -161,7 +161,7 @@ def leave_out_tools(
 
 
 def _strip(tool: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
-    """The tool without what `names` has: one of Google's may be several, in either spelling."""
+    """Return the tool without what `names` has: one of Google's may be several tools."""
     if tool.get("type") in names:
         return {}
     spelled = {name.lower() for name in names}

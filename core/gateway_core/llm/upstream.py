@@ -166,13 +166,13 @@ class LlmUpstream:
         return UpstreamDenied("The provider has refused its credentials.")
 
     def may_try(self) -> bool:
-        """Whether a call that no other provider can answer may be sent: the circuit may be open."""
+        """Return whether a call with no other route may be sent, even to an open circuit."""
         now = time.monotonic()
         has_rate = self._pace is None or self._pace.count_rest(now) == 0
         return has_rate and self._breaker.may_try(now) and self._credentials.may_try(now)
 
     def clean(self, message: str, upstream_model: str) -> str:
-        """A provider's message without its addresses, credentials and ids (contract §1.3)."""
+        """Return a provider's message without addresses, credentials and ids (contract §1.3)."""
         return self._cleaner.clean(message, REFUSED, upstream_model)
 
     async def start(self) -> None:
@@ -332,7 +332,7 @@ class LlmUpstream:
 def fill_direct_headers(
     dialect: Dialect, declared: DirectProvider, secret: str | None
 ) -> dict[str, str]:
-    """Headers of every call with a credential. Raises TemplateError as `fill_header` does."""
+    """Return the headers of calls with a credential. Raises TemplateError as `fill_header`."""
     headers = fill_headers(declared.headers, secret)
     if secret is not None:
         if dialect == "openai":
@@ -343,7 +343,7 @@ def fill_direct_headers(
 
 
 def _read_report(raw: bytes) -> ReportedError:
-    """The error in the body of a response of either dialect; one without a text if none is."""
+    """Return the error in a response's body of either dialect; without a text if none is there."""
     try:
         document = provider_json.load(raw)
     except ValueError:
@@ -352,7 +352,7 @@ def _read_report(raw: bytes) -> ReportedError:
 
 
 def _read_retry_after(response: Response) -> float | None:
-    """The seconds to wait by a response's header, in milliseconds, in seconds or as a date."""
+    """Return the seconds to wait by a response's header: milliseconds, seconds or a date."""
     headers = response.headers
     milliseconds = headers.get(b"retry-after-ms", b"")
     if milliseconds.isdigit():

@@ -99,7 +99,7 @@ def _is_host(host: str) -> bool:
 
 
 def matches(registered: str, given: str) -> bool:
-    """Whether `given` is `registered`: character by character, but for the port of loopback."""
+    """Return whether `given` is `registered`, character by character; loopback ports may differ."""
     if registered == given:
         return True
     wanted, found = _split_loopback(registered), _split_loopback(given)

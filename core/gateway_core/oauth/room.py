@@ -114,7 +114,7 @@ def choose_spare(grants: Iterable[GrantRecord], most: int) -> list[GrantRecord]:
 
 
 def choose_spare_of_many(grants: Iterable[GrantRecord], most: int) -> list[GrantRecord]:
-    """The same among several users: of who has most at the time, so nobody displaces others'."""
+    """Return the same of several users: of who has most, so that none displaces others'."""
     left = sorted(grants, key=_find_last_use)
     held, spare = Counter(grant.user for grant in left), list[GrantRecord]()
     while len(left) > most:

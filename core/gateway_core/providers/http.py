@@ -233,7 +233,7 @@ class HttpUpstream(Upstream):
         return await self._send(call, self._connections.calls)
 
     async def _send(self, call: Call, session: aiohttp.ClientSession) -> Answer:
-        """The whole response. UpstreamBusy where the call was certainly not sent, else Unclear."""
+        """Return the whole response. UpstreamBusy where the call was not sent, else Unclear."""
         async with self._slots.take(None):
             try:
                 async with session.request(

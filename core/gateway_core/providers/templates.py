@@ -150,7 +150,7 @@ class PathTemplate:
         _refuse_steps(_PLACE.sub("x", text))
 
     def fill(self, values: Mapping[str, str]) -> str:
-        """The escaped path. Raises TemplateError for an empty value and for one such as `..`."""
+        """Return the escaped path. Raises TemplateError for an empty value or one such as `..`."""
         try:
             path = _PLACE.sub(lambda found: _escape(values[found[2]], bool(found[1])), self._text)
         except UnicodeEncodeError as error:

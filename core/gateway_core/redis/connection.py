@@ -146,7 +146,7 @@ class BoundConnection(AbstractConnection):
         await super().send_packed_command(command, check_health)
 
     async def read_response(self, *args: Any, **options: Any) -> Any:
-        """The reply. Retires all connections where it, or its lack, shows a failing server."""
+        """Return the reply. Retire all connections if it, or its lack, shows a failing server."""
         try:
             return await super().read_response(*args, **options)
         except (RedisConnectionError, ResponseError) as error:

@@ -214,7 +214,7 @@ class TaskHistory:
         wanted: TaskFilter,
         patience: float,
     ) -> HistoryPage | None:
-        """The same; None where the objects are still being listed after `patience` seconds."""
+        """Return the same; None where the objects are still listed after `patience` seconds."""
         async with self._lists.take(account):
             if not await self._rows.wait_listed(account, patience):
                 return None

@@ -157,7 +157,7 @@ def record_job(task: GatewayTask, job_id: str, now: datetime) -> dict[str, Any]:
 def record_wait(
     task: GatewayTask, reason: Reason, text: str, now: datetime, until: datetime | None = None
 ) -> dict[str, Any]:
-    """The status of a task that waits for what `text` names, at the latest until its deadline.
+    """Return the status of a task that waits for what `text` names, at most until its deadline.
 
     Empty if the status says so already. `until` as for `describe_wait`.
     """
@@ -171,7 +171,7 @@ def record_wait(
 
 
 def describe_wait(task: GatewayTask, text: str, until: datetime | None = None) -> str:
-    """What the task waits for, and until when: its deadline, or `until` if that is earlier."""
+    """Return the text of a wait and its end: the deadline, or `until` if that is earlier."""
     last = deadline(task)
     end = f"; the task waits until {format_time(last if until is None else min(last, until))}"
     return text.rstrip(".")[: MAX_MESSAGE - len(end)] + end

@@ -142,7 +142,7 @@ class Models:
             self._known = None
 
     async def _check_routes(self, model: GatewayModel) -> tuple[Problem | None, Problem | None]:
-        """The first route's problem if none is ready; else the missing providers, as a note."""
+        """Return the first route's problem if none is ready, else a note of missing providers."""
         found: list[Problem | None] = []
         providers = self._providers.for_model(model)
         for route in model.spec.routes:

@@ -297,7 +297,7 @@ class Finalizing:
         *,
         succeeded: bool,
     ) -> AsyncIterator[LineResult]:
-        """The results of all lines; unrun ones have no text where only `succeeded` ones count."""
+        """Yield the results of all lines; unrun ones have no text where only `succeeded` count."""
         code: Unrun = (
             "batch_expired" if batch.status.run_end == Phase.EXPIRED else "batch_cancelled"
         )

@@ -257,6 +257,6 @@ class FileController(Reconciler[Object]):
         return self._context.now().timestamp() >= expiry
 
     def _find_oldest_deletion(self) -> float:
-        """Seconds since the oldest deletion in progress, without files that a batch reads."""
+        """Return the seconds since the oldest deletion began, but for files that a batch reads."""
         oldest = min(self._leaving.values(), default=None)
         return 0.0 if oldest is None else (self._context.now() - oldest).total_seconds()

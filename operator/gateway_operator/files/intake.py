@@ -72,7 +72,7 @@ class Intake:
             return await self.show(obj, problem or await self.find_missing(obj))
 
     async def find_missing(self, obj: Object) -> Problem | None:
-        """The problem of a file whose bytes are missing or of another size. StoreUnavailable."""
+        """Return the problem of a file without its bytes or of another size. StoreUnavailable."""
         segments = obj["spec"]["request"]["segments"]
         wrong: list[str] = []
         for start in range(0, len(segments), HEADS_AT_ONCE):

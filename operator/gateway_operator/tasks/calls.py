@@ -120,7 +120,7 @@ class ProviderCalls:
         return f"provider {provider}: {reason}"
 
     async def find_to_stop(self, provider: str) -> Upstream | None:
-        """The same for jobs that are to be stopped, also of a provider that is deleted by now."""
+        """Return the same for jobs that are to be stopped, also of a provider deleted by now."""
         return await self.providers.recall(provider)
 
     def notify_url(self, task: GatewayTask) -> str | None:

@@ -254,7 +254,7 @@ class TaskController(Reconciler[GatewayTask]):
             return await self._adoption.adopt(task)
 
     def _begin_span(self, task: GatewayTask, step: Step) -> Span:
-        """The span of a step. Steps that mostly wait begin spans for what they do instead."""
+        """Return the span of a step; steps that mostly wait begin their own for what they do."""
         return NO_SPAN if step in _WAITING else self._calls.traces.begin(task, step.value)
 
     def _is_own(self, task: GatewayTask) -> bool:

@@ -55,7 +55,7 @@ class InnerApi:
         key: str = "",
         **query: str,
     ) -> Any:
-        """The body of an answer; `key` is the Idempotency-Key. GatewayError as the operation's.
+        """Return the body of an answer to a call with this Idempotency-Key. GatewayError as there.
 
         Of a body with wrong values the problems of all fields are raised together.
         """

@@ -68,7 +68,7 @@ class Table:
     is_titled: bool = False
 
     def fill(self, show: Callable[[Cell], Markup]) -> Markup:
-        """The rows as HTML; `show`, a macro of the template, renders cells beyond a mere text.
+        """Return the rows as HTML; `show`, a macro of the template, renders cells beyond a text.
 
         A loop in the template would take most of the time of a page.
         """
@@ -369,6 +369,6 @@ def show_secret(secret: str, how: str) -> list[Part]:
 def paginate(
     table: Table, path: str, chosen: Mapping[str, str], page: Any, query: Mapping[str, str]
 ) -> Table:
-    """The table of a page of a REST list, with the addresses of the next and the first page."""
+    """Return the table of a page of a REST list, with links to the next and the first page."""
     more = locate(path, **chosen, after=page["last_id"]) if page["has_more"] else ""
     return replace(table, more=more, first=locate(path, **chosen) if query.get("after") else "")

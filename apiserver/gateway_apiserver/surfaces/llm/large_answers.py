@@ -43,7 +43,7 @@ class LargeAnswers:
         )
 
     async def read(self, response: Response, account: str, slots: HeldUnits) -> bytes:
-        """The body. Room for a large one is put into `slots`, to be held for as long as it is.
+        """Return the body. Room for a large one is put into `slots` and held as long as it is.
 
         Raises AnswerDropped where it is too long or there is no room; else as
         `Response.read_some`.

@@ -363,7 +363,7 @@ def _find_revocation(obj: Object) -> str | None:
 
 
 def find_use(noted: str | None, used: float | None) -> str | None:
-    """The later of the use in the status and in the counters: times in UTC with whole seconds."""
+    """Return the later use of status and counters: times in UTC with whole seconds."""
     known = None if used is None else datetime.fromtimestamp(used, UTC).isoformat()
     # they sort as texts
     times = [_to_wire_time(time) for time in (known, noted)]

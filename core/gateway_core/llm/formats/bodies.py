@@ -75,7 +75,7 @@ def google_path(upstream_model: str, *, stream: bool) -> str:
 
 
 def _change(value: Any, path: tuple[str | int, ...], filename: str, url: str) -> Any:
-    """A copy of `value` whose part at `path` has the content at `url` instead of a file id."""
+    """Return a copy of `value` whose part at `path` has the content at `url`, not a file id."""
     if not path:
         part = {key: item for key, item in value.items() if key not in ("file_id", "file_url")}
         if part.get("type") in ("input_image", "computer_screenshot"):

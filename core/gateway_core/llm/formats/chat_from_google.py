@@ -26,7 +26,7 @@ from gateway_core.llm.formats.usage import read_google_usage, to_chat_usage
 def to_completion(
     document: Mapping[str, Any], model_id: str, created: int, most_calls: int | None = None
 ) -> dict[str, Any]:
-    """The chat completion of a generateContent answer, with at most so many calls in each choice.
+    """Return the chat completion of a generateContent answer, with at most so many calls a choice.
 
     InvalidAnswer if the answer is of another kind.
     """

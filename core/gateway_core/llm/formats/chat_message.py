@@ -126,7 +126,7 @@ class _Call:
     arguments: list[str] = field(default_factory=list)
 
     def is_complete(self) -> bool:
-        """Whether its arguments are a whole object, so that further ones are of another call."""
+        """Return whether its arguments are a whole object: further ones are of another call."""
         # the pieces are joined only where the end of an object is likely
         if not self.arguments or not self.arguments[-1].rstrip().endswith("}"):
             return False

@@ -81,7 +81,7 @@ class ChatStream(LlmStream):
         self._public_after = passed[public_start + end - start :]
 
     def _pass(self, block: bytes) -> bytes:
-        """The client's bytes for whole frames: runs of usual ones at once, the others singly."""
+        """Return the client's bytes for whole frames: runs of usual ones at once, others singly."""
         frames = block.split(b"\n\n")
         # what follows the last blank line
         frames.pop()
@@ -114,7 +114,7 @@ class ChatStream(LlmStream):
         return sent
 
     def _cut_all(self, frames: list[bytes]) -> list[bytes]:
-        """The texts of frames that differ in nothing else from the learned one; else none."""
+        """Return the texts of frames that differ in nothing else from the learned one, or none."""
         before, after = self._before, self._after
         start, end = len(before), -len(after)
         texts = [frame[start:end] for frame in frames]
@@ -136,7 +136,7 @@ class ChatStream(LlmStream):
         return texts
 
     def _pass_texts(self, texts: list[bytes]) -> bytes:
-        """The client's bytes for usual frames with these texts; none where one is damaged."""
+        """Return the client's bytes for usual frames with these texts; none if one is damaged."""
         # a space between keeps a text invalid that ends within a character or an escape
         joined = b" ".join(texts)
         try:

@@ -303,7 +303,7 @@ def _to_config(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _find_budget(body: Mapping[str, Any]) -> int | None:
-    """Tokens of thinking in the words of several clients; -1 where the model is to choose."""
+    """Return the tokens of thinking in several clients' words; -1 where the model chooses."""
     effort, thinking = body.get("reasoning_effort"), as_object(body.get("thinking"))
     if effort is not None:
         return find_word(_THINKING_BUDGETS, effort, "reasoning_effort")

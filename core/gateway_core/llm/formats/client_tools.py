@@ -294,7 +294,7 @@ def _list_tools(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _describe_custom(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """The function's description, with the grammar that its text must follow, and parameters."""
+    """Return the function's description, with the grammar of its text, and its parameters."""
     texts = [str(tool.get("description") or "")]
     form = as_object(tool.get("format"))
     if form.get("type") == "grammar":

@@ -174,7 +174,7 @@ def _read_status(value: Any) -> int | None:
 
 
 def _find_delay(error: dict[str, Any], text: str) -> float | None:
-    """The seconds to wait in Google's RetryInfo, in a field of its own, or in the message."""
+    """Return the seconds to wait in Google's RetryInfo, in a field of its own, or the message."""
     details = error.get("details")
     holders = [*as_objects(details), as_object(details), error, as_object(error.get("metadata"))]
     for holder in (*holders, *(as_object(each.get("metadata")) for each in holders)):
@@ -189,7 +189,7 @@ def _find_delay(error: dict[str, Any], text: str) -> float | None:
 
 
 def _read_delay(value: Any) -> float | None:
-    """The seconds to wait in a field: a number, a text such as `45.8s`, or Google's duration."""
+    """Return the seconds to wait in a field: a number, a text as `45.8s`, Google's duration."""
     if not isinstance(value, dict):
         seconds = _read_number(value)
         return None if seconds is None else limit_wait(seconds)

@@ -20,7 +20,7 @@ from gateway_core.llm.formats.usage import read_chat_usage, to_google_usage
 
 
 def to_generated(document: Mapping[str, Any], model_id: str) -> dict[str, Any]:
-    """The generateContent answer of a chat completion. InvalidAnswer if it is of another kind."""
+    """Return the generateContent answer of a chat completion. InvalidAnswer for another kind."""
     if not isinstance(document.get("choices"), list):
         raise InvalidAnswer("The answer has no choices.")
     candidates = []

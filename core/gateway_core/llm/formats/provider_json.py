@@ -194,7 +194,7 @@ def _is_last(document: Any) -> bool:
 def _list_texts(
     value: Any, path: Path = (), depth: int = _MOST_DEPTH
 ) -> Iterator[tuple[Path, dict[str, Any], str]]:
-    """The strings in the objects of a document: where they belong, their object and its key."""
+    """Yield the strings in the objects of a document: where they belong, object and key."""
     if not depth:
         return
     if isinstance(value, list):

@@ -225,7 +225,7 @@ def to_camel(name: str) -> str:
 def read_limit(
     holder: Mapping[str, Any], name: str, most: int = MOST_LIMIT, *, within: str | None = None
 ) -> int | None:
-    """The positive whole number under `name`, None where there is none; a float may stand for it.
+    """Return the positive whole number under `name`, which a float may hold; None without one.
 
     InvalidRequest for anything else: a provider might read it as a larger one than is reserved.
     """
@@ -310,7 +310,7 @@ def _check_arrays(body: Mapping[str, Any], contents: list[Any]) -> None:
 def list_parts(
     name: str, items: list[Any], keys: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
-    """The objects in the arrays `keys` of the items of the field `name`, each with its path."""
+    """Yield the objects in the arrays `keys` of the items of field `name`, each with its path."""
     for place, item in enumerate(items):
         if not isinstance(item, dict):
             continue

@@ -96,7 +96,7 @@ class LlmStream(ABC):
         return self._pass(block) if self.has_output else self._pass_beginning(block)
 
     def finish(self) -> bytes:
-        """The last bytes for the client, after the provider's last; none once it has `ended`.
+        """Return the last bytes for the client, after the provider's last; none once `ended`.
 
         StreamBroken if the stream ended early.
         """
@@ -135,7 +135,7 @@ class LlmStream(ABC):
         return self._writer.fail(form)
 
     def _pass_usual(self, block: bytes) -> bytes | None:
-        """The client's bytes for frames that all have the usual shape; None if not all have."""
+        """Return the client's bytes for frames of the usual shape; None if one has another."""
         return None
 
     @abstractmethod
@@ -214,7 +214,7 @@ class LlmStream(ABC):
         return self._pass_document(document, frame)
 
     def _pass_late(self, data: bytes) -> bytes:
-        """The end of the client's stream, where a frame after the provider's has the usage."""
+        """Return the end of the client's stream, where a frame after the end has the usage."""
         try:
             document = parse_data(data)
         except StreamBroken:
@@ -230,7 +230,7 @@ class LlmStream(ABC):
                 raise find_error(document) or StreamBroken("The response is no stream.")
 
     def _pass_beginning(self, block: bytes) -> bytes:
-        """The client's bytes for frames of which those before the first output are seen singly."""
+        """Return the client's bytes for frames; those before the first output are seen singly."""
         sent = b""
         try:
             while block and not (self.has_output or self.ended):
@@ -329,7 +329,7 @@ def add_sent(error: StreamFailed | orjson.JSONEncodeError, sent: bytes) -> Strea
 
 
 def parse_usual(texts: Iterable[bytes]) -> list[dict[str, Any]]:
-    """The documents of frames of the usual shape, each text in braces; empty if one is damaged."""
+    """Return the documents of usual frames, each text in braces; empty if one is damaged."""
     try:
         return [orjson.loads(text) for text in texts]
     except orjson.JSONDecodeError:
