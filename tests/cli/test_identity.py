@@ -278,7 +278,8 @@ def test_command_without_a_cluster_refuses_flags():
 def test_impersonated_user_has_no_rights_of_the_admin(gatewayctl, files, monkeypatch):
     monkeypatch.delenv("GATEWAY_NAMESPACE")
     config = ("--kubeconfig", files / "sub" / "config", "-n", "elsewhere")
-    gatewayctl(*config, "--context", "admin", "accounts", "list")
+    refusal = gatewayctl(*config, "--context", "admin", "accounts", "list", code=4).refusal
+    assert "no gateway in the namespace elsewhere" in refusal
     for flags in (("--context", "as"), ("--context", "admin", "--as", "ann")):
         refusal = gatewayctl(*config, *flags, "accounts", "list", code=4).refusal
         assert "you may not list gatewayaccounts in namespace elsewhere" in refusal
