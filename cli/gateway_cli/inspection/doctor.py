@@ -249,6 +249,9 @@ async def _check_api(base_url: str, key: str | None) -> Check:
                 await check_calls(api, told.append)
     except CommandError as failure:
         action = "is the address right, and does the way to it (Ingress, Service) work?"
+        if told:
+            # the API was ready a moment ago, so the error is its own answer
+            action = "see the findings above, and the log of the API"
         found = [error(base_url, str(failure), action)]
     return Check("API from here", "; ".join(told), found)
 

@@ -61,7 +61,7 @@ ACTIONS = {
         "let the process read the Secret: chart values operator.secretNames and"
         " moderation.providerSecrets"
     ),
-    "SecretNotWritable": "let the operator write the Secret: chart value operator.keySecretNames",
+    "SecretNotWritable": "delete that Secret, or name another one in spec.secretName",
     "ProviderNotFound": "create the provider, or correct spec.routes",
     "ProviderNotReady": "see the provider's own finding",
     "PriceMissing": "add spec.prices; a model without a price takes no calls",
@@ -69,6 +69,10 @@ ACTIONS = {
     "DuplicateModel": "delete one of the models with this modelId",
     "AdapterNotFound": "install the adapter's package in the operator's image",
 }
+KEY_ACTIONS = {
+    "SecretForbidden": "let the operator write the Secret: chart value operator.keySecretNames",
+}
+"""Actions for keys, where a reason means something else than at providers and accounts."""
 
 NOTES = {
     "NotTested": (note, "`gatewayctl providers test {}`"),
@@ -100,7 +104,8 @@ def check_ready(objects: list[Object], word: str, now: datetime) -> Iterator[Fin
                 yield error(f"{word} {name}", text, "look whether the operator runs, and its log")
             continue
         text = f"not Ready: {state['reason']}: {state['message']}"
-        action = ACTIONS.get(state["reason"] or "", "correct what the message names")
+        actions = ACTIONS | KEY_ACTIONS if word == "key" else ACTIONS
+        action = actions.get(state["reason"] or "", "correct what the message names")
         yield error(f"{word} {name}", text, action.format(name))
 
 

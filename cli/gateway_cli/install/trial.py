@@ -18,9 +18,11 @@ from pathlib import Path
 import orjson
 from aiohttp import web
 
+from gateway_cli.admin.documents import dollars
 from gateway_cli.rest.client import RestApi
 from gateway_cli.rest.errors import RestError
 from gateway_cli.rest.sample import SampleFailed, blame, create_sample, fetch_video, wait_completed
+from gateway_core.api.money import MICROS_PER_CENT
 from gateway_core.callbacks.signing import read_secret, sign
 
 TASK_SECONDS = 120.0
@@ -71,7 +73,8 @@ async def check_calls(api: RestApi, report: Callable[[str], None]) -> None:
     """Check the key, a free call and the store; leave and cost nothing. SampleFailed."""
     with blame("api"):
         balance = await api.get("/api/v1/me/balance", member="balance_cents")
-        report(f"the key opens an account with a balance of {balance['balance_cents']} cents")
+        amount = dollars(balance["balance_cents"] * MICROS_PER_CENT)
+        report(f"the key opens an account with a balance of {amount} USD")
         models = await api.get("/v1/models", member="data")
         report(f"models listed: {len(models['data'])}")
         await _check_store(api, report)

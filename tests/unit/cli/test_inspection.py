@@ -80,6 +80,16 @@ def test_only_objects_that_should_be_ready_are_found() -> None:
     assert "operator has not looked" in found[1].text
 
 
+def test_action_for_a_secret_is_that_of_the_object() -> None:
+    def act(word: str, reason: str) -> str:
+        [found] = check_ready([make("a", status=ready("False", reason))], word, NOW)
+        return found.action
+
+    assert "operator.secretNames" in act("provider", "SecretForbidden")
+    assert "operator.keySecretNames" in act("key", "SecretForbidden")
+    assert act("key", "SecretNotWritable").startswith("delete that Secret")
+
+
 def test_failing_provider_is_an_error_and_degraded_one_a_warning() -> None:
     def health(state: str) -> dict[str, Any]:
         return {"health": {"state": state, "callsPerMinute": 9, "errorPercent": 60}}

@@ -8,6 +8,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from gateway_cli.inspection.doctor import _check_api
 from gateway_cli.install.trial import _listen, check_calls, check_readiness
 from gateway_cli.rest.client import RestApi
 from gateway_cli.rest.sample import SampleFailed
@@ -19,6 +20,7 @@ class Api:
     def __init__(self) -> None:
         self.ready = 200
         self.refusal = 401
+        self.balance = 200
         self.damage: Callable[[bytes], bytes] = lambda content: content
         self.files: dict[str, bytes] = {}
 
@@ -32,7 +34,7 @@ class Api:
             case "GET", "/v1/models":
                 return web.json_response({"object": "list", "data": []})
             case "GET", "/api/v1/me/balance":
-                return web.json_response({"balance_cents": 0})
+                return web.json_response({"balance_cents": 1250}, status=self.balance)
             case "POST", "/v1/files":
                 form = await request.post()
                 sent = form["file"]
@@ -67,7 +69,19 @@ async def test_sound_installation_passes_and_nothing_is_left() -> None:
         await check_readiness(client, told.append)
         await check_calls(client, told.append)
     assert api.files == {}
+    assert "the key opens an account with a balance of 12.50 USD" in told
     assert "written to the store, read again and deleted" in told[-1]
+
+
+async def test_doctor_asks_for_the_address_only_where_the_api_is_not_ready() -> None:
+    api = Api()
+    async with serve(api) as client:
+        api.balance = 400
+        [refused] = (await _check_api(client.base_url, "sk-x")).findings
+        api.ready = 503
+        [unready] = (await _check_api(client.base_url, "sk-x")).findings
+    assert refused.action == "see the findings above, and the log of the API"
+    assert unready.action.startswith("is the address right")
 
 
 async def test_api_that_is_not_ready_in_time_fails() -> None:
