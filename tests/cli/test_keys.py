@@ -1,6 +1,7 @@
 """`gatewayctl keys` and `guardrails` on a real API server."""
 
 import base64
+import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -177,6 +178,14 @@ def test_secret_name_leaves_the_key_to_the_operator(
     token = {"id": "abcdefgh", "digest": "0" * 64, "hint": "sk-abcd…wxyz"}
     patch_status("gatewaykey", name, {"tokens": [token], "rotations": 2})
     said = gatewayctl("keys", "rotate", name)
+    assert "kubectl get secret bot-key" in said.err
+
+    monkeypatch.setattr("gateway_cli.admin.keys.PATIENCE_SECONDS", 10.0)
+    written = {"tokens": [token], "rotations": 3}
+    operator = threading.Timer(1.0, patch_status, ("gatewaykey", name, written))
+    operator.start()
+    said = gatewayctl("keys", "rotate", name)
+    operator.join()
     assert "kubectl get secret bot-key" in said.err
 
 

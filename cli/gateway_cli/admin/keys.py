@@ -127,7 +127,10 @@ async def rotate(
             return {"spec": {"tokens": rotate_tokens(present, token, until)}}
 
     changed = await cluster.change(GatewayKey, name, decide)
-    return _tell(changed, plaintext, "updated: it has a new secret")
+    if plaintext is None:
+        changed = await _wait_written(cluster, name)
+    verb = "updated: it has a new secret" if plaintext else "updated: it gets a new secret"
+    return _tell(changed, plaintext, verb)
 
 
 def _refuse_revoked(obj: Object) -> Object:

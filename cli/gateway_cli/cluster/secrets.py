@@ -6,13 +6,17 @@ from urllib.parse import quote
 
 from gateway_cli.cluster import FIELD_MANAGER
 from gateway_cli.cluster.client import Cluster
-from gateway_cli.cluster.errors import AlreadyThere, ClusterError
+from gateway_cli.cluster.errors import AlreadyThere, ClusterError, NotThere
 from gateway_core.api.resource import Object
 
 
 async def get_secret(cluster: Cluster, name: str) -> Object:
     """Return a Secret. NotThere."""
-    return await cluster.call("GET", _locate(cluster, name))
+    try:
+        return await cluster.call("GET", _locate(cluster, name))
+    except NotThere:
+        text = f"there is no Secret {name} in namespace {cluster.namespace}"
+        raise NotThere(text) from None
 
 
 async def read_secret(cluster: Cluster, name: str, key: str) -> bytes:
