@@ -130,7 +130,19 @@ def parse_pair(entry: str, option: str) -> tuple[str, str]:
     return name, value
 
 
-class ListingGroup(TyperGroup):
+class CommandGroup(TyperGroup):
+    """A group of commands whose error for an unknown command lists its commands."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that the arguments name."""
+        name = args[0]
+        is_known = name.startswith("-") or self.get_command(ctx, name) is not None
+        if not is_known and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {name!r}. Commands: {', '.join(self.commands)}.")
+        return super().resolve_command(ctx, args)
+
+
+class ListingGroup(CommandGroup):
     """A group of commands of which `list` is meant where none is named."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -139,14 +151,6 @@ class ListingGroup(TyperGroup):
         if not named and "--help" not in args and not ctx.resilient_parsing:
             args = ["list", *args]
         return super().parse_args(ctx, args)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that the arguments name. The error for an unknown one lists all."""
-        name = args[0]
-        is_known = name.startswith("-") or self.get_command(ctx, name) is not None
-        if not is_known and not ctx.resilient_parsing:
-            ctx.fail(f"No such command {name!r}. Commands: {', '.join(self.commands)}.")
-        return super().resolve_command(ctx, args)
 
 
 def complete(kind: type[Resource]) -> Callable[[typer.Context, str], list[tuple[str, str]]]:

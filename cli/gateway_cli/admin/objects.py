@@ -114,7 +114,9 @@ class Noun:
             add("delete", text, self._delete, {**target, "yes": (opt.Yes, False)})
         if "limit" in self.kind.model_fields["spec"].annotation.model_fields:  # type: ignore[union-attr]
             about = "The most that may be spent in a window of time."
-            group = typer.Typer(add_completion=False, no_args_is_help=True, help=about)
+            group = typer.Typer(
+                add_completion=False, cls=opt.CommandGroup, no_args_is_help=True, help=about
+            )
             amount = {"amount": (opt.Dollars, REQUIRED), "window": (opt.WindowOption, REQUIRED)}
             text = "Limit it to DOLLARS in a window."
             self._add(group, "set", text, self._limit, {**target, **amount})

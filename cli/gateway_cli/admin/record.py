@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import typer
 
+from gateway_cli import options as opt
 from gateway_cli.cluster.client import MERGE_PATCH, Cluster
 from gateway_cli.cluster.errors import AlreadyThere
 from gateway_cli.cluster.gateways import require_gateway
@@ -30,7 +31,7 @@ _KEPT = ("name", "labels", "annotations", "finalizers")
 """Metadata of an object that a cluster takes at its creation."""
 _KINDS: Mapping[str, type[Resource]] = {kind.kind_name: kind for kind in KINDS}
 
-app = typer.Typer(no_args_is_help=True, add_completion=False)
+app = typer.Typer(add_completion=False, cls=opt.CommandGroup, no_args_is_help=True)
 File = Annotated[Path, typer.Argument(help="One object a line, as JSON.")]
 
 

@@ -34,6 +34,7 @@ from gateway_core.callbacks.rotation import (
 accounts = ACCOUNTS.make_app()
 app = typer.Typer(
     add_completion=False,
+    cls=opt.CommandGroup,
     no_args_is_help=True,
     help="The secret that an account's callbacks are signed with.",
 )

@@ -20,7 +20,7 @@ PATIENCE_SECONDS = 60.0
 OPERATOR_SECONDS = 90
 """The operator keeps the file of a batch for 60 s after its deletion."""
 
-app = typer.Typer(add_completion=False, no_args_is_help=True)
+app = typer.Typer(add_completion=False, cls=opt.CommandGroup, no_args_is_help=True)
 
 
 @app.command()

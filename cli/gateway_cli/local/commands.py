@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gateway_cli import options as opt
 from gateway_cli.local.binaries import resolve_binaries
 from gateway_cli.local.config import (
     MAX_WORKERS,
@@ -24,7 +25,7 @@ from gateway_cli.local.supervisor import RunDirectory
 from gateway_cli.progress import Reporter
 from gateway_cli.session import EXIT_FAILED, EXIT_INTERRUPTED, exit_on_error
 
-app = typer.Typer(add_completion=False, no_args_is_help=True)
+app = typer.Typer(add_completion=False, cls=opt.CommandGroup, no_args_is_help=True)
 
 PortBase = Annotated[
     int | None,

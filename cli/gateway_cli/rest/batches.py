@@ -70,7 +70,7 @@ GOES_ON = "the batch goes on; `gatewayctl batches wait` follows it again"
 
 BatchId = Annotated[str, opt.id_of(BATCH_PREFIX, "Batch")]
 
-app = typer.Typer(add_completion=False, no_args_is_help=True)
+app = typer.Typer(add_completion=False, cls=opt.CommandGroup, no_args_is_help=True)
 
 
 @rest_command(app, show_status(LINES), interrupted=GOES_ON)

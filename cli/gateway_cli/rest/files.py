@@ -50,7 +50,7 @@ Source = Annotated[
 Purpose = Annotated[Literal["user_data", "batch"], typer.Option(help="The File's purpose.")]
 Name = Annotated[str | None, typer.Option(help="The File's name; default: the source's.")]
 
-app = typer.Typer(add_completion=False, no_args_is_help=True)
+app = typer.Typer(add_completion=False, cls=opt.CommandGroup, no_args_is_help=True)
 
 
 @rest_command(app, show_one(COLUMNS), interrupted=RESUMABLE)

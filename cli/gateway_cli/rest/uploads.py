@@ -24,7 +24,7 @@ PENDING = (
     Column("Gateway", "base_url"),
 )
 
-app = typer.Typer(add_completion=False, no_args_is_help=True)
+app = typer.Typer(add_completion=False, cls=opt.CommandGroup, no_args_is_help=True)
 
 
 @rest_command(app, show_one(COLUMNS), interrupted=RESUMABLE)

@@ -28,6 +28,26 @@ def test_unknown_command_is_answered_with_all_commands() -> None:
     assert "No such command 'account'. Commands: accounts, users, keys," in text
 
 
+@pytest.mark.parametrize(
+    ("group", "commands"),
+    [
+        ("files", "upload"),
+        ("record", "save, restore"),
+        ("keys limit", "set, clear"),
+        ("accounts webhook-secret", "show, rotate"),
+        ("local", "up"),
+    ],
+)
+def test_unknown_command_of_a_group_is_answered_with_its_commands(
+    group: str, commands: str
+) -> None:
+    said = CliRunner().invoke(app, [*group.split(), "foo"])
+    assert said.exit_code == 2
+    text = " ".join(said.output.split())
+    assert "No such command 'foo'. Commands: " in text
+    assert commands in text.partition("Commands: ")[2]
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
 def test_completion_of_each_shell_calls_the_program(shell: str) -> None:
     said = CliRunner().invoke(app, ["completion", shell])
