@@ -12,8 +12,8 @@ from gateway_operator.reconciler import Superseded
 
 PATIENCE_SECONDS = 10.0
 """How long an outage is not shown: most are shorter."""
-LEDGER = "its account's money, which Redis does not have now"
-STORE = "the object store, which does not answer"
+LEDGER = "its account's balance cannot be read from Redis now"
+STORE = "the object store does not answer"
 OUTAGES = (StoreUnavailable, CountersUnavailable, CountersStale)
 
 

@@ -29,7 +29,7 @@ from gateway_operator.reconciler import ObjectCache, StatusWriter
 _MOST_GONE = 2000
 PATIENCE_SECONDS = 10.0
 """Age of a batch from which waits for its money are shown: most are shorter."""
-LEDGER = "its account's money, which Redis does not have now, or an object that it names"
+LEDGER = "its account's balance, or an object that it names, cannot be read now"
 TURN = "its turn: as many batches as may at a time are being worked"
 
 
