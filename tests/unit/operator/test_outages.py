@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from gateway_core.concurrency import FairSemaphore
+from gateway_core.fair_semaphore import FairSemaphore
 from gateway_operator.batches.store import TURN
 from gateway_operator.outages import PATIENCE_SECONDS, STORE
 from tests.fakes.clock import in_virtual_time
