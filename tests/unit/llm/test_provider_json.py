@@ -100,6 +100,7 @@ def test_arguments_may_have_control_characters_but_no_number_that_is_none() -> N
     assert read_arguments('{"text": "a\nb"}') == {"text": "a\nb"}
     assert read_arguments('{"a": NaN}') is None
     assert read_arguments('{"a": -Infinity}') is None
+    assert read_arguments('{"path": "/x", "a": 1e999}') is None
 
 
 def test_line_break_in_a_string_of_a_frame_is_part_of_the_text() -> None:

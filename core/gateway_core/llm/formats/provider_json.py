@@ -55,32 +55,32 @@ def load_arguments(text: str) -> Any:
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
-        return _mend(_parse(data, read_constant=_refuse_constant))
+        return _mend(_parse(data, _refuse_number))
 
 
-def _read_constant(name: str) -> float | None:
-    return _LEAST_LOGPROB if name == "-Infinity" else None
+def _replace_number(text: str) -> float | None:
+    """Return the value instead of a number that is none, or is beyond all floats."""
+    return _LEAST_LOGPROB if text == "-Infinity" else None
 
 
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON.")
+def _refuse_number(text: str) -> None:
+    raise ValueError(f"{text[:20]} is no number of JSON.")
 
 
-def _read_float(text: str) -> float | None:
-    """Return a number, which may be beyond all floats."""
-    number = float(text)
-    return number if math.isfinite(number) else None
-
-
-def _parse(data: bytes, read_constant: Callable[[str], Any] = _read_constant) -> Any:
+def _parse(data: bytes, replace: Callable[[str], Any] = _replace_number) -> Any:
     """Return the value of a document whose halves of characters are as they came. ValueError."""
+
+    def read_float(text: str) -> Any:
+        number = float(text)
+        return number if math.isfinite(number) else replace(text)
+
     try:
         text = data.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
         # characters are not told apart from bytes that look like them
         text = data.decode("utf-8", "replace" if _BYTE_MARK in data else _KEEP_BYTES)
     try:
-        return json.loads(text, strict=False, parse_constant=read_constant, parse_float=_read_float)
+        return json.loads(text, strict=False, parse_constant=replace, parse_float=read_float)
     except RecursionError as error:
         raise ValueError("The document is nested too deeply.") from error
 

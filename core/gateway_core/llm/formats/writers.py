@@ -94,7 +94,7 @@ class GoogleWriter(Writer):
     def keep_alive(self) -> bytes:
         """Return an empty line between events, as Google's clients fail at comments.
 
-        Return None in an array.
+        Return no bytes in an array.
         """
         return b"\n" if self._event_stream else b""
 
