@@ -265,7 +265,7 @@ class CredentialSource:
     def _read_token(self, path: str) -> str:
         """Return the token in a file.
 
-        Return None where the user has another one for a file that is missing.
+        Return an empty text where the file is missing and the user has another token.
         """
         try:
             return _read_text(path, self.place).strip()

@@ -144,7 +144,7 @@ class GuardrailPages(GovernedPages):
         return Screen(each["name"], parts, back=("Guardrails", f"{seat.home}/guardrails"))
 
     def _offer_keys(self, seat: Seat, path: str, name: str) -> Iterator[Part]:
-        """Return the forms that put a key under a guardrail and that take one out."""
+        """Yield the forms that put a key under a guardrail and that take one out."""
         account = seat.account.name
         guardrail = self._guardrails.get(account, name)
         own = frozenset[str]() if guardrail is None else guardrail.key_names

@@ -253,7 +253,7 @@ def _find_state(user: UserRecord | None, suspended: bool) -> str:
 def _offer_changes(
     seat: Seat, path: str, members: Sequence[Any], *, invites: bool
 ) -> Iterator[Form]:
-    """Return the forms by which people are invited, and get other roles."""
+    """Yield the forms by which people are invited, and get other roles."""
     if invites:
         new = (
             Field("email", "Email address", "email", required=True, most=MAX_EMAIL),

@@ -184,7 +184,7 @@ class TaskPages:
         return []
 
     def _choose_key(self, seat: Seat, value: str) -> Iterator[Field]:
-        """Return the filter by a key that the seat governs, or by the playground, if it has any."""
+        """Yield the filter by a key that the seat governs, or by the playground, if it has any."""
         keys: list[KeyRecord] = []
         if seat.may(Act.GOVERN):
             user = seat.principal.confined_to
