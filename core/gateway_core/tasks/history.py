@@ -226,7 +226,7 @@ class TaskHistory:
                 return None
             try:
                 async with self._store_timeout.bound():
-                    found, stop = await self._read_living(living, limit + 1, wanted)
+                    found, stop = await self._read_living(account, living, limit + 1, wanted)
                     seen = {row.name for row in living}
                     past, past_stop = await self._read_past(account, after, limit + 1, wanted, seen)
             except (StoreUnavailable, KubernetesError) as error:
@@ -242,7 +242,7 @@ class TaskHistory:
         return HistoryPage(found, stopped)
 
     async def _read_living(
-        self, rows: list[TaskRow], limit: int, wanted: TaskFilter
+        self, account: str, rows: list[TaskRow], limit: int, wanted: TaskFilter
     ) -> tuple[list[TaskRow], Position | None]:
         """Read those of the rows whose prompt is wanted, at most `limit`; and where that ended."""
         if wanted.text is None:
@@ -250,7 +250,7 @@ class TaskHistory:
         found: list[TaskRow] = []
         for start in range(0, len(rows), READS_AT_ONCE):
             some = rows[start : start + READS_AT_ONCE]
-            objects = await asyncio.gather(*(self._read_object(row.name) for row in some))
+            objects = await asyncio.gather(*(self._read_object(account, row.name) for row in some))
             for row, obj in zip(some, objects, strict=True):
                 if obj is not None and await self._has_prompt(obj, wanted.text):
                     found.append(row)
@@ -258,11 +258,12 @@ class TaskHistory:
                 return found, some[-1].position
         return found, rows[-1].position if len(rows) == MOST_READS else None
 
-    async def _read_object(self, name: str) -> Object | None:
+    async def _read_object(self, account: str, name: str) -> Object | None:
+        """Read a task, from the archive if its object was removed since its row was read."""
         try:
             return await self._kube.get(GatewayTask.plural, name)
         except ObjectNotFound:
-            return None
+            return await read_archived(self._store, account, name)
 
     async def _has_prompt(self, obj: Object, text: str) -> bool:
         try:

@@ -254,6 +254,24 @@ async def test_prompt_and_key_are_looked_for_in_record_and_archive(gateway: Gate
         assert await find(key="key-" + gateway.key[3:11]) == cats[::-1]
 
 
+async def test_task_that_is_removed_before_its_prompt_is_read_is_found(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables, kube = gateway.api_parts.tables, gateway.kube
+    lists = TaskHistory(tables.task_rows, tables.open_tasks, kube, gateway.store)
+    task_id = await make(gateway, {**COMPLETED, "completionTime": LATER})
+    await record(gateway, task_id)
+    get = kube.get
+
+    async def remove_then_get(*given: Any, **named: Any) -> Any:
+        kube.remove("gatewaytasks", id_to_name(task_id))
+        return await get(*given, **named)
+
+    monkeypatch.setattr(kube, "get", remove_then_get)
+    page = await lists.read_page("demo", limit=9, wanted=TaskFilter(text="cat"))
+    assert [row.task_id for row in page.rows] == [task_id]
+
+
 class CountingTable:
     """A table of open tasks that counts the entries that its readers look at."""
 
