@@ -265,6 +265,16 @@ def test_arguments_of_google_as_text_are_those_of_the_call(client: Format) -> No
 
 
 @pytest.mark.parametrize("client", [C, R])
+def test_unreadable_arguments_of_google_reach_the_client_as_received(client: Format) -> None:
+    part = {"functionCall": {"name": "f", "args": '{"x": 1'}}
+    [chunk] = google_chunks("")
+    chunk["candidates"][0]["content"]["parts"] = [part]
+    whole = orjson.dumps(exchange(client, G).complete(orjson.dumps(chunk))[0])
+    streamed = run_stream(exchange(client, G, stream=True).open_stream(), [write_frames([chunk])])
+    assert all(rb'"arguments":"{\"x\": 1"' in answer for answer in (whole, streamed))
+
+
+@pytest.mark.parametrize("client", [C, R])
 @pytest.mark.parametrize("extra", [{"willContinue": True}, {"partialArgs": [{"jsonPath": "$.x"}]}])
 def test_call_of_google_in_pieces_is_not_made_without_arguments(
     client: Format, extra: dict[str, Any]

@@ -76,6 +76,14 @@ DRAWN = [
 
 
 @pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("client", [C, R])
+def test_media_type_of_a_picture_may_be_in_capitals(client: Format, stream: bool) -> None:
+    content = {"parts": [{"inlineData": {"mimeType": "IMAGE/PNG", "data": DATA}}]}
+    documents = answer(client, G, content, stream=stream)
+    assert list_pictures(client, documents, stream=stream) == [URL]
+
+
+@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("upstream", "delta"), DRAWN)
 @pytest.mark.parametrize("client", CLIENTS)
 def test_picture_of_a_model_reaches_the_client(

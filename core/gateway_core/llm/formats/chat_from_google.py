@@ -150,11 +150,13 @@ def _read_parts(candidate: Mapping[str, Any], calls: int, most_calls: int | None
             if call.get("partialArgs") or call.get("willContinue"):
                 # a call without its arguments is not made
                 raise InvalidAnswer("The answer has a function call in pieces.")
-            # some servers write the object as text
-            arguments = read_arguments(call.get("args"))
+            # some servers write the object as text; what cannot be read stays as it came
+            arguments: Any = read_arguments(call.get("args"))
             if arguments is None:
                 arguments = call["args"]
-            function = {"name": call.get("name"), "arguments": orjson.dumps(arguments).decode()}
+            if not isinstance(arguments, str):
+                arguments = orjson.dumps(arguments).decode()
+            function = {"name": call.get("name"), "arguments": arguments}
             made = {
                 "index": calls,
                 "id": call.get("id") or make_call_id(),
@@ -176,9 +178,9 @@ def _read_picture(part: Mapping[str, Any]) -> str:
     """Return the URL of the picture in a part. InvalidAnswer for other media."""
     blob, file = as_object(part.get("inlineData")), as_object(part.get("fileData"))
     kind, data, url = (blob or file).get("mimeType"), blob.get("data"), file.get("fileUri")
-    if isinstance(kind, str) and kind.startswith("image/"):
+    if isinstance(kind, str) and kind.lower().startswith("image/"):
         if isinstance(data, str):
-            return f"data:{kind};base64,{data}"
+            return f"data:{kind.lower()};base64,{data}"
         if isinstance(url, str):
             return url
     raise InvalidAnswer("The answer has media, for which chat has no place.")
