@@ -142,6 +142,18 @@ def test_picture_of_an_earlier_turn_reaches_chat_in_a_message_of_the_user() -> N
     assert translate(C, C, messages=[message])["messages"] == [message]
 
 
+@pytest.mark.parametrize("upstream", [C, G])
+@pytest.mark.parametrize("images", [[IMAGE], [URL], URL, [{"url": URL}], [{"b64_json": DATA}]])
+def test_picture_of_an_earlier_turn_may_have_each_form_of_an_answer(
+    upstream: Format, images: Any
+) -> None:
+    drawn = {"role": "assistant", "content": "See", "images": images}
+    usual = {**drawn, "images": [IMAGE]}
+    sent = translate(C, upstream, messages=[USER, drawn, USER])
+    assert DATA in str(sent)
+    assert sent == translate(C, upstream, messages=[USER, usual, USER])
+
+
 def test_pictures_may_be_asked_for() -> None:
     picture = {"aspect_ratio": "16:9", "image_size": "2K"}
     body = translate(C, G, modalities=["image", "text"], image_config=picture)

@@ -6,7 +6,7 @@ from typing import Any
 
 from gateway_core.llm.formats.calls import as_object, as_objects
 from gateway_core.llm.formats.chat_message import read_arguments
-from gateway_core.llm.formats.media import is_media
+from gateway_core.llm.formats.media import is_media, list_images, write_image
 from gateway_core.llm.formats.requests import invalid, read_limit
 from gateway_core.llm.formats.thoughts import read_signature
 from gateway_core.llm.formats.translation import (
@@ -246,7 +246,9 @@ def _to_model_parts(
     if text:
         parts.append({"text": text})
     parts += _list_media(content, f"{path}.content")
-    parts += _list_media(message.get("images"), f"{path}.images")
+    # in whatever form the provider that drew them has them
+    drawn = [write_image(url) for url in list_images(message)]
+    parts += _list_media(drawn, f"{path}.images")
     for place, call in enumerate(list_items(message.get("tool_calls"), f"{path}.tool_calls")):
         function = as_object(as_object(call).get("function"))
         name = function.get("name")
