@@ -285,3 +285,15 @@ def test_call_of_google_in_pieces_is_not_made_without_arguments(
         exchange(client, G, stream=True).open_stream().feed(write_frames([chunk]))
     with pytest.raises(InvalidAnswer, match="pieces"):
         exchange(client, G).complete(orjson.dumps(chunk))
+
+
+def test_end_of_openai_in_a_stream_of_google_ends_nothing() -> None:
+    first, last = google_chunks("Good", " day")
+    first.pop("usageMetadata")
+    usage = {"usageMetadata": last.pop("usageMetadata")}
+    done = b"data: [DONE]\n\n"
+    wire = write_frames([first]) + done + write_frames([last]) + done + write_frames([usage])
+    stream = exchange(G, G, stream=True).open_stream()
+    answer = run_stream(stream, [wire])
+    assert all(text in answer for text in (b"Good", b" day", b"promptTokenCount"))
+    assert stream.usage == TokenUsage(input=9, output=2)

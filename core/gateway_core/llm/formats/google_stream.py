@@ -75,6 +75,10 @@ class GoogleStream(LlmStream):
         self._blocked = self._blocked or is_blocked(document)
         return self._chunks.write([document])
 
+    def _may_have_late_usage(self) -> bool:
+        # a [DONE] ends nothing in this format
+        return False
+
     def _complete(self) -> bytes:
         if not (self._blocked or self._ends.are_all):
             raise StreamBroken("The provider's stream ended early.")

@@ -149,6 +149,10 @@ class LlmStream(ABC):
         """Return the client's bytes for a [DONE]."""
         return b""
 
+    def _may_have_late_usage(self) -> bool:
+        """Return whether the provider may send the usage after a [DONE]."""
+        return self._ends.has_any and not (self.usage and self.usage.output)
+
     def _note_usage(self, document: dict[str, Any]) -> bool:
         """Note the usage in a frame. Return whether it has one."""
         return False
@@ -172,7 +176,7 @@ class LlmStream(ABC):
                 return b""
             data = frame
         if len(data) < _MOST_DONE_BYTES and _is_done(data):
-            self.is_done = self._ends.has_any and not (self.usage and self.usage.output)
+            self.is_done = self._may_have_late_usage()
             return self._release() + (b"" if self.is_done else self._pass_done())
         if not self._joiner.is_waiting:
             try:
