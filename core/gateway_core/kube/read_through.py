@@ -107,17 +107,18 @@ class ReadThrough(Generic[T]):
     async def read(self, name: str, is_recent: Callable[[T], bool] = lambda _: True) -> T | None:
         """Return the entry as the record has it, or had it within the last second; None if gone.
 
-        `is_recent` tells an entry from one that the caller knows to be outdated.
+        `is_recent` tells an entry from one that the caller knows to be outdated. Such an entry is
+        read once more, and returned if it still is: the record itself may be, after a restore.
 
         Raises KubernetesUnavailable: no answer within 1 s, or another read has just failed.
         """
         task = self._reads.find(name)
-        for _ in range(_MOST_READS):
+        for attempt in range(_MOST_READS):
             exists = None if task is None else await asyncio.shield(task)
             if exists is None:
                 raise KubernetesUnavailable(f"{self._plural} cannot be read")
             entry = self.table.get(name) if exists else None
-            if not exists or (entry is not None and is_recent(entry)):
+            if not exists or (entry is not None and (attempt or is_recent(entry))):
                 return entry
             # the read is older than the watch's removal of the entry, or than what the caller knows
             task = self._reads.find(name, newer_than=task)

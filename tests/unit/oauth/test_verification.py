@@ -211,6 +211,10 @@ async def test_two_refreshes_within_a_second_of_a_replica_that_lags_are_both_rea
         assert (await scene.verify(tokens[generation])).scopes == {"mcp:read"}
 
 
+async def test_token_that_is_newer_than_a_restored_record_is_invalid(scene):
+    assert await scene.is_refused(MINT.mint("access", GRANT, 2))
+
+
 @pytest.mark.parametrize(
     ("kind", "name"),
     [(GatewayOAuthClient, "client-a"), (GatewayAccount, "demo"), (GatewayUser, "ann")],
