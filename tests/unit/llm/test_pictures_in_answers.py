@@ -112,6 +112,15 @@ def test_address_of_a_picture_reaches_the_client(
     assert WEB.encode() in orjson.dumps(answer(client, upstream, delta, stream=stream))
 
 
+@pytest.mark.parametrize(("client", "kept"), [(C, 0), (R, 2 * len(DATA))])
+def test_pictures_that_a_stream_keeps_count_as_its_memory(client: Format, kept: int) -> None:
+    [chunk] = google_chunks("")
+    chunk["candidates"][0] = {"content": {"role": "model", "parts": [PART]}, "index": 0}
+    stream = exchange(client, G, stream=True).open_stream()
+    stream.feed(write_frames([chunk, chunk]))
+    assert stream.waiting_bytes == kept
+
+
 @pytest.mark.parametrize("client", [C, R])
 def test_picture_of_a_thought_is_left_out(client: Format) -> None:
     documents = answer(client, G, {"parts": [{**PART, "thought": True}]}, stream=False)

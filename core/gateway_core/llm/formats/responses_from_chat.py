@@ -192,6 +192,8 @@ class ResponsesFromChat(ChunkTranslator):
         events.append(_item_event("response.output_item.added", place, dict(item)))
         events.append(_event("response.image_generation_call.completed", place, item))
         kind, data = read
+        # the last event has all of them again
+        self.kept_bytes += len(data)
         item |= {
             "status": "completed",
             "result": data,

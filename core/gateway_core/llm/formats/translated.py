@@ -24,6 +24,9 @@ from gateway_core.llm.formats.writers import ResponsesWriter, Writer
 class ChunkTranslator(ABC):
     """Translates the chunks of one stream from one format to another."""
 
+    kept_bytes = 0
+    """Bytes of the pictures that it keeps to the end of the stream."""
+
     @abstractmethod
     def translate(self, chunk: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the chunks that one becomes."""
@@ -54,6 +57,11 @@ class TranslatedStream(LlmStream):
         self._translators = translators
         self._blocked = False
         self._deltas = DeltaReader(functions, adopts_others=True)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes in memory of a frame that is not whole yet, and of pictures that are kept."""
+        return super().waiting_bytes + sum(each.kept_bytes for each in self._translators)
 
     def fail(self, form: ErrorForm) -> bytes:
         """Return the last bytes, with the output so far where the format has a place for it."""
