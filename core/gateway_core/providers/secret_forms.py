@@ -7,7 +7,8 @@ of their own, or masked and cut, with its ends alone.
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
-from urllib.parse import quote
+from html import unescape
+from urllib.parse import quote, unquote
 
 _LEAST_EXACT = 4
 """Characters of a form that is looked for as it is, such as that of a key in a test."""
@@ -20,6 +21,7 @@ _MASK = re.compile(r"[*•]+|…|\.{3,}|[xX]{4,}")
 _STARS = re.compile(r"[*•]{3}")
 _LIMITS = re.compile(r"[^\w+/-]+")
 _PIECES = re.compile(r"[^\s\"',:;{}\[\]]{8,}")
+_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 _NO_LETTERS = re.compile(r"[\W_]+")
 
 
@@ -39,7 +41,18 @@ class SecretFinder:
         self._forms = [form for form in forms if len(form) >= _LEAST_WORD]
 
     def remove(self, text: str, removed: str) -> str:
-        """Return the text with `removed` instead of each secret, and of each piece of one."""
+        """Return the text with `removed` instead of each secret, and of each piece of one.
+
+        Escapes of JSON, HTML and URLs are decoded where that shows a secret.
+        """
+        decoded = _decode(text)
+        if decoded != text:
+            cleaned = self._remove(decoded, removed)
+            if cleaned != decoded:
+                return cleaned
+        return self._remove(text, removed)
+
+    def _remove(self, text: str, removed: str) -> str:
         for form in self._exact:
             text = text.replace(form, removed)
         if not self._plain:
@@ -90,6 +103,12 @@ class SecretFinder:
             or (piece in plain and 3 * len(piece) >= len(plain))
             for plain in self._plain
         )
+
+
+def _decode(text: str) -> str:
+    """Return a text without the escapes of its characters."""
+    text = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
+    return unescape(unquote(text))
 
 
 def _strip(text: str) -> str:

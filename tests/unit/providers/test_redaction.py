@@ -197,6 +197,10 @@ WORDS = "correcthorse-Battery/staple+Gateway"
         WORDS.replace("-", "").replace("+", " "),
         quote(WORDS, safe=""),
         quote_plus(WORDS).lower(),
+        "".join(f"%{ord(character):02x}" for character in WORDS),
+        "".join(f"&#{ord(character)};" for character in WORDS),
+        "".join(f"\\u{ord(character):04x}" for character in WORDS),
+        WORDS.replace("-", "&#45;").replace("/", "&#x2F;").replace("+", "&#43;"),
         WORDS[::-1],
         WORDS.encode().hex(),
         WORDS.encode().hex().upper(),
@@ -235,6 +239,7 @@ def test_credential_is_removed_in_any_form(form: str, text: str) -> None:
         "Battery life of the horse is refused: use 4 * 4 frames.",
         "The value **bold** of the gateway is refused",
         "correct horses are refused",
+        "100%25 of &lt;b&gt; \\u00e9 is refused",
     ],
 )
 def test_words_that_a_credential_has_too_stay(raw: str) -> None:
