@@ -53,6 +53,9 @@ class MissingKey(Unauthenticated):
 
     def __init__(self, header: str = "") -> None:
         where = f" instead of {header}" if header else ""
+        if header == "x-goog-api-key":
+            # Google's SDK also lists files and batches, at addresses that OpenAI's clients call
+            where += ", which is for models, generateContent and streamGenerateContent"
         super().__init__(f"An API key is required: Authorization: Bearer <key>{where}.")
         self.header = header
 

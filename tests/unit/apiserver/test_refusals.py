@@ -9,6 +9,10 @@ from tests.unit.apiserver.gateway import PATH, Answer, Gateway, call
 from tests.unit.apiserver.llm_gateway import BODY, CHAT, answer, serve
 
 GENERATE = "/v1beta/models/chat-1:generateContent"
+GOOGLE_ONLY = (
+    "Authorization: Bearer <key> instead of x-goog-api-key, which is for models, generateContent"
+    " and streamGenerateContent."
+)
 CONTENTS = {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]}
 CREATES: list[tuple[str, dict[str, Any]]] = [
     (CHAT, BODY),
@@ -38,8 +42,8 @@ async def post(gateway: Gateway, path: str, body: Any, **headers: str) -> Answer
         ("POST", CHAT, "", "An API key is required: Authorization: Bearer <key>."),
         ("POST", CHAT, "x-api-key", "Authorization: Bearer <key> instead of x-api-key."),
         ("POST", CHAT, "api-key", "Authorization: Bearer <key> instead of api-key."),
-        ("GET", "/v1/files", "x-goog-api-key", "Bearer <key> instead of x-goog-api-key."),
-        ("GET", "/api/v1/me", "x-goog-api-key", "Bearer <key> instead of x-goog-api-key."),
+        ("GET", "/v1/files", "x-goog-api-key", GOOGLE_ONLY),
+        ("GET", "/api/v1/me", "x-goog-api-key", GOOGLE_ONLY),
     ],
 )
 async def test_missing_key_names_the_header_of_the_path(
