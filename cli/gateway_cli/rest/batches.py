@@ -39,11 +39,13 @@ COLUMNS = (
 
 def _list_errors(batch: Any) -> str | None:
     listed = (batch.get("errors") or {}).get("data") or []
-    lines = [
-        f"line {error['line']}: {error['message']}" if error.get("line") else error["message"]
-        for error in listed
-    ]
-    return "\n".join(lines) or None
+    return "\n".join(map(_describe_error, listed)) or None
+
+
+def _describe_error(error: Any) -> str:
+    number, message = error.get("line"), str(error["message"])
+    # most messages of a line name it already
+    return f"Line {number}: {message}" if number and not message.startswith("Line ") else message
 
 
 def _read_end(batch: Any) -> str | None:

@@ -317,11 +317,16 @@ def test_batch_is_followed_listed_and_fetched(
 
 
 def test_exit_code_says_how_a_batch_ended(run: Run, server: StorageServer) -> None:
-    error = {"code": "invalid_json_line", "message": "Line 9 is no JSON.", "param": None, "line": 9}
-    failed = server.add_batch(status="failed", errors={"object": "list", "data": [error]})
+    errors = [
+        {"code": "model_not_found", "message": "No model.", "param": "body.model", "line": 2},
+        {"code": "invalid_json_line", "message": "Line 9 is no JSON.", "param": None, "line": 9},
+        {"code": "empty_file", "message": "Empty.", "param": None, "line": None},
+    ]
+    failed = server.add_batch(status="failed", errors={"object": "list", "data": errors})
     run("batches", "get", failed["id"], code=1)
     shown = CliRunner().invoke(app, ["batches", "get", failed["id"]])
-    assert "line 9: Line 9 is no JSON." in shown.stdout
+    for text in ("Line 2: No model.", "  Line 9 is no JSON.", "  Empty."):
+        assert text in shown.stdout
     under_way = server.add_batch()
     assert run("batches", "cancel", under_way["id"])["status"] == "cancelling"
     run("batches", "wait", under_way["id"], "--timeout", "0", code=3)
