@@ -13,8 +13,6 @@ _ADVICE = {
     " models and providers may be restricted: `gatewayctl keys describe` tells an admin which",
     404: "the id is of another account, service or action, or its results were removed after 30"
     " days",
-    409: "an Idempotency-Key belongs to the input it was first used with, and a model may support"
-    " less than its operation",
 }
 _ADVICE_BY_CODE = {
     "file_not_found": "the file is of another account, was deleted, or has expired",
@@ -28,6 +26,7 @@ _OVER_BUDGET = (
     " `gatewayctl keys describe` tells an admin the limit and when it resets, and `gatewayctl keys"
     " limit set` raises it"
 )
+_KEY_REUSED = "an Idempotency-Key belongs to the input it was first used with"
 _NO_TEXT = "no text"
 _WRONG_PLACE = (
     "check GATEWAY_BASE_URL, the address without /v1 and /api, and a task's --service and --action"
@@ -79,6 +78,9 @@ def read_refusal(status: int, headers: Mapping[str, str], body: Any) -> RestErro
     if status == 404 and text.startswith(("Not found", _NO_TEXT)):
         # of a path, not of an id
         advice = _WRONG_PLACE
+    if status == 409 and text.startswith("Idempotency-Key"):
+        # other conflicts say themselves what excludes the request
+        advice = _KEY_REUSED
     if status in (401, 402, 403):
         advice = _ADVICE[status]
     return RestError(f"{told}\n  {advice}" if advice else told, status=status, code=code)

@@ -200,6 +200,13 @@ def test_unknown_path_is_no_unknown_id(body: Any) -> None:
     assert "another account" in str(read_refusal(404, {}, {"error": "Task not found."}))
 
 
+def test_conflict_of_a_key_and_of_a_state_are_told_apart() -> None:
+    used = "Idempotency-Key was already used with different input"
+    assert "first used with" in str(read_refusal(409, {}, {"error": used}))
+    ended = "The task has already completed."
+    assert str(read_refusal(409, {}, {"error": ended})).strip() == f"409: {ended}"
+
+
 def test_wrong_fields_are_named() -> None:
     body = {"error": "Invalid.", "errors": {"prompt": ["is blank"], "colour": ["is unknown"]}}
     text = str(read_refusal(400, {}, body))
