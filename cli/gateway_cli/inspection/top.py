@@ -136,7 +136,10 @@ def sort_busiest(rows: Iterable[Document]) -> list[Document]:
 
 
 def _print(found: Mapping[str, Any], limit: int) -> None:
-    print_note(f"{found['time']}, {MINUTES} minutes by account, 3 by model and provider")
+    print_note(
+        f"{found['time']}: the last {MINUTES} whole minutes by account, the last 3 by model and"
+        " provider"
+    )
     for noun, columns in (
         ("accounts", ACCOUNTS),
         ("models", (Column("MODEL", "model"), *HEALTH)),
