@@ -376,6 +376,7 @@ REFUSED: list[tuple[Format, Format, dict[str, Any], str]] = [
     (C, G, {"modalities": ["text", "audio"]}, "modalities"),
     (C, G, {"reasoning_effort": "extreme"}, "reasoning_effort"),
     (C, G, {"response_format": {"type": "grammar"}}, "response_format"),
+    (C, G, {"response_format": "json_object"}, "response_format"),
     (C, G, {"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools"),
     (C, G, {"tools": {}}, "tools"),
     (C, G, {"messages": ["hi"]}, "messages"),
@@ -420,6 +421,7 @@ REFUSED: list[tuple[Format, Format, dict[str, Any], str]] = [
     (R, C, {"tools": [{"type": "computer"}]}, "tools"),
     (R, C, {"input": [{"role": "user", "content": [{"type": "input_video"}]}]}, "input"),
     (R, C, {"text": {"format": {"type": "grammar"}}}, "text"),
+    (R, C, {"text": {"format": "json_object"}}, "text"),
     (R, C, {"tool_choice": {"type": "web_search"}, "tools": [{"type": "function"}]}, "tool_choice"),
     (C, R, {}, "model"),
     (G, R, {}, "model"),
@@ -434,6 +436,39 @@ def test_field_without_translation_is_refused_by_name(
         translate(format_, upstream, **changes)
     assert caught.value.param == param
     assert param in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("format_", "upstream", "changes", "text"),
+    [
+        (C, G, {"messages": ["hi"]}, "messages[0] must be an object."),
+        (
+            C,
+            G,
+            {"messages": [{"role": "critic", "content": "x"}]},
+            "messages[0].role must be system, developer, user, assistant or tool.",
+        ),
+        (
+            C,
+            G,
+            {"messages": [{"role": "tool", "tool_call_id": "x", "content": ""}]},
+            "messages[0].tool_call_id names no earlier tool call.",
+        ),
+        (
+            G,
+            C,
+            {"contents": [{"parts": [{"functionResponse": {"name": "f"}}]}]},
+            "contents[0].parts[0] answers no earlier function call.",
+        ),
+        (R, C, {"input": ["hi"]}, "input[0] must be an object."),
+    ],
+)
+def test_value_that_cannot_be_translated_is_named_by_its_place(
+    format_: Format, upstream: Format, changes: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        translate(format_, upstream, **changes)
+    assert caught.value.message == text
 
 
 def test_fields_that_ask_for_nothing_are_left_out() -> None:

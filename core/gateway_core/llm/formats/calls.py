@@ -116,6 +116,11 @@ def unsupported(name: str, path: str, reason: str = "is not supported") -> Inval
     return InvalidRequest(f"{path} {reason}.", code="unsupported_parameter", param=name)
 
 
+def find_field(path: str) -> str:
+    """Return the top-level field with which a path begins: `messages` of `messages[0].role`."""
+    return path.partition(".")[0].partition("[")[0]
+
+
 def show_path(path: tuple[str | int, ...]) -> str:
     """Return a path as `messages[0].content[1]`."""
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)[1:]

@@ -161,7 +161,7 @@ def _add_message(
 ) -> None:
     """Add a message to the system's texts or to the contents; `names` has functions by call."""
     if not isinstance(message, dict):
-        raise invalid("messages", f"has {path} that is no object")
+        raise invalid(path, "must be an object")
     content = message.get("content")
     match message.get("role"):
         case "system" | "developer":
@@ -185,7 +185,7 @@ def _add_message(
                 else names.get(str(message.get("tool_call_id")))
             )
             if not isinstance(name, str):
-                raise invalid("messages", f"has {path}.tool_call_id of no earlier tool call")
+                raise invalid(f"{path}.tool_call_id", "names no earlier tool call")
             media = _list_media(content, f"{path}.content")
             result = to_result(join_texts(_drop_media(content), f"{path}.content"))
             # models that know no parts in a result see what stands beside it
@@ -196,7 +196,7 @@ def _add_message(
             else:
                 contents.append({"role": "user", "parts": parts})
         case _:
-            raise invalid("messages", f"has {path}.role that is not supported")
+            raise invalid(f"{path}.role", "must be system, developer, user, assistant or tool")
 
 
 def _to_parts(content: Any, path: str) -> list[dict[str, Any]]:
@@ -289,7 +289,9 @@ def _to_config(body: Mapping[str, Any]) -> dict[str, Any]:
     budget = _find_budget(body)
     if budget is not None:
         config["thinkingConfig"] = {"thinkingBudget": budget}
-    wanted = as_object(body.get("response_format"))
+    wanted = body.get("response_format") or {}
+    if not isinstance(wanted, dict):
+        raise invalid("response_format", "must be an object")
     match wanted.get("type", "text"):
         case "text":
             pass

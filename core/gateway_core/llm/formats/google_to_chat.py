@@ -122,7 +122,7 @@ def to_chat(body: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
     calls = _Calls()
     for place, content in enumerate(body["contents"]):
         if not isinstance(content, dict):
-            raise invalid("contents", f"has contents[{place}] that is no object")
+            raise invalid(f"contents[{place}]", "must be an object")
         path = f"contents[{place}].parts"
         parts = as_objects(content.get("parts"))
         if content.get("role") == "model":
@@ -195,7 +195,7 @@ def _to_user(parts: list[dict[str, Any]], path: str, calls: _Calls) -> list[dict
             continue
         call_id = calls.take(response)
         if call_id is None:
-            raise invalid("contents", f"has {path}[{place}] without an earlier function call")
+            raise invalid(f"{path}[{place}]", "answers no earlier function call")
         result = {"type": "text", "text": orjson.dumps(response.get("response")).decode()}
         within = f"{path}[{place}].functionResponse.parts"
         media = [
@@ -292,7 +292,7 @@ def _find_effort(thinking: Mapping[str, Any], path: str, dropped: list[str]) -> 
         # the model is to choose
         return None
     if isinstance(budget, bool) or not isinstance(budget, int | float):
-        raise invalid("generationConfig", f"has {path}.thinkingBudget that is no number")
+        raise invalid(f"{path}.thinkingBudget", "must be an integer")
     if budget <= 0:
         # many models without thoughts refuse a word for none
         dropped.append(f"{path}.thinkingBudget")

@@ -17,6 +17,7 @@ from gateway_core.llm.formats.calls import (
     LlmCall,
     as_object,
     encode_body,
+    find_field,
     show_path,
     unsupported,
 )
@@ -252,9 +253,9 @@ def mistyped(name: str, problem: str) -> InvalidRequest:
     return InvalidRequest(f"{name} {problem}.", code="invalid_type", param=name)
 
 
-def invalid(name: str, problem: str) -> InvalidRequest:
-    """Return the error of a field whose value breaks a rule."""
-    return InvalidRequest(f"{name} {problem}.", param=name)
+def invalid(path: str, problem: str) -> InvalidRequest:
+    """Return the error of a value that breaks a rule; `path` begins with its top-level name."""
+    return InvalidRequest(f"{path} {problem}.", param=find_field(path))
 
 
 def _read_model(body: Mapping[str, Any]) -> str:

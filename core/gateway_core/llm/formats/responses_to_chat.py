@@ -153,7 +153,7 @@ class _InputReader:
 
     def add(self, item: Any, path: str) -> None:
         if not isinstance(item, dict):
-            raise invalid("input", f"has {path} that is no object")
+            raise invalid(path, "must be an object")
         match item.get("type") or "message":
             case "message":
                 role = find_word(_ROLES, item.get("role"), f"{path}.role")
@@ -280,7 +280,10 @@ def _from_text(text: Mapping[str, Any]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     if text.get("verbosity") is not None:
         result["verbosity"] = text["verbosity"]
-    wanted = dict(as_object(text.get("format")))
+    wanted = text.get("format") or {}
+    if not isinstance(wanted, dict):
+        raise invalid("text.format", "must be an object")
+    wanted = dict(wanted)
     match wanted.pop("type", "text"):
         case "text":
             pass

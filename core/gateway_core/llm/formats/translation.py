@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import orjson
 
 from gateway_core.api.errors import InvalidRequest
-from gateway_core.llm.formats.calls import as_object, as_objects, unsupported
+from gateway_core.llm.formats.calls import as_object, as_objects, find_field, unsupported
 from gateway_core.llm.formats.media import read_data_url
 from gateway_core.llm.formats.requests import to_camel
 
@@ -74,8 +74,7 @@ _MOST_INTEGER = 2**53
 
 def refuse(path: str, reason: str = CANNOT) -> InvalidRequest:
     """Return the error for a field without a translation; `path` begins with its top-level name."""
-    name = path.partition(".")[0].partition("[")[0]
-    return unsupported(name, path, reason)
+    return unsupported(find_field(path), path, reason)
 
 
 def refuse_others(body: Mapping[str, Any], known: Collection[str], within: str = "") -> None:
