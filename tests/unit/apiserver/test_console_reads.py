@@ -90,6 +90,17 @@ def read_spent(page: Page) -> str:
     return page.text.partition("By key")[2]
 
 
+async def test_usage_names_the_person_of_calls_from_the_playground(
+    gateway: Gateway, browser: AppBrowser
+) -> None:
+    put_person(gateway, "mia", demo="member")
+    spent = {"session-ann": 3_000_000, "session-mia": 2_000_000, "session-gone": 1_000_000}
+    put_usage(gateway, 5_000_000, **spent)
+    text = (await browser.get(f"{HOME}/usage")).text.partition("By key")[2]
+    for name in ("ann", "mia", "gone"):
+        assert f"Playground ({name})" in text
+
+
 async def test_page_calls_no_kubernetes_api(gateway: Gateway, browser: AppBrowser) -> None:
     put_usage(gateway, 5_000_000)
     put_ended(gateway, 700_000)

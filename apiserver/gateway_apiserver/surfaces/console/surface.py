@@ -81,7 +81,7 @@ def add_console(
     KeyPages(console, api, limiter, offers, keys, guardrails, parts.tables.users, parts.key_use)
     ManagementKeyPages(console, repository, keys, parts.tables.users, parts.key_use)
     GuardrailPages(console, api, limiter, offers, guardrails, keys)
-    UsagePages(console, keys, usage, seat_usage, limiter)
+    UsagePages(console, keys, parts.tables.users, usage, seat_usage, limiter)
     MemberPages(
         console,
         api,

@@ -8,7 +8,8 @@ from datetime import date, timedelta
 from functools import partial
 
 from gateway_apiserver.endpoints import Call
-from gateway_apiserver.surfaces.console.choices import name_key
+from gateway_apiserver.surfaces.console.actors import Actors
+from gateway_apiserver.surfaces.console.choices import SESSION_PREFIX, name_key
 from gateway_apiserver.surfaces.console.overview import SeatUsage, draw_days, wait_for_tasks
 from gateway_apiserver.surfaces.console.parts import (
     NOTHING,
@@ -32,13 +33,14 @@ from gateway_apiserver.surfaces.console.parts import (
 from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, read_query
 from gateway_apiserver.surfaces.management.usage import UsageQuery, UsageReports
 from gateway_apiserver.surfaces.validation import validate
-from gateway_core.accounts.records import AccountIndex, KeyRecord, split_rest
+from gateway_core.accounts.records import AccountIndex, KeyRecord, UserRecord, split_rest
 from gateway_core.accounts.roles import Act
 from gateway_core.admission.rates import RateLimiter
 from gateway_core.api.ids import name_to_id
 from gateway_core.api.money import to_decimal_text
 from gateway_core.billing.charges import Amounts
 from gateway_core.billing.reports import sum_lines
+from gateway_core.kube.informer import Cache
 from gateway_web.responses import NO_SNIFF, NO_STORE, Response
 
 MOST_ROWS = 100
@@ -54,11 +56,13 @@ class UsagePages:
         self,
         console: Console,
         keys: AccountIndex[KeyRecord],
+        users: Cache[UserRecord],
         usage: UsageReports,
         reader: SeatUsage,
         limiter: RateLimiter,
     ) -> None:
         self._keys = keys
+        self._actors = Actors(users)
         self._reader = reader
         self._usage = usage
         self._limiter = limiter
@@ -124,7 +128,14 @@ class UsagePages:
 
     def _name_key(self, account: str, line: Amounts) -> str:
         """Return the name of a line's key; the id of one that is there no more."""
-        return name_key(self._keys, account, line.key_name) if line.key_name else NOTHING
+        name = line.key_name
+        if not name:
+            return NOTHING
+        shown = name_key(self._keys, account, name)
+        if name.startswith(SESSION_PREFIX):
+            user = self._actors.show(f"user/{name.removeprefix(SESSION_PREFIX)}")
+            return f"{shown} ({user.text})"
+        return shown
 
     async def _show_balance(self, seat: Seat) -> Facts:
         account = seat.account
