@@ -60,7 +60,7 @@ async def test_roles_change_by_the_matrix(stage, people):
 
     async def change(browser, name, role):
         page = await browser.get(path)
-        (member,) = re.findall(rf'<option value="(\d+)"[^>]*>User {name} ', page.body)
+        (member,) = re.findall(rf'/one\?id=(\d+)"[^>]*><bdi>User {name}<', page.body)
         return await browser.submit(page, path, id=member, role=role)
 
     async with stage.enter(people.names["admin"]) as admin:

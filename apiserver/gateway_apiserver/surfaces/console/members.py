@@ -119,13 +119,13 @@ class MemberPages:
         ]
         parts: list[Part] = [Facts(items)]
         choice = _choose_role(seat, "New role", user.find_role(seat.account.name) or "")
-        # an admin changes no owner
-        if choice.value in dict(choice.options):
-            text, one = "Change the role", f"{path}/one"
-            action, token = locate(one, id=str(user.id)), seat.sign(one)
-            parts.append(
-                Form(action, text, (choice,), hidden, token=token, title=text, opener=text)
-            )
+        back = ("Members", path)
+        if choice.value not in dict(choice.options):
+            parts.append(Hint("Only an owner may change or remove an owner."))
+            return Screen(user.display_name, parts, back=back)
+        text, one = "Change the role", f"{path}/one"
+        action, token = locate(one, id=str(user.id)), seat.sign(one)
+        parts.append(Form(action, text, (choice,), hidden, token=token, title=text, opener=text))
         if self._invites:
             text = "With it the person chooses a password, if they have none or have lost it."
             parts.append(
@@ -140,7 +140,7 @@ class MemberPages:
                 f"{path}/remove", title, text=text, hidden=hidden, opener="Remove", is_danger=True
             )
         )
-        return Screen(user.display_name, parts, back=("Members", f"{seat.home}/members"))
+        return Screen(user.display_name, parts, back=back)
 
     async def change(self, call: Call, seat: Seat, values: Values) -> Response:
         """Change a role from the list."""
@@ -261,12 +261,15 @@ def _offer_changes(
             _choose_role(seat, "Role", "member"),
         )
         yield _offer(seat, f"{path}/invite", "Invite", new, "Invite a person")
-    if members:
-        people = [(str(each["id"]), f"{each['name']} ({each['email']})") for each in members]
-        fields = (
-            Field("id", "Member", "select", options=people),
-            _choose_role(seat, "New role", "member"),
-        )
+    role = _choose_role(seat, "New role", "member")
+    # an admin changes no owner
+    people = [
+        (str(each["id"]), f"{each['name']} ({each['email']})")
+        for each in members
+        if each["role"] in dict(role.options)
+    ]
+    if people:
+        fields = (Field("id", "Member", "select", options=people), role)
         yield _offer(seat, path, "Change a role", fields, "Change a role")
 
 
