@@ -78,6 +78,10 @@ async def test_chat_streams_and_code_makes_the_same_call(people, visit, tmp_path
     await page.get_by_role("button", name="Send").click()
     await expect_marked(page.get_by_label("Language model"), "model")
     page.complaints.clear()
+    await page.get_by_label("Language model").select_option("sim-chat")
+    await page.get_by_role("button", name="Send").click()
+    await expect(output).to_contain_text("Hello")
+    await expect(page.locator("[aria-invalid=true], .wrong")).to_have_count(0)
 
 
 async def test_chat_works_without_scripts(people, visit):

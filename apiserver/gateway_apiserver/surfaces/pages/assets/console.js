@@ -104,12 +104,17 @@ function showRefused(form, refused) {
   streamAnswer(refused);
   refused.querySelector(WRONG).focus();
 }
+function clearProblems(form) { // of what was sent before
+  form.querySelectorAll('.wrong').forEach(problem => problem.remove());
+  form.querySelectorAll(WRONG).forEach(control => control.removeAttribute('aria-invalid'));
+}
 function streamAnswer(form) {
   const button = form.querySelector('button[type=submit]');
   const output = form.querySelector('output');
   form.addEventListener('submit', async event => {
     event.preventDefault();
     button.disabled = true;
+    clearProblems(form);
     output.hidden = false;
     output.className = 'answer';
     output.textContent = '';
