@@ -74,7 +74,7 @@ async def test_batch_is_made_and_its_output_downloaded(people, visit):
     await expect(page.get_by_role("status")).to_have_text("Deleted.")
 
 
-async def upload(page, name, data, purpose="For prompts"):
+async def upload(page, name, data, purpose="user_data: for prompts"):
     await page.locator("summary", has_text="Upload a file").click()
     await page.get_by_label("Purpose").first.select_option(purpose)
     await page.get_by_label("File", exact=True).set_input_files(
@@ -99,7 +99,7 @@ async def test_file_is_uploaded_and_downloaded(people, visit, scripts):
 
 async def test_upload_is_refused_with_the_reason(people, visit):
     page = await visit("member", f"/console/{people.account}/files")
-    await upload(page, "empty.jsonl", b"", "Requests of a batch")
+    await upload(page, "empty.jsonl", b"", "batch: requests of a batch")
     await expect_marked(page.get_by_label("File", exact=True), "File must not be empty.")
     page.complaints.clear()
     await page.goto(f"{people.home}/files")

@@ -188,6 +188,12 @@ async def test_slash_at_the_end_leads_to_the_page(
     assert (answer.location or "").removeprefix("http://127.0.0.1:8080") == location
 
 
+async def test_address_of_a_refused_upload_leads_to_the_files(browser: AppBrowser) -> None:
+    answer = await browser.get(f"{HOME}/files/upload?form_token=old")
+    assert answer.status == 303
+    assert (answer.location or "").endswith(f"{HOME}/files")
+
+
 async def test_spending_and_balance_add_up_to_the_funds(
     gateway: Gateway, browser: AppBrowser, monkeypatch: pytest.MonkeyPatch
 ) -> None:

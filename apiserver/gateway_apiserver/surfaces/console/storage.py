@@ -45,7 +45,10 @@ from gateway_web.responses import Response
 PER_PAGE = 20
 MOST_ERRORS = 20
 _OPEN = ("validating", "in_progress", "finalizing")
-_TITLES: Mapping[Purpose, str] = {"user_data": "For prompts", "batch": "Requests of a batch"}
+_TITLES: Mapping[Purpose, str] = {
+    "user_data": "user_data: for prompts",
+    "batch": "batch: requests of a batch",
+}
 _PURPOSES = [("", "Any"), *((word, word) for word in ("user_data", "batch", "batch_output"))]
 
 
@@ -186,6 +189,8 @@ class FilePages:
         console.add_form(f"{one}/delete", self.delete, "file_delete", self.show)
         upload = "/files/upload"
         console.add_form(upload, self.upload, "file_upload", self.show_list, uploads=True)
+        # where the address of a refused upload is opened anew
+        console.add_page(upload, self.go_to_list, "file_upload_again")
         console.add_page(one, self.show, "file")
 
     async def show_list(self, call: Call, seat: Seat) -> Screen:
@@ -221,6 +226,10 @@ class FilePages:
             parts.insert(0, _offer_upload(seat))
         parts.append(Hint("Larger files are uploaded in parts, over the API: /v1/uploads."))
         return Screen("Files", parts)
+
+    async def go_to_list(self, _: Call, seat: Seat) -> Response:
+        """Lead to the list, whose form uploads a file."""
+        return redirect(f"{seat.home}/files")
 
     async def upload(self, call: Call, seat: Seat, _: Values) -> Response:
         """Store the file of the form."""
@@ -270,7 +279,7 @@ class FilePages:
 def _offer_upload(seat: Seat) -> Form:
     path = f"{seat.home}/files/upload"
     limits = ", ".join(
-        f"{_TITLES[purpose]} up to {show_bytes(most)}" for purpose, most in DIRECT_LIMITS.items()
+        f"{purpose} up to {show_bytes(most)}" for purpose, most in DIRECT_LIMITS.items()
     )
     return Form(
         path,
