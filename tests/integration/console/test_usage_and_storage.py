@@ -31,7 +31,7 @@ async def test_owner_reads_usage_and_downloads_it(people, visit):
     assert spent >= 0.42
     assert {row["operation"] for row in rows} >= {"sim/reference_to_video"}
     await page.goto(f"{people.home}/usage?start=2020-01-01")
-    await expect_marked(page.get_by_label("To"), "To must be at most 93 days from the first day")
+    await expect_marked(page.get_by_label("To"), "To must be at most 92 days after “From”.")
     page.complaints.clear()
 
 

@@ -125,10 +125,12 @@ NOT_ABSOLUTE = "must be an absolute http or https URL."
                 "prompt": "a cat",
                 "reference_image_urls": "https://example.com/a\nb",
                 "duration_seconds": "999",
+                "callback_url": "b",
             },
             {
                 "Reference image URLs": f"Reference image URLs: address 2 {NOT_ABSOLUTE}",
                 "Duration seconds": "Duration seconds must be 3 to 16.",
+                "Callback URL": f"Callback URL {NOT_ABSOLUTE}",
             },
         ),
         (
@@ -277,6 +279,11 @@ async def test_wrong_filter_is_marked_above_the_list(
                 param="messages[0].content",
             ),
             {"message": "Message must not be empty."},
+            [],
+        ),
+        (
+            InvalidRequest("no", errors={"allowed_models": ["is required"]}),
+            {"allowed_models": "Allowed models are required."},
             [],
         ),
         (

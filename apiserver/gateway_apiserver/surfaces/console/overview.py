@@ -325,4 +325,4 @@ def _plot(
     """Return a plot of days, and its figures as a table, the newest day first."""
     heads = (Head("Day"), *map(numeric, figures))
     table = Table(title, heads, rows[::-1], "Nothing was charged.")
-    return Plot(title, draw_bars(label, bars, show), table)
+    return Plot(label, draw_bars(label, bars, show), table)

@@ -181,7 +181,7 @@ def _show_price(entry: Schedule) -> str:
 
 
 def _make_control(field: InputField) -> Field:
-    label = field.name.replace("_", " ").capitalize().replace("urls", "URLs")
+    label = field.name.replace("_", " ").capitalize().replace(" url", " URL")
     if field.type == "boolean":
         options = [("", "Default"), ("true", "Yes"), ("false", "No")]
         return Field(field.name, label, "select", hint=field.description, options=options)

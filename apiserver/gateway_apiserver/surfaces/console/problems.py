@@ -79,7 +79,8 @@ def _to_sentence(field: Field, text: str) -> str:
         if one and first.isdigit():
             return f"{field.label}: {one} {int(first) + 1} {text}"
     if several:
-        text = text.replace(" items", f" {several}")
+        # labels of lists are plurals
+        text = re.sub(r"^is\b", "are", text.replace(" items", f" {several}"))
     return f"{field.label} {text}"
 
 

@@ -165,9 +165,7 @@ class UsageReports:
         if first > last:
             raise refuse_fields({"start": ["must not be after `end`"]})
         if (last - first).days >= MOST_DAYS:
-            raise refuse_fields(
-                {"end": [f"must be at most {MOST_DAYS} days from the first day, which counts"]}
-            )
+            raise refuse_fields({"end": [f"must be at most {MOST_DAYS - 1} days after `start`"]})
         return first, last
 
 
