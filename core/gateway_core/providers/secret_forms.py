@@ -106,9 +106,12 @@ class SecretFinder:
 
 
 def _decode(text: str) -> str:
-    """Return a text without the escapes of its characters."""
-    text = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
-    return unescape(unquote(text))
+    """Return a text without the escapes of its characters; a space for what is not printable."""
+    decoded = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
+    decoded = unescape(unquote(decoded))
+    if decoded == text:
+        return text
+    return "".join(character if character.isprintable() else " " for character in decoded)
 
 
 def _strip(text: str) -> str:

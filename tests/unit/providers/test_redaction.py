@@ -246,6 +246,13 @@ def test_words_that_a_credential_has_too_stay(raw: str) -> None:
     assert MessageCleaner([], [f"Token {WORDS}", WORDS]).clean(raw, "fallback") == raw
 
 
+def test_text_around_an_escaped_credential_is_printable() -> None:
+    key = quote(WORDS, safe="")
+    raw = f"The key {key} of \\ud83d %00 &#8203; is refused"
+    cleaned = MessageCleaner([], [WORDS]).clean(raw, "fallback")
+    assert cleaned == "The key [removed] of is refused"
+
+
 def test_values_of_a_long_document_are_removed() -> None:
     lines = "\n".join(f"{number:03}abcdefghijklmnopqrst{number:03}" for number in range(80))
     cleaner = MessageCleaner([], [f'{{"private_key": "{lines}", "client": "someone-else"}}'])
