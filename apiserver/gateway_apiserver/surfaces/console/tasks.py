@@ -221,7 +221,10 @@ class TaskPages:
                 parts.append(Form(action, button, token=seat.sign(action), text=text))
         if seat.may(Act.CREATE) and _can_be_cancelled(obj):
             action = f"{path}/cancel"
-            hint = "It ends as failed once the provider has stopped; what was not billed is free."
+            hint = (
+                "The task ends as failed once the provider has stopped. What the provider has not"
+                " billed is not charged."
+            )
             parts.append(
                 Form(
                     action,
