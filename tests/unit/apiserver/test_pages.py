@@ -205,6 +205,8 @@ async def test_person_chooses_a_password_for_the_old_one(gateway: Gateway) -> No
         assert text in shown.text
         assert chosen not in shown.body
         assert find_wrong(shown.body) == [wrong]
+    # the address of a refused form, opened anew
+    assert (await browser.get("/settings/password")).headers["location"] == "/settings"
     done = await browser.submit(
         page, "/settings/password", password=PASSWORD, chosen=CHOSEN, repeated=CHOSEN
     )

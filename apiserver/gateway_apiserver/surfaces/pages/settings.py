@@ -68,12 +68,13 @@ class SettingsRoutes:
         guard = self._pages.guard
         routes.append(CallRoute("GET", HOME, guard(self.show), "pages_settings"))
         routes.append(CallRoute("GET", f"{HOME}/", drop_slash, "pages_settings"))
-        routes.append(
-            CallRoute("POST", f"{HOME}/connections/revoke", guard(self.revoke), "pages_revoke")
-        )
-        routes.append(
-            CallRoute("POST", f"{HOME}/password", guard(self.change_password), "pages_password")
-        )
+        for path, take, label in (
+            ("connections/revoke", self.revoke, "pages_revoke"),
+            ("password", self.change_password, "pages_password"),
+        ):
+            routes.append(CallRoute("POST", f"{HOME}/{path}", guard(take), label))
+            # where the address of a refused form is opened anew
+            routes.append(CallRoute("GET", f"{HOME}/{path}", _lead_back, label))
 
     async def show(self, call: Call) -> Response:
         """Return the page."""
@@ -207,3 +208,7 @@ def _group(grants: Iterable[GrantRecord]) -> list[_Group]:
 def _find_use(group: _Group, used: Mapping[str, float]) -> datetime | None:
     latest = max(max(used.get(grant.name, 0.0), grant.last_used_at) for grant in group)
     return datetime.fromtimestamp(latest, UTC) if latest else None
+
+
+async def _lead_back(_: Call) -> Response:
+    return redirect(HOME)
