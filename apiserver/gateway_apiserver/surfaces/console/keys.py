@@ -270,7 +270,10 @@ def find_state(key: KeyRecord, now: float) -> KeyState:
 def _show_secret(seat: Seat, key: Any) -> Screen:
     back = (key["name"], f"{seat.home}/keys/{key['id']}")
     if key["secret"] is None:
-        text = "This was done already, and its secret was shown then. Rotate the key for a new one."
+        text = (
+            "The secret was shown when this form was first sent. Make a new secret on the key's"
+            " page."
+        )
         return Screen("Secret", [Notice(text, is_problem=True)], back=back)
     how = "Send it as: Authorization: Bearer, a space, and the secret."
     return Screen("The key's secret", show_secret(key["secret"], how), back=back)
