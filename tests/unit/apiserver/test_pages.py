@@ -131,7 +131,7 @@ async def test_owner_reviews_and_revokes_access_of_members(gateway: Gateway) -> 
     browser = await enter(gateway, "olga")
     page = await browser.get("/settings")
     assert "App of ann" in page.text
-    assert "<dt>Acts for</dt><dd><bdi>ann</bdi></dd>" in page.body
+    assert "<dt>Acts for</dt><dd><bdi>ann (ann@example.com)</bdi></dd>" in page.body
     assert "Elsewhere" not in page.text
     [form] = [form for form in page.forms if "grant" in form.fields]
     assert (await browser.post(form.action, form.fields)).status == 303

@@ -23,7 +23,7 @@ from gateway_apiserver.surfaces.pages.passwords import check_repeated
 from gateway_apiserver.surfaces.pages.sign_in import HOME, SignInRoutes, locate_sign_in
 from gateway_core.accounts.key_use import KeyUse
 from gateway_core.accounts.password_rules import PasswordRefused
-from gateway_core.accounts.records import AccountRecord
+from gateway_core.accounts.records import AccountRecord, UserRecord
 from gateway_core.accounts.roles import governs
 from gateway_core.accounts.sign_in import SignedIn, SignIn, SignInRefused
 from gateway_core.accounts.throttle import Throttle
@@ -52,6 +52,7 @@ class SettingsRoutes:
         service: SignIn,
         grants: Grants,
         accounts: Cache[AccountRecord],
+        users: Cache[UserRecord],
         use: KeyUse,
         throttle: Throttle,
     ) -> None:
@@ -60,6 +61,7 @@ class SettingsRoutes:
         self._service = service
         self._grants = grants
         self._accounts = accounts
+        self._users = users
         self._use = use
         self._throttle = throttle
 
@@ -140,7 +142,7 @@ class SettingsRoutes:
         return [
             {
                 "name": newest.name,
-                "user": newest.user,
+                "user": self._name_user(newest.user),
                 "client": newest.client_name,
                 "host": newest.redirect_host,
                 "account": self._name_account(newest.account),
@@ -195,6 +197,10 @@ class SettingsRoutes:
     def _name_account(self, name: str) -> str:
         record = self._accounts.get(name)
         return name if record is None else record.display_name
+
+    def _name_user(self, name: str) -> str:
+        user = self._users.get(name)
+        return name if user is None else f"{user.display_name} ({user.email})"
 
 
 def _group(grants: Iterable[GrantRecord]) -> list[_Group]:

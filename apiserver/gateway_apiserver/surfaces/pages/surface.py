@@ -101,6 +101,13 @@ def add_sign_in(
     PasswordRoutes(pages, service).add_to(routes)
     ConsentRoutes(pages, sign_in, authorizations, grants, accounts, throttle).add_to(routes)
     SettingsRoutes(
-        pages, sign_in, service, grants, tables.accounts, parts.key_use, throttle
+        pages,
+        sign_in,
+        service,
+        grants,
+        tables.accounts,
+        tables.users,
+        parts.key_use,
+        throttle,
     ).add_to(routes)
     return pages, sign_in
