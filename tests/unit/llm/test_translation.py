@@ -422,7 +422,12 @@ REFUSED: list[tuple[Format, Format, dict[str, Any], str]] = [
     (R, C, {"input": [{"role": "user", "content": [{"type": "input_video"}]}]}, "input"),
     (R, C, {"text": {"format": {"type": "grammar"}}}, "text"),
     (R, C, {"text": {"format": "json_object"}}, "text"),
-    (R, C, {"tool_choice": {"type": "web_search"}, "tools": [{"type": "function"}]}, "tool_choice"),
+    (
+        R,
+        C,
+        {"tool_choice": {"type": "web_search"}, "tools": [{"type": "function", "name": "f"}]},
+        "tool_choice",
+    ),
     (C, R, {}, "model"),
     (G, R, {}, "model"),
 ]
@@ -461,6 +466,19 @@ def test_field_without_translation_is_refused_by_name(
             "contents[0].parts[0] answers no earlier function call.",
         ),
         (R, C, {"input": ["hi"]}, "input[0] must be an object."),
+        (R, C, {"tools": [{"type": "function"}]}, "tools[0].name must be a string."),
+        (
+            R,
+            C,
+            {"tools": [{"type": "function", "function": {"name": "f"}}]},
+            "tools[0].name must be a string: in Responses it is beside type, not in function.",
+        ),
+        (
+            C,
+            G,
+            {"tools": [{"type": "function", "name": "f"}]},
+            "tools[0].function.name must be a string.",
+        ),
     ],
 )
 def test_value_that_cannot_be_translated_is_named_by_its_place(

@@ -331,8 +331,10 @@ def _find_budget(body: Mapping[str, Any]) -> int | None:
 
 def _to_declaration(tool: Any, path: str) -> dict[str, Any]:
     function = as_object(as_object(tool).get("function"))
-    if as_object(tool).get("type") != "function" or not isinstance(function.get("name"), str):
+    if as_object(tool).get("type") != "function":
         raise refuse(path)
+    if not isinstance(function.get("name"), str):
+        raise invalid(f"{path}.function.name", "must be a string")
     declaration = {
         name: function[name] for name in ("name", "description") if function.get(name) is not None
     }

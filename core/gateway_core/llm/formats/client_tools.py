@@ -15,6 +15,7 @@ import orjson
 
 from gateway_core.llm.formats.calls import as_object, as_objects
 from gateway_core.llm.formats.chat_message import read_arguments
+from gateway_core.llm.formats.requests import invalid
 from gateway_core.llm.formats.translation import list_items, refuse
 from gateway_core.llm.unpriced import find_provider_tool
 
@@ -248,22 +249,24 @@ class ClientTools:
             return
         if kind not in _KINDS:
             raise refuse(path, "must be a function for this model's provider")
+        if not isinstance(name, str):
+            hint = ": in Responses it is beside type, not in function" if "function" in tool else ""
+            raise invalid(f"{path}.name", f"must be a string{hint}")
         function = {
             field: tool[field]
             for field in ("description", "parameters", "strict")
             if tool.get(field) is not None
         }
-        if name is not None:
-            key = namespace, str(name)
-            if key in self._names:
-                # declared again by a later search for tools
-                return
-            flat = _flatten(*key)
-            if flat in self._tools:
-                flat = _flatten(*key, is_taken=True)
-            self._tools[flat] = ClientTool(kind, str(name), namespace)
-            self._names[key] = flat
-            function = {"name": flat, **function}
+        key = namespace, name
+        if key in self._names:
+            # declared again by a later search for tools
+            return
+        flat = _flatten(*key)
+        if flat in self._tools:
+            flat = _flatten(*key, is_taken=True)
+        self._tools[flat] = ClientTool(kind, name, namespace)
+        self._names[key] = flat
+        function = {"name": flat, **function}
         if kind == "custom":
             function |= _describe_custom(tool)
         elif own is not None and own.parameters is not None:
