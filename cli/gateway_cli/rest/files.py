@@ -94,14 +94,19 @@ async def get(api: "RestApi", file_id: FileId) -> Document:
 async def download(
     api: "RestApi",
     file_id: FileId,
+    # not a Path, which forgets the / at the end
     to: Annotated[
-        Path | None,
-        typer.Option(help="A file or a folder; default: the File's name in the current folder."),
-    ] = None,
+        str,
+        typer.Option(
+            metavar="<path>",
+            help="A file or a folder; a name that ends in / is a folder, created if missing."
+            " Default: the File's name in the current folder.",
+        ),
+    ] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> Done:
     """Download a File. The same command resumes an interrupted download."""
-    file = await fetch(api, file_id, to, force=force)
+    file = await fetch(api, file_id, Path(to), force=force, is_folder=to.endswith("/"))
     return f"{file['path']} written ({file['bytes']:,} bytes)", file
 
 
@@ -113,9 +118,17 @@ async def delete(api: "RestApi", file_id: FileId, yes: opt.Yes = False) -> Done:
 
 
 async def fetch(
-    api: "RestApi", file_id: str, to: Path | None, *, force: bool, name: str | None = None
+    api: "RestApi",
+    file_id: str,
+    to: Path,
+    *,
+    force: bool,
+    name: str | None = None,
+    is_folder: bool = False,
 ) -> dict[str, Any]:
     """Download a File into the folder or file `to`; return its object with its `path` there.
+
+    `is_folder`: `to` is a folder, which is created if it is missing.
 
     Raises:
         RestError: it cannot be had, or there is such a file and not `force`.
@@ -125,8 +138,8 @@ async def fetch(
     file = await api.get(make_path("v1/files", file_id))
     # the name is the uploader's choice, and must not lead out of the folder
     own = name or PurePath(str(file["filename"])).name or file_id
-    path = to or Path()
-    if await asyncio.to_thread(path.is_dir):
+    path = to
+    if is_folder or await asyncio.to_thread(path.is_dir):
         path = path / own
     if not force and await asyncio.to_thread(path.exists):
         raise RestError(f"{path} exists already: --force replaces it")

@@ -230,6 +230,15 @@ def test_download_resumes_by_itself(run: Run, server: StorageServer, tmp_path: P
     assert (tmp_path / "b").read_bytes() == content
 
 
+def test_download_to_a_name_that_ends_in_a_slash_creates_the_folder(
+    run: Run, server: StorageServer, tmp_path: Path
+) -> None:
+    file = server.add_file(b"abc", filename="clip.mp4")
+    found = run("files", "download", file["id"], "--to", f"{tmp_path / 'videos'}/")
+    assert found["path"] == str(tmp_path / "videos" / "clip.mp4")
+    assert (tmp_path / "videos" / "clip.mp4").read_bytes() == b"abc"
+
+
 def test_download_of_another_size_makes_no_file(
     run: Run, server: StorageServer, tmp_path: Path
 ) -> None:
