@@ -19,7 +19,7 @@ from gateway_cli.cluster.errors import AlreadyThere
 from gateway_cli.cluster.gateways import require_gateway
 from gateway_cli.commands import cluster_command
 from gateway_cli.machine import write_private
-from gateway_cli.output import Done, count, show_done
+from gateway_cli.output import Done, count, print_note, show_done
 from gateway_cli.session import CommandError
 from gateway_core.api.crd import KINDS
 from gateway_core.api.ids import API_VERSION, CREATED_ANNOTATION
@@ -27,6 +27,7 @@ from gateway_core.api.resource import Object, Resource
 from gateway_core.failures import describe_failure
 
 AT_ONCE = 16
+MOST_NAMES = 5
 _KEPT = ("name", "labels", "annotations", "finalizers")
 """Metadata of an object that a cluster takes at its creation."""
 _KINDS: Mapping[str, type[Resource]] = {kind.kind_name: kind for kind in KINDS}
@@ -69,9 +70,17 @@ async def restore(cluster: Cluster, file: File) -> Done:
         raise CommandError(f"{file} cannot be read: {describe_failure(error)}") from error
     if not known:
         raise CommandError(f"{file} has objects that are none of a gateway")
-    made = await _Restore(cluster).run(objects)
+    restore = _Restore(cluster)
+    made = await restore.run(objects)
     kept = len(objects) - made
-    document = {"objects": len(objects), "made": made, "kept": kept}
+    leaving = sorted(restore.leaving)
+    if leaving:
+        more = f" and {len(leaving) - MOST_NAMES} more" if len(leaving) > MOST_NAMES else ""
+        print_note(
+            f"! being deleted, and so not restored: {', '.join(leaving[:MOST_NAMES])}{more}."
+            " Repeat the command once they are gone"
+        )
+    document = {"objects": len(objects), "made": made, "kept": kept, "being_deleted": leaving}
     return f"{count(made, 'object')} created, {kept:,} unchanged", document
 
 
@@ -84,6 +93,8 @@ class _Restore:
         self._uids: dict[str, str] = {}
         self._bare: set[int] = set()
         """Positions of the objects that have no status yet."""
+        self.leaving: list[str] = []
+        """Objects that are there and are being deleted, which they were not in the file."""
 
     async def run(self, objects: list[Object]) -> int:
         """Return how many objects it made. ClusterError."""
@@ -106,6 +117,9 @@ class _Restore:
                 present, is_new = await self._cluster.call("POST", path, body), True
             except AlreadyThere:
                 present, is_new = await self._cluster.get(kind, meta["name"]), False
+                was_leaving = "deletionTimestamp" in meta
+                if "deletionTimestamp" in present["metadata"] and not was_leaving:
+                    self.leaving.append(f"{kind.kind_name} {meta['name']}")
         self._uids[meta["uid"]] = present["metadata"]["uid"]
         if not present.get("status"):
             self._bare.add(number)
