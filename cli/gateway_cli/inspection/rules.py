@@ -82,7 +82,7 @@ NOTES = {
 }
 """Reasons of objects that are Ready, with their weight and what to do."""
 WAIT_ACTIONS = {
-    "WaitingForProvider": "`gatewayctl providers list`: create or correct the provider it names",
+    "WaitingForProvider": "look at the provider it names: `gatewayctl providers list` and `test`",
     "WaitingForModel": "`gatewayctl models list`: create the model, or give it a route",
     "WaitingForLedger": "look whether Redis answers",
     "WaitingForStore": "look whether the object store answers",
