@@ -161,8 +161,8 @@ class ModelSpec(Part):
     disabled: Annotated[
         bool,
         Field(
-            description="Remove the model from the catalog: calls get 400, its price stays listed;"
-            " default false. Running tasks continue."
+            description="Remove the model from the catalog: calls are refused, its price stays"
+            " listed; default false. Running tasks continue."
         ),
     ] = False
     deprecated: Annotated[
