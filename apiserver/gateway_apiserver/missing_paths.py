@@ -78,7 +78,7 @@ class MissingPaths:
                 )
         unserved = describe_unserved(method, path, given, rest, self._paths)
         if unserved is not None:
-            await _refuse(scope, unserved, path if given else f"/v1{path}")
+            await _refuse(scope, unserved, path)
             return
         raise HTTPException(404)
 

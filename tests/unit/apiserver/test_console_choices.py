@@ -167,25 +167,10 @@ async def test_keys_page_of_a_member_without_keys_says_whose_are_missing(gateway
 
 
 @pytest.mark.parametrize(
-    ("path", "location"),
-    [
-        (f"{HOME}/", HOME),
-        (f"{HOME}/tasks/?status=failed&key=key_a", f"{HOME}/tasks?status=failed&key=key_a"),
-        (f"{HOME}/keys/key_x/", f"{HOME}/keys/key_x"),
-        (f"{HOME}/members/one/?id=1", f"{HOME}/members/one?id=1"),
-        (f"{HOME}/a é/", f"{HOME}/a%20%C3%A9"),
-        ("/settings/", "/settings"),
-        ("/sign-in/?next=%2F", "/sign-in?next=%2F"),
-        ("/console/", HOME),
-        ("/console", HOME),
-    ],
+    "path", [f"{HOME}/", f"{HOME}/tasks/?status=failed", "/settings/", "/sign-in/"]
 )
-async def test_slash_at_the_end_leads_to_the_page(
-    browser: AppBrowser, path: str, location: str
-) -> None:
-    answer = await browser.get(path)
-    assert answer.status in (303, 308)
-    assert (answer.location or "").removeprefix("http://127.0.0.1:8080") == location
+async def test_slash_at_the_end_is_another_path(browser: AppBrowser, path: str) -> None:
+    assert (await browser.get(path)).status == 404
 
 
 async def test_address_of_a_refused_upload_leads_to_the_files(browser: AppBrowser) -> None:

@@ -1,7 +1,7 @@
 """The console's pages, put together."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from fastapi import FastAPI
 
@@ -24,7 +24,7 @@ from gateway_apiserver.surfaces.console.webhooks import WebhookPage
 from gateway_apiserver.surfaces.files.finder import FileFinder
 from gateway_apiserver.surfaces.management.members import MemberService
 from gateway_apiserver.surfaces.management.usage import UsageReports
-from gateway_apiserver.surfaces.pages.html import Pages, drop_slash
+from gateway_apiserver.surfaces.pages.html import Pages
 from gateway_apiserver.surfaces.pages.sign_in import SignInRoutes
 from gateway_core.accounts.invitations import INVITATION_ALLOWANCES, Invitations
 from gateway_core.accounts.records import AccountIndex
@@ -40,7 +40,6 @@ from gateway_core.providers.offers import Offers
 from gateway_core.tasks.cancellation import TaskCancellation
 from gateway_core.tasks.finder import TaskFinder
 from gateway_core.tasks.history import TaskHistory
-from gateway_web.responses import Response
 
 
 def add_console(
@@ -116,7 +115,5 @@ def _make_invitations(parts: ApiParts, failpoints: Failpoints) -> Invitations | 
     return Invitations(parts.kube, parts.tables.users, throttle, failpoints)
 
 
-async def _show_nothing(call: Call, _: Seat) -> Response:
-    if call.scope["path"].endswith("/"):
-        return await drop_slash(call)
+async def _show_nothing(_: Call, __: Seat) -> NoReturn:
     raise NotFound("There is no such page.")

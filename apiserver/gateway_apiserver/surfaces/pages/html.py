@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from functools import cache, wraps
 from importlib.resources import files
 from typing import Any
-from urllib.parse import quote
 
 import jinja2
 import structlog
@@ -175,12 +174,6 @@ def redirect(location: str, *cookies: Header, status: int = 303) -> Response:
     """Return a redirect that nothing caches."""
     target = (b"location", location.encode("ascii"))
     return Response(status, b"", (NO_STORE, target, _NO_REFERRER, *cookies))
-
-
-async def drop_slash(call: Call) -> Response:
-    """Redirect to the same address without the slash at its end."""
-    query = f"?{call.query.decode('latin-1')}" if call.query else ""
-    return redirect(quote("/" + call.scope["path"].strip("/")) + query, status=308)
 
 
 def read_cookie(call: Call, name: str) -> str:

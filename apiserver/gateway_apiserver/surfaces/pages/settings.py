@@ -15,7 +15,6 @@ from gateway_apiserver.surfaces.pages.html import (
     SESSION_COOKIE,
     FormExpired,
     Pages,
-    drop_slash,
     redirect,
     set_cookie,
 )
@@ -69,7 +68,6 @@ class SettingsRoutes:
         """Add the routes."""
         guard = self._pages.guard
         routes.append(CallRoute("GET", HOME, guard(self.show), "pages_settings"))
-        routes.append(CallRoute("GET", f"{HOME}/", drop_slash, "pages_settings"))
         for path, take, label in (
             ("connections/revoke", self.revoke, "pages_revoke"),
             ("password", self.change_password, "pages_password"),

@@ -17,7 +17,6 @@ from gateway_apiserver.surfaces.pages.html import (
     FormExpired,
     Pages,
     clear_cookie,
-    drop_slash,
     read_cookie,
     redirect,
     set_cookie,
@@ -70,7 +69,6 @@ class SignInRoutes:
         """Add the routes."""
         guard = self._pages.guard
         routes.append(CallRoute("GET", "/sign-in", guard(self.show), "pages_sign_in"))
-        routes.append(CallRoute("GET", "/sign-in/", drop_slash, "pages_sign_in"))
         routes.append(CallRoute("POST", "/sign-in", guard(self.take), "pages_sign_in"))
         routes.append(CallRoute("POST", "/sign-out", guard(self.leave), "pages_sign_out"))
 
