@@ -131,7 +131,7 @@ class LlmUpstream:
             for name, value in headers.items()
             if name != "content-type"
         }
-        self._cleaner = MessageCleaner((host,), [*values, *filter(None, secrets)])
+        self._cleaner = MessageCleaner((host,), filter(None, secrets), values)
 
     @property
     def credentials(self) -> int:

@@ -91,7 +91,7 @@ class HttpUpstream(Upstream):
         rules = OutputRules(http)
         headers = [*(http.headers or ()), *(http.output_headers or ())]
         values = fill_headers(headers, secret).values()
-        self._cleaner = MessageCleaner(rules.hosts, [*values, *([secret] if secret else ())])
+        self._cleaner = MessageCleaner(rules.hosts, [secret] if secret else (), values)
         limit = spec.max_concurrent_requests
         self._connections = Connections(policy, limit=limit, timeout=http.request_timeout_seconds)
         self._outputs = OutputSource(

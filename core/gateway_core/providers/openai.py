@@ -82,7 +82,7 @@ class OpenAIUpstream(ModerationUpstream):
         self._url = openai.base_url.rstrip("/") + "/moderations"
         host = urlsplit(openai.base_url).hostname or ""
         self._cleaner = MessageCleaner(
-            (host,), [*headers.values(), *([secret] if secret is not None else ())]
+            (host,), [secret] if secret is not None else (), headers.values()
         )
         self._limit = spec.max_concurrent_requests
         self._timeout = float(openai.request_timeout_seconds)

@@ -90,11 +90,13 @@ def concerns_account(text: str) -> bool:
 
 
 class MessageCleaner:
-    """Redacts texts of one provider, given its host names and secrets."""
+    """Redacts texts of one provider, given its host names, its secrets and its headers."""
 
-    def __init__(self, hosts: Iterable[str], secrets: Iterable[str]) -> None:
+    def __init__(
+        self, hosts: Iterable[str], secrets: Iterable[str], headers: Iterable[str] = ()
+    ) -> None:
         self._hosts = _host_pattern(hosts)
-        self._secrets = SecretFinder(secrets)
+        self._secrets = SecretFinder(secrets, headers)
 
     def clean(self, raw: Any, fallback: str, *ids: str) -> str:
         """`raw` redacted, in one line of at most 500 characters; `fallback` where nothing is left.

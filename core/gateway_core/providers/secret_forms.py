@@ -26,11 +26,14 @@ _NO_LETTERS = re.compile(r"[\W_]+")
 
 
 class SecretFinder:
-    """Finds known secrets: credentials, and values of headers with one in them."""
+    """Finds credentials in any form, and `values` of headers as they are.
 
-    def __init__(self, secrets: Iterable[str]) -> None:
+    Most of a header may be common words, which are no secret one by one.
+    """
+
+    def __init__(self, secrets: Iterable[str], values: Iterable[str] = ()) -> None:
         words = {word for secret in secrets for word in (secret, *_PIECES.findall(secret))}
-        exact = {form for word in words for form in (word, quote(word, safe=""))}
+        exact = {form for word in (*words, *values) for form in (word, quote(word, safe=""))}
         self._exact = [
             form for form in sorted(exact, key=len, reverse=True) if len(form) >= _LEAST_EXACT
         ]

@@ -246,6 +246,13 @@ def test_words_that_a_credential_has_too_stay(raw: str) -> None:
     assert MessageCleaner([], [f"Token {WORDS}", WORDS]).clean(raw, "fallback") == raw
 
 
+def test_value_of_a_header_is_removed_as_it_is_and_its_words_stay() -> None:
+    cleaner = MessageCleaner((), ["secret-1234567890"], ["video-generation", "Bearer static-1"])
+    assert cleaner.clean("generation of video failed", "") == "generation of video failed"
+    for value in ("video-generation", "Bearer static-1"):
+        assert cleaner.clean(f"bad header {value}", "") == "bad header [removed]"
+
+
 def test_text_around_an_escaped_credential_is_printable() -> None:
     key = quote(WORDS, safe="")
     raw = f"The key {key} of \\ud83d %00 &#8203; is refused"
