@@ -214,7 +214,7 @@ WORDS = "correcthorse-Battery/staple+Gateway"
         WORDS[-14:],
         "corr***********eway",
         "co•••••••ay",
-        "correc…eway",
+        "corr…eway",
         "corr...way",
         "corrXXXXXXXXXXXXway",
         "****************way",
@@ -228,7 +228,7 @@ def test_credential_is_removed_in_any_form(form: str, text: str) -> None:
     cleaned = cleaner.clean(text.format(form), "fallback")
     assert "removed" in cleaned
     assert "refused" in cleaned.lower()
-    for piece in ("correc", "Battery", "staple", "eway", "way", "esroh", "Y29ycm"):
+    for piece in ("corre", "Battery", "staple", "eway", "way", "esroh", "Y29ycm"):
         assert piece.lower() not in cleaned.lower()
 
 
