@@ -69,7 +69,7 @@ _UPLOAD = re.compile(r"/v1/uploads(/[^/]+)?", re.A)
 def describe_unserved(
     method: str, path: str, prefix: Sequence[str], rest: Sequence[str], served: Iterable[str]
 ) -> str | None:
-    """Return sentences on a path of another service; None for one that nobody knows.
+    """Return a hint for a path of another service; None for an unknown path.
 
     `prefix` and `rest` are the segments of its base URL and those after it; `served` are the paths
     below `/v1`.
@@ -107,7 +107,7 @@ _OTHER_METHODS = {
     ("/v1/responses", "GET"): "responses are not kept",
     **{("/v1/files/{file_id}", method): _FIXED for method in ("PATCH", "POST", "PUT")},
 }
-"""What does the work of a method, by the template of the path."""
+"""Calls to make instead of a method, by the template of the path."""
 
 
 def suggest_method(

@@ -11,7 +11,7 @@ from gateway_core.storage.objects import StoreUnavailable
 from gateway_operator.reconciler import Superseded
 
 PATIENCE_SECONDS = 10.0
-"""How long an outage is not shown: most are shorter."""
+"""Time for which an outage is not shown: most are shorter."""
 LEDGER = "its account's balance cannot be read from Redis now"
 STORE = "the object store does not answer"
 OUTAGES = (StoreUnavailable, CountersUnavailable, CountersStale)

@@ -13,7 +13,7 @@ from gateway_core.api.model import GatewayModel
 from gateway_core.providers.suggestions import find_nearest
 
 MAX_SHOWN = 20
-"""Models that an error names, those that are most like the wanted one first."""
+"""Largest number of models that an error names; those nearest to the wanted one are first."""
 
 
 async def find_model(cluster: Cluster, text: str) -> str:

@@ -80,7 +80,7 @@ def note_ending(by: str, text: str) -> dict[str, str]:
 def read_ending(obj: Mapping[str, Any], otherwise: tuple[str, str] = UNKNOWN_END) -> Change:
     """Return the end of an object whose deletion has begun.
 
-    `otherwise` names who did it, if nobody is noted.
+    `otherwise` is the name to show where no person is noted.
     """
     meta = obj["metadata"]
     noted = (meta.get("annotations") or {}).get(ENDING_ANNOTATION)

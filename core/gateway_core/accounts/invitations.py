@@ -65,7 +65,7 @@ class Invitations:
         """Make the person a member of the caller's account; the link to choose a password.
 
         A person who has not chosen one yet gets a new link. One who is a user of accounts that the
-        caller does not own is refused: whoever invited them there may know their password.
+        caller does not own is refused: the person who invited them there may know their password.
         Raises Forbidden, Conflict, TooManyCalls, Unavailable.
         """
         _check_role(caller, role)

@@ -1,7 +1,7 @@
 """Passwords of users: Argon2id, checked on threads, in equal time whether the user exists.
 
 Those who may read an object can try guesses at its hash. A generated password has 125 random bits,
-which nobody guesses; a chosen one is keyed before it is hashed, with a key that no object has.
+which cannot be guessed; a chosen one is keyed before it is hashed, with a key that no object has.
 """
 
 import asyncio

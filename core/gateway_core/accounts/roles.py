@@ -86,7 +86,7 @@ def refuse_session(act: Act, role: Role) -> Refusal | None:
 
 
 def is_confined(role: Role) -> bool:
-    """Return whether the role governs no keys but those that its user has made.
+    """Return whether the role governs only keys that its user has made.
 
     No key has a confined role where it may govern: a management key acts as an admin.
     """

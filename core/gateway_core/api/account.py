@@ -325,7 +325,7 @@ class UserSpec(Part):
 
 
 class UserStatus(Status):
-    """What the operator has seen of a user."""
+    """State of a user, as the operator has seen it."""
 
     memberships: Annotated[
         list[Membership] | None,

@@ -115,7 +115,7 @@ class PromptTier(TokenRates):
 
 
 class Price(TokenRates):
-    """What a call costs from `effectiveTime` on: the sum of all that is given.
+    """Price of a call from `effectiveTime` on: the sum of all that is given.
 
     Tokens are priced by the million. A kind of token without a rate of its own, such as sound,
     costs as much as other input or output.

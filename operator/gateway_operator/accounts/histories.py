@@ -45,7 +45,7 @@ AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What is to be done for an object: to give it the finalizer, or to archive its rows."""
+    """Work for an object: to give it the finalizer, or to archive its rows."""
 
     is_deleted: bool
     version: str

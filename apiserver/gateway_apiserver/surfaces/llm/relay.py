@@ -15,7 +15,7 @@ from gateway_web.http1.exchange import Exchange, ignore
 
 KEEP_ALIVE_SECONDS = 15.0
 LATE_USAGE_SECONDS = 1.0
-"""How long a provider that has ended its stream may take for its usage, or to hang up."""
+"""Time for a provider that has ended its stream to send its usage, or to hang up."""
 
 
 class KeepAlive:

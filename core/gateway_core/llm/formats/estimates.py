@@ -6,8 +6,8 @@ from gateway_core.llm.formats.calls import LlmCall, TokenUsage, estimate_tokens
 
 UNSEEN_AFTER_SECONDS = 2.0
 UNSEEN_TOKENS_PER_SECOND = 20
-"""What a provider is taken to write while its client sees nothing, as it reasons or the answer is
-no stream: nothing for 2 s, while it reads, then less than hosted models write."""
+"""Estimate of the tokens that a provider writes while its client sees nothing, as it reasons or the
+answer is no stream: nothing for 2 s, while it reads, then less than hosted models write."""
 
 
 def estimate_usage(call: LlmCall, text_bytes: int, unseen_seconds: float = 0.0) -> TokenUsage:

@@ -22,7 +22,7 @@ _LOW = ("\udc00", "\udfff")
 _BYTES = 0x10FF00
 """Bytes of UTF-8 that are no whole character are characters of the last private plane."""
 _BYTE_MARK = "\U0010ff80".encode()[:3]
-"""How these begin; no text has them."""
+"""The beginning of these; no text has them."""
 _LONE_BYTES = re.compile("[\U0010ff80-\U0010ffff]+")
 _LAST_BYTES = re.compile("[\U0010ffc2-\U0010fff4][\U0010ff80-\U0010ffbf]{0,2}$")
 """The beginning of a character at the end of a string."""
