@@ -57,7 +57,7 @@ async def save(cluster: Cluster, file: File) -> Done:
 
 @cluster_command(app, show_done)
 async def restore(cluster: Cluster, file: File) -> Done:
-    """Make the objects of FILE where they are missing. The gateway must not run meanwhile.
+    """Make the objects of FILE where they are missing. The operator must not run meanwhile.
 
     An object that exists keeps its spec, and its status if it has one: a restore that broke off is
     repeated.
@@ -66,7 +66,9 @@ async def restore(cluster: Cluster, file: File) -> Done:
         text = await asyncio.to_thread(file.read_text)
         objects = [json.loads(line) for line in text.splitlines()]
         known = all(obj["apiVersion"] == API_VERSION and obj["kind"] in _KINDS for obj in objects)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except OSError as error:
+        raise CommandError(f"{file} cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
         raise CommandError(f"{file} cannot be read: {describe_failure(error)}") from error
     if not known:
         raise CommandError(f"{file} has objects that are none of a gateway")

@@ -237,6 +237,7 @@ async def test_key_that_is_unknown_is_marked_in_the_form_that_was_sent(browser: 
         ("/tasks?model=%20a%20b", "Model"),
         ("/tasks?status=odd", "State"),
         ("/keys?status=odd", "State"),
+        ("/files?purpose=odd", "Purpose"),
         ("/usage?start=2026-01-02&end=2026-01-01", "From"),
         ("/usage?start=soon", "From"),
     ],

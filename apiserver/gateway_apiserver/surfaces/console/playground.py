@@ -212,7 +212,7 @@ def _read_value(field: InputField, text: str) -> Any:
     if field.type == "boolean":
         return text == "true"
     if field.type == "urls":
-        return text.split()
+        return [line.strip() for line in text.splitlines() if line.strip()]
     if field.type == "integer":
         if not (text.isascii() and text.isdigit() and len(text) < 10):
             return Wrong("must be a whole number")

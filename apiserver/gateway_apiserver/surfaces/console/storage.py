@@ -30,7 +30,14 @@ from gateway_apiserver.surfaces.console.parts import (
     state,
 )
 from gateway_apiserver.surfaces.console.rows import BatchRow
-from gateway_apiserver.surfaces.console.seats import Console, Seat, Section, Values, read_query
+from gateway_apiserver.surfaces.console.seats import (
+    Console,
+    Seat,
+    Section,
+    Values,
+    read_choice,
+    read_query,
+)
 from gateway_apiserver.surfaces.files.finder import FileFinder
 from gateway_apiserver.surfaces.files.models import File, FileQuery, render_file
 from gateway_apiserver.surfaces.models import Page
@@ -38,7 +45,7 @@ from gateway_apiserver.surfaces.pages.html import redirect
 from gateway_apiserver.surfaces.validation import validate_openai
 from gateway_core.accounts.roles import Act
 from gateway_core.api.ids import name_to_id
-from gateway_core.files.files import DIRECT_LIMITS, Purpose
+from gateway_core.files.files import DIRECT_LIMITS, SHOWN_PURPOSES, Purpose
 from gateway_core.kube.row_index import RowIndex
 from gateway_web.responses import Response
 
@@ -49,7 +56,7 @@ _TITLES: Mapping[Purpose, str] = {
     "user_data": "user_data: for prompts",
     "batch": "batch: requests of a batch",
 }
-_PURPOSES = [("", "Any"), *((word, word) for word in ("user_data", "batch", "batch_output"))]
+_PURPOSES = [("", "Any"), *((word, word) for word in SHOWN_PURPOSES)]
 
 
 class BatchPages:
@@ -196,7 +203,7 @@ class FilePages:
     async def show_list(self, call: Call, seat: Seat) -> Screen:
         """Return a page of files, the newest first."""
         query, path = read_query(call), f"{seat.home}/files"
-        chosen = {"purpose": query.get("purpose", "")}
+        chosen = {"purpose": read_choice(query, "purpose", SHOWN_PURPOSES)}
         asked = {"limit": PER_PAGE, "after": query.get("after"), **chosen}
         given = {name: value for name, value in asked.items() if value}
         wanted = validate_openai(FileQuery, given, code="invalid_value")
