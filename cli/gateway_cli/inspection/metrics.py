@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from math import isinf
 
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
@@ -52,10 +53,18 @@ def check_metrics(instance: str, samples: Samples, earlier: Samples) -> Iterator
     if abs(skew) > SKEW_SECONDS:
         text = f"the clock of its machine differs from the control plane's by {skew:.1f} s"
         yield warning(instance, text, "synchronise the clocks (NTP)")
-    for sample in samples.get("gateway_watch_silence_seconds", ()):
-        if sample.value > SILENCE_SECONDS:
-            text = f"its watch of {sample.labels.get('kind')} is silent for {sample.value:.0f} s"
-            yield error(instance, text, "look at the Kubernetes API, then restart the pod")
+    watches = samples.get("gateway_watch_silence_seconds", ())
+    silent = [sample for sample in watches if sample.value > SILENCE_SECONDS]
+    if silent:
+        kinds = ", ".join(sorted(sample.labels.get("kind", "") for sample in silent))
+        which = f"its watch of {kinds} is" if len(silent) == 1 else f"its watches of {kinds} are"
+        # a Kubernetes API that is away silences all of them
+        if len(silent) == len(watches) > 1:
+            which = "all of its watches are"
+        seconds = max(sample.value for sample in silent)
+        since = "since its start" if isinf(seconds) else f"for {seconds:.0f} s"
+        text = f"{which} silent {since}"
+        yield error(instance, text, "look at the Kubernetes API, then restart the pod")
     yield from _check_counters(instance, samples, earlier)
     if _sum(samples, "gateway_counters_evict"):
         text = "Redis may evict keys: sums are rebuilt again and again, users are signed out"

@@ -3,7 +3,7 @@
 import copy
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -339,6 +339,22 @@ def test_each_bad_metric_is_found(line: str, expected: str) -> None:
     samples = parse_metrics("\n".join([*kept, line]))
     [found] = check_metrics("api", samples, parse_metrics(SOUND))
     assert f"{found.level.value}: {found.text}".startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("silences", "text"),
+    [
+        ({"A": 40, "B": 60.4, "C": 1}, "its watches of A, B are silent for 60 s"),
+        ({"A": 40, "B": 60.4}, "all of its watches are silent for 60 s"),
+        ({"A": "+Inf", "B": 1}, "its watch of A is silent since its start"),
+    ],
+)
+def test_silent_watches_of_a_process_are_one_finding(
+    silences: Mapping[str, object], text: str
+) -> None:
+    lines = (f'gateway_watch_silence_seconds{{kind="{k}"}} {v}' for k, v in silences.items())
+    samples = parse_metrics("\n".join(lines) + "\n")
+    assert [found.text for found in check_metrics("api", samples, samples)] == [text]
 
 
 def test_redis_that_answers_some_calls_is_a_warning() -> None:
