@@ -466,6 +466,7 @@ def test_field_without_translation_is_refused_by_name(
             "contents[0].parts[0] answers no earlier function call.",
         ),
         (R, C, {"input": ["hi"]}, "input[0] must be an object."),
+        (R, C, {"input": [{"type": "program"}]}, "input has nothing for the model to answer."),
         (R, C, {"tools": [{"type": "function"}]}, "tools[0].name must be a string."),
         (
             R,

@@ -102,6 +102,8 @@ def to_chat(body: Mapping[str, Any], tools: ClientTools, dropped: list[str]) -> 
                     settings[name] = given | as_object(item.get(name))
             elif kind not in _APPROVALS or place == len(body["input"]):
                 reader.add(item, f"input[{place - 1}]")
+    if not messages:
+        raise invalid("input", "has nothing for the model to answer")
     result: dict[str, Any] = {"messages": messages}
     result |= {name: body[name] for name in _SAME if body.get(name) is not None}
     if body.get("max_output_tokens") is not None:
