@@ -96,7 +96,7 @@ class Stopwatch:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the machine ran all the time, and for the own processes only."""
+        """Return whether the machine ran all the time, and for the own processes only."""
         return self.others <= IDLE_SHARE and not self.stalled
 
     def meets(self, name: str, at_most: float, seconds: float | None = None) -> bool:

@@ -45,7 +45,7 @@ def make_context(authority: trustme.CA, name: str = HOST, **given: Any) -> ssl.S
 
 
 class Letterbox:
-    """What a server was given: mails, and passwords with the encryption that they came by."""
+    """Mails that a server was given, and passwords with the encryption that they came by."""
 
     def __init__(self) -> None:
         self.port = 0

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
 import aiohttp
 
 TRIES = 5
-"""Of a request that is answered 503."""
+"""Attempts at a request that is answered 503."""
 
 
 @dataclass

@@ -31,7 +31,7 @@ from tests.servers.forking import ROOT, ForkingSupervisor
 _T = TypeVar("_T")
 _DRAWS = 5_000
 CALL_SECONDS = 60.0
-"""Of a Kubernetes call by a test itself, on a machine that may stand still."""
+"""Time limit of a test's own Kubernetes call, on a machine that may stand still."""
 _reserved: list[socket.socket] = []
 
 

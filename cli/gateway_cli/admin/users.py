@@ -78,7 +78,7 @@ async def password_link(cluster: Cluster, user: opt.UserName, base_url: opt.Base
     address = locate_link(base_url, link.token)
     note = f"sets the password of user {user}, once, until {link.field['expirationTime']}"
     document = {"name": user, "link": address, "expires_at": link.field["expirationTime"]}
-    return address, document, [note, "its reader chooses the password: send it to nobody else"]
+    return address, document, [note, "anyone with the link can choose the password"]
 
 
 def _list_others(obj: Object, account: str) -> list[dict[str, str]]:

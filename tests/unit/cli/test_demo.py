@@ -1,4 +1,4 @@
-"""What `make up` prints: commands that work where they are pasted."""
+"""Output of `make up`: commands that work where they are pasted."""
 
 import shutil
 import sys

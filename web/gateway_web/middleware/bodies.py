@@ -194,7 +194,7 @@ async def read_json_body(headers: Iterable[Header], receive: Receive, max_bytes:
 async def read_optional_json_body(
     headers: Iterable[Header], receive: Receive, max_bytes: int
 ) -> bytes:
-    """As `read_json_body`; an empty body, which may be sent in chunks, needs no media type."""
+    """Read a body as `read_json_body` does; an empty one needs no media type, in chunks too."""
     if b"content-type" in dict(headers):
         return await read_json_body(headers, receive, max_bytes)
     async for _ in read_chunks(receive, 0, UnsupportedMediaType(JSON_TYPE)):
